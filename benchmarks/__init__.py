@@ -1,0 +1,1 @@
+"""Against peers, in one run, as ratios."""

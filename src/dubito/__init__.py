@@ -1,0 +1,44 @@
+"""dubito: measure, calibrate, doubt, decide.
+
+    >>> import dubito
+    >>> report = dubito.audit([0, 1, 1], dubito.Probabilities([0.2, 0.9, 0.6]))
+    >>> report.accuracy
+    1.0
+
+Names are imported when first used: `import dubito` loads nothing heavy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dubito.measure import audit
+    from dubito.outputs import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Logits",
+    "Members",
+    "Normal",
+    "Probabilities",
+    "Quantiles",
+    "Samples",
+    "TopLabel",
+    "audit",
+]
+
+PACKAGES = ("data", "errors", "measure")
+
+
+def __getattr__(name: str) -> Any:
+    if name in PACKAGES:
+        return import_module(f"dubito.{name}")
+    if name in __all__:
+        home = import_module("dubito.measure" if name == "audit" else "dubito.outputs")
+        return getattr(home, name)
+    raise AttributeError(f"module 'dubito' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *PACKAGES, "__version__"])

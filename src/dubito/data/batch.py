@@ -1,0 +1,151 @@
+"""A batch: outputs of a model, with all that is known about the same rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import (
+    FloatArray,
+    as_array,
+    as_finite,
+    as_floats,
+    freeze,
+    require_dimensions,
+    require_everywhere,
+    require_rows,
+)
+from dubito.data.rows import Rows, rows_of
+from dubito.data.truth import Labels, Targets
+from dubito.errors import BadValueError
+from dubito.outputs import AbstractClassOutputs, AbstractOutputs, TopLabel, as_outputs
+
+__all__ = ["Batch"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Outputs, and of the same rows: truth, weights, features, ids, groups.
+
+    Made by `Batch.of`, which checks everything once; `take` gives a range of rows without a copy.
+
+    >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
+    >>> batch.rows.correct.tolist()
+    [1.0, 0.0]
+    """
+
+    outputs: AbstractOutputs
+    truth: Labels | Targets | None
+    weight: FloatArray
+    features: FloatArray | None = None
+    ids: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        y_true: Any,
+        outputs: Any,
+        *,
+        sample_weight: Any = None,
+        features: Any = None,
+        ids: Any = None,
+        groups: Any = None,
+        caller: str = "Batch",
+    ) -> Batch:
+        """Check and align what is known about some rows.
+
+        `y_true` may be None: for `TopLabel`, which knows what was right, and for rows without
+        truth.
+        """
+        wrapped = as_outputs(outputs, "outputs", caller)
+        n_rows = wrapped.n_rows
+        return cls(
+            outputs=wrapped,
+            truth=as_truth(y_true, wrapped, caller),
+            weight=as_weights(sample_weight, n_rows, caller),
+            features=as_features(features, n_rows, caller),
+            ids=as_column(ids, n_rows, "ids", caller),
+            groups=as_column(groups, n_rows, "groups", caller),
+        )
+
+    def __len__(self) -> int:
+        return self.outputs.n_rows
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The numbers a row that one pass over the matrix leaves; the pass is made once."""
+        return rows_of(self.outputs, self.truth if isinstance(self.truth, Labels) else None)
+
+    @property
+    def n_missing(self) -> int:
+        """How many rows have no truth."""
+        return 0 if self.truth is None else self.truth.n_missing
+
+    @cached_property
+    def labelled_weight(self) -> FloatArray:
+        """The weights, 0 where the truth is missing: what every sum over rows is taken with."""
+        if self.n_missing == 0 or self.truth is None:
+            return self.weight
+        return np.where(self.truth.is_missing, 0.0, self.weight)
+
+    def take(self, rows: slice) -> Batch:
+        """Return a range of rows, as views."""
+        return Batch(
+            outputs=self.outputs.take(rows),
+            truth=None if self.truth is None else self.truth.take(rows),
+            weight=self.weight[rows],
+            features=None if self.features is None else self.features[rows],
+            ids=None if self.ids is None else self.ids[rows],
+            groups=None if self.groups is None else self.groups[rows],
+        )
+
+
+def as_truth(y: Any, outputs: AbstractOutputs, caller: str) -> Labels | Targets | None:
+    """Read `y_true` as what the outputs speak of: labels of classes, or targets."""
+    if isinstance(outputs, TopLabel) and y is not None:
+        fix = "`y_true=None`: TopLabel knows what was right"
+        raise BadValueError("y_true", caller, "None beside TopLabel", type(y).__name__, fix)
+    if y is None or isinstance(y, Labels):
+        return y
+    if isinstance(outputs, AbstractClassOutputs):
+        return Labels.of(y, outputs, "y_true", caller)
+    return Targets.of(y, outputs.n_rows, "y_true", caller)
+
+
+def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
+    """Return weights as float64, 1 where none were given."""
+    if weight is None:
+        return freeze(np.ones(n_rows))
+    array = as_floats(weight, "sample_weight", caller).astype(np.float64)
+    require_dimensions(array, (1,), "sample_weight", caller, "one number a row")
+    require_rows(array, n_rows, "sample_weight", caller)
+    as_finite(array, "sample_weight", caller)
+    fix = "leaving the row out with a weight of 0"
+    require_everywhere(array >= 0, array, "sample_weight", caller, "0 or above", fix)
+    return freeze(array)
+
+
+def as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
+    """Return rows x dimensions of finite floats, or None."""
+    if features is None:
+        return None
+    array = as_floats(features, "features", caller)
+    require_dimensions(array, (2,), "features", caller, "rows x dimensions")
+    require_rows(array, n_rows, "features", caller)
+    return freeze(as_finite(array, "features", caller))
+
+
+def as_column(values: Any, n_rows: int, argument: str, caller: str) -> NDArray[Any] | None:
+    """Return one value a row of any type, or None."""
+    if values is None:
+        return None
+    array = as_array(values, argument, caller)
+    require_dimensions(array, (1,), argument, caller, "one value a row")
+    require_rows(array, n_rows, argument, caller)
+    return freeze(array)

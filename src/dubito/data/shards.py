@@ -1,0 +1,69 @@
+"""`Shards`: the one seam between a sum and where its rows are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import Protocol, Self, TypeVar, final
+
+from dubito.data.batch import Batch
+from dubito.errors import EmptyStateError
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.outputs import AbstractClassOutputs
+
+__all__ = ["ArrayShards", "Shards"]
+
+
+class Summable(Protocol):
+    """Whatever pools with its like by `+`."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+Sum = TypeVar("Sum", bound=Summable)
+
+
+class Shards(ABC):
+    """Rows in batches of bounded size, wherever they are.
+
+    The batches depend on the data alone, never on the number of threads, and are added in their
+    order: the same rows give the same digits every time.
+    """
+
+    @abstractmethod
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        """Yield, in order, what makes each batch: called in the thread that uses it."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows, batch by batch, in order."""
+        return (make() for make in self.parts())
+
+    def sum(self, function: Callable[[Batch], Sum]) -> Sum:
+        """Return the sum of `function` over all batches, over threads."""
+        sums = map_in_order(lambda make: function(make()), self.parts())
+        try:
+            first = next(sums)
+        except StopIteration:
+            raise EmptyStateError("A sum over shards") from None
+        return reduce(add, sums, first)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayShards(Shards):
+    """A batch in memory, split into row blocks. No rows at all is one empty batch.
+
+    >>> ArrayShards(Batch.of([1, 0], [0.8, 0.4])).sum(len)
+    2
+    """
+
+    batch: Batch
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        outputs = self.batch.outputs
+        n_columns = outputs.n_classes if isinstance(outputs, AbstractClassOutputs) else 1
+        blocks = row_blocks(len(self.batch), n_columns) or [slice(0, 0)]
+        return (partial(self.batch.take, rows) for rows in blocks)

@@ -1,0 +1,136 @@
+"""Every error and warning dubito raises.
+
+    Exception
+    └── DubitoError
+        ├── BadValueError   (ValueError)    a value breaks a rule; knows its row and column
+        ├── BadTypeError    (TypeError)     something of the wrong kind altogether
+        ├── BadFileError    (ValueError)    a file that cannot be read
+        ├── EmptyStateError (ValueError)    a metric of no rows at all
+        ├── StateMismatchError (ValueError) two states that do not measure the same thing
+        └── MissingExtraError (ImportError) an optional dependency is not installed
+
+    UserWarning
+    └── DubitoWarning
+        ├── InfiniteLossWarning             a class that was given probability 0 happened
+        └── MissingLabelsWarning            rows without a label were left out
+
+Messages follow one form: "`argument` of caller must be rule. Got value. Try fix."
+"""
+
+from typing import Any
+
+__all__ = [
+    "BadFileError",
+    "BadTypeError",
+    "BadValueError",
+    "DubitoError",
+    "DubitoWarning",
+    "EmptyStateError",
+    "InfiniteLossWarning",
+    "MissingExtraError",
+    "MissingLabelsWarning",
+    "StateMismatchError",
+]
+
+
+class DubitoError(Exception):
+    """Any error that dubito raises on purpose."""
+
+
+class AbstractRuleError(DubitoError):
+    """A value that breaks a rule, told in the one form all such messages have."""
+
+    def __init__(
+        self,
+        argument: str,
+        caller: str,
+        rule: str,
+        got: str,
+        fix: str,
+        row: int | None = None,
+        column: str | int | None = None,
+    ) -> None:
+        # All of it goes to `args`, so that the error survives a trip between processes.
+        super().__init__(argument, caller, rule, got, fix, row, column)
+        self.argument, self.caller, self.rule, self.got, self.fix = argument, caller, rule, got, fix
+        self.row, self.column = row, column
+
+    def __str__(self) -> str:
+        where = [f"column {self.column}"] if self.column is not None else []
+        if self.row is not None:
+            where.insert(0, f"row {self.row}")
+        place = " in " + ", ".join(where) if where else ""
+        return (
+            f"`{self.argument}` of {self.caller} must be {self.rule}. "
+            f"Got {self.got}{place}. Try {self.fix}."
+        )
+
+
+class BadValueError(AbstractRuleError, ValueError):
+    """A value that breaks a rule. Rows count from 0."""
+
+
+class BadTypeError(AbstractRuleError, TypeError):
+    """Something of the wrong kind altogether."""
+
+
+class BadFileError(DubitoError, ValueError):
+    """A file that cannot be read."""
+
+    def __init__(self, path: str, problem: str, fix: str) -> None:
+        super().__init__(path, problem, fix)
+        self.path, self.problem, self.fix = path, problem, fix
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be read: {self.problem}. Try {self.fix}."
+
+
+class EmptyStateError(DubitoError, ValueError):
+    """A metric was asked of no rows at all."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} needs at least 1 labelled row of positive weight. Got 0. "
+            "Try a batch that is not empty, or look for labels that are all missing."
+        )
+
+
+class StateMismatchError(DubitoError, ValueError):
+    """Two states that do not measure the same thing were added."""
+
+    def __init__(self, what: str, left: Any, right: Any) -> None:
+        super().__init__(what, left, right)
+        self.what, self.left, self.right = what, left, right
+
+    def __str__(self) -> str:
+        return (
+            f"States can be added only when their {self.what} are the same. "
+            f"Got {self.left} and {self.right}. Try making both with the same settings."
+        )
+
+
+class MissingExtraError(DubitoError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(feature, extra)
+        self.feature, self.extra = feature, extra
+
+    def __str__(self) -> str:
+        return f"{self.feature} needs an optional part. Try `pip install 'dubito[{self.extra}]'`."
+
+
+class DubitoWarning(UserWarning):
+    """Any warning that dubito gives."""
+
+
+class InfiniteLossWarning(DubitoWarning):
+    """A class that the model gave probability 0 happened, so that log loss is infinite."""
+
+
+class MissingLabelsWarning(DubitoWarning):
+    """Rows without a label were left out."""

@@ -1,0 +1,74 @@
+"""Rows in blocks of fixed size, over threads. The blocks never depend on the number of threads.
+
+`DUBITO_THREADS` sets the number of threads; without it, as many as this process may use.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+from dubito.errors import BadValueError
+
+__all__ = ["map_in_order", "n_threads", "row_blocks"]
+
+BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def n_threads() -> int:
+    """Return how many threads kernels may use."""
+    wish = os.environ.get("DUBITO_THREADS", "").strip()
+    if not wish:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    if not wish.isdecimal() or int(wish) < 1:
+        raise BadValueError(
+            "DUBITO_THREADS",
+            "the environment",
+            "a whole number from 1 up",
+            repr(wish),
+            "DUBITO_THREADS=2",
+        )
+    return int(wish)
+
+
+def row_blocks(n_rows: int, n_columns: int) -> list[slice]:
+    """Return the row ranges that together make up `n_rows`; none for no rows.
+
+    >>> row_blocks(3, 2)
+    [slice(0, 3, None)]
+    """
+    step = max(1, BLOCK_ENTRIES // max(n_columns, 1))
+    return [slice(low, min(low + step, n_rows)) for low in range(0, n_rows, step)]
+
+
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield `function` of each item in order, over threads, with few items under way at once.
+
+    One item, or one thread, runs in the caller's thread.
+    """
+    threads = n_threads()
+    stream = iter(items)
+    first = list(islice(stream, 2))
+    if threads == 1 or len(first) < 2:
+        yield from map(function, first)
+        yield from map(function, stream)
+        return
+    # A pool of its own, so that a process forked later never inherits threads that do not run.
+    with ThreadPoolExecutor(threads) as pool:
+        under_way: list[Future[Result]] = [pool.submit(function, item) for item in first]
+        try:
+            while under_way:
+                more = islice(stream, max(0, 2 * threads - len(under_way)))
+                under_way.extend(pool.submit(function, item) for item in more)
+                yield under_way.pop(0).result()
+        finally:
+            for future in under_way:
+                future.cancel()

@@ -1,0 +1,44 @@
+"""How kernels are compiled: once a machine, kept on disk, and never in silence."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core import event
+
+__all__ = ["EXACT", "FAST", "kernel"]
+
+# A division that may raise ZeroDivisionError is a branch, and branches keep loops scalar.
+# Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning.
+FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
+# Elementary functions keep their order of operations: their last digits depend on it.
+EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile `function` when first called, without the GIL, and keep it on disk."""
+    try:
+        return njit(cache=True, nogil=True, **FAST)(function)
+    except RuntimeError:  # no folder to write to: compile in every process
+        return njit(nogil=True, **FAST)(function)
+
+
+class CompilationNotice(event.Listener):
+    """Tells, once a process, that kernels are being compiled rather than loaded from disk."""
+
+    has_spoken = False
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if self.has_spoken or not function.__module__.startswith("dubito."):
+            return
+        self.has_spoken = True
+        sys.stderr.write("dubito: compiling its kernels for this machine, once (some seconds).\n")
+        sys.stderr.flush()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+event.register("numba:compile", CompilationNotice())  # type: ignore[no-untyped-call]

@@ -1,0 +1,196 @@
+"""The fused row pass: top class, confidence, doubt, entropy, log-sum-exp, loss and Brier a row.
+
+Logits and probabilities go through the same sums. Each entry stands for a share e = exp(d): d = z -
+z_top for logits, e = p for probabilities. With e_top and d_top of the top class and sums over all
+*other* classes, `rest` = sum e, `spread` = sum d e, `squares` = sum e^2:
+
+    total = e_top + rest          confidence = e_top / total        doubt = rest / total
+    entropy = log(total) - (spread + e_top d_top) / total
+
+Leaving the top class out of the sums keeps the doubt of a saturated float32 row: no 1 - 0.9999999.
+"""
+
+import numpy as np
+
+from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import exponential, logarithm, ordered
+
+__all__ = ["BRIER", "CHUNK", "CONFIDENCE", "DOUBT", "ENTROPY", "LOG_SUM", "LOSS", "N_NUMBERS"]
+__all__ += ["NARROW", "narrow_rows", "wide_rows"]
+
+# Where each number of a row stands in the output of the kernels.
+CONFIDENCE, DOUBT, ENTROPY, LOG_SUM, LOSS, BRIER = range(6)
+N_NUMBERS = 6
+
+NARROW = 64  # up to so many classes, lanes run over rows; above, over classes
+TILE = 256  # rows a tile of the narrow kernel
+LOWEST = -1000  # shares below exp(-1000) are nothing in any precision; keeps d * e finite
+CHUNK = 512  # classes summed in the array's precision before float64 takes over
+
+
+@kernel
+def top_class(row):
+    """Return the first largest entry's index."""
+    best = ordered(row[0])
+    start = 0
+    for low in range(0, row.size, 64):
+        part = row[low : low + 64]
+        highest = ordered(part[0])
+        for k in range(part.size):
+            highest = max(highest, ordered(part[k]))
+        if highest > best:
+            best = highest
+            start = low
+    while ordered(row[start]) != best:
+        start += 1
+    return start
+
+
+@kernel
+def sum_shares(row, top, is_logits):
+    """Return sum e, sum d e and sum e^2 over a part of a row."""
+    rest, spread, squares = 0.0, 0.0, 0.0
+    lowest = row.dtype.type(LOWEST)
+    for low in range(0, row.size, CHUNK):
+        part = row[low : low + CHUNK]
+        a = b = c = top - top
+        if is_logits:
+            for k in range(part.size):
+                d = max(part[k] - top, lowest)
+                e = exponential(d)
+                a += e
+                b += d * e
+                c += e * e
+        else:
+            for k in range(part.size):
+                e = part[k]
+                a += e
+                b += e * logarithm(e)
+                c += e * e
+        rest += a
+        spread += b
+        squares += c
+    return rest, spread, squares
+
+
+@kernel
+def finish_row(i, label, predicted, top, rest, spread, squares, at_label, is_logits, numbers):
+    """Write the numbers of row i from its sums; a label of -1 leaves loss and Brier at 0."""
+    if is_logits:
+        e_top, d_top, total = 1.0, 0.0, 1.0 + rest
+        log_total = np.log1p(rest)
+        log_sum = top + log_total
+    else:
+        e_top, d_top, total = top, np.log(top), 1.0
+        log_total = 0.0
+        log_sum = 0.0
+    doubt = rest / total
+    numbers[CONFIDENCE, i] = e_top / total
+    numbers[DOUBT, i] = doubt
+    numbers[ENTROPY, i] = max(log_total - (spread + e_top * d_top) / total, 0.0)
+    numbers[LOG_SUM, i] = log_sum
+    numbers[LOSS, i] = 0.0
+    numbers[BRIER, i] = 0.0
+    if label < 0:
+        return
+    others = squares / (total * total)
+    if label == predicted:
+        numbers[LOSS, i] = log_total - d_top
+        numbers[BRIER, i] = doubt * doubt + others
+        return
+    if is_logits:
+        d_label = at_label - top
+        share = np.exp(d_label) / total
+    else:
+        d_label = np.log(at_label)
+        share = at_label
+    confidence = e_top / total
+    numbers[LOSS, i] = log_total - d_label
+    numbers[BRIER, i] = confidence * confidence + others - 2.0 * share + 1.0
+
+
+@kernel
+def wide_rows(array, labels, is_logits, predicted, numbers):
+    """Fill `predicted` and `numbers` row by row, lanes running over the classes."""
+    for i in range(array.shape[0]):
+        row = array[i]
+        best = top_class(row)
+        top = row[best]
+        rest, spread, squares = sum_shares(row[:best], top, is_logits)
+        rest_2, spread_2, squares_2 = sum_shares(row[best + 1 :], top, is_logits)
+        predicted[i] = best
+        finish_row(
+            i,
+            labels[i],
+            best,
+            np.float64(top),
+            rest + rest_2,
+            spread + spread_2,
+            squares + squares_2,
+            np.float64(row[max(labels[i], 0)]),
+            is_logits,
+            numbers,
+        )
+
+
+@kernel
+def narrow_rows(array, labels, is_logits, predicted, numbers):
+    """Fill `predicted` and `numbers` tile by tile, lanes running over the rows."""
+    n_rows, n_classes = array.shape
+    tile = np.empty((n_classes, TILE), array.dtype)
+    top = np.empty(TILE, array.dtype)
+    best = np.empty(TILE, np.int32)
+    sums = np.empty((3, TILE), array.dtype)
+    for low in range(0, n_rows, TILE):
+        size = min(TILE, n_rows - low)
+        for j in range(size):
+            for k in range(n_classes):
+                tile[k, j] = array[low + j, k]
+        top[:size] = tile[0, :size]
+        best[:size] = 0
+        for k in range(1, n_classes):
+            column = tile[k]
+            for j in range(size):
+                is_higher = column[j] > top[j]
+                top[j] = column[j] if is_higher else top[j]
+                best[j] = np.int32(k) if is_higher else best[j]
+        sum_tile(tile, size, top, best, is_logits, sums)
+        for j in range(size):
+            i = low + j
+            predicted[i] = best[j]
+            finish_row(
+                i,
+                labels[i],
+                best[j],
+                np.float64(top[j]),
+                np.float64(sums[0, j]),
+                np.float64(sums[1, j]),
+                np.float64(sums[2, j]),
+                np.float64(tile[max(labels[i], 0), j]),
+                is_logits,
+                numbers,
+            )
+
+
+@kernel
+def sum_tile(tile, size, top, best, is_logits, sums):
+    """Sum e, d e and e^2 over the classes that are not the top one, a row a lane."""
+    zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
+    rest, spread, squares = sums[0], sums[1], sums[2]
+    sums[:, :size] = zero
+    for k in range(tile.shape[0]):
+        column = tile[k]
+        this = np.int32(k)
+        if is_logits:
+            for j in range(size):
+                d = max(column[j] - top[j], lowest)
+                e = exponential(d) if best[j] != this else zero
+                rest[j] += e
+                spread[j] += d * e
+                squares[j] += e * e
+        else:
+            for j in range(size):
+                e = column[j] if best[j] != this else zero
+                rest[j] += e
+                spread[j] += e * logarithm(e)
+                squares[j] += e * e
