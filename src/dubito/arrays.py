@@ -1,6 +1,6 @@
 """The one way from anything array-like to a checked NumPy array."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "as_distributions",
     "as_finite",
     "as_floats",
+    "as_list",
     "as_shares",
     "contiguous",
     "freeze",
@@ -32,34 +33,38 @@ BoolArray = NDArray[np.bool_]
 
 KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O": "objects"}
 
+MEND = "leaving such rows out, or mending what made them"
+PERCENTAGES = "dividing percentages by 100"
+
 SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, closer ones are renormalised
 ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left as they came
 
 
 def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
     """Return `value` as a NumPy array, without copying where that can be avoided."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
-        raise BadValueError(
-            argument, caller, "without masked entries", "one", "leaving masked rows out", row
-        )
     try:
         array = np.asarray(value)
     except Exception as error:  # torch and others raise types of their own
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise BadTypeError(
             argument,
             caller,
             "something NumPy can read as an array",
-            f"{type(value).__name__} ({str(error).splitlines()[0]})",
-            "converting it first, say with `.detach().cpu().numpy()` or `.to_numpy()`",
+            f"{type(value).__name__} ({reason})",
+            "rows of equal length, or `.detach().cpu().numpy()` for a tensor",
         ) from error
     if array.ndim == 0:
         raise BadTypeError(
             argument,
             caller,
             "an array with one entry a row",
-            f"a single {type(value).__name__}",
+            "None" if value is None else f"a single {type(value).__name__}",
             "a list, a NumPy array, or `.toarray()` for a sparse matrix",
+        )
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
+        raise BadValueError(
+            argument, caller, "without masked entries", "one", "leaving masked rows out", row
         )
     return array
 
@@ -71,14 +76,23 @@ def as_floats(value: Any, argument: str, caller: str) -> FloatArray:
         raise BadTypeError(
             argument,
             caller,
-            "an array of numbers",
+            "an array of real numbers",
             f"{KINDS.get(array.dtype.kind, 'something else')} (dtype {array.dtype})",
-            "`.astype(float)` once every entry is a number",
+            "`.astype(float)` once every entry is a real number",
         )
     if array.dtype in (np.float32, np.float64):
         return array
     is_small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-    return array.astype(np.float32 if is_small else np.float64)
+    with np.errstate(over="ignore"):  # what is beyond the largest float is infinite, and told so
+        return array.astype(np.float32 if is_small else np.float64)
+
+
+def as_list(value: Any, argument: str, caller: str, rule: str, fix: str) -> list[Any]:
+    """Return the entries of anything that can be iterated over."""
+    try:
+        return list(value)
+    except TypeError as error:
+        raise BadTypeError(argument, caller, rule, type(value).__name__, fix) from error
 
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
@@ -93,7 +107,7 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
     return freeze(np.ascontiguousarray(array))
 
 
-def as_finite(array: FloatArray, argument: str, caller: str) -> FloatArray:
+def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) -> FloatArray:
     """Return `array`, or raise at its first NaN or infinity."""
     n_columns = array[0].size if array.shape[0] else 1
 
@@ -103,27 +117,24 @@ def as_finite(array: FloatArray, argument: str, caller: str) -> FloatArray:
 
     for index in map_in_order(first_of, row_blocks(array.shape[0], n_columns)):
         if index != FAULTLESS:
-            row, column = divmod(index, n_columns)
-            raise BadValueError(
-                argument,
-                caller,
-                "finite",
-                f"{array.reshape(array.shape[0], -1)[row, column]}",
-                "leaving such rows out, or mending what made them",
-                row,
-                column if array.ndim > 1 else None,
-            )
+            place = np.unravel_index(index, array.shape)
+            raise fault_at(place, array, argument, caller, "finite", fix)
     return array
 
 
-def as_distributions(array: FloatArray, argument: str, caller: str) -> FloatArray:
-    """Return rows that sum to 1: as they came if they do up to rounding, renormalised if nearly."""
+def as_distributions(
+    array: FloatArray, argument: str, caller: str, or_else: str = ""
+) -> FloatArray:
+    """Return rows that sum to 1: as they came if they do up to rounding, renormalised if nearly.
+
+    `or_else` is what an error says these may be instead, before it says how to mend them.
+    """
     furthest = 0.0
     blocks = row_blocks(*array.shape)
     faults = map_in_order(lambda b: probability_faults(contiguous(array[b]), SUM_TOLERANCE), blocks)
     for rows, (row, distance) in zip(blocks, faults, strict=True):
         if row != FAULTLESS:
-            raise fault_of(array[rows.start + row], rows.start + row, argument, caller)
+            raise fault_of(array, rows.start + row, argument, caller, or_else)
         furthest = max(furthest, distance)
     if furthest <= ROUNDING[array.dtype.name]:
         return array
@@ -131,61 +142,79 @@ def as_distributions(array: FloatArray, argument: str, caller: str) -> FloatArra
     return np.divide(array, sums.astype(array.dtype))
 
 
-def fault_of(probabilities: FloatArray, row: int, argument: str, caller: str) -> BadValueError:
+def fault_of(
+    array: FloatArray, row: int, argument: str, caller: str, or_else: str
+) -> BadValueError:
     """Say what is wrong with a row that is no distribution."""
-    checks: list[tuple[Callable[[Any], Any], str, str]] = [
-        (np.isfinite, "finite", "leaving such rows out, or mending what made them"),
-        (lambda p: p >= 0, "probabilities, 0 or above", "`Logits` if these are logits"),
+    probabilities = array[row]
+    clip = f"{or_else}`.clip(0)` if rounding made it negative"
+    checks = [
+        (np.isfinite(probabilities), "finite", MEND),
+        (probabilities >= 0, "probabilities, 0 or above", clip),
     ]
     for is_fine, rule, fix in checks:
-        if not is_fine(probabilities).all():
-            column = int(np.argmin(is_fine(probabilities)))
-            got = str(probabilities[column])
-            return BadValueError(argument, caller, rule, got, fix, row, column)
+        if not is_fine.all():
+            place = row, int(np.argmin(is_fine))
+            return fault_at(place, array, argument, caller, rule, fix)
     return BadValueError(
         argument,
         caller,
         "rows that sum to 1",
-        f"a sum of {probabilities.sum(dtype=np.float64):.6g}",
-        "`Logits` if these are logits, or dividing each row by its sum",
+        f"a sum of {sum(probabilities.tolist()):.6g}",
+        f"{or_else}dividing each row by its sum",
         row,
     )
 
 
-def as_shares(value: Any, argument: str, caller: str) -> FloatArray:
+def fault_at(
+    place: Iterable[Any], array: NDArray[Any], argument: str, caller: str, rule: str, fix: str
+) -> BadValueError:
+    """Say which entry breaks a rule."""
+    row, *columns = indices = tuple(int(index) for index in place)
+    column = columns[0] if len(columns) == 1 else str(tuple(columns)) if columns else None
+    return BadValueError(argument, caller, rule, f"{array[indices]}", fix, row, column)
+
+
+def as_shares(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
     """Return a flat array of numbers between 0 and 1."""
     array = as_finite(as_floats(value, argument, caller), argument, caller)
     require_dimensions(array, (1,), argument, caller, "one number a row")
-    fix = "dividing percentages by 100"
     is_share = (array >= 0) & (array <= 1)
     require_everywhere(is_share, array, argument, caller, "between 0 and 1", fix)
     return array
 
 
-def require_rows(array: NDArray[Any], n_rows: int, argument: str, caller: str) -> None:
+def require_rows(
+    array: NDArray[Any], n_rows: int, argument: str, caller: str, like: str = "the outputs"
+) -> None:
     """Raise unless `array` has `n_rows` rows."""
     if array.shape[0] != n_rows:
         raise BadValueError(
             argument,
             caller,
-            f"as long as the outputs ({n_rows} rows)",
-            f"{array.shape[0]} rows",
+            f"of length {n_rows}, like {like}",
+            f"length {array.shape[0]}",
             "aligning both by the same row order",
         )
 
 
 def require_dimensions(
-    array: NDArray[Any], allowed: tuple[int, ...], argument: str, caller: str, shape: str
+    array: NDArray[Any],
+    allowed: tuple[int, ...],
+    argument: str,
+    caller: str,
+    shape: str,
+    fix: str | None = None,
 ) -> None:
     """Raise unless `array` has one of the allowed numbers of dimensions, and no empty columns."""
-    if array.ndim not in allowed or 0 in array.shape[1:]:
-        raise BadValueError(
-            argument,
-            caller,
-            f"of shape {shape}",
-            f"shape {array.shape}",
-            "`.reshape` or `.ravel()`",
-        )
+    if array.ndim in allowed and 0 not in array.shape[1:]:
+        return
+    if 0 in array.shape[1:]:
+        fix = "at least one column"
+    elif fix is None:
+        is_flat = array.ndim < min(allowed)
+        fix = f"`{'.reshape(-1, 1)' if is_flat else '.ravel()'}` for a single column"
+    raise BadValueError(argument, caller, shape, f"shape {array.shape}", fix)
 
 
 def require_everywhere(
@@ -193,5 +222,4 @@ def require_everywhere(
 ) -> None:
     """Raise at the first entry that is not fine."""
     if not is_fine.all():
-        place = tuple(int(i) for i in np.argwhere(~is_fine)[0])
-        raise BadValueError(argument, caller, rule, f"{array[place]}", fix, place[0])
+        raise fault_at(np.argwhere(~is_fine)[0], array, argument, caller, rule, fix)

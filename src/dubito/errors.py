@@ -95,7 +95,7 @@ class EmptyStateError(DubitoError, ValueError):
     def __str__(self) -> str:
         return (
             f"{self.what} needs at least 1 labelled row of positive weight. Got 0. "
-            "Try a batch that is not empty, or look for labels that are all missing."
+            "Try rows whose labels are not all missing and whose weights are not all 0."
         )
 
 

@@ -8,18 +8,20 @@ array.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, final
 
 import numpy as np
 
 from dubito.arrays import (
+    PERCENTAGES,
     FloatArray,
     as_array,
     as_distributions,
     as_finite,
     as_floats,
+    as_list,
     as_shares,
     freeze,
     require_dimensions,
@@ -62,6 +64,11 @@ class AbstractOutputs(ABC):
     def __len__(self) -> int:
         return self.n_rows
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # NumPy does not pickle that an array is read-only; `unchecked` makes it so again.
+        names: tuple[str, ...] = self.__slots__
+        return unchecked, (type(self), {name: getattr(self, name) for name in names})
+
 
 class AbstractClassOutputs(AbstractOutputs):
     """Outputs that spread over classes: columns of a matrix, optionally named."""
@@ -91,17 +98,18 @@ class Logits(AbstractClassOutputs):
     """
 
     array: FloatArray
-    classes: tuple[ClassName, ...] | None = None
+    classes: tuple[ClassName, ...] | None
 
-    def __post_init__(self) -> None:
-        array = as_finite(as_matrix(self.array, "Logits"), "array", "Logits")
-        if array.shape[1] == 1:
-            array = np.concatenate([np.zeros_like(array), array], axis=1)
-        set_field(self, "array", freeze(array))
-        set_field(self, "classes", as_classes(self.classes, self.n_classes, "Logits"))
+    def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
+        fix = "leaving such rows out, or -10000 for a class that is masked out"
+        logits = as_finite(as_matrix(array, "array", "Logits"), "array", "Logits", fix)
+        if logits.shape[1] == 1:
+            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+        set_field(self, "array", freeze(logits))
+        set_field(self, "classes", as_classes(classes, self.n_classes, "Logits"))
 
     def take(self, rows: slice) -> Logits:
-        return unchecked(Logits, array=self.array[rows], classes=self.classes)
+        return unchecked(Logits, {"array": self.array[rows], "classes": self.classes})
 
 
 @final
@@ -116,15 +124,15 @@ class Probabilities(AbstractClassOutputs):
     """
 
     array: FloatArray
-    classes: tuple[ClassName, ...] | None = None
+    classes: tuple[ClassName, ...] | None
 
-    def __post_init__(self) -> None:
-        array = with_negative_class(as_matrix(self.array, "Probabilities"))
-        set_field(self, "array", freeze(as_distributions(array, "array", "Probabilities")))
-        set_field(self, "classes", as_classes(self.classes, self.n_classes, "Probabilities"))
+    def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
+        probabilities = as_probabilities(array, "array", "Probabilities")
+        set_field(self, "array", freeze(probabilities))
+        set_field(self, "classes", as_classes(classes, self.n_classes, "Probabilities"))
 
     def take(self, rows: slice) -> Probabilities:
-        return unchecked(Probabilities, array=self.array[rows], classes=self.classes)
+        return unchecked(Probabilities, {"array": self.array[rows], "classes": self.classes})
 
 
 @final
@@ -139,45 +147,41 @@ class Members(AbstractClassOutputs):
     """
 
     array: FloatArray
-    classes: tuple[ClassName, ...] | None = None
-    certainty: FloatArray | None = None
+    classes: tuple[ClassName, ...] | None
+    certainty: FloatArray | None
 
-    def __post_init__(self) -> None:
-        array = as_floats(self.array, "array", "Members")
-        if array.ndim != 3:
-            raise BadValueError(
-                "array",
-                "Members",
-                "3-D, passes x rows x classes",
-                f"shape {array.shape}",
-                "Members.of([pass_1, pass_2, ...])",
-            )
-        if array.shape[0] < 1:
-            raise BadValueError(
-                "array", "Members", "of 1 pass or more", "none", "at least one pass"
-            )
-        flat = with_negative_class(as_matrix(array.reshape(-1, array.shape[2]), "Members"))
-        flat = as_distributions(flat, "array", "Members")
-        set_field(self, "array", freeze(flat.reshape(*array.shape[:2], flat.shape[1])))
-        set_field(self, "classes", as_classes(self.classes, self.n_classes, "Members"))
-        if self.certainty is not None:
-            set_field(self, "certainty", as_certainty(self.certainty, array.shape[:2]))
+    def __init__(
+        self, array: Any, classes: Iterable[ClassName] | None = None, certainty: Any = None
+    ) -> None:
+        floats = as_floats(array, "array", "Members")
+        if floats.ndim != 3:
+            rule, fix = "3-D, passes x rows x classes", "Members.of([pass_1, pass_2, ...])"
+            raise BadValueError("array", "Members", rule, f"shape {floats.shape}", fix)
+        require_passes(floats.shape[0], "array", "Members")
+        passes = list(floats)
+        logits = "Members.of([Logits(one), ...]) if these are logits, or "
+        checked = [
+            as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
+        ]
+        is_as_it_came = all(new is old for new, old in zip(checked, passes, strict=True))
+        set_field(self, "array", freeze(floats if is_as_it_came else np.stack(checked)))
+        set_field(self, "classes", as_classes(classes, self.n_classes, "Members"))
+        set_field(self, "certainty", as_certainty(certainty, floats.shape[:2]))
 
     @classmethod
-    def of(cls, passes: Sequence[Any], *, certainty: Any = None) -> Members:
+    def of(cls, passes: Iterable[Any], *, certainty: Any = None) -> Members:
         """Stack the outputs of several passes: `Logits`, `Probabilities` or plain probabilities."""
-        if not len(passes):
-            raise BadValueError(
-                "passes", "Members.of", "1 pass or more", "none", "a list of outputs"
-            )
-        wrapped = [as_pass(one, f"passes[{i}]") for i, one in enumerate(passes)]
+        rule, fix = "a list of outputs, one a pass", "Members.of([pass_1, pass_2, ...])"
+        listed = as_list(passes, "passes", "Members.of", rule, fix)
+        require_passes(len(listed), "passes", "Members.of")
+        wrapped = [as_pass(one, f"passes[{i}]") for i, one in enumerate(listed)]
         first = wrapped[0]
         for i, one in enumerate(wrapped):
             if one.array.shape != first.array.shape or one.classes != first.classes:
                 raise BadValueError(
                     f"passes[{i}]",
                     "Members.of",
-                    "of the same rows and classes as the first pass",
+                    f"like the first pass, shape {first.array.shape}, classes {first.classes}",
                     f"shape {one.array.shape}, classes {one.classes}",
                     "passes over the same rows, columns in the same order",
                 )
@@ -195,10 +199,9 @@ class Members(AbstractClassOutputs):
         return Probabilities(self.array.mean(axis=0), self.classes)
 
     def take(self, rows: slice) -> Members:
+        array, classes = self.array[:, rows], self.classes
         certainty = None if self.certainty is None else self.certainty[:, rows]
-        return unchecked(
-            Members, array=self.array[:, rows], classes=self.classes, certainty=certainty
-        )
+        return unchecked(Members, {"array": array, "classes": classes, "certainty": certainty})
 
 
 @final
@@ -216,22 +219,23 @@ class TopLabel(AbstractOutputs):
     confidence: FloatArray
     correct: FloatArray
 
-    def __post_init__(self) -> None:
-        confidence = as_shares(self.confidence, "confidence", "TopLabel")
-        correct = as_array(self.correct, "correct", "TopLabel")
-        if correct.dtype.kind == "b":
-            correct = correct.astype(np.float64)
-        correct = as_shares(correct, "correct", "TopLabel")
-        require_rows(correct, confidence.shape[0], "correct", "TopLabel")
-        set_field(self, "confidence", freeze(confidence.astype(np.float64)))
-        set_field(self, "correct", freeze(correct.astype(np.float64)))
+    def __init__(self, confidence: Any, correct: Any) -> None:
+        says = as_shares(confidence, "confidence", "TopLabel")
+        right = as_array(correct, "correct", "TopLabel")
+        if right.dtype.kind == "b":
+            right = right.astype(np.float64)
+        right = as_shares(right, "correct", "TopLabel", "1 for right and 0 for wrong")
+        require_rows(right, says.shape[0], "correct", "TopLabel", "the confidence")
+        set_field(self, "confidence", freeze(says.astype(np.float64)))
+        set_field(self, "correct", freeze(right.astype(np.float64)))
 
     @property
     def n_rows(self) -> int:
         return int(self.confidence.shape[0])
 
     def take(self, rows: slice) -> TopLabel:
-        return unchecked(TopLabel, confidence=self.confidence[rows], correct=self.correct[rows])
+        confidence, correct = self.confidence[rows], self.correct[rows]
+        return unchecked(TopLabel, {"confidence": confidence, "correct": correct})
 
 
 @final
@@ -246,28 +250,23 @@ class Normal(AbstractOutputs):
     mean: FloatArray
     std: FloatArray
 
-    def __post_init__(self) -> None:
-        mean = as_finite(as_floats(self.mean, "mean", "Normal"), "mean", "Normal")
-        std = as_finite(as_floats(self.std, "std", "Normal"), "std", "Normal")
-        require_dimensions(mean, (1, 2), "mean", "Normal", "rows, or rows x targets")
-        if std.shape != mean.shape:
-            raise BadValueError(
-                "std",
-                "Normal",
-                f"of the mean's shape {mean.shape}",
-                f"shape {std.shape}",
-                "np.broadcast_to(std, mean.shape)",
-            )
-        require_everywhere(std > 0, std, "std", "Normal", "above 0", "a floor, say 1e-6")
-        set_field(self, "mean", freeze(mean))
-        set_field(self, "std", freeze(std))
+    def __init__(self, mean: Any, std: Any) -> None:
+        means = as_finite(as_floats(mean, "mean", "Normal"), "mean", "Normal")
+        stds = as_finite(as_floats(std, "std", "Normal"), "std", "Normal")
+        require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
+        if stds.shape != means.shape:
+            rule, fix = f"of the mean's shape {means.shape}", "np.broadcast_to(std, mean.shape)"
+            raise BadValueError("std", "Normal", rule, f"shape {stds.shape}", fix)
+        require_everywhere(stds > 0, stds, "std", "Normal", "above 0", "a floor, say 1e-6")
+        set_field(self, "mean", freeze(means))
+        set_field(self, "std", freeze(stds))
 
     @property
     def n_rows(self) -> int:
         return int(self.mean.shape[0])
 
     def take(self, rows: slice) -> Normal:
-        return unchecked(Normal, mean=self.mean[rows], std=self.std[rows])
+        return unchecked(Normal, {"mean": self.mean[rows], "std": self.std[rows]})
 
 
 @final
@@ -281,17 +280,17 @@ class Samples(AbstractOutputs):
 
     array: FloatArray
 
-    def __post_init__(self) -> None:
-        array = as_finite(as_floats(self.array, "array", "Samples"), "array", "Samples")
-        require_dimensions(array, (2, 3), "array", "Samples", "rows x draws (x targets)")
-        set_field(self, "array", freeze(array))
+    def __init__(self, array: Any) -> None:
+        draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
+        require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
+        set_field(self, "array", freeze(draws))
 
     @property
     def n_rows(self) -> int:
         return int(self.array.shape[0])
 
     def take(self, rows: slice) -> Samples:
-        return unchecked(Samples, array=self.array[rows])
+        return unchecked(Samples, {"array": self.array[rows]})
 
 
 @final
@@ -306,58 +305,30 @@ class Quantiles(AbstractOutputs):
     array: FloatArray
     levels: FloatArray
 
-    def __post_init__(self) -> None:
-        array = as_finite(as_floats(self.array, "array", "Quantiles"), "array", "Quantiles")
-        require_dimensions(array, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
-        levels = as_finite(as_floats(self.levels, "levels", "Quantiles"), "levels", "Quantiles")
-        fix = "levels such as [0.1, 0.5, 0.9]"
-        require_dimensions(levels, (1,), "levels", "Quantiles", "a list")
-        is_rising = np.diff(levels, prepend=0.0) > 0
-        require_everywhere(
-            is_rising & (levels < 1), levels, "levels", "Quantiles", "rising between 0 and 1", fix
-        )
-        if array.shape[1] != levels.size:
-            raise BadValueError(
-                "array",
-                "Quantiles",
-                f"as wide as levels ({levels.size})",
-                f"{array.shape[1]} columns",
-                fix,
-            )
-        is_sorted = np.diff(array, axis=1) >= 0
-        require_everywhere(
-            is_sorted,
-            array[:, 1:],
-            "array",
-            "Quantiles",
-            "non-decreasing",
-            "np.sort(array, axis=1)",
-        )
-        set_field(self, "array", freeze(array))
-        set_field(self, "levels", freeze(levels))
+    def __init__(self, array: Any, levels: Any) -> None:
+        values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
+        require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
+        set_field(self, "levels", freeze(as_levels(levels, values.shape[1])))
+        is_sorted = np.ones(values.shape, dtype=bool)
+        is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
+        rule, fix = "non-decreasing along its levels", "np.sort(array, axis=1)"
+        require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
+        set_field(self, "array", freeze(values))
 
     @property
     def n_rows(self) -> int:
         return int(self.array.shape[0])
 
     def take(self, rows: slice) -> Quantiles:
-        return unchecked(Quantiles, array=self.array[rows], levels=self.levels)
+        return unchecked(Quantiles, {"array": self.array[rows], "levels": self.levels})
 
 
 def as_outputs(outputs: Any, argument: str, caller: str) -> AbstractOutputs:
     """Return wrapped outputs as they are, and a plain array as probabilities."""
     if isinstance(outputs, AbstractOutputs):
         return outputs
-    array = as_floats(outputs, argument, caller)
-    if array.ndim > 2:
-        raise BadValueError(
-            argument,
-            caller,
-            "rows x classes",
-            f"shape {array.shape}",
-            "Members(array) for passes x rows x classes",
-        )
-    return Probabilities(array)
+    array = freeze(as_probabilities(outputs, argument, caller))
+    return unchecked(Probabilities, {"array": array, "classes": None})
 
 
 def as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
@@ -369,19 +340,23 @@ def as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
     return wrapped
 
 
-def as_matrix(value: Any, caller: str) -> FloatArray:
+def as_matrix(value: Any, argument: str, caller: str) -> FloatArray:
     """Return rows x columns of floats, not yet checked for what they mean."""
-    array = as_floats(value, "array", caller)
+    array = as_floats(value, argument, caller)
     array = array[:, np.newaxis] if array.ndim == 1 else array
-    require_dimensions(array, (2,), "array", caller, "rows x classes")
+    fix = "Members.of([pass_1, pass_2, ...]) for passes, or `.reshape(-1, n_classes)` for pixels"
+    require_dimensions(array, (2,), argument, caller, "rows x classes", fix)
     return array
 
 
-def with_negative_class(probabilities: FloatArray) -> FloatArray:
-    """Return both columns where only the positive class came; it must lie between 0 and 1."""
-    if probabilities.shape[1] > 1:
-        return probabilities
-    positive = as_shares(probabilities[:, 0], "array", "Probabilities")
+def as_probabilities(
+    value: Any, argument: str, caller: str, or_else: str = "`Logits` if these are logits, or "
+) -> FloatArray:
+    """Return rows x classes that sum to 1; the negative class is added where only one came."""
+    array = as_matrix(value, argument, caller)
+    if array.shape[1] > 1:
+        return as_distributions(array, argument, caller, or_else)
+    positive = as_shares(array[:, 0], argument, caller, f"{or_else}{PERCENTAGES}")
     return np.stack([1 - positive, positive], axis=1)
 
 
@@ -389,24 +364,28 @@ def as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...]
     """Return the names of the columns as plain Python values, or None."""
     if names is None:
         return None
-    fix = "one different name a column, such as ['cat', 'dog']"
-    if isinstance(names, str):
-        raise BadTypeError("classes", caller, "a list of names", repr(names), fix)
-    plain = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
+    fix = "one different name a class, such as ['cat', 'dog']"
+    rule = "a list of names in the order of the columns"
+    if isinstance(names, str | set | frozenset):
+        raise BadTypeError("classes", caller, rule, repr(names), fix)
+    listed = as_list(names, "classes", caller, rule, fix)
+    plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
     for name in plain:
         if not isinstance(name, str | int | float | bool):
             raise BadTypeError("classes", caller, "text or numbers", type(name).__name__, fix)
     if len(plain) != n_classes:
-        rule = f"as many as the columns ({n_classes})"
-        raise BadValueError("classes", caller, rule, f"{len(plain)} names", fix)
+        rule = f"{n_classes} names, one a class"
+        raise BadValueError("classes", caller, rule, f"{len(plain)}", fix)
     if len(set(plain)) != len(plain):
         twice = next(name for name in plain if plain.count(name) > 1)
         raise BadValueError("classes", caller, "all different", f"{twice!r} twice", fix)
     return plain
 
 
-def as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray:
-    """Return what each pass says of its own trust, passes x rows."""
+def as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray | None:
+    """Return what each pass says of its own trust, passes x rows, or None."""
+    if value is None:
+        return None
     certainty = as_finite(as_floats(value, "certainty", "Members"), "certainty", "Members")
     if certainty.shape != shape:
         raise BadValueError(
@@ -419,9 +398,30 @@ def as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray:
     return freeze(certainty)
 
 
+def as_levels(value: Any, n_columns: int) -> FloatArray:
+    """Return the levels of quantiles: one a column, rising between 0 and 1."""
+    levels = as_finite(as_floats(value, "levels", "Quantiles"), "levels", "Quantiles")
+    require_dimensions(levels, (1,), "levels", "Quantiles", "one number a column")
+    is_rising = (levels > np.append(0.0, levels[:-1])) & (levels < 1)
+    if not is_rising.all():
+        rule, fix = "rising between 0 and 1", "levels such as [0.1, 0.5, 0.9]"
+        raise BadValueError("levels", "Quantiles", rule, f"{levels.tolist()}", fix)
+    if levels.size != n_columns:
+        rule, fix = f"as many as the columns ({n_columns})", "one level a column"
+        raise BadValueError("levels", "Quantiles", rule, f"{levels.size}", fix)
+    return levels
+
+
+def require_passes(n_passes: int, argument: str, caller: str) -> None:
+    """Raise unless there is a pass."""
+    if n_passes < 1:
+        raise BadValueError(argument, caller, "1 pass or more", "none", "at least one pass")
+
+
 def softmax(logits: FloatArray) -> FloatArray:
     """Return the probabilities that logits stand for."""
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore"):  # a distance beyond the largest float is a share of 0
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
@@ -433,9 +433,9 @@ def set_field(outputs: AbstractOutputs, name: str, value: Any) -> None:
 Kind = TypeVar("Kind", bound=AbstractOutputs)
 
 
-def unchecked(kind: type[Kind], **fields: Any) -> Kind:
+def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:
     """Make a wrapper of parts that were checked before."""
     outputs = object.__new__(kind)
     for name, value in fields.items():
-        set_field(outputs, name, value)
+        set_field(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)
     return outputs

@@ -111,7 +111,10 @@ def as_truth(y: Any, outputs: AbstractOutputs, caller: str) -> Labels | Targets 
     if isinstance(outputs, TopLabel) and y is not None:
         fix = "`y_true=None`: TopLabel knows what was right"
         raise BadValueError("y_true", caller, "None beside TopLabel", type(y).__name__, fix)
-    if y is None or isinstance(y, Labels):
+    if y is None:
+        return None
+    if isinstance(y, Labels):
+        require_rows(y.codes, outputs.n_rows, "y_true", caller)
         return y
     if isinstance(outputs, AbstractClassOutputs):
         return Labels.of(y, outputs, "y_true", caller)

@@ -1,126 +1,162 @@
-"""Arrow columns as NumPy arrays: numbers, lists, text, and what must not be among them."""
+"""The cells of one column as NumPy arrays: numbers, lists, labels, and what must not be there."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import types
 
 from dubito.arrays import FloatArray, IntArray
+from dubito.data import spelling
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = [
-    "column_of",
-    "different_values",
-    "is_list",
-    "is_number",
-    "is_text",
-    "list_matrix",
-    "numbers",
-    "numbers_or_missing",
-    "require_width",
-    "whole_number",
-]
+__all__ = ["Cells", "is_list"]
 
-NO_NUMBER = "a number there, or leaving the row out"
+MEND = "a number there, or leaving the row out"
 
 
-def column_of(piece: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column as one array, categories as plain values."""
-    column = piece.column(name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The cells of a column, with the names of the column and of the file for errors."""
+
+    array: pa.Array
+    name: str
+    where: str
+
+    @classmethod
+    def of(cls, piece: pa.Table, name: str, where: str) -> Cells:
+        """Take a column of a piece of a table; categories become plain values."""
+        array = piece.column(name).combine_chunks()
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        return cls(array, name, where)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether these are lists."""
+        return is_list(self.array.type)
+
+    def numbers(self, *, has_gaps: bool = False) -> FloatArray:
+        """Return numbers as they are stored; gaps, where they may be, become NaN."""
+        array = self.spelt_numbers() if is_text(self.array.type) else self.array
+        if is_cast(array.type):
+            array = array.cast(pa.float64())
+        if not (types.is_floating(array.type) or types.is_integer(array.type)):
+            raise self.wrong_kind("numbers", "a column of floats")
+        if not has_gaps:
+            Cells(array, self.name, self.where).require_no_gaps()
+        return np.asarray(array.to_numpy(zero_copy_only=False))
+
+    def shares(self) -> FloatArray:
+        """Return numbers, also those that text spells, with 1 for true and 0 for false."""
+        if not is_text(self.array.type):
+            return self.numbers()
+        self.require_no_gaps()
+        texts, positions = self.different()
+        found = [spelling.share(text) for text in texts]
+        if None in found:
+            first = found.index(None)
+            row = int(np.argmax(positions == first))
+            raise self.wrong_value("true or false, or numbers", repr(texts[first]), MEND, row)
+        return np.asarray(np.array(found, dtype=np.float64)[positions])
+
+    def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:
+        """Return lists of `width` numbers as rows; a gap in place of a list is a row of NaN."""
+        if not has_gaps:
+            self.require_no_gaps()
+        if types.is_fixed_size_list(self.array.type):
+            width = self.array.type.list_size
+        else:
+            self.require_width(width)
+        flat = Cells(self.array.flatten(), self.name, self.where)
+        try:
+            entries = flat.numbers(has_gaps=has_gaps)
+        except BadValueError as error:
+            row = None if error.row is None else error.row // width
+            raise self.wrong_value(error.rule, error.got, error.fix, row) from error
+        if self.array.null_count == 0:
+            return entries.reshape(-1, width)
+        matrix = np.full((len(self.array), width), np.nan)
+        matrix[self.array.is_valid().to_numpy(zero_copy_only=False)] = entries.reshape(-1, width)
+        return matrix
+
+    def values(self) -> NDArray[Any]:
+        """Return whatever these are; among whole numbers, a gap is None."""
+        if types.is_integer(self.array.type) and self.array.null_count:
+            return np.array(self.array.to_pylist(), dtype=object)
+        return np.asarray(self.array.to_numpy(zero_copy_only=False))
+
+    def different(self) -> tuple[list[Any], IntArray]:
+        """Return the different values, None for a gap, and which of them each row holds."""
+        array = self.array
+        if is_cast(array.type) and not types.is_boolean(array.type):
+            array = array.cast(pa.float64())
+        kinds = (types.is_floating, types.is_integer, types.is_boolean, is_text)
+        if not any(is_kind(array.type) for is_kind in kinds):
+            raise self.wrong_kind("text or numbers", "a column of class names or numbers")
+        encoded = array.dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        if array.null_count:
+            values.append(None)
+        positions = pc.fill_null(encoded.indices, len(values) - 1)
+        return values, np.asarray(positions.to_numpy(zero_copy_only=False))
+
+    def require_no_gaps(self) -> None:
+        """Raise at the first gap."""
+        if self.array.null_count:
+            row = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
+            raise self.wrong_value("without gaps", "a gap (null or NaN)", MEND, row)
+
+    def require_width(self, width: int) -> None:
+        """Raise at the first list of another length."""
+        lengths = pc.fill_null(pc.list_value_length(self.array), width).to_numpy()
+        if (lengths != width).any():
+            row = int(np.argmax(lengths != width))
+            fix = "as many entries in every row"
+            raise self.wrong_value(f"lists of {width} entries", f"{lengths[row]} entries", fix, row)
+
+    def spelt_numbers(self, first_row: int = 0) -> pa.Array:
+        """Return the numbers that texts spell; raise at the first that is neither one nor a gap."""
+        texts = pc.utf8_trim_whitespace(self.array.cast(pa.large_string()))
+        is_gap = pc.is_in(texts, pa.array(spelling.GAPS, pa.large_string()))
+        texts = pc.if_else(is_gap, pa.scalar(None, pa.large_string()), texts)
+        try:
+            return texts.cast(pa.float64())
+        except pa.ArrowInvalid:
+            cells = enumerate(texts.to_pylist(), first_row)
+            row, text = next((i, t) for i, t in cells if t and spelling.number(t) is None)
+            raise self.wrong_value("numbers", repr(text), MEND, row) from None
+
+    def wrong_value(self, rule: str, got: str, fix: str, row: int | None) -> BadValueError:
+        """Return an error about a cell."""
+        return BadValueError(self.name, self.where, rule, got, fix, row)
+
+    def wrong_kind(self, rule: str, fix: str) -> BadTypeError:
+        """Return an error about the whole column."""
+        return BadTypeError(self.name, self.where, rule, f"a column of {self.array.type}", fix)
 
 
-def is_list(column: pa.Array) -> bool:
-    """Whether a column holds lists."""
-    kinds = (pa.types.is_fixed_size_list, pa.types.is_list, pa.types.is_large_list)
-    return any(is_kind(column.type) for is_kind in kinds)
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists."""
+    kinds = (types.is_fixed_size_list, types.is_list, types.is_large_list)
+    views = (types.is_list_view, types.is_large_list_view)
+    return any(is_kind(kind) for is_kind in kinds + views)
 
 
-def is_text(column: pa.Array) -> bool:
-    """Whether a column holds text."""
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(is_kind(column.type) for is_kind in kinds)
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of text."""
+    kinds = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
-def numbers(column: pa.Array, name: str, where: str, has_missing: bool = False) -> FloatArray:
-    """Return a column of numbers; raise at the first text or, unless allowed, the first null."""
-    if is_text(column):
-        values = column.to_pylist()
-        row = next((i for i, v in enumerate(values) if v is not None and not is_number(v)), 0)
-        raise BadValueError(name, where, "numbers", repr(values[row]), NO_NUMBER, row)
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-        raise BadTypeError(name, where, "numbers", f"a column of {kind}", "a column of floats")
-    if column.null_count and not has_missing:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise BadValueError(name, where, "without gaps", "nothing", NO_NUMBER, row)
-    return numbers_or_missing(column)
-
-
-def numbers_or_missing(column: pa.Array) -> NDArray[Any]:
-    """Return a column of numbers as it is stored; with gaps, as floats with NaN there."""
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values.astype(np.float64) if values.dtype.kind == "O" else values
-
-
-def list_matrix(column: pa.Array, name: str, where: str) -> FloatArray:
-    """Return a column of lists of one length as a matrix, without a copy where Arrow allows it."""
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise BadValueError(name, where, "without gaps", "nothing", NO_NUMBER, row)
-    width = len(column[0]) if len(column) else 1
-    try:
-        flat = numbers(column.flatten(), name, where)
-    except BadValueError as error:
-        place = None if error.row is None else error.row // max(width, 1)
-        raise BadValueError(name, where, error.rule, error.got, error.fix, place) from error
-    return flat.reshape(len(column), width)
-
-
-def require_width(column: pa.Array, width: int, name: str, where: str) -> None:
-    """Raise at the first list that is not as long as the first of the file."""
-    if pa.types.is_fixed_size_list(column.type):
-        return
-    lengths = pc.fill_null(pc.list_value_length(column), width).to_numpy(zero_copy_only=False)
-    if (lengths != width).any():
-        row = int(np.argmax(lengths != width))
-        rule = f"lists of one length ({width} in the first row)"
-        got, fix = f"{lengths[row]} entries", "one entry a class in every row"
-        raise BadValueError(name, where, rule, got, fix, row)
-
-
-def different_values(column: pa.Array) -> tuple[list[Any], IntArray]:
-    """Return the different texts of a column, and which of them each row holds.
-
-    A gap is held as one past the last.
-    """
-    encoded = column.dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    positions = pc.fill_null(encoded.indices, len(values)).to_numpy(zero_copy_only=False)
-    return values, positions
-
-
-def whole_number(text: str) -> int | str:
-    """Return the whole number that a text spells ("3", "3.0"), or the text itself."""
-    return int(float(text)) if is_number(text) and float(text).is_integer() else text
-
-
-def is_number(text: Any) -> bool:
-    """Whether a cell reads as a number."""
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True
+def is_cast(kind: pa.DataType) -> bool:
+    """Whether a type stands for numbers that NumPy takes only as floats."""
+    return any(is_kind(kind) for is_kind in (types.is_boolean, types.is_decimal, types.is_null))

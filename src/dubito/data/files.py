@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dubito.data.batch import Batch
-from dubito.data.columns import BoundColumns, Columns
+from dubito.data.binding import BoundColumns
+from dubito.data.cells import is_list
+from dubito.data.columns import Columns
 from dubito.data.shards import Shards
-from dubito.data.sources import Source, open_source
+from dubito.data.sources import AbstractSource, named_if_broken, open_source
 from dubito.errors import BadFileError
-from dubito.kernels.blocks import BLOCK_ENTRIES
+from dubito.kernels import blocks
 
 __all__ = ["FileShards", "read", "scan"]
 
@@ -28,21 +31,8 @@ def scan(source: Any, columns: Columns) -> FileShards:
     """
     opened = open_source(source)
     bound = columns.bind(opened.schema.names, opened.name)
-    return FileShards(opened, bound, list_widths(opened, bound))
-
-
-def list_widths(source: Source, columns: BoundColumns) -> dict[str, int]:
-    """Return how long the lists of each column of lists are: by its type, or by its first row."""
-    types = {name: source.schema.field(name).type for name in columns.needed}
-    widths = {name: kind.list_size for name, kind in types.items() if hasattr(kind, "list_size")}
-    of_any_length = [
-        n for n, kind in types.items() if n not in widths and hasattr(kind, "value_type")
-    ]
-    if of_any_length:
-        for first in source.stream(of_any_length, [], 1):
-            widths |= {n: len(first.column(n)[0] or ()) for n in of_any_length if first.num_rows}
-            break
-    return widths
+    with named_if_broken(opened.name):
+        return FileShards(opened, replace(bound, widths=list_widths(opened, bound.needed)))
 
 
 def read(source: Any, columns: Columns) -> Batch:
@@ -54,10 +44,7 @@ def read(source: Any, columns: Columns) -> Batch:
     [0.75, 0.5]
     """
     shards = scan(source, columns)
-    pieces = list(shards.pieces())
-    if not pieces:
-        raise no_rows(shards.source)
-    return shards.columns.batch(pa.Table.from_batches(pieces), shards.widths)
+    return shards.columns.batch(pa.concat_tables(shards.pieces()))
 
 
 @final
@@ -65,27 +52,63 @@ def read(source: Any, columns: Columns) -> Batch:
 class FileShards(Shards):
     """Rows of a file or frame, decoded piece by piece."""
 
-    source: Source
+    source: AbstractSource
     columns: BoundColumns
-    widths: dict[str, int]
-
-    def pieces(self) -> Iterator[pa.RecordBatch]:
-        """Yield the file's own pieces, each small enough to stay in the processor's caches."""
-        needed = self.columns.needed
-        n_rows = max(1, BLOCK_ENTRIES // sum(self.widths.get(name, 1) for name in needed))
-        for piece in self.source.stream(needed, self.columns.texts, n_rows):
-            if piece.num_rows:
-                yield piece
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         first_row = 0
         for piece in self.pieces():
-            yield partial(self.columns.batch, piece, self.widths, first_row)
+            yield partial(self.columns.batch, piece, first_row)
             first_row += piece.num_rows
-        if first_row == 0:
-            raise no_rows(self.source)
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Yield the table in pieces that stay in the processor's caches; raise if it has no rows.
+
+        Pieces depend on the columns alone, not on how the file is cut: the same rows give the same
+        digits whatever they are kept in.
+        """
+        needed, texts = self.columns.needed, self.columns.texts
+        n_entries = sum(self.columns.widths.get(name, 1) for name in needed)
+        n_rows = max(1, blocks.BLOCK_ENTRIES // n_entries)
+        is_empty = True
+        with named_if_broken(self.source.name):
+            for piece in resized(self.source.batches(needed, texts, n_rows), n_rows):
+                is_empty = False
+                yield piece
+        if is_empty:
+            raise BadFileError(self.source.name, "it has no rows", "a file with at least one row")
 
 
-def no_rows(source: Source) -> BadFileError:
-    """Say that a table has columns but no rows."""
-    return BadFileError(source.name, "it has no rows", "a file with at least one row")
+def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:
+    """Yield tables of `n_rows` rows, the last one shorter, however the batches are cut."""
+    waiting: list[pa.RecordBatch] = []
+    n_waiting = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, n_rows - n_waiting)
+            batch = batch.slice(part.num_rows)
+            waiting.append(part)
+            n_waiting += part.num_rows
+            if n_waiting == n_rows:
+                yield pa.Table.from_batches(waiting)
+                waiting, n_waiting = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def list_widths(source: AbstractSource, columns: list[str]) -> dict[str, int]:
+    """Return how long the lists of each column of lists are: by its type, or by its first list."""
+    types = {name: source.schema.field(name).type for name in columns}
+    stored = {name: getattr(kind, "storage_type", kind) for name, kind in types.items()}
+    lists = {name: kind for name, kind in stored.items() if is_list(kind)}
+    widths = {name: kind.list_size for name, kind in lists.items() if hasattr(kind, "list_size")}
+    return widths | {name: first_length(source, name) for name in lists if name not in widths}
+
+
+def first_length(source: AbstractSource, column: str) -> int:
+    """Return the length of the first list that has entries, 1 if there is none."""
+    for batch in source.batches([column], [], n_rows=64):
+        lengths: list[int] = pc.list_value_length(batch.column(column)).drop_null().to_pylist()
+        if any(lengths):
+            return next(length for length in lengths if length)
+    return 1

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.data.codes import MISSING
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError
 from dubito.kernels import rows as fused
@@ -54,7 +55,7 @@ def rows_of(outputs: AbstractOutputs, labels: Labels | None) -> Rows:
     n_rows, n_classes = outputs.array.shape
     is_logits = isinstance(outputs, Logits)
     has_codes = labels is not None and labels.probabilities is None
-    codes = labels.codes if labels is not None and has_codes else freeze(np.full(n_rows, -1))
+    codes = freeze(labels.codes if labels is not None and has_codes else np.full(n_rows, MISSING))
     predicted = np.empty(n_rows, dtype=np.int32)
     numbers = np.empty((fused.N_NUMBERS, n_rows))
     pass_over = fused.narrow_rows if n_classes <= fused.NARROW else fused.wide_rows

@@ -32,17 +32,16 @@ def probability_faults(array, tolerance):
     furthest = 0.0
     for i in range(array.shape[0]):
         row = array[i]
-        total, below_zero = 0.0, 0.0
+        total, n_negative = 0.0, 0
         for low in range(0, row.size, CHUNK):
             part = row[low : low + CHUNK]
-            subtotal = negative = row.dtype.type(0)
+            subtotal = row.dtype.type(0)
             for k in range(part.size):
                 subtotal += part[k]
-                negative += part[k] - abs(part[k])
+                n_negative += part[k] < 0
             total += subtotal
-            below_zero += negative
         distance = abs(total - 1.0)
-        if not (distance <= tolerance and below_zero == 0.0):  # NaN fails every comparison
+        if not (distance <= tolerance and n_negative == 0):  # NaN fails every comparison
             return i, furthest
         furthest = max(furthest, distance)
     return FAULTLESS, furthest

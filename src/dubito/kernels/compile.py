@@ -31,7 +31,8 @@ class CompilationNotice(event.Listener):
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        if self.has_spoken or not function.__module__.startswith("dubito."):
+        is_ours = function.__module__.startswith("dubito.")
+        if self.has_spoken or not is_ours or sys.stderr is None:  # a service may have no stderr
             return
         self.has_spoken = True
         sys.stderr.write("dubito: compiling its kernels for this machine, once (some seconds).\n")

@@ -2,7 +2,7 @@
 
 LLVM vectorises neither a library call nor a floating maximum. So exponents are built and read by
 bits, mantissas come from polynomials, and the maximum is taken over integers in the same order as
-the floats. float32 is right to about 1 unit in the last place, float64 to about 2.
+the floats. exp is right to 1.5 units in the last place, log to 2.5, in float32 and float64.
 """
 
 import numpy as np
@@ -47,40 +47,44 @@ def float_of(context, bits):
 
 
 def ordered(x):
-    """Return an integer that compares as `x` does."""
+    """Return an integer that compares as `x` does: -0.0 and 0.0 are the same."""
     raise NotImplementedError("only inside a kernel")
 
 
 @overload(ordered)
 def ordered_of(x):
+    # The magnitude's bits, negated below 0. Integers only: fast-math flags take x + 0 for x.
     if x == types.float32:
 
         def ordered_32(x):
-            bits = bits_of(x + f32(0))  # -0.0 counts as 0.0
-            return i32(bits ^ ((bits >> i32(31)) & i32(0x7FFFFFFF)))
+            bits = bits_of(x)
+            sign = bits >> i32(31)  # 0 or -1
+            return i32(((bits & i32(0x7FFFFFFF)) ^ sign) - sign)
 
         return ordered_32
 
     def ordered_64(x):
-        bits = bits_of(x + 0.0)
-        return i64(bits ^ ((bits >> i64(63)) & i64(0x7FFFFFFFFFFFFFFF)))
+        bits = bits_of(x)
+        sign = bits >> i64(63)
+        return i64(((bits & i64(0x7FFFFFFFFFFFFFFF)) ^ sign) - sign)
 
     return ordered_64
 
 
 def exponential(x):
-    """Return exp(x) for x <= 0; below the smallest normal number it stays there."""
+    """Return exp(x) for x <= 0; what lies below the smallest normal number may be 0."""
     raise NotImplementedError("only inside a kernel")
 
 
 @overload(exponential, jit_options=EXACT)
 def exponential_of(x):
     # exp(x) = 2^n exp(r), n whole, |r| <= log(2) / 2. log(2) comes in two parts, of which the first
-    # times n is exact. Adding 1.5 * 2^mantissa + bias leaves n + bias in the low bits.
+    # times n is exact. Adding 1.5 * 2^mantissa + bias leaves n + bias in the low bits. The bound on
+    # x is where n + bias, and with it the answer, is 0.
     if x == types.float32:
 
         def exponential_32(x):
-            x = max(x, f32(-87.0))
+            x = max(x, f32(-88.0))
             n = nearest_whole(x * f32(1.4426950408889634))
             r = x - n * f32(0.693359375) + n * f32(2.12194440e-4)
             p = f32(1 / 5040)
@@ -96,7 +100,7 @@ def exponential_of(x):
         return exponential_32
 
     def exponential_64(x):
-        x = max(x, -708.0)
+        x = max(x, -709.0)
         n = nearest_whole(x * 1.4426950408889634)
         r = x - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
         p = 1 / 6227020800
@@ -135,8 +139,7 @@ def logarithm_of(x):
             f = float_of(i32((shifted & i32(0x7FFFFF)) + root)) - f32(1)
             s = f / (f + f32(2))
             z = s * s
-            p = f32(2 / 11)
-            p = p * z + f32(2 / 9)
+            p = f32(2 / 9)
             p = p * z + f32(2 / 7)
             p = p * z + f32(2 / 5)
             p = p * z + f32(2 / 3)
@@ -152,8 +155,7 @@ def logarithm_of(x):
         f = float_of(i64((shifted & i64(0xFFFFFFFFFFFFF)) + root)) - 1.0
         s = f / (f + 2.0)
         z = s * s
-        p = 2 / 21
-        p = p * z + 2 / 19
+        p = 2 / 19
         p = p * z + 2 / 17
         p = p * z + 2 / 15
         p = p * z + 2 / 13

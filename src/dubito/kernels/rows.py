@@ -15,8 +15,19 @@ import numpy as np
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, logarithm, ordered
 
-__all__ = ["BRIER", "CHUNK", "CONFIDENCE", "DOUBT", "ENTROPY", "LOG_SUM", "LOSS", "N_NUMBERS"]
-__all__ += ["NARROW", "narrow_rows", "wide_rows"]
+__all__ = [
+    "BRIER",
+    "CHUNK",
+    "CONFIDENCE",
+    "DOUBT",
+    "ENTROPY",
+    "LOG_SUM",
+    "LOSS",
+    "NARROW",
+    "N_NUMBERS",
+    "narrow_rows",
+    "wide_rows",
+]
 
 # Where each number of a row stands in the output of the kernels.
 CONFIDENCE, DOUBT, ENTROPY, LOG_SUM, LOSS, BRIER = range(6)

@@ -1,0 +1,117 @@
+"""Labels as column numbers, however they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import IntArray
+from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import AbstractClassOutputs, ClassName
+
+__all__ = ["MISSING", "codes_of", "codes_of_values", "is_absent", "names_of"]
+
+MISSING = -1
+
+
+def codes_of(
+    y: NDArray[Any], outputs: AbstractClassOutputs, argument: str, caller: str
+) -> IntArray:
+    """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
+    if y.dtype.kind in "biuf" and is_numbered(outputs):
+        return codes_of_numbers(y, outputs, argument, caller)
+    try:
+        values, positions = different(y)
+    except TypeError as error:
+        rule, fix = "one label a row", "a name or a column number in every row"
+        raise BadTypeError(argument, caller, rule, str(error), fix) from error
+    return codes_of_values(values, positions, outputs, argument, caller)
+
+
+def codes_of_numbers(
+    y: NDArray[Any], outputs: AbstractClassOutputs, argument: str, caller: str
+) -> IntArray:
+    """Return labels that are column numbers already."""
+    is_fine = (y >= 0) & (y < outputs.n_classes)
+    codes = y
+    if y.dtype.kind == "f":
+        is_missing = np.isnan(y)
+        is_fine = (is_fine & (y == np.floor(y))) | is_missing
+        codes = np.where(is_missing, MISSING, y)
+    if not is_fine.all():
+        row = int(np.argmin(is_fine))
+        raise no_class(y[row].item(), row, outputs, argument, caller)
+    return codes.astype(np.int64)
+
+
+def codes_of_values(
+    values: Sequence[Any],
+    positions: IntArray,
+    outputs: AbstractClassOutputs,
+    argument: str,
+    caller: str,
+) -> IntArray:
+    """Return the codes of labels given as different values, and which of them each row holds."""
+    code_of = {name: code for code, name in enumerate(names_of(outputs))}
+    codes = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values):
+        code = MISSING if is_absent(value) else code_of.get(value)
+        if code is None:
+            row = int(np.argmax(positions == i))
+            raise no_class(value, row, outputs, argument, caller)
+        codes[i] = code
+    return np.asarray(codes[positions])
+
+
+def no_class(
+    value: Any, row: int, outputs: AbstractClassOutputs, argument: str, caller: str
+) -> BadValueError:
+    """Say what a label that stands for no class should have been."""
+    names = names_of(outputs)
+    value = value.item() if isinstance(value, np.generic) else value
+    if not is_numbered(outputs):
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        rule = f"one of the classes ({shown})"
+        fix = "labels spelt as the classes are, or None for a missing one"
+        return BadValueError(argument, caller, rule, repr(value), fix, row)
+    rule = f"column numbers from 0 to {len(names) - 1}"
+    if not isinstance(value, int | float):
+        fix = "naming the classes, by `classes=[...]` or by the names of their columns"
+    elif value < 0:
+        fix = "NaN or None for a missing label"
+    elif value < len(names):
+        fix = f"rows x {len(names)} for label probabilities"
+    else:
+        fix = f"a column for every class (there are {len(names)}), or labels that start at 0"
+    return BadValueError(argument, caller, rule, repr(value), fix, row)
+
+
+def names_of(outputs: AbstractClassOutputs) -> tuple[ClassName, ...]:
+    """Return what the classes are called: by their column numbers if by no other name."""
+    return tuple(range(outputs.n_classes)) if outputs.classes is None else outputs.classes
+
+
+def is_numbered(outputs: AbstractClassOutputs) -> bool:
+    """Whether the classes are called by their column numbers."""
+    return outputs.classes in (None, tuple(range(outputs.n_classes)))
+
+
+def different(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
+    """Return the different entries as Python values, and which of them each row holds."""
+    if y.dtype.kind in "biuf":
+        values, positions = np.unique(y, return_inverse=True)
+        return values.tolist(), positions
+    seen: dict[Any, int] = {}
+    keys = (None if is_absent(value) else value for value in y.tolist())
+    positions = np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64, y.size)
+    return list(seen), positions
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")

@@ -1,0 +1,121 @@
+"""NPZ files, and the NPY files of a folder: each array is a column, a matrix one of lists."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from dubito.data.sources.source import AbstractSource, named_if_broken
+from dubito.errors import BadTypeError, BadValueError
+
+__all__ = ["ArraySource", "open_npy", "open_npz"]
+
+
+class Header(NamedTuple):
+    """What an array says of itself before its entries."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArraySource(AbstractSource):
+    """Arrays as columns. Those asked for must be of one length; the others are never loaded.
+
+    An NPZ is loaded whole, the NPY files of a folder are memory-mapped.
+    """
+
+    headers: Mapping[str, Header]
+
+    def batches(
+        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        for column in columns:
+            self.require_column(column, columns[0])
+        arrays = [self.load(column) for column in columns]
+        for low in range(0, len(arrays[0]), n_rows):
+            pieces = [arrow_of(array[low : low + n_rows]) for array in arrays]
+            yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
+
+    def require_column(self, column: str, first: str) -> None:
+        """Raise unless an array is one entry a row, of plain numbers or text."""
+        shape, dtype = self.headers[column]
+        n_rows = self.headers[first].shape[:1]
+        if dtype.kind not in "biufUSM":
+            # A pickled array is never loaded: doing so could run code.
+            got = "pickled objects" if dtype.hasobject else f"dtype {dtype}"
+            fix = "`.astype(float)` or `.astype(str)` before saving it"
+            raise BadTypeError(column, self.name, "plain numbers or text", got, fix)
+        if len(shape) not in (1, 2):
+            rule, fix = "rows, or rows x entries", "`.reshape(n_rows, -1)` before saving it"
+            raise BadValueError(column, self.name, rule, f"shape {shape}", fix)
+        if shape[:1] != n_rows:
+            rule, fix = f"as long as `{first}` ({n_rows[0]} rows)", "one entry a row in every array"
+            raise BadValueError(column, self.name, rule, f"{shape[0]} rows", fix)
+
+    def load(self, column: str) -> NDArray[Any]:
+        """Return an array."""
+        path = Path(self.name)
+        if path.is_dir():
+            mapped = np.load(path / f"{column}.npy", mmap_mode="r", allow_pickle=False)
+            return np.asarray(mapped)
+        with np.load(path, allow_pickle=False) as arrays:
+            return np.asarray(arrays[column])
+
+
+def open_npz(path: Path) -> ArraySource:
+    """Open an NPZ file."""
+    headers = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.namelist():
+            if member.endswith(".npy"):
+                with archive.open(member) as file:
+                    headers[member.removesuffix(".npy")] = read_header(file)
+    return source_of(path, headers)
+
+
+def open_npy(path: Path) -> ArraySource:
+    """Open the NPY files of a folder, or of the folder of one of them."""
+    folder = path if path.is_dir() else path.parent
+    headers = {}
+    for path in sorted(folder.glob("*.npy")):
+        with named_if_broken(str(path)), path.open("rb") as file:
+            headers[path.stem] = read_header(file)
+    return source_of(folder, headers)
+
+
+def source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
+    """Return arrays as a source that knows how wide its matrices are."""
+    types = {
+        name: pa.list_(pa.null(), shape[1]) if len(shape) == 2 else pa.null()
+        for name, (shape, _) in headers.items()
+    }
+    return ArraySource(str(path), pa.schema(types.items()), headers)
+
+
+def read_header(file: IO[bytes]) -> Header:
+    """Read the shape and type of an array, and nothing of what it holds."""
+    is_long = npy.read_magic(file) != (1, 0)
+    read = npy.read_array_header_2_0 if is_long else npy.read_array_header_1_0
+    shape, _, dtype = read(file)
+    return Header(shape, dtype)
+
+
+def arrow_of(array: NDArray[Any]) -> pa.Array:
+    """Return an array as an Arrow column; a matrix becomes lists of fixed size."""
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.ndim == 1:
+        return pa.array(array)
+    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, array.shape[1])

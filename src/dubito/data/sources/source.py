@@ -1,0 +1,73 @@
+"""A source: a table that can be read again and again, piece by piece."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dubito.errors import BadFileError, DubitoError
+
+__all__ = ["AbstractSource", "named_if_broken"]
+
+# What the readers of files raise over one that is damaged, or is something else altogether.
+BROKEN = (
+    pa.ArrowException,
+    OSError,
+    EOFError,
+    ValueError,
+    csv.Error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AbstractSource(ABC):
+    """Columns by name, and a stream of their rows.
+
+    `name` is the path of a file, or what errors call a table. A type of null in `schema` says that
+    the type is not known yet.
+    """
+
+    name: str
+    schema: pa.Schema
+
+    @abstractmethod
+    def batches(
+        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of all rows, in order.
+
+        The columns in `texts` are read as text where the file has no types. `n_rows` is how many
+        rows to decode at once, where that can be chosen.
+        """
+
+
+@contextmanager
+def named_if_broken(name: str) -> Iterator[None]:
+    """Turn what readers raise over a broken file into an error that names the file."""
+    try:
+        yield
+    except DubitoError:
+        raise
+    except UnicodeDecodeError as error:
+        raise not_utf8(name) from error
+    except BROKEN as error:
+        if "invalid UTF8" in str(error):
+            raise not_utf8(name) from error
+        told = str(error).strip().partition("\n")[0].rstrip(".")
+        problem = "".join(filter(str.isprintable, told)) or "it is broken"
+        fix = "writing the file again: it may be cut off or damaged"
+        raise BadFileError(name, problem, fix) from error
+
+
+def not_utf8(name: str) -> BadFileError:
+    """Say that a file is in another encoding."""
+    return BadFileError(name, "its text is not UTF-8", "saving it as UTF-8")

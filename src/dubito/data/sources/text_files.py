@@ -1,0 +1,113 @@
+"""CSV and TSV, plain or compressed. No type is guessed: numbers are asked for, the rest is text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from dubito.data import spelling
+from dubito.data.cells import Cells
+from dubito.data.sources.source import AbstractSource
+from dubito.errors import BadFileError
+
+__all__ = ["COMPRESSIONS", "TextSource", "open_text"]
+
+COMPRESSIONS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TextSource(AbstractSource):
+    """A text file with one row a line; what stands in quotes may hold line ends."""
+
+    separator: str
+
+    def batches(
+        self, columns: Sequence[str], texts: Sequence[str], n_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.reader(columns, texts) as reader:
+                yield from reader
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):  # a header that no line end follows
+                return
+            self.raise_at_first_bad_row(columns, texts)
+            raise
+
+    @contextmanager
+    def reader(
+        self,
+        columns: Sequence[str],
+        texts: Sequence[str],
+        on_bad_row: Callable[[arrow_csv.InvalidRow], str] | None = None,
+    ) -> Iterator[arrow_csv.CSVStreamingReader]:
+        """Open the file. Only on one thread is the number of a bad row known."""
+        reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
+        parsing = arrow_csv.ParseOptions(
+            delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_bad_row
+        )
+        types = {name: pa.string() if name in texts else pa.float64() for name in columns}
+        converting = arrow_csv.ConvertOptions(
+            column_types=types, include_columns=list(columns), null_values=list(spelling.GAPS)
+        )
+        with (
+            byte_stream(self.name) as stream,
+            arrow_csv.open_csv(stream, reading, parsing, converting) as reader,
+        ):
+            yield reader
+
+    def raise_at_first_bad_row(self, columns: Sequence[str], texts: Sequence[str]) -> None:
+        """Read the file again, all of it as text, to say which row is bad and why."""
+        bad_rows: list[arrow_csv.InvalidRow] = []
+
+        def note(row: arrow_csv.InvalidRow) -> str:
+            bad_rows.append(row)
+            return "error"
+
+        first_row = 0
+        try:
+            with self.reader(columns, columns, note) as reader:
+                for batch in reader:
+                    for name in (name for name in columns if name not in texts):
+                        Cells(batch.column(name), name, self.name).spelt_numbers(first_row)
+                    first_row += batch.num_rows
+        except pa.ArrowInvalid as error:
+            if not bad_rows:
+                raise
+            bad = bad_rows[0]
+            raise BadFileError(
+                self.name,
+                f"row {bad.number - 2} has {bad.actual_columns} cells, "
+                f"the header has {bad.expected_columns}",
+                "filling the row up, or quotes around text that holds the separator",
+            ) from error
+
+
+def open_text(path: Path, separator: str) -> TextSource:
+    """Open a text file whose columns stand between separators."""
+    with byte_stream(str(path)) as stream:
+        lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
+        names = next((line for line in lines if line), None)
+    if names is None:
+        raise BadFileError(str(path), "it has no header", "a first line that names the columns")
+    others = [other for other in SEPARATORS if other in names[0]] if len(names) == 1 else []
+    if others:
+        problem = f"its columns stand between {SEPARATORS[others[0]]}, not {SEPARATORS[separator]}"
+        fix = "saving it with commas as .csv, or with tabs as .tsv"
+        raise BadFileError(str(path), problem, fix)
+    return TextSource(str(path), pa.schema([(name, pa.null()) for name in names]), separator)
+
+
+def byte_stream(name: str) -> pa.NativeFile:
+    """Open a file, unpacking it by its ending."""
+    return pa.input_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))

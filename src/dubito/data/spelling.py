@@ -1,0 +1,59 @@
+"""What a cell of text may stand for: a gap, a number, true or false, a class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from dubito.outputs import ClassName
+
+__all__ = ["GAPS", "labels", "number", "share"]
+
+# What stands for a missing value where a file has text only.
+GAPS = frozenset({"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"})
+TRUTH = {"true": 1, "false": 0}
+
+
+def number(text: str) -> int | float | None:
+    """Return the number that a text spells, as readers of CSV take it, or None.
+
+    >>> number(" 3.0 "), number("3 cats")
+    (3, None)
+    """
+    try:
+        value: float = pa.scalar(text.strip()).cast(pa.float64()).as_py()
+    except pa.ArrowInvalid:
+        return None
+    return int(value) if value.is_integer() else value
+
+
+def share(text: str) -> int | float | None:
+    """Return the number that a text spells, 1 for true and 0 for false, or None."""
+    return TRUTH.get(text.strip().lower(), number(text))
+
+
+def labels(values: Iterable[Any], classes: Iterable[ClassName]) -> list[Any]:
+    """Return what labels stand for: a class by its name, None for a gap, or else the value itself.
+
+    Classes that are numbers are also found by texts that spell them; classes that are texts, by
+    booleans.
+
+    >>> labels(["3.0", "NA"], classes=[1, 2, 3]), labels(["NA"], classes=["NA", "EU"])
+    ([3, None], ['NA'])
+    """
+    names = frozenset(classes)
+    are_numbers = not any(isinstance(name, str) for name in names)
+
+    def label(value: Any) -> Any:
+        if isinstance(value, bool) and not are_numbers:
+            return str(value)
+        if not isinstance(value, str) or value in names:
+            return value
+        if value in GAPS:
+            return None
+        spelt = share(value) if are_numbers else None
+        return value if spelt is None else spelt
+
+    return [label(value) for value in values]

@@ -1,0 +1,83 @@
+"""Parquet and Arrow files: told apart, and read no further than asked."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import feather, ipc, parquet
+
+from dubito.data import Columns, read
+from dubito.data.sources.arrow_files import open_arrow, open_parquet
+from dubito.data.truth import Labels
+
+TABLE = pa.table({"p": [0.25, 0.5, 0.75], "y": [1, 0, 1], "note": ["a", "b", "c"]})
+
+
+def write_ipc(new: Callable[..., Any], path: Path, batches: list[pa.RecordBatch]) -> None:
+    with new(path, batches[0].schema) as file:
+        for batch in batches:
+            file.write_batch(batch)
+
+
+each_kind = pytest.mark.parametrize("new", [ipc.new_file, ipc.new_stream])
+
+
+@each_kind
+@pytest.mark.parametrize("name", ["f.arrow", "f.ipc", "f.feather"])
+def test_files_and_streams_are_told_apart_by_how_they_begin(
+    tmp_path: Path, new: Callable[..., Any], name: str
+) -> None:
+    write_ipc(new, tmp_path / name, TABLE.to_batches(max_chunksize=2))
+    assert len(read(tmp_path / name, Columns(label="y", probabilities="p"))) == 3
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+def test_feather_may_be_packed(tmp_path: Path, compression: str) -> None:
+    feather.write_feather(TABLE, tmp_path / "f.feather", compression=compression)
+    assert len(read(tmp_path / "f.feather", Columns(label="y", probabilities="p"))) == 3
+
+
+@each_kind
+def test_only_the_columns_asked_for_are_decoded(tmp_path: Path, new: Callable[..., Any]) -> None:
+    write_ipc(new, tmp_path / "f.arrow", TABLE.to_batches())
+    parquet.write_table(TABLE, tmp_path / "f.parquet")
+    for source in (open_arrow(tmp_path / "f.arrow"), open_parquet(tmp_path / "f.parquet")):
+        assert source.schema.names == ["p", "y", "note"]
+        batches = list(source.batches(["y"], [], n_rows=10))
+        assert [batch.schema.names for batch in batches] == [["y"]]
+
+
+def test_parquet_is_decoded_so_many_rows_at_a_time(tmp_path: Path) -> None:
+    parquet.write_table(TABLE, tmp_path / "f.parquet")
+    batches = open_parquet(tmp_path / "f.parquet").batches(["p"], [], n_rows=2)
+    assert [batch.num_rows for batch in batches] == [2, 1]
+
+
+def test_each_batch_of_a_stream_may_have_categories_of_its_own(tmp_path: Path) -> None:
+    columns = [
+        pa.DictionaryArray.from_arrays(indices, names)
+        for indices, names in (([0, 1], ["dog", "cat"]), ([0, None], ["cat", "dog"]))
+    ]
+    batches = [pa.record_batch({"p": [0.5, 0.5], "y": column}) for column in columns]
+    write_ipc(ipc.new_stream, tmp_path / "f.arrow", batches)
+    columns_of = Columns(label="y", probabilities="p", classes=["cat", "dog"])
+    truth = read(tmp_path / "f.arrow", columns_of).truth
+    assert isinstance(truth, Labels)
+    assert truth.codes.tolist() == [1, 0, 0, -1]
+
+
+def test_names_with_dots_are_names(tmp_path: Path) -> None:
+    table = pa.table({"p": [0.5], "p.a": [0.25], "p.b": [0.75]})
+    parquet.write_table(table, tmp_path / "f.parquet")
+    outputs = read(tmp_path / "f.parquet", Columns(probabilities="p.*")).outputs
+    assert outputs.array.tolist() == [[0.25, 0.75]]  # type: ignore[attr-defined]
+
+
+def test_ids_outlive_the_file_they_were_mapped_from(tmp_path: Path) -> None:
+    write_ipc(ipc.new_file, tmp_path / "f.arrow", TABLE.to_batches())
+    batch = read(tmp_path / "f.arrow", Columns(probabilities="p", id="y"))
+    (tmp_path / "f.arrow").unlink()
+    assert batch.ids is not None
+    assert batch.ids.tolist() == [1, 0, 1]

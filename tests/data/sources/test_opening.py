@@ -1,0 +1,53 @@
+"""Files are opened by their endings, in any case, packed or not."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from dubito.data.sources import open_source
+from dubito.data.sources.arrow_files import ParquetSource
+from dubito.data.sources.frames import TableSource
+from dubito.data.sources.numpy_files import ArraySource
+from dubito.data.sources.text_files import TextSource
+from dubito.errors import BadFileError
+
+
+@pytest.mark.parametrize("name", ["f.csv", "F.CSV", "model.v2.csv", "f.csv.gz", "F.CSV.GZ"])
+def test_text_is_opened_by_its_ending(tmp_path: Path, name: str) -> None:
+    text = b"a,b\n1,2\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
+    source = open_source(tmp_path / name)
+    assert isinstance(source, TextSource)
+    assert source.schema.names == ["a", "b"]
+    assert sum(batch.num_rows for batch in source.batches(["a"], [], 10)) == 1
+
+
+def test_each_source_is_of_its_kind(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(1))
+    np.savez(tmp_path / "f.npz", a=np.zeros(1))
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "f.pq")
+    assert isinstance(open_source(tmp_path), ArraySource)
+    assert isinstance(open_source(str(tmp_path / "f.npz")), ArraySource)
+    assert isinstance(open_source(tmp_path / "f.pq"), ParquetSource)
+    assert isinstance(open_source(pa.table({"a": [1]})), TableSource)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("f.json", "its ending is none of .arrow, .csv, .feather"),
+        ("f", "its ending is none of"),
+        ("f.gz", "its ending is none of"),
+        (".csv", "its ending is none of"),
+        ("f.npz.gz", "only .csv and .tsv are read when packed as .gz"),
+        ("f.csv", "there is no such file"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(BadFileError) as caught:
+        open_source(tmp_path / name)
+    assert f"{tmp_path / name} cannot be read: {words}" in str(caught.value)

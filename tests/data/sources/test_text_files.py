@@ -1,0 +1,140 @@
+"""CSV and TSV as people and programs really write them."""
+
+from pathlib import Path
+
+import pytest
+
+from dubito.data import Batch, Columns, read, scan
+from dubito.data.sources import text_files
+from dubito.data.truth import Labels
+from dubito.errors import BadFileError, BadValueError
+
+COLUMNS = Columns(label="y", logits="z_*")
+PLAIN = "y,z_0,z_1\n1,0.5,-2\n0,1e-3,3\n"
+
+
+def read_text(path: Path, text: str, columns: Columns = COLUMNS) -> Batch:
+    path.write_text(text, newline="")
+    return read(path, columns)
+
+
+def codes_of(batch: Batch) -> list[int]:
+    assert isinstance(batch.truth, Labels)
+    return [int(code) for code in batch.truth.codes]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN,
+        "\ufeff" + PLAIN,
+        PLAIN.replace("\n", "\r\n"),
+        PLAIN.rstrip("\n"),
+        "\n" + PLAIN + "\n\n",
+        PLAIN.replace("1,0.5", '"1","0.5"'),
+        PLAIN.replace("0.5", " 0.5 "),
+        PLAIN.replace("y,", '"y",'),
+        'z_1,note,y,z_0\n-2,"a\nb, and ""c""",1,0.5\n3,,0,1e-3\n',
+        PLAIN.replace("y,z_0,z_1", "y,z_0,z_1,x,x").replace("-2", "-2,,").replace(",3", ",3,a,b"),
+    ],
+    ids=[
+        "plain",
+        "byte order mark",
+        "Windows",
+        "no last line end",
+        "blank lines",
+        "quoted cells",
+        "spaces",
+        "quoted header",
+        "line end in quotes",
+        "a name twice, not wanted",
+    ],
+)
+def test_ways_to_write_the_same_table(tmp_path: Path, text: str) -> None:
+    batch = read_text(tmp_path / "f.csv", text)
+    assert batch.outputs.array.tolist() == [[0.5, -2.0], [0.001, 3.0]]  # type: ignore[attr-defined]
+    assert codes_of(batch) == [1, 0]
+
+
+@pytest.mark.parametrize("gap", ["", "NA", "NaN", "nan", "null", "None", "<NA>"])
+def test_ways_to_write_a_missing_label(tmp_path: Path, gap: str) -> None:
+    assert codes_of(read_text(tmp_path / "f.csv", PLAIN + f"{gap},1,2\n")) == [1, 0, -1]
+
+
+def test_a_class_may_be_called_like_a_gap(tmp_path: Path) -> None:
+    text = "y,z_NA,z_EU\nNA,1,2\nEU,1,2\nnull,1,2\n"
+    assert codes_of(read_text(tmp_path / "f.csv", text)) == [1, 0, -1]
+
+
+@pytest.mark.parametrize("true", ["True", "true", "TRUE", "1", "1.0"])
+def test_ways_to_write_true(tmp_path: Path, true: str) -> None:
+    text = f"y,p\n{true},0.5\n"
+    assert codes_of(read_text(tmp_path / "f.csv", text, Columns("y", probabilities="p"))) == [1]
+
+
+def test_ids_and_groups_are_texts_as_they_stand(tmp_path: Path) -> None:
+    text = "y,z_0,z_1,id,site\n1,1,2,007,NA\n0,1,2,,\n"
+    columns = Columns(label="y", logits="z_*", id="id", group="site")
+    batch = read_text(tmp_path / "f.csv", text, columns)
+    assert batch.ids is not None
+    assert batch.groups is not None
+    assert batch.ids.tolist() == ["007", ""]
+    assert batch.groups.tolist() == ["NA", ""]
+
+
+def test_a_row_may_be_wider_than_a_usual_block(tmp_path: Path) -> None:
+    names = ",".join(f"z_{k}" for k in range(50_000))
+    cells = ",".join(["0.1234567890123456789012"] * 50_000)
+    path = tmp_path / "wide.csv"
+    path.write_text(f"y,{names}\n49999,{cells}\n")
+    assert codes_of(read(path, COLUMNS)) == [49_999]
+
+
+def test_line_ends_in_quotes_may_stand_at_the_end_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 500)
+    rows = "".join(f'{i % 2},1,2,"a\n{"b" * (i % 7)}\nc"\n' for i in range(300))
+    batch = read_text(tmp_path / "f.csv", "y,z_0,z_1,note\n" + rows)
+    assert codes_of(batch) == [0, 1] * 150
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("1,oops,2", "`z_0` of {path} must be numbers. Got 'oops' in row 300."),
+        ('1,"1,5",2', "`z_0` of {path} must be numbers. Got '1,5' in row 300."),
+        ("1,0.5,1_000", "`z_1` of {path} must be numbers. Got '1_000' in row 300."),
+    ],
+)
+def test_text_among_numbers_is_found_in_a_later_block(
+    tmp_path: Path, row: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 500)
+    path = tmp_path / "f.csv"
+    path.write_text("y,z_0,z_1\n" + "1,0.5,2\n" * 300 + f"{row}\n" * 2)
+    with pytest.raises(BadValueError) as caught:
+        scan(path, COLUMNS).sum(len)
+    assert words.format(path=path) in str(caught.value)
+
+
+@pytest.mark.parametrize("n_before", [0, 1, 300])
+def test_a_row_of_too_few_cells_is_counted_by_rows_not_lines(
+    tmp_path: Path, n_before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 500)
+    path = tmp_path / "f.csv"
+    path.write_text("y,z_0,z_1,note\n" + '1,0.5,2,"a\nb"\n\n' * n_before + "1,0.5\n")
+    with pytest.raises(BadFileError, match=f"row {n_before} has 2 cells, the header has 4"):
+        scan(path, COLUMNS).sum(len)
+
+
+def test_a_semicolon_in_the_only_name_is_the_separator(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("y;z_0;z_1\n1;0,5;2,5\n")
+    with pytest.raises(BadFileError) as caught:
+        scan(path, COLUMNS)
+    assert str(caught.value) == (
+        f"{path} cannot be read: its columns stand between semicolons, not commas. "
+        "Try saving it with commas as .csv, or with tabs as .tsv."
+    )

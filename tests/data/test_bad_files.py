@@ -1,0 +1,251 @@
+"""What is wrong with a file is told in one line: its name, the column, the first bad row."""
+
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import ipc, parquet
+
+from dubito.data import Columns, read, scan
+from dubito.data.sources import text_files
+from dubito.errors import BadFileError, BadValueError, DubitoError
+from dubito.kernels import blocks
+
+Write = Callable[[str, pa.Table], Any]
+
+N_ROWS, BAD_ROW = 40, 29  # so that it stands in a later piece and row group
+ANIMALS = ["cat", "dog", "fox"]
+PROBABILITIES = np.random.default_rng(0).dirichlet([1, 1, 1], N_ROWS)
+
+NAMED = Columns(label="y", probabilities="p_*", weight="w", features="f_*", id="id")
+NUMBERED = Columns(label="code", probabilities="q_*")
+LISTS = Columns(label="code", probabilities="lists")
+TOP = Columns(confidence="q_0", correct="hit")
+NORMAL = Columns(label="w", mean="f_1", std="q_0")
+
+WITH_GAPS = ["csv", "csv.gz", "tsv", "arrow", "arrow stream", "feather", "parquet", "pandas"]
+WITH_GAPS += ["polars", "table"]
+WITH_LISTS = ["arrow", "arrow stream", "feather", "parquet", "pandas", "polars", "table"]
+FORMATS = [*WITH_GAPS, "npy", "npz"]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 1000)
+
+
+def good_columns() -> dict[str, list[Any]]:
+    numbers = [float(i) for i in range(N_ROWS)]
+    return {
+        **{f"p_{name}": p.tolist() for name, p in zip(ANIMALS, PROBABILITIES.T, strict=True)},
+        **{f"q_{k}": p.tolist() for k, p in enumerate(PROBABILITIES.T)},
+        "y": [ANIMALS[i % 3] for i in range(N_ROWS)],
+        "code": [i % 3 for i in range(N_ROWS)],
+        "hit": [i % 2 for i in range(N_ROWS)],
+        "w": numbers,
+        "f_1": numbers,
+        "f_2": numbers,
+        "id": [f"row {i}" for i in range(N_ROWS)],
+    }
+
+
+def name_of(source: Any) -> str:
+    if isinstance(source, Path):
+        return str(source)
+    return "the table" if isinstance(source, pa.Table) else "the frame"
+
+
+def told_by(source: Any, columns: Columns) -> str:
+    """Return the one thing that reading and streaming say."""
+    with pytest.raises(DubitoError) as streamed:
+        scan(source, columns).sum(len)
+    with pytest.raises(DubitoError) as whole:
+        read(source, columns)
+    assert str(whole.value) == str(streamed.value)
+    assert "\n" not in str(whole.value)
+    return str(whole.value)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("columns", [NAMED, NUMBERED, TOP, NORMAL])
+def test_a_good_file_is_read(write: Write, form: str, columns: Columns) -> None:
+    assert len(read(write(form, pa.table(good_columns())), columns)) == N_ROWS
+
+
+class Fault(NamedTuple):
+    """A value that must not stand in a column, what the error says, and who can hold it."""
+
+    columns: Columns
+    column: str
+    value: Any
+    words: str
+    forms: list[str] = FORMATS
+
+
+FAULTS = {
+    "NaN": Fault(NAMED, "f_1", np.nan, "must be"),
+    "infinity": Fault(NAMED, "f_2", np.inf, "must be finite. Got inf"),
+    "gap": Fault(NAMED, "p_dog", None, "must be without gaps", WITH_GAPS),
+    "gap among weights": Fault(NAMED, "w", None, "must be without gaps", WITH_GAPS),
+    "text": Fault(NAMED, "p_fox", "oops", "must be numbers. Got 'oops'"),
+    "negative weight": Fault(NAMED, "w", -1.0, "must be 0 or above. Got -1.0"),
+    "negative probability": Fault(NAMED, "p_cat", -0.5, "probabilities, 0 or above. Got -0.5"),
+    "wrong sum": Fault(NAMED, "p_cat", 7.5, "must be rows that sum to 1"),
+    "unknown class": Fault(NAMED, "y", "wolf", "classes ('cat', 'dog', 'fox'). Got 'wolf'"),
+    "label too large": Fault(NUMBERED, "code", 3, "column numbers from 0 to 2. Got 3"),
+    "label below 0": Fault(NUMBERED, "code", -1, "column numbers from 0 to 2. Got -1"),
+    "label between classes": Fault(NUMBERED, "code", 0.5, "column numbers from 0 to 2. Got 0.5"),
+    "label in words": Fault(NUMBERED, "code", "two", "column numbers from 0 to 2. Got 'two'"),
+    "percentage": Fault(TOP, "q_0", 85.0, "must be between 0 and 1. Got 85.0"),
+    "neither right nor wrong": Fault(TOP, "hit", "maybe", "true or false, or numbers. Got 'maybe'"),
+    "no spread": Fault(NORMAL, "q_0", 0.0, "must be above 0. Got 0.0"),
+    "infinite target": Fault(NORMAL, "w", -np.inf, "must be finite. Got -inf"),
+}
+CASES = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
+
+
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_a_bad_value_is_found_in_its_row(write: Write, name: str, form: str) -> None:
+    fault, columns = FAULTS[name], good_columns()
+    is_text = isinstance(fault.value, str)
+    cells = [str(cell) if is_text else cell for cell in columns[fault.column]]
+    columns[fault.column] = [*cells[:BAD_ROW], fault.value, *cells[BAD_ROW + 1 :]]
+    source = write(form, pa.table(columns))
+
+    told = told_by(source, fault.columns)
+    assert f"of {name_of(source)} must be" in told
+    assert fault.column in told.split("`")[1]
+    assert fault.words in told
+    assert f" in row {BAD_ROW}. " in told
+
+
+@pytest.mark.parametrize("form", WITH_LISTS)
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ([0.5, 0.5], "must be lists of 3 entries. Got 2 entries in row 29."),
+        ([], "must be lists of 3 entries. Got 0 entries in row 29."),
+        (None, "must be without gaps. Got a gap (null or NaN) in row 29."),
+        ([0.5, None, 0.5], "must be without gaps. Got a gap (null or NaN) in row 29."),
+        ([1.5, -0.5, 0.0], "must be probabilities, 0 or above. Got -0.5 in row 29, column 1."),
+    ],
+    ids=["short", "empty", "gap", "gap inside", "negative"],
+)
+def test_a_bad_list_is_found_in_its_row(
+    write: Write, form: str, cell: list[float] | None, words: str
+) -> None:
+    lists: list[Any] = PROBABILITIES.tolist()
+    lists[BAD_ROW] = cell
+    table = pa.table({"lists": lists, "code": good_columns()["code"]})
+    source = write(form, table)
+    assert f"`lists` of {name_of(source)} {words}" in told_by(source, LISTS)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, form: str) -> None:
+    source = write(form, pa.table({"p_cat": [0.5], "p_dog": [0.5], "label": ["cat"]}))
+    told = told_by(source, Columns(label="labels", probabilities="p_*"))
+    assert f"`label` of {name_of(source)} must be a column that exists. Got 'labels'." in told
+    assert "Try 'label', or another of:" in told
+
+
+@pytest.mark.parametrize("form", [form for form in FORMATS if form not in ("pandas", "npy", "npz")])
+def test_a_table_without_rows_says_so(write: Write, form: str) -> None:
+    source = write(form, pa.table(good_columns())[:0])
+    assert told_by(source, NAMED).endswith("it has no rows. Try a file with at least one row.")
+
+
+GOOD_CSV = "y,q_0,q_1\n" + "0,0.25,0.75\n1,0.5,0.5\n" * 100
+SMALL = Columns(label="y", probabilities="q_*")
+
+
+def parquet_bytes() -> bytes:
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table(good_columns()), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def arrow_bytes(new: Callable[..., Any]) -> bytes:
+    sink, table = pa.BufferOutputStream(), pa.table(good_columns())
+    with new(sink, table.schema) as file:
+        file.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def damaged(whole: bytes) -> bytes:
+    return whole[: len(whole) // 2] + b"\xff" * 500 + whole[len(whole) // 2 + 500 :]
+
+
+PARQUET, ARROW, STREAM = parquet_bytes(), arrow_bytes(ipc.new_file), arrow_bytes(ipc.new_stream)
+PACKED = gzip.compress(GOOD_CSV.encode())
+CUT_OFF = "it may be cut off or damaged"
+BROKEN: dict[str, tuple[bytes | str, str]] = {
+    "empty.csv": (b"", "it is empty"),
+    "empty.parquet": (b"", "it is empty"),
+    "empty.arrow": (b"", "it is empty"),
+    "empty.npz": (b"", "it is empty"),
+    "lines.csv": (b"\n\n", "it has no header"),
+    "header.csv": (b"y,q_0,q_1\n", "it has no rows"),
+    "half_header.csv": (b"y,q_0,q_1", "it has no rows"),
+    "few_cells.csv": (GOOD_CSV + "1,0.5\n", "row 200 has 2 cells, the header has 3"),
+    "many_cells.csv": (GOOD_CSV + "1,0.5,0.5,1\n", "row 200 has 4 cells, the header has 3"),
+    "semicolons.csv": (GOOD_CSV.replace(",", ";"), "stand between semicolons, not commas"),
+    "tabs.csv": (GOOD_CSV.replace(",", "\t"), "stand between tabs, not commas"),
+    "commas.tsv": (GOOD_CSV, "stand between commas, not tabs"),
+    "utf16.csv": (GOOD_CSV.encode("utf-16"), "its text is not UTF-8"),
+    "latin1.csv": ((GOOD_CSV + "caf\xe9,0.5,0.5\n").encode("latin-1"), "its text is not UTF-8"),
+    "cut.csv.gz": (PACKED[:-20], CUT_OFF),
+    "plain.csv.gz": (GOOD_CSV, CUT_OFF),
+    "cut.parquet": (PARQUET[:-100], CUT_OFF),
+    "damaged.parquet": (damaged(PARQUET), CUT_OFF),
+    "text.parquet": (GOOD_CSV, CUT_OFF),
+    "cut.arrow": (ARROW[:-100], CUT_OFF),
+    "cut_stream.arrow": (STREAM[:-1000], CUT_OFF),
+    "text.feather": (GOOD_CSV, CUT_OFF),
+    "text.npz": (GOOD_CSV, CUT_OFF),
+    "text.npy": (GOOD_CSV, CUT_OFF),
+    "pickle.npz": (pickle.dumps({"y": [1]}), CUT_OFF),
+    "table.xlsx": (b"PK", "its ending is none of .arrow, .csv"),
+    "table": (GOOD_CSV, "its ending is none of .arrow, .csv"),
+    "packed.parquet.gz": (PARQUET, "only .csv and .tsv are read when packed as .gz"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
+    content, words = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    columns = NAMED if name in ("damaged.parquet", "cut_stream.arrow") else SMALL
+    with pytest.raises(BadFileError) as caught:
+        scan(path, columns).sum(len)
+    told = str(caught.value)
+    assert told.startswith(f"{path} cannot be read: ")
+    assert words in told
+    assert told.isprintable()
+    with pytest.raises(BadFileError, match="cannot be read"):
+        read(path, columns)
+
+
+def test_a_path_to_nothing_and_a_folder_without_arrays_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(BadFileError, match="there is no such file"):
+        scan(tmp_path / "nothing.csv", SMALL)
+    with pytest.raises(BadFileError, match=r"it is a folder, with no \.npy file in it"):
+        scan(tmp_path, SMALL)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "table"])
+def test_a_name_that_two_columns_have_is_refused_where_it_is_wanted(
+    write: Write, form: str
+) -> None:
+    table = pa.table([[0.5], [0.5], [0.5], [1]], names=["p_a", "p_a", "p_b", "y"])
+    source = write(form, table)
+    with pytest.raises(BadValueError, match=r"must be of different names. Got 'p_a' twice"):
+        scan(source, Columns(probabilities="p_*"))
+    assert len(read(source, Columns(label="y", probabilities="p_b"))) == 1

@@ -1,0 +1,120 @@
+"""A batch checks what it is given once, and ranges of it are views."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito import Logits, Normal, Probabilities, TopLabel
+from dubito.data import Batch
+from dubito.data.truth import Labels, Targets
+from dubito.errors import BadTypeError, BadValueError
+
+LOGITS = np.random.default_rng(0).normal(size=(4, 3))
+
+
+def whole_batch() -> Batch:
+    return Batch.of(
+        [0, 1, np.nan, 2],
+        Logits(LOGITS),
+        sample_weight=[1, 2, 3, 0],
+        features=np.arange(8.0).reshape(4, 2),
+        ids=["a", "b", "c", "d"],
+        groups=[1, 1, 2, 2],
+    )
+
+
+def test_a_plain_array_is_probabilities() -> None:
+    assert isinstance(Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]]).outputs, Probabilities)
+
+
+def test_the_truth_is_what_the_outputs_speak_of() -> None:
+    assert isinstance(whole_batch().truth, Labels)
+    assert isinstance(Batch.of([1.5], Normal([1.0], [0.5])).truth, Targets)
+    assert Batch.of(None, Logits(LOGITS)).truth is None
+    assert Batch.of(None, TopLabel([0.5], [1])).truth is None
+
+
+def test_weights_are_1_unless_given() -> None:
+    assert Batch.of(None, Logits(LOGITS)).weight.tolist() == [1.0] * 4
+    assert whole_batch().weight.tolist() == [1.0, 2.0, 3.0, 0.0]
+
+
+def test_rows_without_truth_weigh_nothing() -> None:
+    batch = whole_batch()
+    assert batch.n_missing == 1
+    assert batch.labelled_weight.tolist() == [1.0, 2.0, 0.0, 0.0]
+    assert batch.weight.tolist() == [1.0, 2.0, 3.0, 0.0]
+    assert Batch.of(None, Logits(LOGITS)).n_missing == 0
+
+
+def test_the_pass_over_the_matrix_is_made_once() -> None:
+    batch = whole_batch()
+    assert batch.rows is batch.rows
+
+
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3), slice(4, 4)])
+def test_a_range_of_rows_is_a_view_of_everything(rows: slice) -> None:
+    batch = whole_batch()
+    part = batch.take(rows)
+    assert len(part) == len(range(4)[rows])
+    for name in ("weight", "features", "ids", "groups"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[rows])
+        assert getattr(part, name).base is not None
+    np.testing.assert_array_equal(part.rows.confidence, batch.rows.confidence[rows])
+    np.testing.assert_array_equal(part.rows.correct, batch.rows.correct[rows])
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    part = Batch.of(None, Logits(LOGITS)).take(slice(0, 2))
+    assert (part.truth, part.features, part.ids, part.groups) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"y_true": [0, 1]}, "`y_true` of test must be of length 4"),
+        ({"sample_weight": [1, 1]}, "`sample_weight` of test must be of length 4"),
+        ({"sample_weight": [1, 1, -2, 1]}, "0 or above. Got -2.0 in row 2"),
+        ({"sample_weight": [1, np.nan, 1, 1]}, "finite. Got nan in row 1"),
+        ({"sample_weight": np.ones((4, 1))}, "one number a row"),
+        ({"features": np.ones(4)}, "rows x dimensions"),
+        ({"features": np.ones((3, 2))}, "`features` of test must be of length 4"),
+        ({"features": [[1, 2], [1, np.inf], [1, 2], [1, 2]]}, "Got inf in row 1, column 1"),
+        ({"ids": ["a"]}, "`ids` of test must be of length 4"),
+        ({"groups": np.ones((4, 2))}, "`groups` of test must be one value a row"),
+        ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "`y_true` of test must be of length 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        Batch.of(known.pop("y_true", None), Logits(LOGITS), caller="test", **known)
+    assert words in str(caught.value)
+
+
+def test_weights_are_numbers() -> None:
+    with pytest.raises(BadTypeError, match="numbers"):
+        Batch.of(None, Logits(LOGITS), sample_weight=["a"] * 4)
+
+
+def test_top_labels_know_what_was_right() -> None:
+    with pytest.raises(BadValueError, match="must be None beside TopLabel"):
+        Batch.of([1], TopLabel([0.5], [1]))
+
+
+def test_arrays_are_left_as_they_came_and_cannot_be_written_to() -> None:
+    weight, features = np.ones(4), np.ones((4, 2))
+    batch = Batch.of(None, Logits(LOGITS), sample_weight=weight, features=features)
+    assert weight.flags.writeable
+    assert features.flags.writeable
+    assert batch.features is not None
+    for array in (batch.weight, batch.features):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 2
+
+
+def test_a_batch_survives_a_trip_to_another_process() -> None:
+    batch = whole_batch()
+    there = pickle.loads(pickle.dumps(batch))
+    np.testing.assert_array_equal(there.rows.log_loss, batch.rows.log_loss)

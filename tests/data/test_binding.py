@@ -1,0 +1,108 @@
+"""A piece of a table becomes a batch, and errors speak of the file's columns and rows."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dubito import Logits, Probabilities
+from dubito.data import Columns
+from dubito.data.truth import Labels
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+
+P = {"p_cat": [0.25, 0.5], "p_dog": [0.75, 0.5]}
+
+
+def batch_of(table: dict[str, Any], columns: Columns, first_row: int = 0) -> Any:
+    piece = pa.table(table)
+    return columns.bind(piece.column_names, "f.csv").batch(piece, first_row)
+
+
+def told_of(table: dict[str, Any], columns: Columns, first_row: int = 0) -> str:
+    with pytest.raises(DubitoError) as caught:
+        batch_of(table, columns, first_row)
+    assert isinstance(caught.value, BadValueError | BadTypeError)
+    return str(caught.value)
+
+
+def test_a_piece_of_several_chunks_is_one_batch() -> None:
+    first, second = pa.table({"p": [0.25], "y": [1]}), pa.table({"p": [0.5], "y": [0]})
+    piece = pa.concat_tables([first, second])
+    batch = Columns(label="y", probabilities="p").bind(["p", "y"], "f.csv").batch(piece)
+    assert isinstance(batch.outputs, Probabilities)
+    assert batch.outputs.array.tolist() == [[0.75, 0.25], [0.5, 0.5]]
+
+
+def test_columns_of_different_types_share_the_widest() -> None:
+    table = {"z_0": np.ones(2, np.float32), "z_1": np.ones(2), "z_2": np.ones(2, np.int8)}
+    outputs = batch_of(table, Columns(logits="z_*")).outputs
+    assert isinstance(outputs, Logits)
+    assert outputs.array.dtype == np.float64
+
+
+def test_categories_of_each_chunk_are_their_own() -> None:
+    chunks = [pa.array(["dog", None]), pa.array(["cat", "cat"])]
+    column = pa.chunked_array([chunk.dictionary_encode() for chunk in chunks])
+    table = {name: values * 2 for name, values in P.items()} | {"y": column}
+    truth = batch_of(table, Columns(label="y", probabilities="p_*")).truth
+    assert isinstance(truth, Labels)
+    assert truth.codes.tolist() == [1, -1, 0, 0]
+
+
+def test_rows_count_from_the_start_of_the_file() -> None:
+    table = {**P, "y": ["dog", "wolf"]}
+    told = told_of(table, Columns(label="y", probabilities="p_*"), first_row=1000)
+    assert told.startswith("`y` of f.csv must be one of the classes ('cat', 'dog'). Got 'wolf'")
+    assert "in row 1001" in told
+
+
+def test_an_error_about_one_column_of_many_names_it() -> None:
+    told = told_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
+    assert told.startswith("`p_dog` of f.csv must be probabilities, 0 or above. Got -0.5 in row 1.")
+
+
+def test_an_error_about_many_columns_names_the_first_and_the_last() -> None:
+    told = told_of({**P, "p_eel": [0.0, 2.0]}, Columns(probabilities="p_*"))
+    assert told.startswith("`p_cat, ..., p_eel` of f.csv must be rows that sum to 1.")
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "columns"),
+    [
+        ("c", [0.5, 1.5], Columns(confidence="c", correct="hit")),
+        ("hit", [1, 2], Columns(confidence="c", correct="hit")),
+        ("m", [0.5, np.inf], Columns(label="c", mean="m", std="s")),
+        ("s", [0.5, -1.0], Columns(label="c", mean="m", std="s")),
+        ("c", [0.5, np.inf], Columns(label="c", mean="m", std="s")),
+        ("w", [1.0, -1.0], Columns(probabilities="c", weight="w")),
+        ("c", [0.5, -1.0], Columns(probabilities="c", weight="w")),
+        ("f_1", [0.5, np.nan], Columns(probabilities="c", features="f_*")),
+        ("m", [0.5, np.nan], Columns(probabilities="c", features="m")),
+        ("c", [0.5, np.nan], Columns(logits="c")),
+    ],
+)
+def test_an_error_names_the_column_whatever_part_it_plays(
+    column: str, values: list[float], columns: Columns
+) -> None:
+    table = {name: [0.5, 0.5] for name in ("c", "hit", "m", "s", "w", "f_1", "f_2")}
+    told = told_of({**table, column: values}, columns, first_row=7)
+    assert told.startswith(f"`{column}` of f.csv must be ")
+    assert " in row 8. Try" in told
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        Columns(confidence="lists", correct="hit"),
+        Columns(label="hit", probabilities="hit_*", weight="lists"),
+    ],
+)
+def test_a_list_is_not_one_number(columns: Columns) -> None:
+    table = {"lists": [[0.5, 0.5]], "hit": [1], "hit_0": [0.5], "hit_1": [0.5]}
+    assert "`lists` of f.csv must be numbers. Got a column of list" in told_of(table, columns)
+
+
+def test_names_for_another_number_of_classes_are_refused() -> None:
+    told = told_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
+    assert told.startswith("`classes` of f.csv must be 2 names")

@@ -1,0 +1,118 @@
+"""Columns are declared: what is missing, doubled or contradictory is refused before reading."""
+
+from typing import Any
+
+import pytest
+
+from dubito.data import Columns
+from dubito.errors import BadValueError
+
+NAMES = ["y", "p_dog", "p_cat", "logit_10", "logit_2", "vote_cat", "vote_dog", "one_yes"]
+NAMES += ["c", "hit", "w", "w", "id"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "found"),
+    [
+        (Columns(logits="logit_*"), "logits", {"logits": ["logit_2", "logit_10"]}),
+        (Columns(probabilities="c"), "probabilities", {"probabilities": ["c"]}),
+        (Columns(probabilities=["c", "y"]), "probabilities", {"probabilities": ["c", "y"]}),
+        (
+            Columns(confidence="c", correct="hit"),
+            "confidence",
+            {"confidence": ["c"], "correct": ["hit"]},
+        ),
+        (
+            Columns("y", mean="c", std="hit"),
+            "mean",
+            {"label": ["y"], "mean": ["c"], "std": ["hit"]},
+        ),
+        (
+            Columns("y", logits="c", features="logit_*", id="id", group="id"),
+            "logits",
+            {
+                "label": ["y"],
+                "logits": ["c"],
+                "features": ["logit_2", "logit_10"],
+                "id": ["id"],
+                "group": ["id"],
+            },
+        ),
+    ],
+)
+def test_declared_columns_are_found(columns: Columns, kind: str, found: dict[str, Any]) -> None:
+    bound = columns.bind(NAMES, "f.csv")
+    assert bound.kind == kind
+    assert bound.found == found
+    assert sorted(bound.needed) == sorted({name for some in found.values() for name in some})
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes"),
+    [
+        (Columns(probabilities="p_*"), ("cat", "dog")),
+        (Columns(logits="logit_*"), (2, 10)),
+        (Columns(logits=["c", "hit"]), ("c", "hit")),
+        (Columns(logits="c"), None),
+        (Columns(logits="c", classes=["no", "yes"]), ("no", "yes")),
+        (Columns(confidence="c", correct="hit"), None),
+    ],
+)
+def test_classes_are_named_by_their_columns_or_by_hand(columns: Columns, classes: Any) -> None:
+    assert columns.bind(NAMES, "f.csv").classes == classes
+
+
+def test_votes_come_in_the_order_of_the_classes() -> None:
+    named = Columns(label="vote_*", probabilities="c", classes=["dog", "cat"])
+    assert named.bind(NAMES, "f.csv").found["label"] == ["vote_dog", "vote_cat"]
+    by_columns = Columns(label="vote_*", probabilities="p_*")
+    assert by_columns.bind(NAMES, "f.csv").found["label"] == ["vote_cat", "vote_dog"]
+
+
+def test_what_may_be_text_is_never_asked_for_as_numbers() -> None:
+    named = Columns(label="y", logits="logit_*", id="id", group="hit")
+    votes = Columns(label="vote_*", probabilities="p_*")
+    top, normal = Columns(confidence="c", correct="hit"), Columns("y", mean="c", std="hit")
+    texts = [columns.bind(NAMES, "f.csv").texts for columns in (named, votes, top, normal)]
+    assert [sorted(some) for some in texts] == [["hit", "id", "y"], [], ["hit"], []]
+
+
+EXACTLY_ONE = "`columns` of f.csv must be exactly one of logits, probabilities, confidence with"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (Columns(), f"{EXACTLY_ONE} correct, mean with std. Got none of them."),
+        (Columns(logits="c", probabilities="p_*"), "Got logits and probabilities."),
+        (Columns(confidence="c"), EXACTLY_ONE),
+        (Columns(logits="c", std="hit"), EXACTLY_ONE),
+        (Columns("why", logits="c"), "`label` of f.csv must be a column that exists. Got 'why'."),
+        (
+            Columns(confidence="c", correct="hits"),
+            "`correct` of f.csv must be a column that exists",
+        ),
+        (Columns("y", confidence="c", correct="hit"), "must be left out beside confidence"),
+        (Columns(logits="p_*", classes=["a", "b"]), "`classes` of f.csv must be left out"),
+        (
+            Columns(logits="one_*"),
+            "must be two columns or more. Got 'one_yes' alone. Try logits=",
+        ),
+        (Columns(logits=["c"]), "must be two columns or more. Got 'c' alone."),
+        (Columns(logits="c", id="p_*"), "`id` of f.csv must be one column. Got p_cat, p_dog."),
+        (
+            Columns(logits="c", weight="w"),
+            "`weight` of f.csv must be of different names. Got 'w'",
+        ),
+        (
+            Columns("p_cat", probabilities="p_*"),
+            "columns than the probabilities. Got 'p_cat'",
+        ),
+        (Columns("vote_*", probabilities="c"), "one column where the classes have no names"),
+        (Columns("vote_*", logits="logit_*"), "named as the outputs' are (2, 10). Got cat, dog."),
+    ],
+)
+def test_contradictions_are_refused(columns: Columns, words: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        columns.bind(NAMES, "f.csv")
+    assert words in str(caught.value)

@@ -1,0 +1,91 @@
+"""Column names: what a pattern matches, in which order, and the classes it names."""
+
+from typing import Any
+
+import pytest
+
+from dubito.data.patterns import class_names, in_order_of, is_several, matching, natural_order
+from dubito.errors import BadValueError
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("y", ["y"]),
+        ("logit_*", ["logit_2", "logit_10"]),
+        ("*_10", ["logit_10"]),
+        ("lo*0", ["logit_10"]),
+        ("*", ["logit_", "logit_2", "logit_10", "y"]),
+        (["y", "logit_10", "logit_2"], ["y", "logit_10", "logit_2"]),
+        (["y", "logit_*"], ["y", "logit_2", "logit_10"]),
+    ],
+)
+def test_what_is_wanted_is_found_in_natural_order(wanted: Any, found: list[str]) -> None:
+    names = ["logit_10", "y", "logit_", "logit_2"]
+    assert matching(wanted, names, "logits", "f.csv") == found
+
+
+def test_natural_order_counts() -> None:
+    names = ["z10", "z9", "z", "a1b10", "a1b9", "10", "9"]
+    expected = ["9", "10", "a1b9", "a1b10", "z", "z9", "z10"]
+    assert sorted(names, key=natural_order) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("label", "must be a column that exists. Got 'label'. Try 'labels', or another of: labels"),
+        ("logit*", "must be columns that exist. Got 'logit*'. Try one of: labels, p_0, p_1, p_2"),
+        ("p_*_*", "must be a name, or a pattern with one *. Got 'p_*_*'"),
+        (["labels", 3], "must be a name, or a pattern with one *. Got 3"),
+        (["p_0", "p_*"], "must be of different names. Got 'p_0' twice"),
+    ],
+)
+def test_what_is_not_found_is_told_with_what_there_is(wanted: Any, words: str) -> None:
+    names = ["labels", *(f"p_{k}" for k in range(20))]
+    with pytest.raises(BadValueError) as caught:
+        matching(wanted, names, "label", "f.csv")
+    assert f"`label` of f.csv {words}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "columns", "classes"),
+    [
+        ("p_*", ["p_cat", "p_dog"], ("cat", "dog")),
+        ("p_*", ["p_1", "p_2", "p_10"], (1, 2, 10)),
+        ("*_p", ["1_p", "x_p"], ("1", "x")),
+        ("p_*", ["p_1", "p_01"], ("1", "01")),
+        ("p_*", ["p_-1", "p_1"], (-1, 1)),
+        ("p_*", ["p_0.5", "p_1"], ("0.5", "1")),
+        (["cat", "dog"], ["cat", "dog"], ("cat", "dog")),
+        (["0", "1"], ["0", "1"], (0, 1)),
+    ],
+)
+def test_classes_are_called_by_what_the_star_stands_for(
+    wanted: Any, columns: list[str], classes: tuple[Any, ...]
+) -> None:
+    assert class_names(wanted, columns) == classes
+
+
+def test_votes_come_in_the_order_of_the_classes() -> None:
+    votes = ["vote_cat", "vote_dog"]
+    assert in_order_of(("dog", "cat"), "vote_*", votes, "f.csv") == ["vote_dog", "vote_cat"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (("cat", "fox"), r"named as the outputs' are \(cat, fox\). Got cat, dog"),
+        (("cat",), "one column a class"),
+        (None, "one column where the classes have no names. Got 2 columns"),
+    ],
+)
+def test_votes_for_other_classes_are_refused(classes: Any, words: str) -> None:
+    with pytest.raises(BadValueError, match=words):
+        in_order_of(classes, "vote_*", ["vote_cat", "vote_dog"], "f.csv")
+
+
+def test_patterns_and_lists_stand_for_several() -> None:
+    assert is_several("p_*")
+    assert is_several(["p"])
+    assert not is_several("p")

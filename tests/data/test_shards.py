@@ -1,0 +1,91 @@
+"""Sums over shards do not depend on how rows are split, and stop at the first error."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from dubito import Logits, Members, TopLabel
+from dubito.data import ArrayShards, Batch, Shards
+from dubito.errors import EmptyStateError
+from dubito.kernels import blocks
+from dubito.measure import AuditState
+
+rng = np.random.default_rng(0)
+
+
+def batch_of(n_rows: int) -> Batch:
+    return Batch.of(rng.integers(0, 3, n_rows), Logits(rng.normal(size=(n_rows, 3))))
+
+
+@given(st.integers(0, 50), st.integers(1, 200))
+def test_blocks_hold_every_row_once_and_in_order(n_rows: int, n_entries: int) -> None:
+    batch = batch_of(n_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ENTRIES", n_entries)
+        parts = [part.outputs for part in ArrayShards(batch).batches()]
+    arrays = [part.array for part in parts if isinstance(part, Logits)]
+    assert isinstance(batch.outputs, Logits)
+    np.testing.assert_array_equal(np.concatenate(arrays), batch.outputs.array)
+    assert max(len(array) for array in arrays) <= max(1, n_entries // 3)
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "5"])
+def test_digits_do_not_depend_on_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 100)
+    shards = ArrayShards(batch_of(1000))
+    monkeypatch.setenv("DUBITO_THREADS", "3")
+    expected = shards.sum(AuditState.of).to_dict()
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    assert shards.sum(AuditState.of).to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    "outputs", [TopLabel([0.5] * 9, [1] * 9), Members(np.full((5, 9, 4), 0.25))]
+)
+def test_all_outputs_can_be_split(outputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 8)
+    sizes = [len(part) for part in ArrayShards(Batch.of(None, outputs)).batches()]
+    assert sum(sizes) == 9
+    assert len(sizes) > 1
+
+
+def test_no_rows_are_one_empty_batch() -> None:
+    assert ArrayShards(batch_of(0)).sum(len) == 0
+
+
+class Failing(Shards):
+    """Shards whose batches fail from the third on."""
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.make, i) for i in range(100))
+
+    def make(self, i: int) -> Batch:
+        if i >= 2:
+            raise ValueError(f"batch {i}")
+        return batch_of(1)
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_the_first_error_in_order_is_the_one_that_is_told(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    with pytest.raises(ValueError, match="batch 2"):
+        Failing().sum(len)
+
+
+class Empty(Shards):
+    """No shards at all."""
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return iter(())
+
+
+def test_a_sum_of_nothing_is_refused() -> None:
+    with pytest.raises(EmptyStateError, match="A sum over shards"):
+        Empty().sum(len)

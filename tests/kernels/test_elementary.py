@@ -1,0 +1,107 @@
+"""exp and log are right to the last digits, and integers order floats as floats do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+from numpy.typing import NDArray
+
+from dubito.kernels.compile import FAST
+from dubito.kernels.elementary import exponential, logarithm, ordered
+
+Floats = NDArray[np.floating[Any]]
+Precision = type[np.floating[Any]]
+
+each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def on_arrays(function: Callable[[Any], Any]) -> Any:
+    def fill(values: Any, results: Any) -> None:
+        for i in range(values.size):
+            results[i] = function(values[i])
+
+    return njit(**FAST)(fill)
+
+
+exponentials, logarithms, orders = map(on_arrays, (exponential, logarithm, ordered))
+
+
+def applied(kernel: Any, values: Floats) -> Floats:
+    results = np.empty_like(values)
+    kernel(values, results)
+    return results
+
+
+def units_in_the_last_place(got: Floats, exact: NDArray[np.longdouble]) -> float:
+    return float(np.max(np.abs(got - exact) / np.spacing(np.abs(exact).astype(got.dtype))))
+
+
+@each_precision
+def test_exponential_is_right_to_one_and_a_half_units(dtype: Precision) -> None:
+    lowest = np.log(np.finfo(dtype).tiny)
+    everywhere = np.linspace(lowest, 0, 1_000_003)
+    near_zero = -np.logspace(-30, np.log10(-lowest), 200_000)
+    x = np.concatenate([everywhere[1:], near_zero[:-1], [0.0, -0.0]]).astype(dtype)
+    exact = np.exp(x.astype(np.longdouble))
+    assert units_in_the_last_place(applied(exponentials, x), exact) <= 1.5
+
+
+@each_precision
+def test_exponential_of_nothing_is_exactly_one(dtype: Precision) -> None:
+    assert applied(exponentials, np.array([0.0, -0.0], dtype)).tolist() == [1.0, 1.0]
+
+
+@each_precision
+def test_exponential_below_the_normal_numbers_is_zero(dtype: Precision) -> None:
+    lowest = np.log(np.finfo(dtype).tiny)
+    x = np.array([lowest - 0.4, -1e3, -1e4, np.finfo(dtype).min, -np.inf], dtype)
+    assert applied(exponentials, x).tolist() == [0.0] * 5
+
+
+@each_precision
+def test_exponential_never_falls_back_as_it_rises(dtype: Precision) -> None:
+    x = np.linspace(-800, 0, 1_000_003).astype(dtype)
+    steps = np.diff(applied(exponentials, x).astype(np.float64))
+    # One unit in the last place may be lost where the polynomial changes.
+    assert (steps >= -2 * np.finfo(dtype).eps * np.exp(x[1:].astype(np.float64))).all()
+
+
+@each_precision
+def test_logarithm_is_right_to_two_and_a_half_units(dtype: Precision) -> None:
+    info = np.finfo(dtype)
+    rng = np.random.default_rng(0)
+    everywhere = np.exp(rng.uniform(np.log(info.tiny), np.log(info.max), 500_000))
+    around_one = rng.uniform(0.5, 1.5, 500_000)
+    close_to_one = 1 - np.logspace(-15, -1, 200_000)
+    x = np.concatenate([everywhere, around_one, close_to_one]).astype(dtype)
+    x = x[x != 1]
+    exact = np.log(x.astype(np.longdouble))
+    assert units_in_the_last_place(applied(logarithms, x), exact) <= 2.5
+
+
+@each_precision
+def test_logarithm_of_one_is_zero_and_of_nothing_is_finite(dtype: Precision) -> None:
+    info = np.finfo(dtype)
+    x = np.array([1.0, 0.0, info.smallest_subnormal, info.tiny], dtype)
+    lowest = np.log(info.tiny)
+    assert applied(logarithms, x).tolist() == [0.0, lowest, lowest, lowest]
+
+
+@each_precision
+def test_ordered_compares_as_floats_do(dtype: Precision) -> None:
+    info = np.finfo(dtype)
+    rising = np.array([-np.inf, info.min, -1, -info.tiny, -info.smallest_subnormal, 0], dtype)
+    x = np.concatenate([rising, -rising[::-1]])
+    integers = np.empty(x.size, np.int64)
+    orders(x, integers)
+    is_less = x[:, np.newaxis] < x
+    assert (is_less == (integers[:, np.newaxis] < integers)).all()
+    assert ((x[:, np.newaxis] == x) == (integers[:, np.newaxis] == integers)).all()
+
+
+@pytest.mark.parametrize("function", [exponential, logarithm, ordered])
+def test_outside_a_kernel_they_refuse(function: Callable[[float], float]) -> None:
+    with pytest.raises(NotImplementedError, match="only inside a kernel"):
+        function(0.5)

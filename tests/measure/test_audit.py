@@ -1,0 +1,108 @@
+import json
+
+import numpy as np
+import pytest
+
+from dubito import Logits, TopLabel, audit
+from dubito.data import ArrayShards, Batch, load_fashion_mnist
+from dubito.errors import BadTypeError
+from dubito.measure import (
+    Audit,
+    accuracy,
+    brier_score,
+    expected_calibration_error,
+    log_loss,
+    maximum_calibration_error,
+)
+
+RNG = np.random.default_rng(0)
+
+
+def test_an_audit_holds_what_the_functions_return() -> None:
+    y, logits = RNG.integers(0, 5, 400), Logits(RNG.normal(0, 2, (400, 5)))
+    result = audit(y, logits)
+    assert result.accuracy == accuracy(y, logits)
+    assert result.log_loss == log_loss(y, logits)
+    assert result.brier_score == brier_score(y, logits)
+    assert result.expected_calibration_error == expected_calibration_error(y, logits)
+    assert result.maximum_calibration_error == maximum_calibration_error(y, logits)
+    assert (result.n_rows, result.n_classes, result.n_missing) == (400, 5, 0)
+
+
+def test_entropy_and_confidence_equal_scipy() -> None:
+    from scipy import special, stats
+
+    logits = RNG.normal(0, 3, (200, 6))
+    p = special.softmax(logits, axis=1)
+    result = audit(RNG.integers(0, 6, 200), Logits(logits))
+    assert result.entropy == pytest.approx(stats.entropy(p, axis=1).mean())
+    assert result.confidence == pytest.approx(p.max(axis=1).mean())
+
+
+def test_the_sample_is_over_confident_in_words() -> None:
+    sample = load_fashion_mnist()
+    result = audit(sample.test_labels, Logits(sample.test_logits))
+    assert result.verdict == (
+        "Over-confident. It says 95.4% and is right 87.1% of the time: 8.2 points too sure."
+    )
+
+
+@pytest.mark.parametrize(
+    ("confidence", "share_right", "words"),
+    [
+        (np.full(1000, 0.9), 0.7, "Over-confident"),
+        (np.full(1000, 0.6), 0.9, "Under-confident"),
+        (np.full(1000, 0.8), 0.8, "No sign of false confidence"),
+    ],
+)
+def test_verdicts(confidence: np.ndarray, share_right: float, words: str) -> None:
+    correct = np.arange(1000) < 1000 * share_right
+    assert audit(None, TopLabel(confidence, correct)).verdict.startswith(words)
+
+
+def test_errors_that_cancel_are_still_told() -> None:
+    confidence = np.repeat([0.9, 0.6], 1000)
+    correct = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
+    verdict = audit(None, TopLabel(confidence, correct)).verdict
+    assert verdict.startswith("Right on average, wrong in places.")
+    assert "off by 15.0 points" in verdict
+
+
+def test_ten_rows_prove_nothing() -> None:
+    assert audit(None, TopLabel(np.full(10, 0.8), [1] * 6 + [0] * 4)).verdict.startswith("No sign")
+
+
+def test_what_is_left_out_is_said() -> None:
+    printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
+    assert "2 rows, 2 classes; 1 more without a label left out" in printed
+    assert "1 rows were given probability 0" in printed
+    assert "15 uniform bins" in printed
+
+
+def test_top_labels_print_without_what_they_cannot_tell() -> None:
+    printed = str(audit(None, TopLabel([0.9, 0.4], [1, 0])))
+    assert "log loss" not in printed
+    assert "nan" not in printed.lower()
+
+
+def test_a_dict_is_ready_for_json() -> None:
+    values = audit([1, 0], np.array([[1.0, 0.0], [0.5, 0.5]])).to_dict()
+    text = json.dumps(values, allow_nan=False)
+    assert json.loads(text)["log_loss"] is None
+    assert json.loads(text)["n_impossible"] == 1
+
+
+def test_no_labels_are_refused() -> None:
+    with pytest.raises(BadTypeError, match="`y_true` of audit must be the labels"):
+        audit(None, [[0.5, 0.5]])
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_the_digits_do_not_depend_on_threads(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 1000)
+    rng = np.random.default_rng(7)
+    batch = Batch.of(rng.integers(0, 9, 5000), Logits(rng.normal(0, 2, (5000, 9))))
+    monkeypatch.setenv("DUBITO_THREADS", "1")
+    alone = Audit.of(ArrayShards(batch)).to_dict()
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    assert Audit.of(ArrayShards(batch)).to_dict() == alone

@@ -1,0 +1,105 @@
+"""What every state promises: neutral when empty, whole from any split, the same after JSON."""
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dubito import Logits, Members, Probabilities, TopLabel
+from dubito.data import Batch
+from dubito.errors import EmptyStateError
+from dubito.measure import AuditState, ProperScoresState, ReliabilityState, State
+
+STATES: list[type[State]] = [AuditState, ProperScoresState, ReliabilityState]
+
+conforming = pytest.mark.parametrize("kind", STATES, ids=lambda kind: kind.__name__)
+
+
+def logits(rng: np.random.Generator, n: int) -> Batch:
+    return Batch.of(rng.integers(0, 4, n), Logits(rng.normal(0, 3, (n, 4))))
+
+
+def float32_with_weights(rng: np.random.Generator, n: int) -> Batch:
+    wide = Logits(rng.normal(0, 3, (n, 70)).astype(np.float32))
+    return Batch.of(rng.integers(0, 70, n), wide, sample_weight=rng.integers(0, 3, n))
+
+
+def impossible_and_missing(rng: np.random.Generator, n: int) -> Batch:
+    labels = np.where(rng.random(n) < 0.3, np.nan, rng.integers(0, 2, n))
+    return Batch.of(labels, Probabilities(rng.integers(0, 2, n).astype(float)))
+
+
+def soft_labels(rng: np.random.Generator, n: int) -> Batch:
+    return Batch.of(rng.dirichlet([1, 1, 1], n), Probabilities(rng.dirichlet([1, 1, 1], n)))
+
+
+def members(rng: np.random.Generator, n: int) -> Batch:
+    return Batch.of(rng.integers(0, 3, n), Members(rng.dirichlet([1, 1, 1], (5, n))))
+
+
+def top_labels(rng: np.random.Generator, n: int) -> Batch:
+    return Batch.of(None, TopLabel(rng.random(n), rng.random(n) < 0.5))
+
+
+BATCHES = [logits, float32_with_weights, impossible_and_missing, soft_labels, members, top_labels]
+
+on_batches = pytest.mark.parametrize("make", BATCHES, ids=lambda make: make.__name__)
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return set(a) == set(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return bool(np.allclose(a, b, rtol=1e-12, atol=1e-12))
+    return bool(a == b or np.isclose(a, b, rtol=1e-12, atol=1e-12))
+
+
+@conforming
+@on_batches
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 2**32 - 1), cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_any_split_gives_the_state_of_the_whole(
+    kind: type[State],
+    make: Callable[[np.random.Generator, int], Batch],
+    seed: int,
+    cuts: list[int],
+) -> None:
+    batch = make(np.random.default_rng(seed), 40)
+    edges = [0, *sorted(cuts), 40]
+    parts = [kind.of(batch.take(slice(*pair))) for pair in itertools.pairwise(edges)]
+    forwards = parts[0]
+    for part in parts[1:]:
+        forwards = forwards + part
+    backwards = parts[-1]
+    for part in reversed(parts[:-1]):
+        backwards = part + backwards
+    whole = kind.of(batch).to_dict()
+    assert same(forwards.to_dict(), whole)
+    assert same(backwards.to_dict(), whole)
+
+
+@conforming
+@on_batches
+def test_no_rows_are_neutral(
+    kind: type[State], make: Callable[[np.random.Generator, int], Batch]
+) -> None:
+    batch = make(np.random.default_rng(0), 20)
+    state, empty = kind.of(batch), kind.of(batch.take(slice(0, 0)))
+    assert (empty + state).to_dict() == state.to_dict() == (state + empty).to_dict()
+    with pytest.raises(EmptyStateError, match="at least 1 labelled row"):
+        _ = empty.value
+
+
+@conforming
+@on_batches
+def test_a_state_goes_through_json_and_comes_back(
+    kind: type[State], make: Callable[[np.random.Generator, int], Batch]
+) -> None:
+    state = kind.of(make(np.random.default_rng(1), 30))
+    text = json.dumps(state.to_dict(), allow_nan=False)
+    assert kind.from_dict(json.loads(text)).to_dict() == state.to_dict()

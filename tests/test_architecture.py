@@ -1,0 +1,144 @@
+"""The layout is the architecture: layers, light imports, complete and sorted public names."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dubito
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dubito"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Imports go downwards only; packages on one line never import each other.
+LAYERS = [
+    ["cli"],
+    ["serve"],
+    ["report", "learn"],
+    ["watch"],
+    ["decide"],
+    ["calibrate", "doubt"],
+    ["measure"],
+    ["data"],
+    ["outputs"],
+    ["arrays"],
+    ["kernels"],
+    ["errors"],
+]
+HEIGHT = {name: -height for height, layer in enumerate(LAYERS) for name in layer}
+
+# Heavy or optional packages, and the only places that may import them.
+HOMES = {
+    "torch": ["learn"],
+    "dask": ["data/dask.py"],
+    "distributed": ["data/dask.py"],
+    "altair": ["report"],
+    "matplotlib": ["report"],
+    "jinja2": ["report", "serve"],
+    "fastapi": ["serve"],
+    "sqlalchemy": ["serve"],
+    "numba": ["kernels"],
+    "llvmlite": ["kernels"],
+    "pyarrow": ["data"],
+    "narwhals": ["data"],
+    "typer": ["cli"],
+}
+
+
+def imported(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def name_of(module: Path) -> str:
+    parts = module.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer_of(name: str) -> str | None:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "dubito" and parts[1] in HEIGHT else None
+
+
+def test_every_package_has_a_layer() -> None:
+    packages = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in MODULES}
+    assert packages - {"__init__"} <= set(HEIGHT)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_imports_go_downwards(module: Path) -> None:
+    own = layer_of(name_of(module))
+    for name in imported(module):
+        other = layer_of(name)
+        if own is not None and other is not None and own != other:
+            assert HEIGHT[other] < HEIGHT[own], f"{own} imports {other}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_heavy_packages_stay_at_home(module: Path) -> None:
+    path = module.relative_to(SOURCE).as_posix()
+    for name in imported(module):
+        homes = HOMES.get(name.split(".")[0], [path])
+        assert any(path == home or path.startswith(f"{home}/") for home in homes), name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_public_names_exist_and_are_sorted(module: Path) -> None:
+    loaded = importlib.import_module(name_of(module))
+    names = getattr(loaded, "__all__", [])
+    assert all(hasattr(loaded, name) for name in names)
+    assert list(names) == sorted(names)
+
+
+@pytest.mark.parametrize("package", ["dubito.data", "dubito.measure"])
+def test_packages_offer_all_their_modules_offer(package: str) -> None:
+    loaded = importlib.import_module(package)
+    imported_names = {
+        alias.asname or alias.name
+        for node in ast.parse(Path(loaded.__file__ or "").read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported_names == set(loaded.__all__)
+
+
+def test_public_names_of_the_root_are_complete() -> None:
+    for name in dubito.__all__:
+        assert getattr(dubito, name).__module__.startswith("dubito.")
+    assert set(dubito.__all__) <= set(dir(dubito))
+    with pytest.raises(AttributeError, match="no attribute 'guess'"):
+        _ = dubito.guess
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_every_module_has_a_mirrored_test(module: Path) -> None:
+    if module.name == "__init__.py":
+        return
+    folder = ROOT / "tests" / module.relative_to(SOURCE).parent
+    assert (folder / f"test_{module.name}").is_file()
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_dubito_loads_nothing_heavy() -> None:
+    heavy = {"numba", "scipy", "sklearn", "pandas", "polars", "pyarrow", "torch", "typer", "rich"}
+    assert not modules_loaded_by("import dubito") & heavy
+
+
+def test_the_command_line_starts_without_the_library() -> None:
+    heavy = {"numba", "numpy", "scipy", "sklearn", "pandas", "pyarrow", "torch"}
+    assert not modules_loaded_by("import dubito.cli") & heavy

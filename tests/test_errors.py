@@ -1,0 +1,126 @@
+"""Errors belong to one tree, tell where and what, and survive a trip between processes."""
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dubito import errors
+from dubito.errors import (
+    BadFileError,
+    BadTypeError,
+    BadValueError,
+    DubitoError,
+    DubitoWarning,
+    EmptyStateError,
+    InfiniteLossWarning,
+    MissingExtraError,
+    MissingLabelsWarning,
+    StateMismatchError,
+)
+
+RULE = ("array", "Logits", "finite", "nan", "leaving such rows out")
+
+EXAMPLES: list[Exception] = [
+    BadValueError(*RULE, 3, "dog"),
+    BadTypeError(*RULE),
+    BadFileError("a.csv", "it is empty", "another file"),
+    EmptyStateError("Accuracy"),
+    StateMismatchError("bin edges", [0.0, 1.0], [0.0, 0.5, 1.0]),
+    MissingExtraError("Training", "torch"),
+    InfiniteLossWarning("infinite"),
+    MissingLabelsWarning("missing"),
+]
+
+each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            BadValueError(*RULE),
+            "`array` of Logits must be finite. Got nan. Try leaving such rows out.",
+        ),
+        (
+            BadValueError(*RULE, 3),
+            "`array` of Logits must be finite. Got nan in row 3. Try leaving such rows out.",
+        ),
+        (
+            BadValueError(*RULE, 0, 0),
+            "`array` of Logits must be finite. Got nan in row 0, column 0. "
+            "Try leaving such rows out.",
+        ),
+        (
+            BadTypeError(*RULE, column="dog"),
+            "`array` of Logits must be finite. Got nan in column dog. Try leaving such rows out.",
+        ),
+        (
+            BadFileError("a.csv", "it is empty", "another file"),
+            "a.csv cannot be read: it is empty. Try another file.",
+        ),
+        (
+            EmptyStateError("Accuracy"),
+            "Accuracy needs at least 1 labelled row of positive weight. Got 0. "
+            "Try rows whose labels are not all missing and whose weights are not all 0.",
+        ),
+        (
+            StateMismatchError("bin edges", [0, 1], [0, 0.5, 1]),
+            "States can be added only when their bin edges are the same. "
+            "Got [0, 1] and [0, 0.5, 1]. Try making both with the same settings.",
+        ),
+        (
+            MissingExtraError("Training", "torch"),
+            "Training needs an optional part. Try `pip install 'dubito[torch]'`.",
+        ),
+    ],
+)
+def test_message(error: DubitoError, message: str) -> None:
+    assert str(error) == message
+
+
+def test_a_broken_rule_is_known_part_by_part() -> None:
+    error = BadValueError(*RULE, 3, "dog")
+    assert (error.argument, error.caller, error.rule, error.got, error.fix) == RULE
+    assert (error.row, error.column) == (3, "dog")
+
+
+@each_example
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        pytest.param(lambda error: pickle.loads(pickle.dumps(error)), id="pickle"),
+        copy.copy,
+        copy.deepcopy,
+    ],
+)
+def test_errors_round_trip(error: Exception, duplicate: Callable[[Any], Any]) -> None:
+    twin = duplicate(error)
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert vars(twin) == vars(error)
+
+
+@each_example
+def test_every_error_and_warning_is_also_one_of_pythons_own(error: Exception) -> None:
+    if isinstance(error, Warning):
+        assert isinstance(error, DubitoWarning)
+        assert isinstance(error, UserWarning)
+    else:
+        assert isinstance(error, DubitoError)
+        assert isinstance(error, ValueError | TypeError | ImportError)
+
+
+def test_examples_are_all_there_are() -> None:
+    roots = {"DubitoError", "DubitoWarning"}
+    assert {type(error).__name__ for error in EXAMPLES} | roots == set(errors.__all__)
+
+
+def test_the_tree_is_drawn_as_it_grows() -> None:
+    drawn = re.findall(r"[├└]── (\w+) *(?:\((\w+)\))?", errors.__doc__ or "")
+    assert sorted(name for name, _ in drawn) == errors.__all__
+    for name, parent in drawn:
+        assert parent in ("", *(base.__name__ for base in getattr(errors, name).__bases__))

@@ -1,0 +1,290 @@
+"""Wrappers keep what they are given: its precision, its bytes, its names."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
+from dubito.outputs import AbstractClassOutputs, AbstractOutputs, as_outputs
+
+Floats = NDArray[np.floating[Any]]
+
+WRAPPERS: list[AbstractOutputs] = [
+    Logits([[1.0, 2.0], [0.0, -1.0], [3.0, 3.0]], classes=["cat", "dog"]),
+    Probabilities([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]),
+    Members([[[0.25, 0.75]] * 3, [[1.0, 0.0]] * 3], certainty=[[0.1, 0.2, 0.3], [4.0, 5.0, 6.0]]),
+    TopLabel([0.9, 0.8, 0.7], [True, False, True]),
+    Normal([1.0, 2.0, 3.0], [0.1, 0.2, 0.3]),
+    Samples([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    Quantiles([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], levels=[0.1, 0.9]),
+]
+
+each_wrapper = pytest.mark.parametrize("outputs", WRAPPERS, ids=lambda o: type(o).__name__)
+
+
+def arrays_of(outputs: AbstractOutputs) -> dict[str, Floats]:
+    names: tuple[str, ...] = outputs.__slots__
+    fields = {name: getattr(outputs, name) for name in names}
+    return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+
+
+@each_wrapper
+def test_arrays_are_read_only(outputs: AbstractOutputs) -> None:
+    assert arrays_of(outputs)
+    for array in arrays_of(outputs).values():
+        assert not array.flags.writeable
+
+
+@each_wrapper
+def test_fields_are_fixed(outputs: AbstractOutputs) -> None:
+    for name, array in arrays_of(outputs).items():
+        with pytest.raises(FrozenInstanceError):
+            setattr(outputs, name, array)
+
+
+@each_wrapper
+def test_a_range_of_rows_is_a_view(outputs: AbstractOutputs) -> None:
+    part = outputs.take(slice(1, 3))
+    assert type(part) is type(outputs)
+    assert (len(outputs), len(part), part.n_rows) == (3, 2, 2)
+    for name, array in arrays_of(part).items():
+        whole = arrays_of(outputs)[name]
+        rows = [slice(None), slice(1, 3)] if isinstance(outputs, Members) else [slice(1, 3)]
+        assert np.shares_memory(array, whole)
+        assert not array.flags.writeable
+        assert np.array_equal(array, whole if name == "levels" else whole[tuple(rows)])
+    if isinstance(outputs, AbstractClassOutputs):
+        assert part.classes == outputs.classes  # type: ignore[attr-defined]
+
+
+@each_wrapper
+@pytest.mark.parametrize(
+    ("duplicate", "is_shared"),
+    [
+        pytest.param(lambda outputs: pickle.loads(pickle.dumps(outputs)), False, id="pickle"),
+        pytest.param(copy.deepcopy, False, id="deepcopy"),
+        pytest.param(copy.copy, True, id="copy"),
+    ],
+)
+def test_wrappers_round_trip(
+    outputs: AbstractOutputs, duplicate: Callable[[Any], Any], is_shared: bool
+) -> None:
+    twin = duplicate(outputs)
+    assert type(twin) is type(outputs)
+    assert repr(twin) == repr(outputs)
+    for name, array in arrays_of(outputs).items():
+        other = arrays_of(twin)[name]
+        assert (other.dtype, other.tobytes()) == (array.dtype, array.tobytes())
+        assert not other.flags.writeable
+        assert np.shares_memory(other, array) == is_shared
+
+
+LAYOUTS: dict[str, Callable[[Floats], Floats]] = {
+    "C": lambda array: array,
+    "Fortran": np.asfortranarray,
+    "strided": lambda array: np.repeat(array, 3, axis=0)[::3],
+    "backwards": lambda array: array[::-1].copy()[::-1],
+    "byte-swapped": lambda array: array.astype(array.dtype.newbyteorder()),
+    "read-only": lambda array: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape),
+}
+
+
+@st.composite
+def nasty(draw: Any, n_dimensions: int = 2) -> Floats:
+    """Logits: ties, one class dominating, saturated, huge and tiny, in any precision and layout."""
+    dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    info = np.finfo(dtype)
+    special = [0.0, -0.0, 1.0, -1.0, 1e4, -1e4, info.max, info.min, info.tiny]
+    elements = st.sampled_from([float(x) for x in special]) | st.floats(-100, 100, width=16)
+    shape = draw(st.tuples(*[st.integers(1, 4)] * (n_dimensions - 1), st.integers(2, 5)))
+    array = draw(hnp.arrays(dtype, shape, elements=elements))
+    return LAYOUTS[draw(st.sampled_from(sorted(LAYOUTS)))](array)
+
+
+def plain_softmax(logits: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        distance = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    shares = np.exp(distance)
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+
+
+def as_shares_of(logits: Floats) -> Floats:
+    """Probabilities in the precision and byte order of the logits they come from."""
+    return plain_softmax(logits).astype(logits.dtype)
+
+
+def kept_dtype(array: Floats) -> Any:
+    return np.dtype("float64" if array.dtype.itemsize == 8 else "float32")
+
+
+@settings(deadline=None, max_examples=150)
+@given(nasty())
+def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Floats) -> None:
+    before = array.tobytes()
+    outputs = Logits(array)
+    assert array.tobytes() == before
+    assert not outputs.array.flags.writeable
+    assert outputs.array.dtype == kept_dtype(array)
+    assert np.array_equal(outputs.array, array)
+
+
+@settings(deadline=None, max_examples=150)
+@given(nasty())
+def test_probabilities_are_rows_that_sum_to_one_and_leave_the_callers_bytes_alone(
+    logits: Floats,
+) -> None:
+    array = as_shares_of(logits)
+    before = array.tobytes()
+    outputs = Probabilities(array)
+    assert array.tobytes() == before
+    assert not outputs.array.flags.writeable
+    assert outputs.array.dtype == kept_dtype(array)
+    assert (outputs.array >= 0).all()
+    assert_allclose(outputs.array.sum(axis=1), 1, atol=2e-6)
+    assert_allclose(outputs.array, array, atol=1e-3)
+
+
+@settings(deadline=None, max_examples=100)
+@given(nasty(), st.integers(0, 100))
+def test_permuting_the_classes_permutes_the_probabilities(logits: Floats, seed: int) -> None:
+    array = as_shares_of(logits)
+    order = np.random.default_rng(seed).permutation(array.shape[1])
+    permuted = Probabilities(array[:, order]).array
+    assert_allclose(permuted, Probabilities(array).array[:, order], rtol=1e-6, atol=1e-30)
+
+
+@settings(deadline=None, max_examples=100)
+@given(nasty(n_dimensions=3))
+def test_members_leave_the_callers_bytes_alone_and_average(logits: Floats) -> None:
+    array = as_shares_of(logits)
+    before = array.tobytes()
+    outputs = Members(array)
+    assert array.tobytes() == before
+    assert not outputs.array.flags.writeable
+    assert (outputs.n_passes, outputs.n_rows, outputs.n_classes) == array.shape
+    assert_allclose(outputs.mean.array, array.astype(np.float64).mean(axis=0), atol=1e-3)
+    assert_allclose(outputs.mean.array.sum(axis=1), 1, atol=2e-6)
+
+
+@settings(deadline=None, max_examples=100)
+@given(nasty(n_dimensions=3))
+def test_members_of_logits_are_their_softmax(logits: Floats) -> None:
+    before = logits.tobytes()
+    outputs = Members.of([Logits(one) for one in logits])
+    assert logits.tobytes() == before
+    assert_allclose(outputs.array, plain_softmax(logits), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_that_need_no_change_are_views_of_the_callers(dtype: Any) -> None:
+    matrix = np.full((3, 4), 0.25, dtype)
+    for outputs in (Logits(matrix), Probabilities(matrix), as_outputs(matrix, "outputs", "audit")):
+        assert np.shares_memory(outputs.array, matrix)  # type: ignore[attr-defined]
+    cube = np.full((2, 3, 4), 0.25, dtype)
+    assert np.shares_memory(Members(cube).array, cube)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_one_column_is_the_positive_class_of_two(shape: tuple[int, ...]) -> None:
+    one = np.array([0.25, 0.5, 1.0]).reshape(shape)
+    assert Probabilities(one).array.tolist() == [[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]]
+    assert Logits(one).array.tolist() == [[0.0, 0.25], [0.0, 0.5], [0.0, 1.0]]
+    assert Probabilities(one, classes=["no", "yes"]).n_classes == 2
+
+
+def test_one_column_a_pass_is_the_positive_class_of_two() -> None:
+    assert Members([[[0.25]], [[0.5]]]).array.tolist() == [[[0.75, 0.25]], [[0.5, 0.5]]]
+
+
+@pytest.mark.parametrize("kind", [Logits, Probabilities])
+def test_no_rows_are_outputs_too(kind: Any) -> None:
+    assert (len(kind(np.empty((0, 3)))), kind(np.empty((0, 3))).n_classes) == (0, 3)
+    assert (len(kind([])), kind([]).n_classes) == (0, 2)
+
+
+def test_no_rows_of_several_passes_are_outputs_too() -> None:
+    outputs = Members(np.empty((2, 0, 3)))
+    assert (outputs.n_passes, outputs.n_rows, outputs.mean.n_rows) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "names", [["cat", "dog"], ("cat", "dog"), np.array(["cat", "dog"]), {"cat": 0, "dog": 1}]
+)
+def test_names_of_classes_become_plain_text(names: Any) -> None:
+    classes = Logits([[1.0, 2.0]], classes=names).classes
+    assert classes == ("cat", "dog")
+    assert {type(name) for name in classes} == {str}
+
+
+@pytest.mark.parametrize("names", [np.array([3, 7]), np.array([0.5, 1.5]), np.array([False, True])])
+def test_numbers_may_name_classes(names: Any) -> None:
+    assert repr(Probabilities([[0.5, 0.5]], classes=names).classes) == repr(tuple(names.tolist()))
+
+
+def test_members_of_mixed_passes() -> None:
+    passes = [Logits([[0.0, 0.0]]), Probabilities([[0.25, 0.75]]), [[1.0, 0.0]], [0.5]]
+    expected = [[[0.5, 0.5]], [[0.25, 0.75]], [[1.0, 0.0]], [[0.5, 0.5]]]
+    assert Members.of(passes).array.tolist() == expected
+    assert Members.of(one for one in passes).array.tolist() == expected
+    assert Members.of(np.array(expected)).array.tolist() == expected
+
+
+def test_members_keep_names_and_certainty() -> None:
+    passes = [Logits([[0.0, 1.0]], classes=["cat", "dog"])] * 2
+    outputs = Members.of(passes, certainty=[[0.5], [7.0]])
+    assert outputs.classes == outputs.mean.classes == ("cat", "dog")
+    assert outputs.certainty is not None
+    assert outputs.certainty.tolist() == [[0.5], [7.0]]
+
+
+def test_one_pass_nearly_one_is_renormalised_and_the_others_kept() -> None:
+    outputs = Members([[[0.5, 0.5]], [[0.5, 0.4995]]])
+    assert outputs.array[0].tolist() == [[0.5, 0.5]]
+    assert_allclose(outputs.array.sum(axis=2), 1, rtol=1e-15)
+
+
+@pytest.mark.parametrize("correct", [[True, False], [1, 0], [1.0, 0.0], np.array([1, 0], np.uint8)])
+def test_top_labels_take_booleans_and_numbers(correct: Any) -> None:
+    outputs = TopLabel(np.array([0.5, 1.0], np.float32), correct)
+    assert outputs.correct.tolist() == [1.0, 0.0]
+    assert outputs.confidence.dtype == outputs.correct.dtype == np.float64
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 2)])
+def test_normal_takes_one_target_or_several(shape: tuple[int, ...]) -> None:
+    outputs = Normal(np.zeros(shape, np.float32), np.ones(shape, np.float32))
+    assert (outputs.n_rows, outputs.mean.shape, outputs.std.shape) == (4, shape, shape)
+    assert outputs.mean.dtype == outputs.std.dtype == np.float32
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2)])
+def test_samples_and_quantiles_take_one_target_or_several(shape: tuple[int, ...]) -> None:
+    array = np.sort(np.random.default_rng(0).normal(size=shape), axis=1)
+    assert Samples(array).n_rows == Quantiles(array, [0.1, 0.5, 0.9]).n_rows == 4
+
+
+def test_quantiles_may_be_equal_or_far_apart() -> None:
+    huge = np.finfo(np.float64).max
+    assert Quantiles([[-huge, 0.0, huge], [1.0, 1.0, 1.0]], [0.1, 0.5, 0.9]).n_rows == 2
+
+
+@each_wrapper
+def test_wrapped_outputs_stay_as_they_are(outputs: AbstractOutputs) -> None:
+    assert as_outputs(outputs, "outputs", "audit") is outputs
+
+
+def test_a_plain_array_is_probabilities() -> None:
+    outputs = as_outputs([[0.25, 0.75]], "outputs", "audit")
+    assert isinstance(outputs, Probabilities)
+    assert (outputs.array.tolist(), outputs.classes) == ([[0.25, 0.75]], None)
+    assert not outputs.array.flags.writeable

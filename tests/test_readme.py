@@ -1,0 +1,32 @@
+"""Whatever the README shows in Python runs, in order, as one session."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_python_in_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "It says" in printed
+    assert "1,000 rows, 3 classes" in printed
+    assert len(blocks) >= 3
+
+
+def test_the_demo_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+    from dubito.cli.demo import demo
+
+    demo()
+    told = capsys.readouterr().out
+    shown = re.findall(r"```\n(Over-confident.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(shown) == 1
+    assert shown[0] in told
