@@ -19,17 +19,6 @@ INTEGER_OF = {types.float32: types.int32, types.float64: types.int64}
 FLOAT_OF = {integer: floating for floating, integer in INTEGER_OF.items()}
 
 
-@intrinsic
-def nearest_whole(context, x):
-    """Round to the nearest whole number, without a detour over int64."""
-
-    def generate(context, builder, signature, args):
-        rint = builder.module.declare_intrinsic("llvm.rint", [args[0].type])
-        return builder.call(rint, args)
-
-    return x(x), generate
-
-
 def reinterpret(context, builder, signature, args):
     return builder.bitcast(args[0], context.get_value_type(signature.return_type))
 
@@ -78,46 +67,44 @@ def exponential(x):
 
 @overload(exponential, jit_options=EXACT)
 def exponential_of(x):
-    # exp(x) = 2^n exp(r), n whole, |r| <= log(2) / 2. log(2) comes in two parts, of which the first
-    # times n is exact. Adding 1.5 * 2^mantissa + bias leaves n + bias in the low bits. The bound on
-    # x is where n + bias, and with it the answer, is 0.
+    # exp(x) = 2^n exp(r), n whole, |r| <= log(2) / 2. Adding 1.5 * 2^mantissa + bias rounds to the
+    # nearest whole number and leaves n + bias in the low bits. log(2) comes in two parts, of which
+    # the first times n is exact. exp(r) = 1 + r + r^2 p(r), p by Chebyshev interpolation. The bound
+    # on x is where n + bias, and with it the answer, is 0.
     if x == types.float32:
 
         def exponential_32(x):
             x = max(x, f32(-88.0))
-            n = nearest_whole(x * f32(1.4426950408889634))
+            shifted = x * f32(1.4426950408889634) + f32(12582912 + 127)
+            n = shifted - f32(12582912 + 127)
             r = x - n * f32(0.693359375) + n * f32(2.12194440e-4)
-            p = f32(1 / 5040)
-            p = p * r + f32(1 / 720)
-            p = p * r + f32(1 / 120)
-            p = p * r + f32(1 / 24)
-            p = p * r + f32(1 / 6)
-            p = p * r + f32(1 / 2)
+            p = f32(0.0013918943460819986)
+            p = p * r + f32(0.008363179052722578)
+            p = p * r + f32(0.041666663343346136)
+            p = p * r + f32(0.16666576989698775)
+            p = p * r + f32(0.49999999673448436)
             p = p * r * r + r + f32(1)
-            exponent = bits_of(n + f32(12582912 + 127))
-            return p * float_of(i32(exponent << i32(23)))
+            return p * float_of(i32(bits_of(shifted) << i32(23)))
 
         return exponential_32
 
     def exponential_64(x):
         x = max(x, -709.0)
-        n = nearest_whole(x * 1.4426950408889634)
+        shifted = x * 1.4426950408889634 + (6755399441055744.0 + 1023.0)
+        n = shifted - (6755399441055744.0 + 1023.0)
         r = x - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
-        p = 1 / 6227020800
-        p = p * r + 1 / 479001600
-        p = p * r + 1 / 39916800
-        p = p * r + 1 / 3628800
-        p = p * r + 1 / 362880
-        p = p * r + 1 / 40320
-        p = p * r + 1 / 5040
-        p = p * r + 1 / 720
-        p = p * r + 1 / 120
-        p = p * r + 1 / 24
-        p = p * r + 1 / 6
-        p = p * r + 1 / 2
+        p = 2.510038549551032e-08
+        p = p * r + 2.7620088445409746e-07
+        p = p * r + 2.7557268459997064e-06
+        p = p * r + 2.4801521295954376e-05
+        p = p * r + 0.00019841269863053618
+        p = p * r + 0.0013888888917213717
+        p = p * r + 0.008333333333330062
+        p = p * r + 0.04166666666662413
+        p = p * r + 0.16666666666666669
+        p = p * r + 0.5000000000000001
         p = p * r * r + r + 1.0
-        exponent = bits_of(n + (6755399441055744.0 + 1023.0))
-        return p * float_of(i64(exponent << i64(52)))
+        return p * float_of(i64(bits_of(shifted) << i64(52)))
 
     return exponential_64
 

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.errors import BadTypeError
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityCurve, ReliabilityState
@@ -191,4 +191,4 @@ def audit(y_true: Any, outputs: Any, *, sample_weight: Any = None, n_bins: int =
     No sign of false confidence on 4 rows. It says 75.0% and is right 100.0% of the time.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller="audit")
-    return Audit.of(ArrayShards(batch), n_bins=n_bins)
+    return AuditState.of(batch, n_bins).value

@@ -10,7 +10,6 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
 from dubito.errors import BadValueError, EmptyStateError, StateMismatchError
 from dubito.measure.binning import assign, quantile_edges, sum_by_bin, uniform_edges
 from dubito.measure.proper_scores import labelled_batch
@@ -142,8 +141,7 @@ def reliability_state(
     """Return the reliability bins of some rows in memory."""
     batch = labelled_batch(y_true, outputs, sample_weight, caller)
     if strategy == "uniform":
-        edges = uniform_edges(n_bins, caller)
-        return ArrayShards(batch).sum(lambda part: ReliabilityState.of(part, edges))
+        return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
     if strategy == "quantile":
         weight = batch.labelled_weight
         return ReliabilityState.of(

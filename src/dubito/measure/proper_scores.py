@@ -10,7 +10,6 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
 from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning, MissingLabelsWarning
 from dubito.outputs import TopLabel
 
@@ -130,7 +129,7 @@ def labelled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -
 def score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
     """Return one of the proper scores, or raise where top labels cannot tell it."""
     batch = labelled_batch(y_true, outputs, sample_weight, name)
-    state = ArrayShards(batch).sum(ProperScoresState.of)
+    state = ProperScoresState.of(batch)
     value: float | None = getattr(state.value, name)
     if value is None:
         fix = "Logits or Probabilities: a top label says nothing of the other classes"
