@@ -1,5 +1,6 @@
 """Anything array-like becomes a checked array, without a copy and without a change to it."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,15 @@ def test_rows_further_from_one_are_refused(dtype: Precision, factor: float) -> N
     with pytest.raises(BadValueError) as caught:
         as_distributions(array, "array", "Probabilities")
     assert (caught.value.row, caught.value.got) == (33, f"a sum of {factor}")
+
+
+@pytest.mark.usefixtures("many_blocks")
+@pytest.mark.parametrize("check", [as_finite, as_distributions])
+def test_a_refused_array_leaves_no_thread_behind(check: Any) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(BadValueError):
+        check(np.full((50, 4), np.nan), "array", "Probabilities")
+    assert set(threading.enumerate()) == before
 
 
 def test_a_sum_beyond_the_largest_float_is_refused_like_any_other() -> None:

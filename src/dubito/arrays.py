@@ -111,14 +111,14 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) ->
     """Return `array`, or raise at its first NaN or infinity."""
     n_columns = array[0].size if array.shape[0] else 1
 
-    def first_of(rows: slice) -> int:
+    def check(rows: slice) -> None:
         index = first_not_finite(contiguous(array[rows]).reshape(-1))
-        return FAULTLESS if index == FAULTLESS else rows.start * n_columns + index
-
-    for index in map_in_order(first_of, row_blocks(array.shape[0], n_columns)):
         if index != FAULTLESS:
-            place = np.unravel_index(index, array.shape)
+            place = np.unravel_index(rows.start * n_columns + index, array.shape)
             raise fault_at(place, array, argument, caller, "finite", fix)
+
+    for _ in map_in_order(check, row_blocks(array.shape[0], n_columns)):
+        pass
     return array
 
 
@@ -129,14 +129,15 @@ def as_distributions(
 
     `or_else` is what an error says these may be instead, before it says how to mend them.
     """
-    furthest = 0.0
-    blocks = row_blocks(*array.shape)
-    faults = map_in_order(lambda b: probability_faults(contiguous(array[b]), SUM_TOLERANCE), blocks)
-    for rows, (row, distance) in zip(blocks, faults, strict=True):
+
+    def furthest(rows: slice) -> float:
+        row, distance = probability_faults(contiguous(array[rows]), SUM_TOLERANCE)
         if row != FAULTLESS:
             raise fault_of(array, rows.start + row, argument, caller, or_else)
-        furthest = max(furthest, distance)
-    if furthest <= ROUNDING[array.dtype.name]:
+        return float(distance)
+
+    distances = map_in_order(furthest, row_blocks(*array.shape))
+    if max(distances, default=0.0) <= ROUNDING[array.dtype.name]:
         return array
     sums: FloatArray = array.sum(axis=1, keepdims=True, dtype=np.float64)
     return np.divide(array, sums.astype(array.dtype))

@@ -122,12 +122,31 @@ def test_few_items_are_under_way_of_an_endless_stream(
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_leaving_early_ends_the_threads() -> None:
+def test_an_error_ends_the_threads() -> None:
     before = set(threading.enumerate())
-    results = map_in_order(lambda item: item, count())
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_order(lambda item: 1 // item, count()))
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_leaving_early_waits_for_nothing_and_ends_the_threads() -> None:
+    before = set(threading.enumerate())
+    has_left, is_done = threading.Event(), threading.Event()
+
+    def wait_from_the_second_on(item: int) -> None:
+        if item:
+            has_left.wait(10)
+            is_done.set()
+
+    results = map_in_order(wait_from_the_second_on, count())
     next(results)
-    assert set(threading.enumerate()) > before
+    threads = set(threading.enumerate()) - before
     del results
+    assert not is_done.is_set()
+    has_left.set()
+    for thread in threads:
+        thread.join(WAIT)
     assert set(threading.enumerate()) == before
 
 

@@ -62,13 +62,17 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> I
         yield from map(function, stream)
         return
     # A pool of its own, so that a process forked later never inherits threads that do not run.
-    with ThreadPoolExecutor(threads) as pool:
+    pool = ThreadPoolExecutor(threads)
+    is_left_early = False
+    try:
         under_way: list[Future[Result]] = [pool.submit(function, item) for item in first]
-        try:
-            while under_way:
-                more = islice(stream, max(0, 2 * threads - len(under_way)))
-                under_way.extend(pool.submit(function, item) for item in more)
-                yield under_way.pop(0).result()
-        finally:
-            for future in under_way:
-                future.cancel()
+        while under_way:
+            more = islice(stream, max(0, 2 * threads - len(under_way)))
+            under_way.extend(pool.submit(function, item) for item in more)
+            yield under_way.pop(0).result()
+    except GeneratorExit:
+        # It may be the garbage collector that leaves, inside a lock that a thread needs to end.
+        is_left_early = True
+        raise
+    finally:
+        pool.shutdown(wait=not is_left_early, cancel_futures=True)
