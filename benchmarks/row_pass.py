@@ -1,10 +1,11 @@
-"""Every first figure of a large matrix of logits, beside numpy.sum and beside peers.
+"""Every figure of a large matrix of logits, beside numpy.sum and beside peers, in one run.
 
     python -m benchmarks.row_pass            # 50,000 x 1,000 float32 logits, 200 MB
     python -m benchmarks.row_pass --quick    # a hundredth of it
 
-accuracy + log loss + Brier + ECE + entropy are one `audit`, checks of the input included. Peers get
-ready probabilities or logits, whichever they take, and are left out where they are not installed.
+"First five" are accuracy, log loss, Brier, ECE and mean entropy, checks of the input included. The
+full audit adds debiased, smooth and class-wise errors, the calibration test, risk-coverage and the
+ranking of errors. Peers get ready probabilities, and are left out where they are not installed.
 """
 
 import argparse
@@ -15,11 +16,22 @@ from importlib.util import find_spec
 import numpy as np
 
 from benchmarks.clock import best_time, peak_growth
-from dubito import Logits, audit
+from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
+from dubito.data import Batch
 from dubito.kernels.blocks import n_threads
+from dubito.measure import (
+    ProperScoresState,
+    ReliabilityState,
+    audit,
+    confidence_interval,
+    expected_calibration_error,
+    log_loss,
+)
 
 __all__ = ["main"]
+
+N_RESAMPLES = 1000
 
 
 def logits_and_labels(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
@@ -32,59 +44,89 @@ def logits_and_labels(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray
     return logits, y
 
 
+def ours(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
+    """Return what is timed of dubito."""
+
+    def first_five() -> object:
+        batch = Batch.of(y, Logits(logits))
+        scores, bins = ProperScoresState.of(batch), ReliabilityState.of(batch)
+        return scores.value, bins.expected()
+
+    def full_audit() -> object:
+        return audit(y, Logits(logits), n_resamples=0)
+
+    return {"dubito, first five figures": first_five, "dubito, full audit": full_audit}
+
+
 def peers(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
     """Return what else computes some of these figures."""
     calls: dict[str, Callable[[], object]] = {}
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = shares / shares.sum(axis=1, keepdims=True)
-    n_classes = logits.shape[1]
+    labels = np.arange(logits.shape[1])
     if find_spec("sklearn"):
-        from sklearn.metrics import log_loss
+        from sklearn import metrics
 
-        def scikit_learn() -> object:
-            return log_loss(y, probabilities, labels=np.arange(n_classes))
-
-        calls["scikit-learn log_loss, ready probabilities"] = scikit_learn
+        calls["scikit-learn log_loss"] = lambda: metrics.log_loss(y, probabilities, labels=labels)
+        calls["scikit-learn brier_score_loss"] = lambda: metrics.brier_score_loss(
+            y, probabilities, labels=labels
+        )
     if find_spec("torchmetrics"):
         import torch
         from torchmetrics.functional.classification import multiclass_calibration_error
 
         tensor, target = torch.from_numpy(probabilities), torch.from_numpy(y)
-
-        def torchmetrics() -> object:
-            return multiclass_calibration_error(tensor, target, n_classes, n_bins=15)
-
-        calls["torchmetrics ECE, ready probabilities"] = torchmetrics
+        calls["torchmetrics ECE"] = lambda: multiclass_calibration_error(
+            tensor, target, labels.size, n_bins=15
+        )
     return calls
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the rows")
     n_rows, n_classes = (500 if parser.parse_args().quick else 50_000), 1_000
     logits, y = logits_and_labels(n_rows, n_classes)
     megabytes = logits.nbytes / 2**20
-
-    def dubito() -> object:
-        return audit(y, Logits(logits))
-
-    audit(y[:100], Logits(logits[:100]))  # loads or compiles the kernels
-    growth = peak_growth(dubito)
+    calls = ours(logits, y)
+    for call in ours(logits[:100], y[:100]).values():
+        call()  # loads or compiles the kernels
+    growth = {name: peak_growth(call) for name, call in calls.items()}
     one_sum = best_time(logits.sum, 9)
-    ours = best_time(dubito, 9)
     print(f"{n_rows:,} x {n_classes:,} float32 logits, {megabytes:.0f} MB, {n_threads()} threads\n")
-    print(f"{'':<44} {'seconds':>9} {'x numpy.sum':>12}")
-    print(f"{'numpy.sum':<44} {one_sum:>9.4f} {1:>12.1f}")
-    print(f"{'dubito: 5 figures, checks, reliability':<44} {ours:>9.4f} {ours / one_sum:>12.1f}")
+    print(f"{'':<32} {'seconds':>9} {'x numpy.sum':>12} {'peak memory':>14}")
+    print(f"{'numpy.sum':<32} {one_sum:>9.4f} {1:>12.1f}")
+    for name, call in calls.items():
+        seconds = best_time(call, 9)
+        memory = f"{growth[name] / megabytes:+.1%}"
+        print(f"{name:<32} {seconds:>9.4f} {seconds / one_sum:>12.1f} {memory:>14}")
+    total = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer's warning about float32 sums is not our subject
         for name, call in peers(logits, y).items():
             seconds = best_time(call, 1)
-            print(f"{name:<44} {seconds:>9.4f} {seconds / one_sum:>12.1f}")
-    print(f"\nmemory: {growth:+.1f} MB at its peak, {growth / megabytes:.1%} of the loaded array")
+            total += seconds
+            print(f"{name:<32} {seconds:>9.4f} {seconds / one_sum:>12.1f}")
+    print(f"{'peers together':<32} {total:>9.4f} {total / one_sum:>12.1f}")
+    print_bootstrap(logits, y)
+
+
+def print_bootstrap(logits: FloatArray, y: IntArray) -> None:
+    """Print what intervals cost, the one pass over the matrix that each needs included."""
+    few = Logits(logits[:, :10])
+    for metric in (expected_calibration_error, log_loss):
+        interval = confidence_interval(metric, y % 10, few, n_resamples=40)
+        assert interval.low <= interval.high
+    together = best_time(
+        lambda: [
+            confidence_interval(metric, y, Logits(logits), n_resamples=N_RESAMPLES)
+            for metric in (expected_calibration_error, log_loss)
+        ],
+        3,
+    )
+    print(f"\n{N_RESAMPLES:,} resamples of ECE and of log loss, both: {together:.3f} s")
 
 
 if __name__ == "__main__":

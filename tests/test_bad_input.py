@@ -607,7 +607,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels that are all missing": (
         lambda: log_loss([None, None], HALVES),
         EmptyStateError,
-        "A proper score needs at least 1 labelled row of positive weight. "
+        "log_loss needs at least 1 labelled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
@@ -621,7 +621,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "no rows": (
         lambda: accuracy([], np.empty((0, 2))),
         EmptyStateError,
-        "A proper score needs at least 1 labelled row of positive weight. "
+        "accuracy needs at least 1 labelled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
@@ -670,7 +670,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "weights that are all 0": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "A proper score needs at least 1 labelled row of positive weight. "
+        "log_loss needs at least 1 labelled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
@@ -711,7 +711,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "Try n_bins=15.",
     ),
     "a bin and a half": (
-        lambda: audit([0, 1], HALVES, n_bins=1.5),  # type: ignore[arg-type]
+        lambda: audit([0, 1], HALVES, n_bins=1.5),  # type: ignore[call-overload]
         BadValueError,
         "`n_bins` of audit must be a whole number from 1 up. Got 1.5. Try n_bins=15.",
     ),
@@ -728,11 +728,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "Try strategy='uniform'.",
     ),
     "an unknown norm": (
-        lambda: expected_calibration_error([0, 1], HALVES, norm="max"),  # type: ignore[arg-type]
+        lambda: expected_calibration_error([0, 1], HALVES, norm="l3"),  # type: ignore[arg-type]
         BadValueError,
-        "`norm` of expected_calibration_error must be 'l1' or 'l2'. "
-        "Got 'max'. "
-        "Try norm='l1', or maximum_calibration_error for the largest gap.",
+        "`norm` of expected_calibration_error must be 'l1', 'l2' or 'max'. "
+        "Got 'l3'. "
+        "Try norm='l1'.",
     ),
     "features of other rows": (
         lambda: Batch.of([0, 1], HALVES, features=np.zeros((3, 2))),
@@ -800,7 +800,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "states of different bins": (
         lambda: add_states_of([0.0, 1.0], [0.0, 0.5, 1.0]),
         StateMismatchError,
-        "States can be added only when their bin edges are the same. "
+        "States can be added only when their edges are the same. "
         "Got [0.0, 1.0] and [0.0, 0.5, 1.0]. "
         "Try making both with the same settings.",
     ),

@@ -18,7 +18,7 @@ def test_the_python_in_the_readme_runs(
         exec(compile(block, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "It says" in printed
-    assert "1,000 rows, 3 classes" in printed
+    assert "500 rows, 3 classes" in printed
     assert len(blocks) >= 3
 
 
@@ -27,6 +27,6 @@ def test_the_demo_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]
 
     demo()
     told = capsys.readouterr().out
-    shown = re.findall(r"```\n(Over-confident.*?)```", README.read_text(), flags=re.DOTALL)
+    shown = re.findall(r"```\n( +value .*?)```", README.read_text(), flags=re.DOTALL)
     assert len(shown) == 1
     assert shown[0] in told

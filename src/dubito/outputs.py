@@ -17,6 +17,7 @@ import numpy as np
 from dubito.arrays import (
     PERCENTAGES,
     FloatArray,
+    IntArray,
     as_array,
     as_distributions,
     as_finite,
@@ -58,8 +59,8 @@ class AbstractOutputs(ABC):
         """How many rows there are."""
 
     @abstractmethod
-    def take(self, rows: slice) -> Self:
-        """Return the outputs of a range of rows, as a view that is not checked again."""
+    def take(self, rows: slice | IntArray) -> Self:
+        """Return the outputs of some rows, a range as a view; nothing is checked again."""
 
     def __len__(self) -> int:
         return self.n_rows
@@ -108,7 +109,7 @@ class Logits(AbstractClassOutputs):
         set_field(self, "array", freeze(logits))
         set_field(self, "classes", as_classes(classes, self.n_classes, "Logits"))
 
-    def take(self, rows: slice) -> Logits:
+    def take(self, rows: slice | IntArray) -> Logits:
         return unchecked(Logits, {"array": self.array[rows], "classes": self.classes})
 
 
@@ -131,7 +132,7 @@ class Probabilities(AbstractClassOutputs):
         set_field(self, "array", freeze(probabilities))
         set_field(self, "classes", as_classes(classes, self.n_classes, "Probabilities"))
 
-    def take(self, rows: slice) -> Probabilities:
+    def take(self, rows: slice | IntArray) -> Probabilities:
         return unchecked(Probabilities, {"array": self.array[rows], "classes": self.classes})
 
 
@@ -198,7 +199,7 @@ class Members(AbstractClassOutputs):
         """The members' mean probability: what they say together."""
         return Probabilities(self.array.mean(axis=0), self.classes)
 
-    def take(self, rows: slice) -> Members:
+    def take(self, rows: slice | IntArray) -> Members:
         array, classes = self.array[:, rows], self.classes
         certainty = None if self.certainty is None else self.certainty[:, rows]
         return unchecked(Members, {"array": array, "classes": classes, "certainty": certainty})
@@ -233,7 +234,7 @@ class TopLabel(AbstractOutputs):
     def n_rows(self) -> int:
         return int(self.confidence.shape[0])
 
-    def take(self, rows: slice) -> TopLabel:
+    def take(self, rows: slice | IntArray) -> TopLabel:
         confidence, correct = self.confidence[rows], self.correct[rows]
         return unchecked(TopLabel, {"confidence": confidence, "correct": correct})
 
@@ -265,7 +266,7 @@ class Normal(AbstractOutputs):
     def n_rows(self) -> int:
         return int(self.mean.shape[0])
 
-    def take(self, rows: slice) -> Normal:
+    def take(self, rows: slice | IntArray) -> Normal:
         return unchecked(Normal, {"mean": self.mean[rows], "std": self.std[rows]})
 
 
@@ -289,7 +290,7 @@ class Samples(AbstractOutputs):
     def n_rows(self) -> int:
         return int(self.array.shape[0])
 
-    def take(self, rows: slice) -> Samples:
+    def take(self, rows: slice | IntArray) -> Samples:
         return unchecked(Samples, {"array": self.array[rows]})
 
 
@@ -319,7 +320,7 @@ class Quantiles(AbstractOutputs):
     def n_rows(self) -> int:
         return int(self.array.shape[0])
 
-    def take(self, rows: slice) -> Quantiles:
+    def take(self, rows: slice | IntArray) -> Quantiles:
         return unchecked(Quantiles, {"array": self.array[rows], "levels": self.levels})
 
 

@@ -13,4 +13,4 @@ def test_the_benchmark_prints_ratios(
     printed = capsys.readouterr().out
     assert "x numpy.sum" in printed
     assert "scikit-learn log_loss" in printed
-    assert "of the loaded array" in printed
+    assert "1,000 resamples of ECE" in printed

@@ -155,7 +155,7 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, fo
     assert "Try 'label', or another of:" in told
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if form not in ("pandas", "npy", "npz")])
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_table_without_rows_says_so(write: Write, form: str) -> None:
     source = write(form, pa.table(good_columns())[:0])
     assert told_by(source, NAMED).endswith("it has no rows. Try a file with at least one row.")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito import Logits, Normal, Probabilities, TopLabel
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import Batch
 from dubito.data.truth import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
@@ -66,9 +66,81 @@ def test_a_range_of_rows_is_a_view_of_everything(rows: slice) -> None:
     np.testing.assert_array_equal(part.rows.correct, batch.rows.correct[rows])
 
 
+@pytest.mark.parametrize("numbers", [[3, 0, 0], [2], []], ids=["repeated", "one", "none"])
+def test_rows_by_number_come_in_that_order_as_copies(numbers: list[int]) -> None:
+    batch, index = whole_batch(), np.array(numbers, dtype=np.int64)
+    part = batch.take(index)
+    assert len(part) == len(numbers)
+    for name in ("weight", "labelled_weight", "features", "ids", "groups"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[index])
+        assert not np.shares_memory(getattr(part, name), getattr(batch, name))
+    for name in ("confidence", "correct", "log_loss", "brier_score"):
+        whole, some = getattr(batch.rows, name), getattr(part.rows, name)
+        np.testing.assert_allclose(some, whole[index], rtol=1e-12)
+
+
+def test_rows_of_label_probabilities_by_number_keep_theirs() -> None:
+    soft = [[0.5, 0.5, 0.0], [np.nan] * 3, [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    batch = Batch.of(soft, Logits(LOGITS))
+    part = batch.take(np.array([2, 1]))
+    assert part.n_missing == 1
+    assert part.rows.log_loss is not None
+    assert batch.rows.log_loss is not None
+    np.testing.assert_allclose(part.rows.log_loss, batch.rows.log_loss[[2, 1]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        Normal([1.0, 2.0, 3.0], [0.5, 0.25, 1.0]),
+        TopLabel([0.5, 0.75, 1.0], [True, False, True]),
+        Members.of([Logits(LOGITS[:3]), Logits(LOGITS[1:])]),
+    ],
+    ids=lambda outputs: type(outputs).__name__,
+)
+def test_any_outputs_can_be_taken_by_number(outputs: Any) -> None:
+    part = Batch.of(None, outputs).take(np.array([2, 0]))
+    assert len(part) == part.outputs.n_rows == 2
+
+
+@pytest.mark.parametrize("outer", [slice(1, 4), slice(1, None), slice(1, 3)])
+def test_a_part_knows_where_it_stands_in_the_whole(outer: slice) -> None:
+    batch = Batch.of(None, Logits(LOGITS), first_row=100)
+    assert batch.first_row == 100
+    assert batch.take(slice(None, 2)).first_row == 100
+    assert batch.take(outer).first_row == 101
+    assert batch.take(outer).take(slice(1, 2)).first_row == 102
+
+
+def test_the_first_row_is_0_unless_given() -> None:
+    assert whole_batch().first_row == 0
+
+
+def test_other_weights_share_the_pass_over_the_matrix() -> None:
+    batch = whole_batch()
+    twin = batch.reweighted(np.array([5.0, 6.0, 7.0, 8.0]))
+    assert twin.rows is batch.rows
+    assert twin.outputs is batch.outputs
+    assert twin.truth is batch.truth
+    assert twin.ids is batch.ids
+
+
+def test_other_weights_leave_the_first_ones_alone() -> None:
+    batch = whole_batch().take(slice(1, 4))
+    assert batch.labelled_weight.tolist() == [2.0, 0.0, 0.0]
+    twin = batch.reweighted(np.array([6.0, 7.0, 8.0]))
+    assert twin.weight.tolist() == [6.0, 7.0, 8.0]
+    assert twin.labelled_weight.tolist() == [6.0, 0.0, 8.0]
+    assert twin.first_row == batch.first_row == 1
+    assert batch.weight.tolist() == [2.0, 3.0, 0.0]
+    assert batch.labelled_weight.tolist() == [2.0, 0.0, 0.0]
+
+
 def test_what_is_not_known_stays_unknown() -> None:
-    part = Batch.of(None, Logits(LOGITS)).take(slice(0, 2))
-    assert (part.truth, part.features, part.ids, part.groups) == (None,) * 4
+    batch = Batch.of(None, Logits(LOGITS))
+    for rows in (slice(0, 2), np.array([0, 1])):
+        part = batch.take(rows)
+        assert (part.truth, part.features, part.ids, part.groups) == (None,) * 4
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ EXACTLY_ONE = "`columns` of f.csv must be exactly one of logits, probabilities, 
     [
         (Columns(), f"{EXACTLY_ONE} correct, mean with std. Got none of them."),
         (Columns(logits="c", probabilities="p_*"), "Got logits and probabilities."),
-        (Columns(confidence="c"), EXACTLY_ONE),
-        (Columns(logits="c", std="hit"), EXACTLY_ONE),
+        (Columns(confidence="c"), "Got confidence without correct."),
+        (Columns(logits="c", std="hit"), "Got std without mean."),
         (Columns("why", logits="c"), "`label` of f.csv must be a column that exists. Got 'why'."),
         (
             Columns(confidence="c", correct="hits"),

@@ -15,7 +15,17 @@ from dubito.kernels import blocks
 
 N_ROWS = 300
 rng = np.random.default_rng(0)
-NAMES = ["confidence", "doubt", "correct", "entropy", "log_sum", "log_loss", "brier_score"]
+NAMES = [
+    "confidence",
+    "doubt",
+    "correct",
+    "entropy",
+    "log_variance",
+    "squares",
+    "log_sum",
+    "log_loss",
+    "brier_score",
+]
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
@@ -28,11 +38,15 @@ def rows_by_hand(p: NDArray[np.float64], q: NDArray[np.float64]) -> dict[str, ND
     predicted = p.argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_p = np.log(p)
+        entropy = -np.where(p > 0, p * log_p, 0).sum(axis=1)
+        surprise = np.where(p > 0, p * (log_p + entropy[:, np.newaxis]) ** 2, 0)
         numbers = {
             "confidence": p.max(axis=1),
             "doubt": 1 - p.max(axis=1),
             "correct": q[np.arange(len(q)), predicted],
-            "entropy": -np.where(p > 0, p * log_p, 0).sum(axis=1),
+            "entropy": entropy,
+            "log_variance": surprise.sum(axis=1),
+            "squares": (p**2).sum(axis=1),
             "log_loss": -np.where(q > 0, q * log_p, 0).sum(axis=1),
             "brier_score": ((p - q) ** 2).sum(axis=1),
         }
@@ -112,8 +126,8 @@ def test_top_labels_say_what_they_know() -> None:
     assert rows.confidence.tolist() == [0.75, 0.5]
     assert rows.doubt.tolist() == [0.25, 0.5]
     assert rows.correct.tolist() == [1.0, 0.0]
-    unknown = (rows.predicted, rows.entropy, rows.log_sum, rows.log_loss, rows.brier_score)
-    assert unknown == (None,) * 5
+    for name in ("predicted", *NAMES[3:]):
+        assert getattr(rows, name) is None
 
 
 def test_a_class_of_probability_0_that_happened_costs_infinity() -> None:
@@ -138,6 +152,28 @@ def test_doubt_is_not_lost_to_rounding() -> None:
     assert rows.confidence.tolist() == [1.0]
 
 
+def test_ranks_are_by_doubt_and_made_once() -> None:
+    rows = rows_of(TopLabel([0.5, 1.0, 0.75, 1.0], [True] * 4), None)
+    assert rows.ranks is rows.ranks
+    assert rows.ranks.order.tolist() == [1, 3, 2, 0]
+    assert rows.ranks.values.tolist() == [0.0, 0.25, 0.5]
+    assert rows.ranks.sums(np.array([1.0, 2.0, 4.0, 8.0])).tolist() == [10.0, 4.0, 1.0]
+
+
+def test_ranks_tell_saturated_rows_apart() -> None:
+    rows = rows_of(Logits(np.array([[0.0, 60.0], [0.0, 70.0]])), None)
+    assert rows.confidence.tolist() == [1.0, 1.0]
+    assert rows.ranks.order.tolist() == [1, 0]
+    assert rows.ranks.starts.tolist() == [0, 1]
+
+
+def test_the_log_variance_of_an_even_or_certain_row_is_0() -> None:
+    for outputs in (Logits(np.full((1, 4), 3.0)), Probabilities([[1.0, 0.0, 0.0, 0.0]])):
+        rows = rows_of(outputs, None)
+        assert rows.log_variance is not None
+        assert rows.log_variance.tolist() == [0.0]
+
+
 def test_blocks_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = Logits(rng.normal(size=(N_ROWS, 7)))
     y, _ = labels_of("soft", 7)
@@ -152,7 +188,10 @@ def test_blocks_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_no_rows_have_no_numbers() -> None:
     outputs = Logits(np.empty((0, 3)))
-    assert rows_of(outputs, Labels.of(np.empty(0), outputs)).confidence.shape == (0,)
+    rows = rows_of(outputs, Labels.of(np.empty(0), outputs))
+    for name in NAMES:
+        assert getattr(rows, name).shape == (0,)
+    assert rows.ranks.order.shape == (0,)
 
 
 def test_a_regression_has_no_such_rows() -> None:

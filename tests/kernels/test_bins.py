@@ -1,6 +1,6 @@
 """Bins are closed on the right, and their sums are those of a plain loop."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import freeze
-from dubito.kernels.bins import bin_indices, bin_sums
+from dubito.kernels.bins import bin_indices, reliability_sums
 
 Floats = NDArray[np.floating[Any]]
 
@@ -62,20 +62,60 @@ def test_any_bins_agree_with_the_twin(values: list[float], inner: list[float]) -
     assert indices_of(values, edges) == [plain_index(value, edges) for value in values]
 
 
-@pytest.mark.parametrize("n_rows", [0, 1, 1000])
-def test_sums_agree_with_the_twin(n_rows: int) -> None:
+class Columns(NamedTuple):
+    confidence: Floats
+    doubt: Floats
+    correct: Floats
+    weights: Floats
+
+
+def some_columns(n_rows: int) -> Columns:
     rng = np.random.default_rng(n_rows)
-    indices, weights = rng.integers(0, 4, n_rows), rng.random(n_rows)
-    columns = rng.normal(size=(3, n_rows))
-    sums = np.zeros((3, 5))
-    bin_sums(freeze(indices), freeze(weights), freeze(columns), sums)
-    expected = [
-        [(weights * column)[indices == index].sum() for index in range(5)] for column in columns
-    ]
-    assert_allclose(sums, expected, rtol=1e-12, atol=1e-15)
+    confidence = rng.choice([0.0, 0.25, 0.5, 0.6, 1.0], n_rows)
+    weights = rng.random(n_rows) * rng.integers(0, 2, n_rows)
+    return Columns(confidence, 1 - confidence, rng.random(n_rows), weights)
+
+
+def sums_of(columns: Columns, edges: list[float], sums: Floats | None = None) -> Floats:
+    sums = np.zeros((6, len(edges) - 1)) if sums is None else sums
+    reliability_sums(*(freeze(column) for column in columns), freeze(np.array(edges)), sums)
+    return sums
+
+
+def plain_sums(columns: Columns, edges: list[float]) -> Floats:
+    sums = np.zeros((6, len(edges) - 1))
+    for confidence, doubt, correct, weight in zip(*columns, strict=True):
+        if weight > 0:
+            variance = weight**2 * confidence * doubt
+            each = [weight, weight**2, weight * confidence, weight * correct, variance, 1]
+            sums[:, plain_index(confidence, edges)] += each
+    return sums
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 1000])
+@pytest.mark.parametrize("edges", [[0.0, 1.0], [0.0, 0.25, 0.5, 0.75, 1.0]], ids=["one", "four"])
+def test_sums_agree_with_the_twin(n_rows: int, edges: list[float]) -> None:
+    columns = some_columns(n_rows)
+    assert_allclose(sums_of(columns, edges), plain_sums(columns, edges), rtol=1e-12)
+
+
+def test_a_bin_without_rows_holds_exactly_nothing() -> None:
+    sums = sums_of(some_columns(1000), [0.0, 0.25, 0.5, 0.75, 0.99, 1.0])
+    assert not sums[:, 3].any()
+
+
+def test_rows_without_weight_are_not_counted_whatever_they_hold() -> None:
+    rows = Columns(np.array([0.4, 0.4]), np.array([0.6, np.inf]), np.ones(2), np.array([2.0, 0.0]))
+    expected = [[2.0], [4.0], [0.8], [2.0], [4 * 0.4 * 0.6], [1.0]]
+    assert_allclose(sums_of(rows, [0.0, 1.0]), expected, rtol=1e-15)
+
+
+def test_the_variance_of_a_saturated_row_keeps_its_doubt() -> None:
+    rows = Columns(np.ones(1), np.array([1e-30]), np.ones(1), np.ones(1))
+    assert sums_of(rows, [0.0, 1.0])[4].tolist() == [1e-30]
 
 
 def test_sums_add_to_what_is_there() -> None:
-    sums = np.array([[1.0, 2.0]])
-    bin_sums(freeze(np.array([1, 1])), freeze(np.ones(2)), freeze(np.ones((1, 2))), sums)
-    assert sums.tolist() == [[1.0, 4.0]]
+    columns, edges = some_columns(50), [0.0, 0.5, 1.0]
+    twice = sums_of(columns, edges, sums_of(columns, edges))
+    assert_allclose(twice, 2 * plain_sums(columns, edges), rtol=1e-12)

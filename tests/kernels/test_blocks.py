@@ -126,7 +126,7 @@ def test_an_error_ends_the_threads() -> None:
     before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError):
         list(map_in_order(lambda item: 1 // item, count()))
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # those of an earlier test may end meanwhile
 
 
 @pytest.mark.usefixtures("two_threads")

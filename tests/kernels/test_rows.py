@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from dubito.arrays import contiguous, freeze
 from dubito.kernels import rows
-from dubito.kernels.rows import BRIER, CONFIDENCE, DOUBT, ENTROPY, LOG_SUM, LOSS, TILE
+from dubito.kernels.rows import (
+    BRIER,
+    CONFIDENCE,
+    DOUBT,
+    ENTROPY,
+    LOG_SUM,
+    LOSS,
+    N_NUMBERS,
+    SQUARES,
+    TILE,
+    VARIANCE,
+)
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -36,7 +47,7 @@ class Pass(NamedTuple):
 
 def fused(kernel: Any, array: Floats, labels: Any, *, is_logits: bool) -> Pass:
     n_rows = array.shape[0]
-    result = Pass(np.empty(n_rows, np.int32), np.full((rows.N_NUMBERS, n_rows), np.nan))
+    result = Pass(np.empty(n_rows, np.int32), np.full((N_NUMBERS, n_rows), np.nan))
     codes = freeze(np.asarray(labels, np.int64))
     kernel(contiguous(array), codes, is_logits, result.predicted, result.numbers)
     return result
@@ -45,7 +56,7 @@ def fused(kernel: Any, array: Floats, labels: Any, *, is_logits: bool) -> Pass:
 def plain(array: Floats, labels: Any, *, is_logits: bool) -> Pass:
     each = [plain_row(row, label, is_logits) for row, label in zip(array, labels, strict=True)]
     predicted = np.array([top for top, _ in each], np.int32)
-    return Pass(predicted, np.array([numbers for _, numbers in each]).reshape(-1, 6).T)
+    return Pass(predicted, np.array([numbers for _, numbers in each]).reshape(-1, N_NUMBERS).T)
 
 
 def plain_row(row: Floats, label: int, is_logits: bool) -> tuple[int, list[float]]:
@@ -62,9 +73,11 @@ def plain_row(row: Floats, label: int, is_logits: bool) -> tuple[int, list[float
             log_p, log_sum, p = np.log(x), 0.0, x
     happens = p > 0
     entropy = -(p[happens] * log_p[happens]).sum()
+    variance = (p[happens] * (log_p[happens] + entropy) ** 2).sum()
     truth = (np.arange(x.size) == label).astype(float)
     loss, brier = (0.0, 0.0) if label < 0 else (-log_p[label], ((p - truth) ** 2).sum())
-    return top, [p[top], p[is_other].sum(), entropy, log_sum, loss, brier]
+    doubt, squares = p[is_other].sum(), (p**2).sum()
+    return top, [p[top], doubt, entropy, variance, squares, log_sum, loss, brier]
 
 
 def assert_same(got: Pass, expected: Pass, dtype: Precision) -> None:
@@ -72,9 +85,16 @@ def assert_same(got: Pass, expected: Pass, dtype: Precision) -> None:
     rtol, eps = TOLERANCE[dtype], float(np.finfo(dtype).eps)
     for number in (CONFIDENCE, DOUBT, ENTROPY, LOSS):
         close(got.numbers[number], expected.numbers[number], rtol=rtol, atol=1e-34)
+    # A square is off by twice the ratio of its root.
+    close(got.numbers[SQUARES], expected.numbers[SQUARES], rtol=2 * rtol)
     # These two may be the difference of larger numbers: they keep their digits, not their ratio.
     for number in (LOG_SUM, BRIER):
         close(got.numbers[number], expected.numbers[number], rtol=rtol, atol=10 * eps)
+    # The variance is a mean of squares less the square of a mean, right to the digits of those.
+    # What float32 takes for exp(-88) and below, times 88^2 a class, is nothing beside it.
+    mean_square = expected.numbers[VARIANCE] + expected.numbers[ENTROPY] ** 2
+    off = np.abs(got.numbers[VARIANCE] - expected.numbers[VARIANCE])
+    assert (off <= rtol * mean_square + 1e-30).all()
 
 
 def some_labels(rng: Generator, n_rows: int, n_classes: int) -> NDArray[np.int64]:
@@ -253,12 +273,14 @@ def test_numbers_of_nasty_logits_stay_in_their_ranges(
     narrow = fused(rows.narrow_rows, array, labels, is_logits=True)
     wide = fused(rows.wide_rows, array, labels, is_logits=True)
     assert_same(narrow, wide, array.dtype.type)
-    confidence, doubt, entropy, _, loss, brier = wide.numbers
+    confidence, doubt, entropy, variance, squares, _, loss, brier = wide.numbers
     slack = 1e-6
     assert np.isfinite(wide.numbers).all()
     assert ((confidence >= 1 / n_classes - slack) & (confidence <= 1)).all()
     close(confidence + doubt, 1, rtol=1e-15)
     assert ((entropy >= 0) & (entropy <= np.log(n_classes) + slack)).all()
+    assert (variance >= 0).all()
+    assert ((squares >= 1 / n_classes - slack) & (squares <= 1 + slack)).all()
     assert (loss >= 0).all()
     assert ((brier >= 0) & (brier <= 2 + slack)).all()
 

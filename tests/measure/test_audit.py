@@ -43,7 +43,8 @@ def test_the_sample_is_over_confident_in_words() -> None:
     sample = load_fashion_mnist()
     result = audit(sample.test_labels, Logits(sample.test_logits))
     assert result.verdict == (
-        "Over-confident. It says 95.4% and is right 87.1% of the time: 8.2 points too sure."
+        "Over-confident. It says 95.4% and is right 87.1% of the time: 8.2 points too sure "
+        "(95 % interval 7.4 to 9.2)."
     )
 
 
@@ -75,7 +76,7 @@ def test_ten_rows_prove_nothing() -> None:
 def test_what_is_left_out_is_said() -> None:
     printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
     assert "2 rows, 2 classes; 1 more without a label left out" in printed
-    assert "1 rows were given probability 0" in printed
+    assert "infinite: 1 true classes had probability 0" in printed
     assert "15 uniform bins" in printed
 
 

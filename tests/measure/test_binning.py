@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.measure.binning import assign, quantile_edges, sum_by_bin, uniform_edges
+from dubito.measure.binning import assign, quantile_edges, uniform_edges
 
 
 def test_bins_are_closed_on_the_right() -> None:
@@ -48,14 +48,6 @@ def test_a_weight_counts_as_so_many_rows() -> None:
     repeated = np.repeat(values, weight)
     expected = quantile_edges(repeated, np.ones(repeated.size), 3)
     assert quantile_edges(values, weight.astype(float), 3).tolist() == expected.tolist()
-
-
-def test_sums_by_bin_equal_bincount() -> None:
-    rng = np.random.default_rng(1)
-    indices, weight, columns = rng.integers(0, 5, 100), rng.random(100), rng.random((3, 100))
-    sums = sum_by_bin(indices, weight, columns, 5)
-    for column, got in zip(columns, sums, strict=True):
-        assert got == pytest.approx(np.bincount(indices, weight * column, minlength=5))
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 1.5, True, "15"])

@@ -20,7 +20,12 @@ def audit(
         str | None, typer.Option(help="Column of the top confidence, with --correct.")
     ] = None,
     correct: Annotated[str | None, typer.Option(help="Column of 0 and 1: was it right?")] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Column of the predicted mean, with --std (regression).")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Column of the standard deviation.")] = None,
     weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    group: Annotated[str | None, typer.Option(help="Column of groups to tell apart.")] = None,
     bins: Annotated[int, typer.Option(help="Bins of confidence.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
 ) -> None:
@@ -29,7 +34,7 @@ def audit(
     Example: dubito audit predictions.csv --label y --probabilities 'p_*'
     """
     from dubito.data import Columns, scan
-    from dubito.measure import Audit
+    from dubito.measure import Audit, RegressionAudit
 
     columns = Columns(
         label=label,
@@ -37,7 +42,11 @@ def audit(
         probabilities=probabilities,
         confidence=confidence,
         correct=correct,
+        mean=mean,
+        std=std,
         weight=weight,
+        group=group,
     )
-    result = Audit.of(scan(file, columns), n_bins=bins)
+    shards = scan(file, columns)
+    result = RegressionAudit.of(shards) if mean else Audit.of(shards, n_bins=bins)
     print(json.dumps(result.to_dict(), indent=2) if as_json else result)

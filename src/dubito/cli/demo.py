@@ -13,7 +13,8 @@ def demo() -> None:
 
     sample = load_fashion_mnist()
     print("A small network learnt to tell eight kinds of clothes apart. Is its confidence true?\n")
-    print(audit(sample.test_labels, Logits(sample.test_logits)))
+    names = [sample.classes[label] for label in sample.test_labels]
+    print(audit(names, Logits(sample.test_logits, sample.classes)))
     print("\nHow sure is it of what it should not be sure of?\n")
     strangers = {
         "bags and boots, never seen": sample.unseen_classes_logits,

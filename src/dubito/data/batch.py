@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dubito.arrays import (
     FloatArray,
+    IntArray,
     as_array,
     as_finite,
     as_floats,
@@ -33,6 +34,7 @@ class Batch:
     """Outputs, and of the same rows: truth, weights, features, ids, groups.
 
     Made by `Batch.of`, which checks everything once; `take` gives a range of rows without a copy.
+    `first_row` is where its first row stands in the whole that it is a part of.
 
     >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
     >>> batch.rows.correct.tolist()
@@ -45,6 +47,7 @@ class Batch:
     features: FloatArray | None = None
     ids: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
+    first_row: int = 0
 
     @classmethod
     def of(
@@ -56,6 +59,7 @@ class Batch:
         features: Any = None,
         ids: Any = None,
         groups: Any = None,
+        first_row: int = 0,
         caller: str = "Batch",
     ) -> Batch:
         """Check and align what is known about some rows.
@@ -72,6 +76,7 @@ class Batch:
             features=as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
+            first_row=first_row,
         )
 
     def __len__(self) -> int:
@@ -94,8 +99,8 @@ class Batch:
             return self.weight
         return np.where(self.truth.is_missing, 0.0, self.weight)
 
-    def take(self, rows: slice) -> Batch:
-        """Return a range of rows, as views."""
+    def take(self, rows: slice | IntArray) -> Batch:
+        """Return a range of rows as views, or the rows of some numbers as copies."""
         return Batch(
             outputs=self.outputs.take(rows),
             truth=None if self.truth is None else self.truth.take(rows),
@@ -103,7 +108,16 @@ class Batch:
             features=None if self.features is None else self.features[rows],
             ids=None if self.ids is None else self.ids[rows],
             groups=None if self.groups is None else self.groups[rows],
+            first_row=self.first_row
+            + (range(len(self))[rows].start if isinstance(rows, slice) else 0),
         )
+
+    def reweighted(self, weight: FloatArray) -> Batch:
+        """Return the same rows with other weights; the pass over the matrix is not made again."""
+        twin = replace(self, weight=weight)
+        if isinstance(self.outputs, AbstractClassOutputs | TopLabel):
+            twin.__dict__["rows"] = self.rows
+        return twin
 
 
 def as_truth(y: Any, outputs: AbstractOutputs, caller: str) -> Labels | Targets | None:

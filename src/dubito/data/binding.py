@@ -71,6 +71,7 @@ class BoundColumns:
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
+                first_row=first_row,
             )
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error

@@ -15,7 +15,7 @@ from dubito.outputs import ClassName
 __all__ = ["Columns"]
 
 KINDS = ("logits", "probabilities", "confidence", "mean")
-PARTNERS = {"confidence": "correct", "mean": "std"}
+PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 SEVERAL = ("logits", "probabilities", "label", "features")  # roles that many columns may play
 SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id")
 
@@ -65,14 +65,14 @@ class Columns:
     def kind(self, where: str) -> str:
         """Return which kind of outputs is declared."""
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        halves = [
-            second
-            for first, second in PARTNERS.items()
-            if (getattr(self, first) is None) != (getattr(self, second) is None)
+        alone = [
+            f"{one} without {other}"
+            for one, other in PARTNERS.items()
+            if getattr(self, one) is not None and getattr(self, other) is None
         ]
-        if len(given) != 1 or halves:
+        if len(given) != 1 or alone:
             rule = "exactly one of logits, probabilities, confidence with correct, mean with std"
-            got = " and ".join(given) or "none of them"
+            got = " and ".join(alone or given) or "none of them"
             fix = "logits='logit_*' or probabilities='p_*'"
             raise BadValueError("columns", where, rule, got, fix)
         if given == ["confidence"] and self.label is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.data.codes import MISSING
+from dubito.data.ranks import Ranks
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError
 from dubito.kernels import rows as fused
@@ -20,12 +22,13 @@ __all__ = ["Rows", "rows_of"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Numbers a row. Rows without a label have 0 in `correct`, `log_loss` and `brier_score`.
 
-    `predicted`, `entropy`, `log_sum`, `log_loss` and `brier_score` are None where the outputs are
-    top labels only. `log_loss` is infinite where a class of probability 0 happened.
+    `log_variance` is the variance of log p under p itself, `squares` the sum of squared
+    probabilities. `log_loss` is infinite where a class of probability 0 happened. Whatever needs
+    more than the top label is None where only that is known.
     """
 
     confidence: FloatArray
@@ -33,9 +36,16 @@ class Rows:
     correct: FloatArray
     predicted: IntArray | None = None
     entropy: FloatArray | None = None
+    log_variance: FloatArray | None = None
+    squares: FloatArray | None = None
     log_sum: FloatArray | None = None
     log_loss: FloatArray | None = None
     brier_score: FloatArray | None = None
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The rows in the order of their doubt, sorted once."""
+        return Ranks.of(self.doubt)
 
 
 def rows_of(outputs: AbstractOutputs, labels: Labels | None) -> Rows:
@@ -57,7 +67,8 @@ def rows_of(outputs: AbstractOutputs, labels: Labels | None) -> Rows:
     has_codes = labels is not None and labels.probabilities is None
     codes = freeze(labels.codes if labels is not None and has_codes else np.full(n_rows, MISSING))
     predicted = np.empty(n_rows, dtype=np.int32)
-    numbers = np.empty((fused.N_NUMBERS, n_rows))
+    # One column too many, so that any range of columns has the one layout kernels are compiled for.
+    numbers = np.empty((fused.N_NUMBERS, n_rows + 1))[:, :n_rows]
     pass_over = fused.narrow_rows if n_classes <= fused.NARROW else fused.wide_rows
     array = outputs.array
 
@@ -78,6 +89,8 @@ def rows_of(outputs: AbstractOutputs, labels: Labels | None) -> Rows:
         correct=correct,
         predicted=predicted,
         entropy=numbers[fused.ENTROPY],
+        log_variance=numbers[fused.VARIANCE],
+        squares=numbers[fused.SQUARES],
         log_sum=numbers[fused.LOG_SUM],
         log_loss=numbers[fused.LOSS],
         brier_score=numbers[fused.BRIER],

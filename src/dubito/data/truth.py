@@ -75,8 +75,8 @@ class Labels:
         """How many rows have no label."""
         return int(np.count_nonzero(self.is_missing))
 
-    def take(self, rows: slice) -> Labels:
-        """Return the labels of a range of rows."""
+    def take(self, rows: slice | IntArray) -> Labels:
+        """Return the labels of some rows."""
         soft = self.probabilities
         return Labels(self.codes[rows], None if soft is None else soft[rows])
 
@@ -108,6 +108,6 @@ class Targets:
         """How many rows lack a target."""
         return int(np.count_nonzero(self.is_missing))
 
-    def take(self, rows: slice) -> Targets:
-        """Return the targets of a range of rows."""
+    def take(self, rows: slice | IntArray) -> Targets:
+        """Return the targets of some rows."""
         return Targets(self.values[rows])

@@ -1,11 +1,11 @@
-"""The fused row pass: top class, confidence, doubt, entropy, log-sum-exp, loss and Brier a row.
+"""The fused row pass: top class, confidence, doubt, entropy, losses and more, a row at a time.
 
 Logits and probabilities go through the same sums. Each entry stands for a share e = exp(d): d = z -
 z_top for logits, e = p for probabilities. With e_top and d_top of the top class and sums over all
-*other* classes, `rest` = sum e, `spread` = sum d e, `squares` = sum e^2:
+*other* classes, `rest` = sum e, `spread` = sum d e, `bends` = sum d^2 e, `squares` = sum e^2:
 
     total = e_top + rest          confidence = e_top / total        doubt = rest / total
-    entropy = log(total) - (spread + e_top d_top) / total
+    entropy = log(total) - mean d            variance of log p = mean d^2 - (mean d)^2
 
 Leaving the top class out of the sums keeps the doubt of a saturated float32 row: no 1 - 0.9999999.
 """
@@ -25,13 +25,15 @@ __all__ = [
     "LOSS",
     "NARROW",
     "N_NUMBERS",
+    "SQUARES",
+    "VARIANCE",
     "narrow_rows",
     "wide_rows",
 ]
 
 # Where each number of a row stands in the output of the kernels.
-CONFIDENCE, DOUBT, ENTROPY, LOG_SUM, LOSS, BRIER = range(6)
-N_NUMBERS = 6
+CONFIDENCE, DOUBT, ENTROPY, VARIANCE, SQUARES, LOG_SUM, LOSS, BRIER = range(8)
+N_NUMBERS = 8
 
 NARROW = 64  # up to so many classes, lanes run over rows; above, over classes
 TILE = 256  # rows a tile of the narrow kernel
@@ -59,34 +61,39 @@ def top_class(row):
 
 @kernel
 def sum_shares(row, top, is_logits):
-    """Return sum e, sum d e and sum e^2 over a part of a row."""
-    rest, spread, squares = 0.0, 0.0, 0.0
+    """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
+    rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
     for low in range(0, row.size, CHUNK):
         part = row[low : low + CHUNK]
-        a = b = c = top - top
+        a = b = c = f = top - top
         if is_logits:
             for k in range(part.size):
                 d = max(part[k] - top, lowest)
                 e = exponential(d)
                 a += e
                 b += d * e
-                c += e * e
+                c += d * d * e
+                f += e * e
         else:
             for k in range(part.size):
                 e = part[k]
+                d = logarithm(e)
                 a += e
-                b += e * logarithm(e)
-                c += e * e
+                b += d * e
+                c += d * d * e
+                f += e * e
         rest += a
         spread += b
-        squares += c
-    return rest, spread, squares
+        bends += c
+        squares += f
+    return rest, spread, bends, squares
 
 
 @kernel
-def finish_row(i, label, predicted, top, rest, spread, squares, at_label, is_logits, numbers):
+def finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
     """Write the numbers of row i from its sums; a label of -1 leaves loss and Brier at 0."""
+    rest, spread, bends, squares = sums
     if is_logits:
         e_top, d_top, total = 1.0, 0.0, 1.0 + rest
         log_total = np.log1p(rest)
@@ -96,15 +103,19 @@ def finish_row(i, label, predicted, top, rest, spread, squares, at_label, is_log
         log_total = 0.0
         log_sum = 0.0
     doubt = rest / total
-    numbers[CONFIDENCE, i] = e_top / total
+    confidence = e_top / total
+    others = squares / (total * total)
+    mean = (spread + e_top * d_top) / total
+    numbers[CONFIDENCE, i] = confidence
     numbers[DOUBT, i] = doubt
-    numbers[ENTROPY, i] = max(log_total - (spread + e_top * d_top) / total, 0.0)
+    numbers[ENTROPY, i] = max(log_total - mean, 0.0)
+    numbers[VARIANCE, i] = max((bends + e_top * d_top * d_top) / total - mean * mean, 0.0)
+    numbers[SQUARES, i] = confidence * confidence + others
     numbers[LOG_SUM, i] = log_sum
     numbers[LOSS, i] = 0.0
     numbers[BRIER, i] = 0.0
     if label < 0:
         return
-    others = squares / (total * total)
     if label == predicted:
         numbers[LOSS, i] = log_total - d_top
         numbers[BRIER, i] = doubt * doubt + others
@@ -115,9 +126,8 @@ def finish_row(i, label, predicted, top, rest, spread, squares, at_label, is_log
     else:
         d_label = np.log(at_label)
         share = at_label
-    confidence = e_top / total
     numbers[LOSS, i] = log_total - d_label
-    numbers[BRIER, i] = confidence * confidence + others - 2.0 * share + 1.0
+    numbers[BRIER, i] = numbers[SQUARES, i] - 2.0 * share + 1.0
 
 
 @kernel
@@ -127,17 +137,15 @@ def wide_rows(array, labels, is_logits, predicted, numbers):
         row = array[i]
         best = top_class(row)
         top = row[best]
-        rest, spread, squares = sum_shares(row[:best], top, is_logits)
-        rest_2, spread_2, squares_2 = sum_shares(row[best + 1 :], top, is_logits)
+        a, b, c, f = sum_shares(row[:best], top, is_logits)
+        rest, spread, bends, squares = sum_shares(row[best + 1 :], top, is_logits)
         predicted[i] = best
         finish_row(
             i,
             labels[i],
             best,
             np.float64(top),
-            rest + rest_2,
-            spread + spread_2,
-            squares + squares_2,
+            (a + rest, b + spread, c + bends, f + squares),
             np.float64(row[max(labels[i], 0)]),
             is_logits,
             numbers,
@@ -151,7 +159,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
     tile = np.empty((n_classes, TILE), array.dtype)
     top = np.empty(TILE, array.dtype)
     best = np.empty(TILE, np.int32)
-    sums = np.empty((3, TILE), array.dtype)
+    sums = np.empty((4, TILE), array.dtype)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         for j in range(size):
@@ -174,9 +182,12 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
                 labels[i],
                 best[j],
                 np.float64(top[j]),
-                np.float64(sums[0, j]),
-                np.float64(sums[1, j]),
-                np.float64(sums[2, j]),
+                (
+                    np.float64(sums[0, j]),
+                    np.float64(sums[1, j]),
+                    np.float64(sums[2, j]),
+                    np.float64(sums[3, j]),
+                ),
                 np.float64(tile[max(labels[i], 0), j]),
                 is_logits,
                 numbers,
@@ -185,9 +196,9 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
 
 @kernel
 def sum_tile(tile, size, top, best, is_logits, sums):
-    """Sum e, d e and e^2 over the classes that are not the top one, a row a lane."""
+    """Sum e, d e, d^2 e and e^2 over the classes that are not the top one, a row a lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
-    rest, spread, squares = sums[0], sums[1], sums[2]
+    rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]
     sums[:, :size] = zero
     for k in range(tile.shape[0]):
         column = tile[k]
@@ -198,10 +209,13 @@ def sum_tile(tile, size, top, best, is_logits, sums):
                 e = exponential(d) if best[j] != this else zero
                 rest[j] += e
                 spread[j] += d * e
+                bends[j] += d * d * e
                 squares[j] += e * e
         else:
             for j in range(size):
                 e = column[j] if best[j] != this else zero
+                d = logarithm(e)
                 rest[j] += e
-                spread[j] += e * logarithm(e)
+                spread[j] += d * e
+                bends[j] += d * d * e
                 squares[j] += e * e

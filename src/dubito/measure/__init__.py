@@ -1,13 +1,25 @@
 """How far is stated confidence from truth?"""
 
-from dubito.measure.audit import Audit, AuditState, audit
+from dubito.measure.audit import Audit, ClassReport, audit
+from dubito.measure.audit_state import AuditState, ResampledState
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
+    debiased_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_curve,
 )
+from dubito.measure.calibration_test import (
+    CalibrationTest,
+    CalibrationTestState,
+    calibration_test,
+)
+from dubito.measure.class_wise import ClassWiseState, classwise_calibration_error
+from dubito.measure.detection import auroc, average_precision, false_positive_rate_at_recall
+from dubito.measure.groups import GroupedState
+from dubito.measure.intervals import Interval, confidence_interval, paired_difference
+from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import (
     ProperScores,
     ProperScoresState,
@@ -15,21 +27,76 @@ from dubito.measure.proper_scores import (
     brier_score,
     log_loss,
 )
+from dubito.measure.ranking import RankedState
+from dubito.measure.regression import (
+    continuous_ranked_probability_score,
+    interval_coverage,
+    negative_log_likelihood,
+    pinball_loss,
+    probability_integral_transform,
+    sharpness,
+)
+from dubito.measure.regression_audit import RegressionAudit, RegressionState
+from dubito.measure.scorer import Scorer, scorer
+from dubito.measure.selective import (
+    RiskCoverageCurve,
+    area_under_generalized_risk_coverage,
+    area_under_risk_coverage,
+    coverage_at_risk,
+    excess_area_under_risk_coverage,
+    risk_coverage_curve,
+)
+from dubito.measure.smooth import SmoothErrorState, smooth_calibration_error
 from dubito.measure.state import State
 
 __all__ = [
     "Audit",
     "AuditState",
+    "CalibrationTest",
+    "CalibrationTestState",
+    "ClassReport",
+    "ClassWiseState",
+    "GroupedState",
+    "Interval",
+    "PixelShards",
     "ProperScores",
     "ProperScoresState",
+    "RankedState",
+    "RegressionAudit",
+    "RegressionState",
     "ReliabilityCurve",
     "ReliabilityState",
+    "ResampledState",
+    "RiskCoverageCurve",
+    "Scorer",
+    "SmoothErrorState",
     "State",
     "accuracy",
+    "area_under_generalized_risk_coverage",
+    "area_under_risk_coverage",
     "audit",
+    "auroc",
+    "average_precision",
     "brier_score",
+    "calibration_test",
+    "classwise_calibration_error",
+    "confidence_interval",
+    "continuous_ranked_probability_score",
+    "coverage_at_risk",
+    "debiased_calibration_error",
+    "excess_area_under_risk_coverage",
     "expected_calibration_error",
+    "false_positive_rate_at_recall",
+    "interval_coverage",
     "log_loss",
     "maximum_calibration_error",
+    "negative_log_likelihood",
+    "paired_difference",
+    "pinball_loss",
+    "probability_integral_transform",
     "reliability_curve",
+    "risk_coverage_curve",
+    "scorer",
+    "sharpness",
+    "smooth_calibration_error",
 ]

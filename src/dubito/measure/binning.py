@@ -8,9 +8,9 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.errors import BadValueError
-from dubito.kernels.bins import bin_indices, bin_sums
+from dubito.kernels.bins import bin_indices
 
-__all__ = ["assign", "quantile_edges", "sum_by_bin", "uniform_edges"]
+__all__ = ["assign", "quantile_edges", "uniform_edges"]
 
 
 def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
@@ -59,12 +59,3 @@ def assign(values: FloatArray, edges: FloatArray) -> IntArray:
     indices = np.empty(values.size, dtype=np.int64)
     bin_indices(freeze(values), freeze(edges), indices)
     return indices
-
-
-def sum_by_bin(
-    indices: IntArray, weight: FloatArray, columns: FloatArray, n_bins: int
-) -> FloatArray:
-    """Return the weighted sums of columns (columns x rows) in each bin (columns x bins)."""
-    sums = np.zeros((columns.shape[0], n_bins))
-    bin_sums(freeze(indices), freeze(weight), freeze(columns), sums)
-    return sums

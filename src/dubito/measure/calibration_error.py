@@ -8,22 +8,25 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch
-from dubito.errors import BadValueError, EmptyStateError, StateMismatchError
-from dubito.measure.binning import assign, quantile_edges, sum_by_bin, uniform_edges
-from dubito.measure.proper_scores import labelled_batch
+from dubito.errors import BadValueError, EmptyStateError
+from dubito.kernels.bins import reliability_sums
+from dubito.measure.binning import quantile_edges, uniform_edges
+from dubito.measure.labelled import labelled_batch
+from dubito.measure.state import from_plain, pooled, to_plain
 
 __all__ = [
     "ReliabilityCurve",
     "ReliabilityState",
+    "debiased_calibration_error",
     "expected_calibration_error",
     "maximum_calibration_error",
     "reliability_curve",
 ]
 
 Strategy = Literal["uniform", "quantile"]
-Norm = Literal["l1", "l2"]
+Norm = Literal["l1", "l2", "max"]
 
 
 @final
@@ -52,6 +55,7 @@ class ReliabilityState:
 
     edges: FloatArray
     weight: FloatArray
+    squared_weight: FloatArray
     confidence: FloatArray
     correct: FloatArray
     variance: FloatArray
@@ -60,27 +64,14 @@ class ReliabilityState:
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
         edges = uniform_edges(15) if edges is None else edges
-        rows, weight = batch.rows, batch.labelled_weight
-        n_bins = edges.size - 1
-        spread = weight * rows.confidence * rows.doubt
-        is_counted = (weight > 0).astype(np.float64)
-        indices = assign(rows.confidence, edges)
-        columns = np.stack([np.ones_like(weight), rows.confidence, rows.correct, spread])
-        total, confidence, correct, variance = sum_by_bin(indices, weight, columns, n_bins)
-        counts = sum_by_bin(indices, is_counted, np.ones((1, weight.size)), n_bins)
-        return cls(edges, total, confidence, correct, variance, counts[0])
+        rows = batch.rows
+        sums = np.zeros((6, edges.size - 1))
+        columns = (rows.confidence, rows.doubt, rows.correct, batch.labelled_weight, edges)
+        reliability_sums(*(freeze(column) for column in columns), sums)
+        return cls(edges, *sums)
 
     def __add__(self, other: Self) -> Self:
-        if not np.array_equal(self.edges, other.edges):
-            raise StateMismatchError("bin edges", self.edges.tolist(), other.edges.tolist())
-        return type(self)(
-            self.edges,
-            self.weight + other.weight,
-            self.confidence + other.confidence,
-            self.correct + other.correct,
-            self.variance + other.variance,
-            self.count + other.count,
-        )
+        return pooled(self, other, shared="edges")
 
     @property
     def value(self) -> ReliabilityCurve:
@@ -105,20 +96,28 @@ class ReliabilityState:
         return self.weight > 0
 
     def expected(self, norm: Norm = "l1") -> float:
-        """Return the mean gap between confidence and accuracy over the bins."""
+        """Return the mean (L1), root mean square (L2) or largest gap over the bins."""
         # Sums, not means: each gap already carries its bin's weight.
         gaps = np.abs(self.confidence - self.correct)[self.used]
         weight = self.weight[self.used]
         if norm == "l1":
             return float(gaps.sum() / weight.sum())
-        return float(np.sqrt((gaps**2 / weight).sum() / weight.sum()))
+        if norm == "l2":
+            return float(np.sqrt((gaps**2 / weight).sum() / weight.sum()))
+        return float((gaps / weight).max())
 
     @property
-    def maximum(self) -> float:
-        """The largest gap of any bin."""
-        used = self.used
-        gaps = np.abs(self.confidence - self.correct)[used] / self.weight[used]
-        return float(gaps.max())
+    def debiased(self) -> float:
+        """The L2 error less what the chance of each bin's accuracy adds to it, 0 at least."""
+        weight, correct = self.weight[self.used], self.correct[self.used]
+        gaps = (self.confidence[self.used] - correct) / weight
+        accuracy = correct / weight
+        n_effective = weight**2 / self.squared_weight[self.used]
+        # A bin of one row tells nothing of its own chance: all of its gap may be chance.
+        is_several = n_effective > 1 + 1e-9
+        chance = accuracy * (1 - accuracy) / np.where(is_several, n_effective - 1, 1.0)
+        squares = np.where(is_several, gaps**2 - chance, 0.0)
+        return float(np.sqrt(max((weight @ squares) / weight.sum(), 0.0)))
 
     @property
     def expected_if_calibrated(self) -> float:
@@ -128,27 +127,32 @@ class ReliabilityState:
         return float(np.sqrt(2 / np.pi) * deviations.sum() / self.weight.sum())
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name).tolist() for name in self.__slots__}
+        return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        return cls(**{name: np.array(values[name], dtype=np.float64) for name in cls.__slots__})
+        return from_plain(cls, values)
+
+
+def reliability_of(
+    batch: Batch, n_bins: int = 15, strategy: str = "uniform", caller: str = "reliability"
+) -> ReliabilityState:
+    """Return the reliability bins of rows in memory."""
+    if strategy == "uniform":
+        return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
+    if strategy == "quantile":
+        confidence, weight = batch.rows.confidence, batch.labelled_weight
+        return ReliabilityState.of(batch, quantile_edges(confidence, weight, n_bins, caller))
+    fix = "strategy='uniform'"
+    raise BadValueError("strategy", caller, "'uniform' or 'quantile'", repr(strategy), fix)
 
 
 def reliability_state(
     y_true: Any, outputs: Any, n_bins: int, strategy: str, sample_weight: Any, caller: str
 ) -> ReliabilityState:
-    """Return the reliability bins of some rows in memory."""
+    """Return the reliability bins of a metric's arguments."""
     batch = labelled_batch(y_true, outputs, sample_weight, caller)
-    if strategy == "uniform":
-        return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
-    if strategy == "quantile":
-        weight = batch.labelled_weight
-        return ReliabilityState.of(
-            batch, quantile_edges(batch.rows.confidence, weight, n_bins, caller)
-        )
-    fix = "strategy='uniform'"
-    raise BadValueError("strategy", caller, "'uniform' or 'quantile'", repr(strategy), fix)
+    return reliability_of(batch, n_bins, strategy, caller)
 
 
 def expected_calibration_error(
@@ -169,12 +173,31 @@ def expected_calibration_error(
     0.25
     """
     caller = "expected_calibration_error"
-    if norm not in ("l1", "l2"):
-        fix = "norm='l1', or maximum_calibration_error for the largest gap"
-        raise BadValueError("norm", caller, "'l1' or 'l2'", repr(norm), fix)
+    if norm not in ("l1", "l2", "max"):
+        raise BadValueError("norm", caller, "'l1', 'l2' or 'max'", repr(norm), "norm='l1'")
     return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
         norm
     )
+
+
+def debiased_calibration_error(
+    y_true: Any,
+    outputs: Any,
+    *,
+    n_bins: int = 15,
+    strategy: Strategy = "uniform",
+    sample_weight: Any = None,
+) -> float:
+    """Return the L2 calibration error without the part that chance adds on few rows.
+
+    About 0 for a calibrated model of any size, where the plain error is not.
+    Kumar, Liang and Ma, "Verified uncertainty calibration", 2019.
+
+    >>> debiased_calibration_error([0, 1], [[0.5, 0.5], [0.5, 0.5]])
+    0.0
+    """
+    caller = "debiased_calibration_error"
+    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).debiased
 
 
 def maximum_calibration_error(
@@ -191,7 +214,9 @@ def maximum_calibration_error(
     0.5
     """
     caller = "maximum_calibration_error"
-    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).maximum
+    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
+        "max"
+    )
 
 
 def reliability_curve(

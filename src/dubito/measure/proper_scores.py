@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray
+from dubito.arrays import freeze
 from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning, MissingLabelsWarning
+from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning
+from dubito.kernels.scores import N_SCORES, score_sums
+from dubito.measure.labelled import labelled_batch
+from dubito.measure.state import from_plain, pooled, to_plain
 from dubito.outputs import TopLabel
 
 __all__ = [
@@ -18,7 +21,6 @@ __all__ = [
     "ProperScoresState",
     "accuracy",
     "brier_score",
-    "labelled_batch",
     "log_loss",
 ]
 
@@ -26,19 +28,29 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True)
 class ProperScores:
-    """Means over the rows, weighted. What top labels alone cannot tell is None."""
+    """Means over the rows, weighted. What top labels alone cannot tell is None.
+
+    `entropy` is the log loss, and 1 - `sharpness` the Brier score, that a calibrated model would
+    show.
+    """
 
     accuracy: float
     confidence: float
     log_loss: float | None
     brier_score: float | None
     entropy: float | None
+    sharpness: float | None
+
+    @property
+    def gap(self) -> float:
+        """Confidence less accuracy: above 0 is over-confident."""
+        return self.confidence - self.accuracy
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ProperScoresState:
-    """Weighted sums that determine accuracy, log loss, Brier score, mean confidence and entropy.
+    """Weighted sums that determine accuracy, log loss, Brier score, confidence, entropy, sharpness.
 
     A row whose class had probability 0 makes log loss infinite: its weight is kept in `impossible`
     apart from the finite sum, with their number in `n_impossible`.
@@ -47,89 +59,64 @@ class ProperScoresState:
     n_rows: int
     n_missing: int
     n_top_only: int
-    n_impossible: int
     weight: float
     correct: float
     confidence: float
     entropy: float
-    log_loss: float
+    squares: float
     brier_score: float
+    log_loss: float
     impossible: float
+    n_impossible: int
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        rows, weight = batch.rows, batch.labelled_weight
-        sums = dict.fromkeys(("entropy", "log_loss", "brier_score", "impossible"), 0.0)
-        n_impossible = 0
-        if rows.log_loss is not None and rows.brier_score is not None and rows.entropy is not None:
-            is_impossible = np.isinf(rows.log_loss) & (weight > 0)
-            n_impossible = int(np.count_nonzero(is_impossible))
-            finite = np.where(np.isinf(rows.log_loss), 0.0, rows.log_loss)
-            sums = {
-                "entropy": dot(weight, rows.entropy),
-                "log_loss": dot(weight, finite),
-                "brier_score": dot(weight, rows.brier_score),
-                "impossible": float(weight[is_impossible].sum()),
-            }
-        return cls(
-            n_rows=len(batch) - batch.n_missing,
-            n_missing=batch.n_missing,
-            n_top_only=len(batch) if isinstance(batch.outputs, TopLabel) else 0,
-            n_impossible=n_impossible,
-            weight=float(weight.sum()),
-            correct=dot(weight, rows.correct),
-            confidence=dot(weight, rows.confidence),
-            **sums,
-        )
+        rows, weight = batch.rows, freeze(batch.labelled_weight)
+        sums = np.zeros(N_SCORES)
+        # Of top labels only, what is not known is summed as 0 and told as None.
+        others = (rows.entropy, rows.squares, rows.brier_score, rows.log_loss)
+        known = [rows.confidence if column is None else column for column in others]
+        columns = [freeze(column) for column in (rows.correct, rows.confidence, *known)]
+        score_sums(weight, *columns, sums)
+        is_top_only = isinstance(batch.outputs, TopLabel)
+        if is_top_only:
+            sums[3:] = 0.0
+        counts = (len(batch) - batch.n_missing, batch.n_missing, len(batch) if is_top_only else 0)
+        values: list[Any] = [*counts, *sums[:-1].tolist(), int(sums[-1])]
+        return cls(*values)
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return pooled(self, other)
 
     @property
     def value(self) -> ProperScores:
         if not self.weight > 0:
             raise EmptyStateError("A proper score")
-        has_all = self.n_top_only == 0
+        known = self.n_top_only == 0
         loss = np.inf if self.impossible > 0 else self.log_loss / self.weight
         return ProperScores(
             accuracy=self.correct / self.weight,
             confidence=self.confidence / self.weight,
-            log_loss=loss if has_all else None,
-            brier_score=self.brier_score / self.weight if has_all else None,
-            entropy=self.entropy / self.weight if has_all else None,
+            log_loss=loss if known else None,
+            brier_score=self.brier_score / self.weight if known else None,
+            entropy=self.entropy / self.weight if known else None,
+            sharpness=self.squares / self.weight if known else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        return cls(**values)
-
-
-def dot(weight: FloatArray, values: FloatArray) -> float:
-    """Return the weighted sum."""
-    return float(np.dot(weight, values))
-
-
-def labelled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
-    """Return a batch that has what a metric needs, and warn of the labels that are missing."""
-    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
-    if batch.truth is None and not isinstance(batch.outputs, TopLabel):
-        fix = "the true labels, or TopLabel(confidence, correct)"
-        raise BadTypeError("y_true", caller, "the labels", "None", fix)
-    if batch.n_missing:
-        text = (
-            f"{caller}: {batch.n_missing:,} of {len(batch):,} rows have no label and were left out."
-        )
-        warnings.warn(text, MissingLabelsWarning, stacklevel=4)
-    return batch
+        return from_plain(cls, values)
 
 
 def score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
     """Return one of the proper scores, or raise where top labels cannot tell it."""
     batch = labelled_batch(y_true, outputs, sample_weight, name)
     state = ProperScoresState.of(batch)
+    if not state.weight > 0:
+        raise EmptyStateError(name)
     value: float | None = getattr(state.value, name)
     if value is None:
         fix = "Logits or Probabilities: a top label says nothing of the other classes"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from dataclasses import fields
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
 
 from dubito.data.batch import Batch
+from dubito.errors import StateMismatchError
 
-__all__ = ["State"]
+__all__ = ["State", "from_plain", "pooled", "to_plain"]
 
 
 class State(Protocol):
@@ -36,3 +40,37 @@ class State(Protocol):
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the state that `to_dict` wrote."""
         ...
+
+
+Kind = TypeVar("Kind")
+
+
+def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
+    """Add two states field by field; the `shared` one, such as bin edges, must be the same."""
+    sums: dict[str, Any] = {}
+    for field in fields(left):  # type: ignore[arg-type]
+        a, b = getattr(left, field.name), getattr(right, field.name)
+        is_shared = field.name == shared
+        if np.shape(a) != np.shape(b) or (is_shared and not np.array_equal(a, b)):
+            raise StateMismatchError(field.name.replace("_", " "), shown(a), shown(b))
+        sums[field.name] = a if is_shared or a is None else a + b
+    return type(left)(**sums)
+
+
+def shown(value: Any) -> Any:
+    """Return a value as an error shows it: an array by its shape, if it is large."""
+    return value.tolist() if np.size(value) <= 20 and hasattr(value, "tolist") else np.shape(value)
+
+
+def to_plain(state: Any) -> dict[str, Any]:
+    """Return the fields of a state as numbers and lists."""
+    values = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+
+
+def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
+    """Make a state of numbers and lists."""
+    arrays = {
+        k: np.array(v, dtype=np.float64) if isinstance(v, list) else v for k, v in values.items()
+    }
+    return kind(**arrays)

@@ -1,0 +1,140 @@
+"""The states of every figure in an audit, taken in one pass over the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.data.batch import Batch
+from dubito.measure.binning import uniform_edges
+from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.calibration_test import CalibrationTestState
+from dubito.measure.class_wise import ClassWiseState
+from dubito.measure.intervals import over_resamples
+from dubito.measure.labelled import require_labels
+from dubito.measure.proper_scores import ProperScoresState
+from dubito.measure.ranking import RankedState
+from dubito.measure.smooth import SmoothErrorState
+from dubito.measure.state import pooled
+from dubito.outputs import AbstractClassOutputs, ClassName
+
+__all__ = ["AuditState", "ResampledState"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditState:
+    """The states of every figure in an audit; `by_class` is None for top labels only."""
+
+    scores: ProperScoresState
+    reliability: ReliabilityState
+    test: CalibrationTestState
+    ranked: RankedState
+    smooth: SmoothErrorState
+    by_class: ClassWiseState | None
+    classes: tuple[ClassName, ...] | None
+
+    @classmethod
+    def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
+        """Sum all figures of a batch; on a grid, rankings of any number of batches stay small."""
+        require_labels(batch, "audit")
+        edges = uniform_edges(n_bins, "audit")
+        outputs = batch.outputs
+        has_classes = isinstance(outputs, AbstractClassOutputs)
+        return cls(
+            ProperScoresState.of(batch),
+            ReliabilityState.of(batch, edges),
+            CalibrationTestState.of(batch),
+            RankedState.of(batch, is_gridded=is_gridded),
+            SmoothErrorState.of(batch),
+            ClassWiseState.of(batch, edges) if has_classes else None,
+            outputs.classes if isinstance(outputs, AbstractClassOutputs) else None,
+        )
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other, shared="classes")
+
+    @property
+    def value(self) -> Self:
+        """The state itself, which `Audit` reads; raises for no rows."""
+        _ = self.scores.value
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
+        states = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        return {**states, "classes": None if self.classes is None else list(self.classes)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        by_class, classes = values["by_class"], values["classes"]
+        return cls(
+            ProperScoresState.from_dict(values["scores"]),
+            ReliabilityState.from_dict(values["reliability"]),
+            CalibrationTestState.from_dict(values["test"]),
+            RankedState.from_dict(values["ranked"]),
+            SmoothErrorState.from_dict(values["smooth"]),
+            None if by_class is None else ClassWiseState.from_dict(by_class),
+            None if classes is None else tuple(classes),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ResampledState:
+    """Scores and reliability of many Poisson bootstrap resamples, each a state that adds up.
+
+    A row's draw depends on its number in the whole, so that shards resample as one.
+    """
+
+    scores: tuple[ProperScoresState, ...]
+    reliability: tuple[ReliabilityState, ...]
+
+    @classmethod
+    def of(cls, batch: Batch, *, n_bins: int = 15, n_resamples: int = 100, seed: int = 0) -> Self:
+        edges = uniform_edges(n_bins, "audit")
+
+        def both(resample: Batch) -> tuple[ProperScoresState, ReliabilityState]:
+            return ProperScoresState.of(resample), ReliabilityState.of(resample, edges)
+
+        pairs = list(over_resamples(batch, both, seed, n_resamples))
+        return cls(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            tuple(a + b for a, b in zip(self.scores, other.scores, strict=True)),
+            tuple(a + b for a, b in zip(self.reliability, other.reliability, strict=True)),
+        )
+
+    @property
+    def value(self) -> dict[str, list[float]]:
+        """What each figure was in each resample; what is unknown or infinite is left out."""
+        values: dict[str, list[float]] = {}
+        for scores, bins in zip(self.scores, self.reliability, strict=True):
+            if not scores.weight > 0:
+                continue  # a resample of few rows may draw none of them
+            figures = {
+                "accuracy": scores.value.accuracy,
+                "confidence": scores.value.confidence,
+                "gap": scores.value.gap,
+                "log_loss": scores.value.log_loss,
+                "brier_score": scores.value.brier_score,
+                "expected_calibration_error": bins.expected(),
+                "debiased_calibration_error": bins.debiased,
+            }
+            for name, figure in figures.items():
+                if figure is not None and np.isfinite(figure):
+                    values.setdefault(name, []).append(figure)
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: [s.to_dict() for s in getattr(self, f.name)] for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return cls(
+            tuple(ProperScoresState.from_dict(state) for state in values["scores"]),
+            tuple(ReliabilityState.from_dict(state) for state in values["reliability"]),
+        )

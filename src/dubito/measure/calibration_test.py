@@ -1,0 +1,132 @@
+"""Is this model calibrated? A test with a p-value, by scores and not by bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erfc, exp, sqrt
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.data.batch import Batch
+from dubito.errors import EmptyStateError
+from dubito.measure.labelled import labelled_batch, require_labels
+from dubito.measure.state import from_plain, pooled, to_plain
+
+__all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CalibrationTest:
+    """Chi-squared of two scores that are 0 on average if the model is calibrated, and its p-value.
+
+    `surprise` is how many standard deviations log loss lies above the model's own entropy,
+    `overconfidence` how many its confidence lies above its accuracy.
+    """
+
+    statistic: float
+    p_value: float
+    surprise: float
+    overconfidence: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CalibrationTestState:
+    """Sums of both scores, and of their variances and covariance if the model is calibrated.
+
+    `n_impossible` counts rows whose class had probability 0: no calibrated model shows one.
+    """
+
+    n_impossible: int
+    weight: float
+    surprise: float
+    overconfidence: float
+    variance_surprise: float
+    variance_overconfidence: float
+    covariance: float
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        require_labels(batch, "calibration_test")
+        rows, weight = batch.rows, batch.labelled_weight
+        confidence, doubt = rows.confidence, rows.doubt
+        gap = confidence - rows.correct
+        variance = confidence * doubt
+        if rows.log_loss is None or rows.entropy is None or rows.log_variance is None:
+            # Of a top label alone: how the gap moves with the log odds, as a temperature would.
+            odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
+            surprise, spread, together = gap * odds, variance * odds**2, variance * odds
+        else:
+            # E[1(top) (log p + entropy)] = c (log c + entropy).
+            surprise, spread = rows.log_loss - rows.entropy, rows.log_variance
+            together = confidence * (np.log(confidence) + rows.entropy)
+        is_impossible = np.isinf(surprise) & (weight > 0)
+        finite = np.where(np.isinf(surprise), 0.0, surprise)
+        return cls(
+            n_impossible=int(np.count_nonzero(is_impossible)),
+            weight=float(weight.sum()),
+            surprise=float(weight @ finite),
+            overconfidence=float(weight @ gap),
+            variance_surprise=float(weight**2 @ spread),
+            variance_overconfidence=float(weight**2 @ variance),
+            covariance=float(weight**2 @ together),
+        )
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other)
+
+    @property
+    def value(self) -> CalibrationTest:
+        if not self.weight > 0:
+            raise EmptyStateError("A calibration test")
+        statistic, n_scores = self.chi_squared
+        if self.n_impossible:
+            statistic = np.inf
+        tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
+        return CalibrationTest(
+            statistic=statistic,
+            p_value=tail,
+            surprise=standardised(self.surprise, self.variance_surprise),
+            overconfidence=standardised(self.overconfidence, self.variance_overconfidence),
+        )
+
+    @property
+    def chi_squared(self) -> tuple[float, int]:
+        """Both scores squared in units of their covariance, and how many of them differ."""
+        a, b = self.surprise, self.overconfidence
+        v, w, c = self.variance_surprise, self.variance_overconfidence, self.covariance
+        determinant = v * w - c * c
+        if determinant > 1e-9 * v * w:
+            return (w * a * a - 2 * c * a * b + v * b * b) / determinant, 2
+        # One says what the other says, as where every row has the same two probabilities.
+        return standardised(b, w) ** 2, 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
+
+
+def standardised(total: float, variance: float) -> float:
+    """Return a sum in standard deviations; infinite where it should have been exactly 0."""
+    if variance > 0:
+        return total / sqrt(variance)
+    return 0.0 if abs(total) < 1e-12 else float(np.copysign(np.inf, total))
+
+
+def calibration_test(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> CalibrationTest:
+    """Return whether the labels could come from the stated probabilities: a small p-value says no.
+
+    If the model is calibrated, log loss equals its own entropy and accuracy its own confidence, up
+    to chance that the stated probabilities themselves give. A score test after Spiegelhalter,
+    "Probabilistic prediction in patient management and clinical trials", 1986.
+
+    >>> calibration_test([0] * 99 + [1], [[0.6, 0.4]] * 100).p_value < 1e-9
+    True
+    """
+    batch = labelled_batch(y_true, outputs, sample_weight, "calibration_test")
+    return CalibrationTestState.of(batch).value

@@ -1,0 +1,83 @@
+"""Every metric of rows, by name: what intervals, scorers and audits are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+from dubito.data.batch import Batch
+from dubito.measure import calibration_error as bins
+from dubito.measure import proper_scores, selective, smooth
+from dubito.measure.ranking import RankedState
+
+__all__ = ["CATALOG", "Metric"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A public function, how to compute it of a batch, and whether higher is better."""
+
+    function: Callable[..., float]
+    of_batch: Callable[..., float]
+    is_higher_better: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+
+def score(name: str, batch: Batch) -> float:
+    """Return one of the proper scores."""
+    return float(getattr(proper_scores.ProperScoresState.of(batch).value, name))
+
+
+def curve(name: str, batch: Batch) -> float:
+    """Return one of the areas of the risk-coverage curve."""
+    return float(getattr(selective.RiskCoverageCurve.of(RankedState.of(batch)), name))
+
+
+def coverage_at_risk(batch: Batch, risk: float) -> float:
+    """Return the coverage at a risk."""
+    return selective.RiskCoverageCurve.of(RankedState.of(batch)).coverage_at(risk)
+
+
+def expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:
+    """Return the expected calibration error."""
+    return bins.reliability_of(batch, **settings).expected(norm)
+
+
+def maximum(batch: Batch, **settings: Any) -> float:
+    """Return the maximum calibration error."""
+    return bins.reliability_of(batch, **settings).expected("max")
+
+
+def debiased(batch: Batch, **settings: Any) -> float:
+    """Return the debiased calibration error."""
+    return bins.reliability_of(batch, **settings).debiased
+
+
+def smoothed(batch: Batch) -> float:
+    """Return the smooth calibration error."""
+    return smooth.SmoothErrorState.of(batch).value
+
+
+CATALOG = {
+    metric.name: metric
+    for metric in (
+        Metric(proper_scores.accuracy, partial(score, "accuracy"), is_higher_better=True),
+        Metric(proper_scores.log_loss, partial(score, "log_loss")),
+        Metric(proper_scores.brier_score, partial(score, "brier_score")),
+        Metric(bins.expected_calibration_error, expected),
+        Metric(bins.maximum_calibration_error, maximum),
+        Metric(bins.debiased_calibration_error, debiased),
+        Metric(smooth.smooth_calibration_error, smoothed),
+        Metric(selective.area_under_risk_coverage, partial(curve, "area")),
+        Metric(selective.excess_area_under_risk_coverage, partial(curve, "excess_area")),
+        Metric(selective.area_under_generalized_risk_coverage, partial(curve, "generalized_area")),
+        Metric(selective.coverage_at_risk, coverage_at_risk, is_higher_better=True),
+    )
+}

@@ -1,0 +1,104 @@
+"""Reliability class by class: not only of the class a model predicts, but of every class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, contiguous, freeze
+from dubito.data.batch import Batch
+from dubito.data.truth import Labels
+from dubito.errors import BadTypeError, EmptyStateError
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.classes import class_sums
+from dubito.measure.binning import uniform_edges
+from dubito.measure.labelled import labelled_batch
+from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.outputs import AbstractClassOutputs, Logits, Members
+
+__all__ = ["ClassWiseState", "classwise_calibration_error"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassWiseState:
+    """Sums a class and bin: weight, stated probability, and how often the class was true."""
+
+    edges: FloatArray
+    weight: FloatArray
+    probability: FloatArray
+    true: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
+        edges = uniform_edges(15) if edges is None else edges
+        outputs, labels = batch.outputs, batch.truth
+        if not isinstance(outputs, AbstractClassOutputs) or not isinstance(labels, Labels):
+            rule, fix = "a whole distribution with labels", "Logits or Probabilities"
+            caller = "classwise_calibration_error"
+            raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+        matrix = outputs.mean if isinstance(outputs, Members) else outputs
+        rows, is_logits = batch.rows, isinstance(matrix, Logits)
+        assert rows.predicted is not None
+        predicted, confidence = freeze(rows.predicted), freeze(rows.confidence)
+        weight, edges, codes = freeze(batch.labelled_weight), freeze(edges), freeze(labels.codes)
+        soft = freeze(np.zeros((0, 0))) if labels.probabilities is None else labels.probabilities
+
+        def sums_of(part: slice) -> FloatArray:
+            sums = np.zeros((3, matrix.n_classes, edges.size - 1))
+            class_sums(
+                contiguous(matrix.array[part]),
+                codes[part],
+                contiguous(soft[part]),
+                weight[part],
+                predicted[part],
+                confidence[part],
+                is_logits,
+                edges,
+                sums,
+            )
+            return sums
+
+        total = np.zeros((3, matrix.n_classes, edges.size - 1))
+        for sums in map_in_order(sums_of, row_blocks(*matrix.array.shape)):
+            total += sums
+        return cls(edges, *total)
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other, shared="edges")
+
+    @property
+    def by_class(self) -> FloatArray:
+        """The calibration error of each class: its mean gap between probability and frequency."""
+        total = self.weight.sum(axis=1)
+        if not total.any():
+            raise EmptyStateError("Class-wise calibration error")
+        return np.asarray(np.abs(self.probability - self.true).sum(axis=1) / total)
+
+    @property
+    def value(self) -> float:
+        return float(self.by_class.mean())
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
+
+
+def classwise_calibration_error(
+    y_true: Any, outputs: Any, *, n_bins: int = 15, sample_weight: Any = None
+) -> float:
+    """Return the mean over classes of the gap between stated probability and frequency.
+
+    Every probability counts, not only the largest of a row. Bins have equal width.
+    Kull et al., "Beyond temperature scaling", 2019.
+
+    >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
+    0.25
+    """
+    batch = labelled_batch(y_true, outputs, sample_weight, "classwise_calibration_error")
+    return ClassWiseState.of(batch, uniform_edges(n_bins, "classwise_calibration_error")).value

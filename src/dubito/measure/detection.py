@@ -1,0 +1,107 @@
+"""How well a doubt tells strangers (or errors) from the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dubito.arrays import (
+    as_array,
+    as_finite,
+    as_floats,
+    as_shares,
+    require_dimensions,
+    require_rows,
+)
+from dubito.data.batch import as_weights
+from dubito.errors import BadValueError
+from dubito.measure.ranking import RankedState
+
+__all__ = [
+    "auroc",
+    "auroc_of",
+    "average_precision",
+    "average_precision_of",
+    "false_positive_rate_at_recall",
+]
+
+
+def auroc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
+    """Return the probability that an outlier has more doubt than a known row; a tie counts half.
+
+    0.5 is guessing, 1 perfect. For the model's own errors give `y_true != predicted` as outliers.
+
+    >>> auroc([False, False, True], [0.1, 0.4, 0.4])
+    0.75
+    """
+    return auroc_of(ranked_scores(is_outlier, doubt, sample_weight, "auroc"))
+
+
+def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
+    """Return the area under the precision-recall curve (AUPR), as the mean precision over recall.
+
+    A guess shows the share of outliers, so compare on the same share only.
+
+    >>> average_precision([False, True, True], [0.1, 0.4, 0.9])
+    1.0
+    """
+    return average_precision_of(
+        ranked_scores(is_outlier, doubt, sample_weight, "average_precision")
+    )
+
+
+def false_positive_rate_at_recall(
+    is_outlier: Any, doubt: Any, *, recall: float = 0.95, sample_weight: Any = None
+) -> float:
+    """Return the share of known rows flagged when at least `recall` of the outliers are (FPR95).
+
+    >>> false_positive_rate_at_recall([False, False, True], [0.1, 0.9, 0.4])
+    0.5
+    """
+    caller = "false_positive_rate_at_recall"
+    wanted = float(as_shares([recall], "recall", caller)[0])
+    state = ranked_scores(is_outlier, doubt, sample_weight, caller)
+    caught, flagged = flagged_shares(state)
+    # Shares that equal the wish but for rounding reach it.
+    return float(flagged[np.argmax(caught >= wanted - 1e-12)])
+
+
+def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankedState:
+    """Rank scores, of which some must be outliers and some not."""
+    scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
+    require_dimensions(scores, (1,), "doubt", caller, "one number a row")
+    flags = as_array(is_outlier, "is_outlier", caller)
+    if flags.dtype.kind == "b":
+        flags = flags.astype(np.float64)
+    flags = as_shares(flags, "is_outlier", caller)
+    require_rows(flags, len(scores), "is_outlier", caller)
+    weight = as_weights(sample_weight, len(scores), caller)
+    state = RankedState.of_scores(flags, scores, weight)
+    if not 0 < state.positive.sum() < state.weight.sum():
+        kind = "outliers" if state.positive.sum() else "known rows"
+        rule, fix = "of both kinds", "rows of both, each with weight"
+        raise BadValueError("is_outlier", caller, rule, f"{kind} only", fix)
+    return state
+
+
+def auroc_of(state: RankedState) -> float:
+    """Read the area under the ROC curve off a ranking."""
+    negative = state.weight - state.positive
+    below = np.cumsum(negative) - negative
+    pairs = state.positive @ (below + negative / 2)
+    return float(pairs / (state.positive.sum() * negative.sum()))
+
+
+def average_precision_of(state: RankedState) -> float:
+    """Read the mean precision over recall off a ranking."""
+    positive, weight = state.positive[::-1], state.weight[::-1]
+    precision = np.cumsum(positive) / np.cumsum(weight)
+    return float(positive @ precision / positive.sum())
+
+
+def flagged_shares(state: RankedState) -> tuple[Any, Any]:
+    """Return the shares of outliers and of known rows flagged, from the most doubtful down."""
+    positive = state.positive[::-1]
+    negative = state.weight[::-1] - positive
+    return np.cumsum(positive) / positive.sum(), np.cumsum(negative) / negative.sum()

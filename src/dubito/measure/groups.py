@@ -1,0 +1,50 @@
+"""Any state, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar, final
+
+import numpy as np
+
+from dubito.data.batch import Batch
+
+__all__ = ["GroupedState"]
+
+Inner = TypeVar("Inner")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedState(Generic[Inner]):
+    """A state for each group that occurs; a batch without groups has none."""
+
+    states: dict[str, Inner]
+
+    @classmethod
+    def of(cls, batch: Batch, *, of: Callable[[Batch], Inner]) -> Self:
+        """Take a state of each group of a batch, in the order of their names."""
+        if batch.groups is None:
+            return cls({})
+        names = np.array([str(name) for name in batch.groups.tolist()])
+        different, positions = np.unique(names, return_inverse=True)
+        parts = (np.flatnonzero(positions == i) for i in range(different.size))
+        pairs = zip(different.tolist(), parts, strict=True)
+        return cls({name: of(batch.take(part)) for name, part in pairs})
+
+    def __add__(self, other: Self) -> Self:
+        merged: dict[str, Any] = dict(self.states)
+        for name, state in other.states.items():
+            merged[name] = merged[name] + state if name in merged else state
+        return type(self)(dict(sorted(merged.items())))
+
+    @property
+    def value(self) -> dict[str, Inner]:
+        """The state of each group that has any weight."""
+        return {name: state for name, state in self.states.items() if has_weight(state)}
+
+
+def has_weight(state: Any) -> bool:
+    """Whether a state holds any labelled row of positive weight."""
+    return bool(state.scores.weight > 0)

@@ -1,0 +1,35 @@
+"""Batches that have what a metric needs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from dubito.data.batch import Batch
+from dubito.errors import BadTypeError, MissingLabelsWarning
+from dubito.outputs import TopLabel
+
+__all__ = ["labelled_batch", "require_labels", "warn_of_missing"]
+
+
+def require_labels(batch: Batch, caller: str) -> None:
+    """Raise unless it is known which rows were right."""
+    if batch.truth is None and not isinstance(batch.outputs, TopLabel):
+        fix = "the true labels, or TopLabel(confidence, correct)"
+        raise BadTypeError("y_true", caller, "the labels", "None", fix)
+
+
+def labelled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
+    """Return a batch that has labels, and warn of those that are missing."""
+    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
+    require_labels(batch, caller)
+    warn_of_missing(batch, caller)
+    return batch
+
+
+def warn_of_missing(batch: Batch, caller: str) -> None:
+    """Say how many rows have no truth and are left out."""
+    if batch.n_missing:
+        share = f"{batch.n_missing:,} of {len(batch):,} rows"
+        text = f"{caller}: {share} have no label and were left out."
+        warnings.warn(text, MissingLabelsWarning, stacklevel=5)

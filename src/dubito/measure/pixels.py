@@ -1,0 +1,69 @@
+"""Segmentation maps as shards: every pixel is a row, and no more than one map is held at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import as_array, as_floats
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["PixelShards"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PixelShards(Shards):
+    """Maps of labels and of outputs, pixel by pixel: `Audit.of(PixelShards(maps))` audits them.
+
+    `maps` yields (labels, outputs) pairs anew each time it is iterated: a list, or an object such
+    as a data loader. Labels are height x width, or images x height x width. Outputs have one more
+    axis, `class_axis`, for the classes (-3 as PyTorch has it, -1 for channels last), and are
+    `kind`, "logits" or "probabilities". Pixels labelled `ignore` are left out and counted as
+    missing.
+
+    >>> labels, logits = np.array([[0, 255]]), np.zeros((3, 1, 2))
+    >>> PixelShards([(labels, logits)], kind="logits").sum(lambda batch: batch.n_missing)
+    1
+    """
+
+    maps: Iterable[tuple[Any, Any]]
+    kind: str = "logits"
+    ignore: int | None = 255
+    class_axis: int = -3
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        if self.kind not in ("logits", "probabilities"):
+            rule, fix = "'logits' or 'probabilities'", "kind='logits'"
+            raise BadValueError("kind", "PixelShards", rule, repr(self.kind), fix)
+        if iter(self.maps) is self.maps:
+            fix = "a list of pairs, or an object that can be iterated again"
+            raise BadTypeError("maps", "PixelShards", "readable again", "an iterator", fix)
+        first_row = 0
+        for i, (labels, outputs) in enumerate(self.maps):
+            whole = self.batch(labels, outputs, i, first_row)
+            first_row += len(whole)
+            yield from ArrayShards(whole).parts()
+
+    def batch(self, labels: Any, outputs: Any, i: int, first_row: int) -> Batch:
+        """Return the pixels of one map as rows."""
+        y = as_array(labels, f"maps[{i}][0]", "PixelShards")
+        array = as_floats(outputs, f"maps[{i}][1]", "PixelShards")
+        pixels = np.moveaxis(array, self.class_axis, -1) if array.ndim == y.ndim + 1 else array
+        if pixels.shape[:-1] != y.shape:
+            rule = f"labels' shape {y.shape} with an axis for the classes"
+            fix = "class_axis=-1 for channels last, -3 for channels first"
+            got = f"shape {array.shape}"
+            raise BadValueError(f"maps[{i}][1]", "PixelShards", rule, got, fix)
+        wrap = Logits if self.kind == "logits" else Probabilities
+        flat = y.reshape(-1)
+        if self.ignore is not None:
+            flat = np.where(flat == self.ignore, np.nan, flat)
+        rows = wrap(pixels.reshape(-1, pixels.shape[-1]))
+        return Batch.of(flat, rows, first_row=first_row, caller=f"maps[{i}]")

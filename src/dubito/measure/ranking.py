@@ -1,0 +1,83 @@
+"""Rows ranked by doubt, a tie being one step: what selective and detection metrics are read off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.data.ranks import Ranks
+from dubito.errors import EmptyStateError
+from dubito.measure.state import from_plain, to_plain
+
+__all__ = ["GRID_STEP", "RankedState", "on_grid"]
+
+GRID_BITS = 10  # a grid cell is 2^-10 of its doubt wide
+GRID_STEP = 2.0**-GRID_BITS
+
+
+def on_grid(doubt: FloatArray) -> FloatArray:
+    """Return each number rounded down in size to 10 bits behind its leading one.
+
+    The grid is fixed, relative, and finest near 0, where the doubt of good models lies: rows that
+    share a cell differ by less than one part in 1,024.
+    """
+    bits = doubt.astype(np.float64).view(np.int64)
+    return (bits & ~np.int64(2 ** (52 - GRID_BITS) - 1)).view(np.float64)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedState:
+    """For each different doubt, rising: the weight of its rows, and of those that are positive.
+
+    Positive means wrong, or an outlier. In memory the doubts are exact; streamed they lie on a
+    fixed grid, which bounds how many there can be.
+    """
+
+    doubt: FloatArray
+    weight: FloatArray
+    positive: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch, *, is_gridded: bool = False) -> Self:
+        """Rank the rows of a batch by least confidence; positive are the wrong ones."""
+        weight = batch.labelled_weight
+        rows = batch.rows
+        ranks = Ranks.of(on_grid(rows.doubt)) if is_gridded else rows.ranks
+        return cls.of_ranks(ranks, weight, weight * (1 - rows.correct))
+
+    @classmethod
+    def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:
+        """Sum weights over the runs of a ranking; runs without weight are left out."""
+        total = ranks.sums(weight)
+        held = total > 0
+        return cls(ranks.values[held], total[held], ranks.sums(positive)[held])
+
+    @classmethod
+    def of_scores(cls, is_positive: FloatArray, doubt: FloatArray, weight: FloatArray) -> Self:
+        """Rank any scores; `is_positive` is 0 or 1, or a share between."""
+        return cls.of_ranks(Ranks.of(doubt), weight, weight * is_positive)
+
+    def __add__(self, other: Self) -> Self:
+        doubt = np.concatenate([self.doubt, other.doubt])
+        weight = np.concatenate([self.weight, other.weight])
+        positive = np.concatenate([self.positive, other.positive])
+        return type(self).of_ranks(Ranks.of(doubt), weight, positive)
+
+    @property
+    def value(self) -> RankedState:
+        """The state itself: selective and detection metrics are read off it."""
+        if not self.weight.size:
+            raise EmptyStateError("A ranking")
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)

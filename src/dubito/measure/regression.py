@@ -1,0 +1,267 @@
+"""Predictive distributions of a number: likelihood, CRPS, pinball loss, coverage, PIT, sharpness.
+
+Vector targets are taken coordinate by coordinate; means are over rows, then over coordinates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dubito.arrays import BoolArray, FloatArray, as_shares
+from dubito.data.batch import Batch
+from dubito.data.truth import Targets
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.measure.labelled import warn_of_missing
+from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+
+__all__ = [
+    "central_interval",
+    "continuous_ranked_probability_score",
+    "crps_of_rows",
+    "interval_coverage",
+    "negative_log_likelihood",
+    "nll_of_rows",
+    "pinball_loss",
+    "pit_of_rows",
+    "point_of_rows",
+    "probability_integral_transform",
+    "require_targets",
+    "sharpness",
+    "target_batch",
+    "values_of",
+]
+
+Regression = Normal | Samples | Quantiles
+
+
+def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+    """Return the mean of -log density of the truth under `Normal` outputs, in nats.
+
+    >>> round(negative_log_likelihood([0.0], Normal([0.0], [1.0])), 4)
+    0.9189
+    """
+    batch = target_batch(y_true, outputs, sample_weight, "negative_log_likelihood", (Normal,))
+    return weighted_mean(batch, nll_of_rows(batch.outputs, values_of(batch)))
+
+
+def continuous_ranked_probability_score(
+    y_true: Any, outputs: Any, *, sample_weight: Any = None
+) -> float:
+    """Return the mean distance between predicted and true distribution functions (CRPS).
+
+    In the unit of the target; the absolute error where the prediction is a single point. Of
+    `Quantiles` it is twice the mean pinball loss, each level standing for the levels nearest to it.
+    Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", 2007.
+
+    >>> continuous_ranked_probability_score([1.0], Samples([[0.0, 0.0]]))
+    1.0
+    """
+    caller = "continuous_ranked_probability_score"
+    batch = target_batch(y_true, outputs, sample_weight, caller)
+    return weighted_mean(batch, crps_of_rows(batch.outputs, values_of(batch)))
+
+
+def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+    """Return the mean pinball loss of `Quantiles` over their levels.
+
+    Koenker and Bassett, "Regression quantiles", 1978.
+
+    >>> pinball_loss([1.0], Quantiles([[0.0]], levels=[0.9]))
+    0.9
+    """
+    batch = target_batch(y_true, outputs, sample_weight, "pinball_loss", (Quantiles,))
+    assert isinstance(batch.outputs, Quantiles)
+    return weighted_mean(batch, pinballs(batch.outputs, values_of(batch)).mean(axis=1))
+
+
+def interval_coverage(
+    y_true: Any, outputs: Any, *, level: float = 0.9, sample_weight: Any = None
+) -> float:
+    """Return the share of truths inside the central interval that should hold `level` of them.
+
+    >>> interval_coverage([0.0, 9.0], Normal([0.0, 0.0], [1.0, 1.0]), level=0.9)
+    0.5
+    """
+    batch = target_batch(y_true, outputs, sample_weight, "interval_coverage")
+    low, high = central_interval(batch.outputs, level, "interval_coverage")
+    y = values_of(batch)
+    return weighted_mean(batch, ((low <= y) & (y <= high)).astype(np.float64))
+
+
+def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
+    """Return where each truth lies in its predicted distribution, 0 to 1 (PIT).
+
+    Uniform if the model is calibrated. Among `Samples` a tie counts half. Between `Quantiles`
+    levels are interpolated; beyond the outermost it is half way to 0 or 1. Rows without a truth
+    are left out.
+
+    >>> probability_integral_transform([0.0], Normal([0.0], [1.0])).tolist()
+    [0.5]
+    """
+    batch = target_batch(y_true, outputs, None, "probability_integral_transform")
+    return pit_of_rows(batch.outputs, values_of(batch))[batch.labelled_weight > 0]
+
+
+def sharpness(outputs: Any, *, level: float = 0.9) -> float:
+    """Return the mean width of the central interval that should hold `level` of the truths.
+
+    Narrow is good only where coverage is right.
+
+    >>> round(sharpness(Normal([0.0], [1.0]), level=0.95), 3)
+    3.92
+    """
+    low, high = central_interval(require_regression(outputs, "sharpness"), level, "sharpness")
+    return float((high - low).mean())
+
+
+def nll_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+    """Return -log density of each truth."""
+    assert isinstance(outputs, Normal)
+    std = outputs.std.astype(np.float64)
+    return np.asarray(0.5 * np.log(2 * np.pi) + np.log(std) + 0.5 * ((y - outputs.mean) / std) ** 2)
+
+
+def crps_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+    """Return the CRPS of each truth: in closed form, over all pairs of draws, or over levels."""
+    if isinstance(outputs, Normal):
+        std = outputs.std.astype(np.float64)
+        z = (y - outputs.mean) / std
+        density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+        return np.asarray(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
+    if isinstance(outputs, Samples):
+        draws = np.sort(outputs.array.astype(np.float64), axis=1)
+        n_draws = draws.shape[1]
+        # Mean |X - X'| over all pairs is a weighted sum of the sorted draws.
+        ranks = (2 * np.arange(1, n_draws + 1) - n_draws - 1) / n_draws**2
+        spread = np.einsum("ij...,j->i...", draws, ranks)
+        return np.asarray(np.abs(draws - y[:, np.newaxis]).mean(axis=1) - spread)
+    assert isinstance(outputs, Quantiles)
+    middles = (outputs.levels[1:] + outputs.levels[:-1]) / 2
+    shares = np.diff(np.concatenate([[0.0], middles, [1.0]]))
+    return np.asarray(2 * np.einsum("ij...,j->i...", pinballs(outputs, y), shares))
+
+
+def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:
+    """Return the pinball loss of each truth at each level."""
+    error = y[:, np.newaxis] - outputs.array
+    levels = outputs.levels.reshape(-1, *[1] * (error.ndim - 2))
+    return np.maximum(levels * error, (levels - 1) * error)
+
+
+def pit_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+    """Return where each truth lies in its predicted distribution."""
+    if isinstance(outputs, Normal):
+        return np.asarray(ndtr((y - outputs.mean) / outputs.std.astype(np.float64)))
+    assert isinstance(outputs, Samples | Quantiles)
+    value = y[:, np.newaxis]
+    if isinstance(outputs, Samples):
+        below, ties = outputs.array < value, outputs.array == value
+        return np.asarray(below.mean(axis=1) + ties.mean(axis=1) / 2)
+    return interpolated_levels(outputs, value)
+
+
+def interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
+    """Return the level of each value, linear between quantiles, half way out beyond them."""
+    levels = np.concatenate(
+        [[outputs.levels[0] / 2], outputs.levels, [(1 + outputs.levels[-1]) / 2]]
+    )
+    n_below = (outputs.array < value).sum(axis=1)
+    last = outputs.levels.size
+    left = np.clip(n_below - 1, 0, last - 1)[:, np.newaxis]
+    right = np.clip(n_below, 0, last - 1)[:, np.newaxis]
+    low = np.take_along_axis(outputs.array, left, axis=1)[:, 0].astype(np.float64)
+    high = np.take_along_axis(outputs.array, right, axis=1)[:, 0].astype(np.float64)
+    gap = np.where(high > low, high - low, 1.0)
+    share = np.where(high > low, (value[:, 0] - low) / gap, 0.0)
+    inside = outputs.levels[left[:, 0]] * (1 - share) + outputs.levels[right[:, 0]] * share
+    is_exact = (n_below == 0) & (value[:, 0] == outputs.array[:, 0])
+    outer = np.where(is_exact, outputs.levels[0], levels[np.where(n_below == 0, 0, -1)])
+    return np.where((n_below == 0) | (n_below == last), outer, inside)
+
+
+def central_interval(
+    outputs: AbstractOutputs, level: float, caller: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return both ends of the central interval of each row."""
+    share = float(as_shares([level], "level", caller)[0])
+    tail = (1 - share) / 2
+    if isinstance(outputs, Normal):
+        reach = ndtri(1 - tail) * outputs.std.astype(np.float64)
+        return outputs.mean - reach, outputs.mean + reach
+    if isinstance(outputs, Samples):
+        low, high = np.quantile(outputs.array, [tail, 1 - tail], axis=1)
+        return low, high
+    assert isinstance(outputs, Quantiles)
+    ends = [np.flatnonzero(np.isclose(outputs.levels, q)) for q in (tail, 1 - tail)]
+    if any(end.size == 0 for end in ends):
+        have = ", ".join(f"{q:g}" for q in outputs.levels)
+        rule = f"one whose ends {tail:g} and {1 - tail:g} are among the levels"
+        raise BadValueError(
+            "level", caller, rule, f"{share:g}", f"another level (there are {have})"
+        )
+    return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
+
+
+def point_of_rows(outputs: AbstractOutputs) -> FloatArray:
+    """Return the mean of each row's distribution (of `Quantiles`: the median, interpolated)."""
+    if isinstance(outputs, Normal):
+        return outputs.mean
+    if isinstance(outputs, Samples):
+        return np.asarray(outputs.array.mean(axis=1, dtype=np.float64))
+    assert isinstance(outputs, Quantiles)
+    right = int(np.clip(np.searchsorted(outputs.levels, 0.5), 1, max(outputs.levels.size - 1, 1)))
+    if outputs.levels.size == 1:
+        return outputs.array[:, 0]
+    low, high = outputs.levels[right - 1], outputs.levels[right]
+    share = float(np.clip((0.5 - low) / (high - low), 0, 1))
+    return np.asarray(outputs.array[:, right - 1] * (1 - share) + outputs.array[:, right] * share)
+
+
+def require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ()) -> Regression:
+    """Return outputs that are predictive distributions of a number, of the kinds a metric takes."""
+    allowed = kinds or (Normal, Samples, Quantiles)
+    if not isinstance(outputs, allowed):
+        names = ", ".join(kind.__name__ for kind in allowed)
+        fix = "wrapping the predictions, say Normal(mean, std)"
+        raise BadTypeError("outputs", caller, f"one of {names}", type(outputs).__name__, fix)
+    return cast(Regression, outputs)
+
+
+def target_batch(
+    y_true: Any, outputs: Any, sample_weight: Any, caller: str, kinds: tuple[type, ...] = ()
+) -> Batch:
+    """Return a batch of regression outputs with targets, and warn of those that are missing."""
+    wrapped = require_regression(outputs, caller, kinds)
+    batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
+    require_targets(batch, caller)
+    warn_of_missing(batch, caller)
+    return batch
+
+
+def require_targets(batch: Batch, caller: str) -> None:
+    """Raise unless there are targets, of the shape of the predictions."""
+    if batch.truth is None:
+        raise BadTypeError("y_true", caller, "the targets", "None", "one number a row")
+    shape = point_of_rows(batch.outputs).shape
+    if values_of(batch).shape != shape:
+        got = f"shape {values_of(batch).shape}"
+        rule = f"of the shape of the predictions, {shape}"
+        raise BadValueError("y_true", caller, rule, got, "`.ravel()` or `.reshape`")
+
+
+def values_of(batch: Batch) -> FloatArray:
+    """Return the targets as float64, 0 where they are missing (their weight is 0)."""
+    assert isinstance(batch.truth, Targets)
+    return np.nan_to_num(batch.truth.values.astype(np.float64))
+
+
+def weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:
+    """Return the weighted mean over rows of the mean over coordinates."""
+    weight = batch.labelled_weight
+    if not weight.sum() > 0:
+        raise EmptyStateError("A regression metric")
+    rows = values if values.ndim == 1 else values.mean(axis=1)
+    return float(np.average(rows, weights=weight))

@@ -1,0 +1,180 @@
+"""The audit of a regression: do the intervals hold what they promise, and how wide are they?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.data.shards import Shards
+from dubito.errors import EmptyStateError
+from dubito.measure.regression import (
+    central_interval,
+    crps_of_rows,
+    nll_of_rows,
+    pit_of_rows,
+    point_of_rows,
+    require_targets,
+    values_of,
+)
+from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.outputs import AbstractOutputs, Normal, Quantiles
+
+__all__ = ["RegressionAudit", "RegressionState"]
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+N_PIT_BINS = 20
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionState:
+    """Weighted sums that determine the audit of a regression. `nll` is None but for `Normal`."""
+
+    levels: FloatArray
+    n_rows: int
+    n_missing: int
+    weight: float
+    squared_weight: float
+    squared_error: float
+    crps: float
+    nll: float | None
+    covered: FloatArray
+    width: FloatArray
+    pit: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        require_targets(batch, "audit")
+        outputs, y, weight = batch.outputs, values_of(batch), batch.labelled_weight
+        levels = levels_of(outputs)
+        ends = [central_interval(outputs, level, "audit") for level in levels]
+        covered = [weight @ over_targets((low <= y) & (y <= high)) for low, high in ends]
+        width = [weight @ over_targets(high - low) for low, high in ends]
+        place = pit_of_rows(outputs, y)
+        bins = np.minimum((place * N_PIT_BINS).astype(np.int64), N_PIT_BINS - 1)
+        share = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
+        pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
+        error = over_targets((y - point_of_rows(outputs)) ** 2)
+        nll = over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
+        return cls(
+            levels=np.array(levels),
+            n_rows=len(batch) - batch.n_missing,
+            n_missing=batch.n_missing,
+            weight=float(weight.sum()),
+            squared_weight=float(weight @ weight),
+            squared_error=float(weight @ error),
+            crps=float(weight @ over_targets(crps_of_rows(outputs, y))),
+            nll=None if nll is None else float(weight @ nll),
+            covered=np.array(covered),
+            width=np.array(width),
+            pit=pit,
+        )
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other, shared="levels")
+
+    @property
+    def value(self) -> RegressionAudit:
+        if not self.weight > 0:
+            raise EmptyStateError("A regression audit")
+        coverage = self.covered / self.weight
+        n_effective = self.weight**2 / self.squared_weight
+        return RegressionAudit(
+            n_rows=self.n_rows,
+            n_missing=self.n_missing,
+            root_mean_squared_error=float(np.sqrt(self.squared_error / self.weight)),
+            continuous_ranked_probability_score=self.crps / self.weight,
+            negative_log_likelihood=None if self.nll is None else self.nll / self.weight,
+            levels=self.levels,
+            coverage=coverage,
+            coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / n_effective),
+            width=self.width / self.weight,
+            pit=self.pit / self.weight,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionAudit:
+    """What a regression's own uncertainty is worth. `print(audit)` tells it in words.
+
+    `coverage` is the share of truths inside the central interval of each of `levels`,
+    `coverage_deviation` its standard deviation on so many rows, `width` the interval's mean width.
+    """
+
+    n_rows: int
+    n_missing: int
+    root_mean_squared_error: float
+    continuous_ranked_probability_score: float
+    negative_log_likelihood: float | None
+    levels: FloatArray
+    coverage: FloatArray
+    coverage_deviation: FloatArray
+    width: FloatArray
+    pit: FloatArray
+
+    @classmethod
+    def of(cls, shards: Shards) -> RegressionAudit:
+        """Audit rows wherever they are, in one pass."""
+        return shards.sum(RegressionState.of).value
+
+    @property
+    def verdict(self) -> str:
+        """What the figures mean, in a sentence."""
+        if not self.levels.size:
+            return f"{self.n_rows:,} rows, and no two quantiles that make a central interval."
+        k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
+        level, held = float(self.levels[k]), float(self.coverage[k])
+        said = f"Intervals that should hold {level:.0%} of the truths hold {held:.1%}"
+        if abs(held - level) <= 3 * self.coverage_deviation[k]:
+            return f"No sign of false certainty on {self.n_rows:,} rows. {said}."
+        name = "Over-confident" if held < level else "Under-confident"
+        return f"{name}. {said}: they are too {'narrow' if held < level else 'wide'}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, ready for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
+        return {**lists, "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        missing = f"; {self.n_missing:,} more without a target left out" if self.n_missing else ""
+        lines = [self.verdict, "", f"{self.n_rows:,} rows{missing}", ""]
+        figures = {
+            "root mean squared error": self.root_mean_squared_error,
+            "CRPS": self.continuous_ranked_probability_score,
+            "negative log-likelihood": self.negative_log_likelihood,
+        }
+        lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
+        lines += ["", f"  {'interval':>8} {'holds':>8} {'mean width':>12}"]
+        for level, held, width in zip(self.levels, self.coverage, self.width, strict=True):
+            lines.append(f"  {level:>8.0%} {held:>8.1%} {width:>12.4f}")
+        return "\n".join(lines)
+
+
+def levels_of(outputs: AbstractOutputs) -> list[float]:
+    """Return the levels whose central intervals the outputs can give."""
+    if not isinstance(outputs, Quantiles):
+        return list(LEVELS)
+    has = [bool(np.isclose(outputs.levels, 1 - low).any()) for low in outputs.levels]
+    pairs = [
+        low for low, is_there in zip(outputs.levels, has, strict=True) if is_there and low < 0.5
+    ]
+    return sorted(round(float(1 - 2 * low), 12) for low in pairs)
+
+
+def over_targets(values: Any) -> FloatArray:
+    """Return the mean over the coordinates of vector targets, as float64."""
+    array = np.asarray(values, dtype=np.float64)
+    return array if array.ndim == 1 else np.asarray(array.mean(axis=1))

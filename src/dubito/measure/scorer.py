@@ -1,0 +1,46 @@
+"""Metrics as scikit-learn scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from dubito.errors import BadValueError
+from dubito.measure.catalog import CATALOG
+from dubito.outputs import Probabilities
+
+__all__ = ["Scorer", "scorer"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A metric of a fitted classifier, larger is better, as `scoring=` takes it.
+
+    Classes are matched by name with the classifier's own `classes_`.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the metric of the classifier's probabilities, negative if it is a loss."""
+        metric = CATALOG[self.name]
+        outputs = Probabilities(estimator.predict_proba(X), classes=estimator.classes_)
+        value = metric.function(y, outputs, sample_weight=sample_weight, **self.settings)
+        return value if metric.is_higher_better else -value
+
+
+def scorer(name: str, **settings: Any) -> Scorer:
+    """Return a scikit-learn scorer of the metric of that name; losses come with a minus sign.
+
+    >>> from sklearn.datasets import load_iris >>> from sklearn.linear_model import
+    LogisticRegression >>> from sklearn.model_selection import cross_val_score >>> X, y =
+    load_iris(return_X_y=True) >>> cross_val_score(LogisticRegression(max_iter=999), X, y,
+    scoring=scorer("log_loss")).max() < 0 True
+    """
+    if name not in CATALOG:
+        fix = f"one of {', '.join(sorted(CATALOG))}"
+        raise BadValueError("name", "scorer", "a metric's name", repr(name), fix)
+    return Scorer(name, settings)

@@ -1,0 +1,137 @@
+"""An audit in plain words: the verdict first, then figures, then a picture a terminal can draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dubito.measure.calibration_error import ReliabilityCurve
+
+if TYPE_CHECKING:
+    from dubito.measure.audit import Audit
+
+__all__ = ["audit_lines", "verdict_on"]
+
+WIDTH = 30
+MOST_CLASSES = 10
+
+
+def verdict_on(audit: Audit) -> str:
+    """Say in a sentence or two what the figures mean."""
+    said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
+    if abs(audit.gap) > 3 * audit.gap_if_calibrated:
+        is_over = audit.gap > 0
+        name, how = ("Over-confident", "sure") if is_over else ("Under-confident", "modest")
+        between = audit.intervals.get("gap")
+        ends = sorted([abs(between.low), abs(between.high)]) if between else []
+        margin = f" (95 % interval {ends[0] * 100:.1f} to {ends[1] * 100:.1f})" if ends else ""
+        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{margin}."
+    if audit.calibration_p_value < 0.001:
+        return (
+            f"Right on average, wrong in places. {said}, yet single confidences are off by "
+            f"{audit.expected_calibration_error * 100:.1f} points on average: too high here, "
+            "too low there."
+        )
+    return f"No sign of false confidence on {audit.n_rows:,} rows. {said}."
+
+
+def audit_lines(audit: Audit) -> list[str]:
+    """Tell an audit line by line, in 80 columns."""
+    lines = [*wrapped(audit.verdict), "", size(audit), "", *figure_lines(audit), ""]
+    lines += curve_lines(audit.curve)
+    if len(audit.classes) > 2:
+        lines += ["", *class_lines(audit)]
+    if audit.groups:
+        lines += ["", *group_lines(audit)]
+    return lines
+
+
+def wrapped(text: str) -> list[str]:
+    """Break a text into lines of 80 columns."""
+    from textwrap import wrap
+
+    return wrap(text, 80)
+
+
+def size(audit: Audit) -> str:
+    """Say how much was looked at, and what was left out."""
+    rows = f"{audit.n_rows:,} row{'' if audit.n_rows == 1 else 's'}"
+    classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
+    missing = f"; {audit.n_missing:,} more without a label left out" if audit.n_missing else ""
+    return f"{rows}{classes}{missing}"
+
+
+def figure_lines(audit: Audit) -> list[str]:
+    """Tell each known figure, its interval, and what to hold it against."""
+    bins = f"({audit.n_bins} uniform bins)"
+    if audit.n_impossible:
+        loss_note = f"infinite: {audit.n_impossible:,} true classes had probability 0"
+    elif audit.entropy is not None:
+        loss_note = f"{audit.entropy:.4f} if calibrated"
+    else:
+        loss_note = ""
+    brier_note = "" if audit.sharpness is None else f"{1 - audit.sharpness:.4f} if calibrated"
+    error_note = f"{audit.expected_if_calibrated:.4f} if calibrated"
+    figures: list[tuple[str, str, float | None, str]] = [
+        ("accuracy", "accuracy", audit.accuracy, ""),
+        ("mean confidence", "confidence", audit.confidence, ""),
+        ("log loss", "log_loss", audit.log_loss, loss_note),
+        ("Brier score", "brier_score", audit.brier_score, brier_note),
+        (f"ECE {bins}", "expected_calibration_error", audit.expected_calibration_error, error_note),
+        (f"  debiased {bins}", "debiased_calibration_error", audit.debiased_calibration_error, ""),
+        ("  smooth", "", audit.smooth_calibration_error, ""),
+        (f"  class-wise {bins}", "", audit.classwise_calibration_error, ""),
+        (f"  largest {bins}", "", audit.maximum_calibration_error, ""),
+        ("p-value of being calibrated", "", audit.calibration_p_value, ""),
+        ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverage"),
+        ("AUROC of own errors", "", audit.auroc_of_errors, "0.5 is guessing"),
+    ]
+    has_intervals = bool(audit.intervals)
+    lines = [f"  {'':<30} {'value':>7}  {'95 % interval' if has_intervals else ''}".rstrip()]
+    for name, key, value, note in figures:
+        if value is None:
+            continue
+        between = audit.intervals.get(key)
+        interval = f"{between.low:.4f} to {between.high:.4f}" if between else ""
+        is_tiny = name.startswith("p-value") and value < 0.00005
+        shown = "<0.0001" if is_tiny else f"{value:.4f}"
+        columns = f"{interval:<17}  {note}" if has_intervals else note
+        lines.append(f"  {name:<30} {shown:>7}  {columns}".rstrip())
+    return lines
+
+
+def curve_lines(curve: ReliabilityCurve) -> list[str]:
+    """Draw the reliability curve: a bar of what was right, `|` at what it says."""
+    lines = [f"  {'says':>6} {'right':>7} {'rows':>11}   (| marks what it says)"]
+    for says, right, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True):
+        bar = list(("#" * round(right * WIDTH)).ljust(WIDTH + 1))
+        bar[round(says * WIDTH)] = "|"
+        lines.append(f"  {says:>6.1%} {right:>7.1%} {count:>11,.0f}   {''.join(bar).rstrip()}")
+    return lines
+
+
+def class_lines(audit: Audit) -> list[str]:
+    """Tell of each class how often it was said and how often it was, the worst first."""
+    ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
+    shown = ranked[:MOST_CLASSES]
+    title = "class" if len(shown) == len(ranked) else f"class (worst {MOST_CLASSES})"
+    lines = [f"  {title:<22} {'says':>7} {'is':>7} {'ECE':>8}"]
+    for one in shown:
+        name = str(one.name)[:22]
+        says, true = f"{one.probability:.1%}", f"{one.frequency:.1%}"
+        lines.append(f"  {name:<22} {says:>7} {true:>7} {one.calibration_error:>8.4f}")
+    return lines
+
+
+def group_lines(audit: Audit) -> list[str]:
+    """Tell of each group what it says and how often it is right, the worst first."""
+    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))
+    lines = [
+        f"  {'group':<22} {'rows':>9} {'says':>7} {'right':>7} {'ECE':>8} {'if calibrated':>14}"
+    ]
+    for name, one in worst:
+        error, expected = one.expected_calibration_error, one.expected_if_calibrated
+        lines.append(
+            f"  {name[:22]:<22} {one.n_rows:>9,} {one.confidence:>7.1%} {one.accuracy:>7.1%} "
+            f"{error:>8.4f} {expected:>14.4f}"
+        )
+    return lines

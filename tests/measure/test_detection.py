@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure import auroc, average_precision, false_positive_rate_at_recall
+
+FUNCTIONS = [auroc, average_precision, false_positive_rate_at_recall]
+
+
+def plain_false_positive_rate(is_outlier: np.ndarray, doubt: np.ndarray, recall: float) -> float:
+    """Return the least share of known rows flagged by any threshold that catches enough."""
+    rates = []
+    for threshold in np.unique(doubt):
+        flagged = doubt >= threshold
+        if flagged[is_outlier].mean() >= recall:
+            rates.append(flagged[~is_outlier].mean())
+    return float(min(rates))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(2, 80),
+    step=st.sampled_from([0.0, 0.1, 0.5]),
+    recall=st.sampled_from([0.5, 0.8, 0.95, 1.0]),
+)
+def test_figures_equal_scikit_learn_and_a_plain_search(
+    seed: int, n: int, step: float, recall: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    doubt = rng.normal(size=n)
+    doubt = np.round(doubt / step) * step if step else doubt
+    is_outlier = rng.random(n) < 0.4
+    is_outlier[0], is_outlier[1] = True, False
+    assert auroc(is_outlier, doubt) == pytest.approx(metrics.roc_auc_score(is_outlier, doubt))
+    precision = metrics.average_precision_score(is_outlier, doubt)
+    assert average_precision(is_outlier, doubt) == pytest.approx(precision)
+    rate = false_positive_rate_at_recall(is_outlier, doubt, recall=recall)
+    assert rate == pytest.approx(plain_false_positive_rate(is_outlier, doubt, recall))
+
+
+def test_weights_count_rows() -> None:
+    rng = np.random.default_rng(0)
+    doubt, is_outlier = np.round(rng.random(50), 1), rng.random(50) < 0.5
+    weight = rng.integers(0, 4, 50)
+    for function in FUNCTIONS:
+        repeated = function(np.repeat(is_outlier, weight), np.repeat(doubt, weight))
+        weighted = function(is_outlier, doubt, sample_weight=weight)
+        assert weighted == pytest.approx(repeated)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_what_cannot_be_ranked_is_refused(function: object) -> None:
+    assert callable(function)
+    with pytest.raises(BadValueError, match="Got outliers only"):
+        function([True, True], [0.1, 0.2])
+    with pytest.raises(BadValueError, match="Got known rows only"):
+        function([False, False], [0.1, 0.2])
+    with pytest.raises(BadValueError, match="must be finite"):
+        function([True, False], [0.1, np.nan])
+    with pytest.raises(BadTypeError, match="an array of real numbers"):
+        function([True, False], ["a", "b"])

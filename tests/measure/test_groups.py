@@ -1,0 +1,42 @@
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dubito import Logits, audit
+from dubito.data import ArrayShards, Batch
+from dubito.measure import Audit, AuditState, GroupedState
+
+RNG = np.random.default_rng(0)
+LOGITS, Y = RNG.normal(0, 2, (600, 3)), RNG.integers(0, 3, 600)
+GROUPS = RNG.choice(["north", "south", "west"], 600)
+
+
+def test_each_group_is_audited_as_if_alone() -> None:
+    result = audit(Y, Logits(LOGITS), groups=GROUPS)
+    assert sorted(result.groups) == ["north", "south", "west"]
+    for name, one in result.groups.items():
+        alone = audit(Y[name == GROUPS], Logits(LOGITS[name == GROUPS]), n_resamples=0)
+        assert one.figures == pytest.approx(alone.figures)
+
+
+def test_groups_pool_over_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch.of(Y, Logits(LOGITS), groups=GROUPS)
+    whole = GroupedState.of(batch, of=AuditState.of).value
+    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 300)
+    pooled = ArrayShards(batch).sum(partial(GroupedState.of, of=AuditState.of)).value
+    assert list(pooled) == list(whole)
+    for name, state in whole.items():
+        assert pooled[name].scores.to_dict() == pytest.approx(state.scores.to_dict())
+
+
+def test_streamed_groups_and_groups_without_labels() -> None:
+    y = [None if group == "west" else label for group, label in zip(GROUPS, Y, strict=True)]
+    batch = Batch.of(y, Logits(LOGITS), groups=GROUPS)
+    assert sorted(Audit.of(ArrayShards(batch)).groups) == ["north", "south"]
+
+
+def test_any_names_are_groups() -> None:
+    result = audit([0, 1, 1], [0.2, 0.7, 0.6], groups=[1, None, 1], n_resamples=0)
+    assert list(result.groups) == ["1", "None"]
+    assert audit([0, 1], [0.2, 0.7], n_resamples=0).groups == {}

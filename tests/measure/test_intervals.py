@@ -1,0 +1,117 @@
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dubito import Logits, TopLabel
+from dubito.data import Batch
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure import (
+    accuracy,
+    brier_score,
+    confidence_interval,
+    expected_calibration_error,
+    log_loss,
+    paired_difference,
+)
+from dubito.measure.catalog import CATALOG
+from dubito.measure.intervals import over_resamples
+
+RNG = np.random.default_rng(0)
+LOGITS, Y = RNG.normal(0, 3, (400, 5)), RNG.integers(0, 5, 400)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_every_metric_has_an_interval_around_its_value(name: str) -> None:
+    settings = {"risk": 0.5} if name == "coverage_at_risk" else {}
+    metric = CATALOG[name].function
+    interval = confidence_interval(partial(metric, **settings), Y, Logits(LOGITS), n_resamples=60)
+    assert interval.value == pytest.approx(metric(Y, Logits(LOGITS), **settings))
+    assert interval.low <= interval.high
+
+
+def test_accuracy_agrees_with_the_binomial_law() -> None:
+    interval = confidence_interval(accuracy, Y, Logits(LOGITS))
+    deviation = np.sqrt(interval.value * (1 - interval.value) / 400)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+
+
+def test_a_name_a_partial_and_any_function_give_the_same_interval() -> None:
+    def own(y_true: object, outputs: object, sample_weight: object = None) -> float:
+        return log_loss(y_true, outputs, sample_weight=sample_weight)
+
+    of = partial(confidence_interval, y_true=Y, outputs=Logits(LOGITS), n_resamples=50)
+    assert of("log_loss") == of(log_loss) == of(partial(log_loss))
+    assert of(own).high == pytest.approx(of(log_loss).high)
+    ten = of(partial(expected_calibration_error, n_bins=10))
+    assert ten.value == expected_calibration_error(Y, Logits(LOGITS), n_bins=10)
+
+
+def test_the_seed_decides() -> None:
+    of = partial(confidence_interval, log_loss, Y, Logits(LOGITS), n_resamples=50)
+    assert of(seed=1) == of(seed=1)
+    assert of(seed=1) != of(seed=2)
+
+
+def test_intervals_narrow_with_the_level_and_with_rows() -> None:
+    of = partial(confidence_interval, brier_score)
+    wide, narrow = (of(Y, Logits(LOGITS), level=level) for level in (0.99, 0.5))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    four = of(np.tile(Y, 4), Logits(np.tile(LOGITS, (4, 1))))
+    assert four.high - four.low < 0.7 * (of(Y, Logits(LOGITS)).high - of(Y, Logits(LOGITS)).low)
+
+
+def test_shards_resample_as_one() -> None:
+    batch = Batch.of(Y, Logits(LOGITS))
+    parts = [batch.take(slice(0, 150)), batch.take(slice(150, 400))]
+    whole = [b.weight for b in over_resamples(batch, lambda b: b, 3, 4)]
+    split = [[b.weight for b in over_resamples(part, lambda b: b, 3, 4)] for part in parts]
+    for k in range(4):
+        assert np.array_equal(whole[k], np.concatenate([split[0][k], split[1][k]]))
+
+
+@pytest.mark.parametrize("metric", [log_loss, brier_score, accuracy])
+def test_intervals_hold_the_truth_19_times_in_20(metric: object) -> None:
+    rng = np.random.default_rng(1)
+    pool = rng.normal(0, 4.5, (200_000, 10))
+    p = np.exp(pool - pool.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    y = np.minimum((p.cumsum(axis=1) < rng.random((len(p), 1))).sum(axis=1), 9)
+    assert callable(metric)
+    truth = metric(y, Logits(pool))
+    held = []
+    for k in range(100):
+        rows = slice(2000 * k, 2000 * (k + 1))
+        interval = confidence_interval(metric, y[rows], Logits(pool[rows]), n_resamples=200)
+        held.append(interval.low <= truth <= interval.high)
+    assert 0.88 <= np.mean(held) <= 1.0
+
+
+def test_a_paired_difference_is_far_narrower_than_two_intervals() -> None:
+    a, b = Logits(LOGITS), Logits(1.1 * LOGITS)
+    paired = paired_difference(log_loss, Y, a, b)
+    assert paired.value == pytest.approx(log_loss(Y, a) - log_loss(Y, b))
+    assert paired.low < paired.value < paired.high < 0
+    alone = confidence_interval(log_loss, Y, a)
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+    same = paired_difference(log_loss, Y, a, a)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+
+
+def test_top_labels_have_intervals_too() -> None:
+    top = TopLabel([0.9, 0.6] * 20, [1, 0] * 20)
+    assert confidence_interval(accuracy, None, top).value == 0.5
+
+
+def test_what_cannot_be_resampled_is_refused() -> None:
+    outputs = Logits(LOGITS)
+    with pytest.raises(BadTypeError, match="a metric or its name"):
+        confidence_interval("ece", Y, outputs)
+    with pytest.raises(BadValueError, match="a whole number from 40 up"):
+        confidence_interval(log_loss, Y, outputs, n_resamples=10)
+    with pytest.raises(BadValueError, match="between 0 and 1"):
+        confidence_interval(log_loss, Y, outputs, level=95)
+    with pytest.raises(BadValueError, match="must be of length 10, like the outputs"):
+        paired_difference(log_loss, Y, outputs, Logits(LOGITS[:10]))
+    with pytest.raises(BadValueError, match="of the same rows as outputs_a"):
+        paired_difference(accuracy, None, TopLabel([0.5], [1]), TopLabel([0.5] * 2, [1, 0]))

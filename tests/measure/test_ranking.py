@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dubito import Logits
+from dubito.data import Batch
+from dubito.measure import RankedState
+from dubito.measure.ranking import GRID_STEP, on_grid
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-300, 1.0), min_size=1, max_size=50))
+def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list[float]) -> None:
+    doubt = np.array(values)
+    grid = on_grid(doubt)
+    assert (grid <= doubt).all()
+    assert (doubt - grid <= GRID_STEP * doubt).all()
+    order = np.argsort(doubt, kind="stable")
+    assert (np.diff(grid[order]) >= 0).all()
+
+
+def test_a_grid_holds_few_cells_however_many_rows() -> None:
+    doubt = 10 ** np.random.default_rng(0).uniform(-16, 0, 200_000)
+    assert np.unique(on_grid(doubt)).size < 55_000
+
+
+def test_ties_are_one_step_whatever_the_order_of_rows() -> None:
+    p = np.array([0.9, 0.9, 0.6, 0.9, 0.6])
+    batch = Batch.of([1, 0, 1, 1, 0], p)
+    state = RankedState.of(batch)
+    assert state.weight.tolist() == [3, 2]
+    assert state.positive.tolist() == [1, 1]
+
+
+def test_rows_without_weight_leave_no_step() -> None:
+    batch = Batch.of([1, 0, None], [0.9, 0.7, 0.6], sample_weight=[1, 0, 1])
+    assert RankedState.of(batch).weight.tolist() == [1]
+
+
+def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
+    rng = np.random.default_rng(1)
+    batch = Batch.of(rng.integers(0, 5, 900), Logits(rng.normal(0, 3, (900, 5))))
+    parts = [batch.take(slice(i, i + 300)) for i in (0, 300, 600)]
+    exact = RankedState.of(batch)
+    pooled = RankedState.of(parts[0]) + RankedState.of(parts[1]) + RankedState.of(parts[2])
+    for name, values in exact.to_dict().items():
+        assert pooled.to_dict()[name] == pytest.approx(values)
+    gridded = [RankedState.of(part, is_gridded=True) for part in parts]
+    total = gridded[0] + gridded[1] + gridded[2]
+    assert total.weight.sum() == exact.weight.sum()
+    assert total.positive.sum() == exact.positive.sum()

@@ -1,0 +1,79 @@
+import json
+
+import numpy as np
+import pytest
+
+from dubito import Normal, Quantiles, Samples, audit
+from dubito.data import Batch
+from dubito.errors import EmptyStateError, StateMismatchError
+from dubito.measure import (
+    RegressionAudit,
+    RegressionState,
+    continuous_ranked_probability_score,
+    interval_coverage,
+    negative_log_likelihood,
+    sharpness,
+)
+
+RNG = np.random.default_rng(0)
+MEAN, STD = RNG.normal(size=2000), np.exp(RNG.normal(size=2000) / 2)
+Y = MEAN + STD * RNG.normal(size=2000)
+
+
+def test_an_audit_holds_what_the_functions_return() -> None:
+    outputs = Normal(MEAN, STD)
+    result = audit(Y, outputs)
+    assert isinstance(result, RegressionAudit)
+    assert result.negative_log_likelihood == pytest.approx(negative_log_likelihood(Y, outputs))
+    crps = continuous_ranked_probability_score(Y, outputs)
+    assert result.continuous_ranked_probability_score == pytest.approx(crps)
+    error = np.sqrt(((Y - MEAN) ** 2).mean())
+    assert result.root_mean_squared_error == pytest.approx(error)
+    for level, held, width in zip(result.levels, result.coverage, result.width, strict=True):
+        assert held == pytest.approx(interval_coverage(Y, outputs, level=level))
+        assert width == pytest.approx(sharpness(outputs, level=level))
+    assert result.pit.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(1.0, "No sign of false certainty"), (0.7, "Over-confident"), (1.5, "Under-confident")],
+)
+def test_verdicts(factor: float, words: str) -> None:
+    assert audit(Y, Normal(MEAN, factor * STD)).verdict.startswith(words)
+
+
+def test_quantiles_are_audited_at_the_intervals_they_have() -> None:
+    levels = [0.05, 0.25, 0.5, 0.75, 0.9, 0.95]
+    array = MEAN[:, np.newaxis] + np.array([-1.645, -0.674, 0, 0.674, 1.282, 1.645])
+    result = audit(Y, Quantiles(array, levels))
+    assert result.levels == pytest.approx([0.5, 0.9])
+    assert result.negative_log_likelihood is None
+    assert "nan" not in str(result).lower()
+
+
+def test_samples_and_vectors_are_audited() -> None:
+    draws = MEAN.reshape(1000, 1, 2) + RNG.normal(size=(1000, 50, 2))
+    result = audit(Y.reshape(1000, 2), Samples(draws))
+    assert result.n_rows == 1000
+    assert "1,000 rows" in str(result)
+
+
+def test_states_pool_go_through_json_and_know_emptiness() -> None:
+    batch = Batch.of(Y, Normal(MEAN, STD))
+    whole = RegressionState.of(batch)
+    parts = [RegressionState.of(batch.take(slice(i, i + 500))) for i in range(0, 2000, 500)]
+    total = parts[0] + parts[1] + parts[2] + parts[3]
+    text = json.dumps(total.to_dict(), allow_nan=False)
+    again = RegressionState.from_dict(json.loads(text))
+    for name, value in whole.to_dict().items():
+        assert again.to_dict()[name] == pytest.approx(value)
+    with pytest.raises(EmptyStateError):
+        _ = RegressionState.of(batch.take(slice(0, 0))).value
+    other = Batch.of(Y, Quantiles(MEAN[:, np.newaxis], [0.5]))
+    with pytest.raises(StateMismatchError):
+        _ = whole + RegressionState.of(other)
+
+
+def test_a_dict_is_ready_for_json() -> None:
+    assert json.loads(json.dumps(audit(Y, Normal(MEAN, STD)).to_dict()))["n_rows"] == 2000

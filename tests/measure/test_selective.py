@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from dubito import Logits, TopLabel
+from dubito.data import ArrayShards, Batch
+from dubito.errors import BadValueError
+from dubito.measure import (
+    Audit,
+    RankedState,
+    RiskCoverageCurve,
+    area_under_generalized_risk_coverage,
+    area_under_risk_coverage,
+    coverage_at_risk,
+    excess_area_under_risk_coverage,
+    risk_coverage_curve,
+)
+from dubito.measure.selective import area_bounds
+
+RNG = np.random.default_rng(0)
+
+
+def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return doubts, rounded to make ties, and whether each row was wrong."""
+    doubt = RNG.random(n)
+    doubt = np.round(doubt / step) * step if step else doubt
+    return doubt, RNG.random(n) < doubt
+
+
+def plain_area(doubt: np.ndarray, wrong: np.ndarray) -> float:
+    """Return the mean over rows of the risk among all rows of no more doubt."""
+    return float(np.mean([wrong[doubt <= one].mean() for one in doubt]))
+
+
+@pytest.mark.parametrize("step", [0.0, 0.1, 1.0])
+def test_areas_equal_their_definitions(step: float) -> None:
+    doubt, wrong = sample(300, step)
+    top = TopLabel(1 - doubt, ~wrong)
+    assert area_under_risk_coverage(None, top) == pytest.approx(plain_area(doubt, wrong))
+    error = wrong.mean()
+    auroc = roc_auc_score(wrong, doubt)
+    expected = (1 - auroc) * (1 - error) * error + error**2 / 2
+    assert area_under_generalized_risk_coverage(None, top) == pytest.approx(expected)
+
+
+def test_a_perfect_ranking_has_almost_no_excess_and_a_reversed_one_much() -> None:
+    wrong = np.arange(2000) >= 1700
+    doubt = np.linspace(0.1, 0.9, 2000)
+    top = TopLabel(1 - doubt, ~wrong)
+    assert 0 <= excess_area_under_risk_coverage(None, top) < 1e-3
+    assert excess_area_under_risk_coverage(None, top, doubt=-doubt) > 0.2
+
+
+def test_all_wrong_and_all_right_are_numbers() -> None:
+    for correct, area in (([0, 0], 1.0), ([1, 1], 0.0)):
+        top = TopLabel([0.9, 0.6], correct)
+        assert area_under_risk_coverage(None, top) == area
+        assert excess_area_under_risk_coverage(None, top) == pytest.approx(0)
+
+
+def test_coverage_at_a_risk_is_the_largest_that_keeps_it() -> None:
+    top = TopLabel([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1])
+    assert coverage_at_risk(None, top, risk=0.0) == 0.25
+    assert coverage_at_risk(None, top, risk=0.25) == 1.0
+    assert coverage_at_risk(None, TopLabel([0.9], [0]), risk=0.5) == 0.0
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), step=st.sampled_from([0.05, 0.5, 1.0]))
+def test_the_order_of_rows_does_not_matter_and_weights_count_rows(seed: int, step: float) -> None:
+    rng = np.random.default_rng(seed)
+    doubt = np.round(rng.random(40) / step) * step
+    correct, weight, order = rng.random(40) < 0.6, rng.integers(0, 3, 40), rng.permutation(40)
+    weight[0] = 1
+    value = area_under_risk_coverage(None, TopLabel(1 - doubt, correct), sample_weight=weight)
+    moved = TopLabel(1 - doubt[order], correct[order])
+    assert area_under_risk_coverage(None, moved, sample_weight=weight[order]) == pytest.approx(
+        value
+    )
+    repeated = TopLabel(np.repeat(1 - doubt, weight), np.repeat(correct, weight))
+    assert area_under_risk_coverage(None, repeated) == pytest.approx(value)
+
+
+def test_another_doubt_takes_the_place_of_least_confidence() -> None:
+    curve = risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[5.0, -1.0])
+    assert curve.doubt.tolist() == [-1.0, 5.0]
+    assert curve.risk.tolist() == [1.0, 0.5]
+    with pytest.raises(BadValueError, match="of length 2, like the outputs"):
+        risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[1.0])
+
+
+def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
+    rng = np.random.default_rng(5)
+    logits = rng.normal(0, 4, (20_000, 6))
+    batch = Batch.of(logits.argmax(axis=1) * (rng.random(20_000) < 0.8), Logits(logits))
+    exact = RiskCoverageCurve.of(RankedState.of(batch))
+    gridded = RankedState.of(batch, is_gridded=True)
+    low, high = area_bounds(gridded)
+    assert low <= exact.area <= high
+    assert low <= RiskCoverageCurve.of(gridded).area <= high
+    assert high - low < 2e-3 * exact.area
+    streamed = Audit.of(ArrayShards(batch), n_resamples=0)
+    assert low <= streamed.area_under_risk_coverage <= high
