@@ -5,7 +5,7 @@ import pytest
 
 from dubito import Logits, TopLabel
 from dubito.data import Batch
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
 from dubito.measure import (
     accuracy,
     brier_score,
@@ -101,6 +101,17 @@ def test_a_paired_difference_is_far_narrower_than_two_intervals() -> None:
 def test_top_labels_have_intervals_too() -> None:
     top = TopLabel([0.9, 0.6] * 20, [1, 0] * 20)
     assert confidence_interval(accuracy, None, top).value == 0.5
+
+
+def test_few_rows_and_infinite_losses_have_intervals_without_nan() -> None:
+    few = confidence_interval(accuracy, [0, 1], [0.2, 0.4])
+    assert (few.value, few.low, few.high) == (0.5, 0.0, 1.0)
+    with pytest.warns(InfiniteLossWarning):
+        assert log_loss([1, 0], [[1.0, 0.0]] * 2) == np.inf
+    infinite = confidence_interval(log_loss, [1, 0] * 9, [[1.0, 0.0]] * 18)
+    assert infinite.value == infinite.high == np.inf
+    with pytest.raises(BadValueError, match="finite for both"):
+        paired_difference(log_loss, [1, 0] * 9, [[1.0, 0.0]] * 18, [[0.5, 0.5]] * 18)
 
 
 def test_what_cannot_be_resampled_is_refused() -> None:

@@ -70,9 +70,11 @@ class FileShards(Shards):
         needed, texts = self.columns.needed, self.columns.texts
         n_entries = sum(self.columns.widths.get(name, 1) for name in needed)
         n_rows = max(1, blocks.BLOCK_ENTRIES // n_entries)
+        # Decoding costs a call a column: a wide table is decoded some pieces at a time.
+        n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True
         with named_if_broken(self.source.name):
-            for piece in resized(self.source.batches(needed, texts, n_rows), n_rows):
+            for piece in resized(self.source.batches(needed, texts, n_decoded), n_rows):
                 is_empty = False
                 yield piece
         if is_empty:
@@ -84,9 +86,10 @@ def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table
     waiting: list[pa.RecordBatch] = []
     n_waiting = 0
     for batch in batches:
-        while batch.num_rows:
-            part = batch.slice(0, n_rows - n_waiting)
-            batch = batch.slice(part.num_rows)
+        low = 0
+        while low < batch.num_rows:
+            part = batch.slice(low, n_rows - n_waiting)
+            low += part.num_rows
             waiting.append(part)
             n_waiting += part.num_rows
             if n_waiting == n_rows:

@@ -59,7 +59,7 @@ def confidence_interval(
     caller = "confidence_interval"
     batch = labelled_batch(y_true, outputs, sample_weight, caller)
     value_of = batch_metric(metric, y_true, outputs, caller)
-    values = list(over_resamples(batch, value_of, seed, as_n_resamples(n_resamples, caller)))
+    values = resampled_values(batch, value_of, seed, as_n_resamples(n_resamples, caller))
     return interval_of(value_of(batch), values, level, caller)
 
 
@@ -93,8 +93,23 @@ def paired_difference(
     for batch, outputs in zip(batches, (outputs_a, outputs_b), strict=True):
         value_of = batch_metric(metric, y_true, outputs, caller)
         estimates.append(value_of(batch))
-        values.append(np.fromiter(over_resamples(batch, value_of, seed, n_resamples), np.float64))
+        values.append(resampled_values(batch, value_of, seed, n_resamples))
+    if not np.isfinite(estimates).all():
+        got, fix = f"{estimates[0]} and {estimates[1]}", "brier_score, or outputs that are never 0"
+        raise BadValueError("metric", caller, "finite for both", got, fix)
     return interval_of(estimates[0] - estimates[1], values[0] - values[1], level, caller)
+
+
+def resampled_values(
+    batch: Batch, value_of: Callable[[Batch], float], seed: int, n_resamples: int
+) -> FloatArray:
+    """Return a metric of each resample; one that draws no row at all has no value."""
+
+    def value_if_any(resample: Batch) -> float | None:
+        return value_of(resample) if resample.labelled_weight.any() else None
+
+    values = over_resamples(batch, value_if_any, seed, n_resamples)
+    return np.array([value for value in values if value is not None])
 
 
 def over_resamples(
@@ -122,7 +137,8 @@ def interval_of(
     """Return the percentile interval of resampled values around an estimate."""
     share = float(as_shares([level], "level", caller)[0])
     tail = (1 - share) / 2
-    low, high = np.quantile(np.asarray(values, dtype=np.float64), [tail, 1 - tail])
+    # The nearest value, as between infinite ones there is none.
+    low, high = np.quantile(np.asarray(values), [tail, 1 - tail], method="nearest")
     return Interval(value, float(low), float(high))
 
 

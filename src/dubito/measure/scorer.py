@@ -35,10 +35,12 @@ class Scorer:
 def scorer(name: str, **settings: Any) -> Scorer:
     """Return a scikit-learn scorer of the metric of that name; losses come with a minus sign.
 
-    >>> from sklearn.datasets import load_iris >>> from sklearn.linear_model import
-    LogisticRegression >>> from sklearn.model_selection import cross_val_score >>> X, y =
-    load_iris(return_X_y=True) >>> cross_val_score(LogisticRegression(max_iter=999), X, y,
-    scoring=scorer("log_loss")).max() < 0 True
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> model, (X, y) = LogisticRegression(max_iter=999), load_iris(return_X_y=True)
+    >>> bool(cross_val_score(model, X, y, scoring=scorer("log_loss")).max() < 0)
+    True
     """
     if name not in CATALOG:
         fix = f"one of {', '.join(sorted(CATALOG))}"
