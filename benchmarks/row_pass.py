@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from benchmarks.clock import best_time, peak_growth
+from benchmarks.clock import best_times, peak_growth
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
@@ -94,22 +94,17 @@ def main() -> None:
     for call in ours(logits[:100], y[:100]).values():
         call()  # loads or compiles the kernels
     growth = {name: peak_growth(call) for name, call in calls.items()}
-    one_sum = best_time(logits.sum, 9)
-    print(f"{n_rows:,} x {n_classes:,} float32 logits, {megabytes:.0f} MB, {n_threads()} threads\n")
-    print(f"{'':<32} {'seconds':>9} {'x numpy.sum':>12} {'peak memory':>14}")
-    print(f"{'numpy.sum':<32} {one_sum:>9.4f} {1:>12.1f}")
-    for name, call in calls.items():
-        seconds = best_time(call, 9)
-        memory = f"{growth[name] / megabytes:+.1%}"
-        print(f"{name:<32} {seconds:>9.4f} {seconds / one_sum:>12.1f} {memory:>14}")
-    total = 0.0
+    best = best_times({"numpy.sum": logits.sum, **calls}, 15)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer's warning about float32 sums is not our subject
-        for name, call in peers(logits, y).items():
-            seconds = best_time(call, 1)
-            total += seconds
-            print(f"{name:<32} {seconds:>9.4f} {seconds / one_sum:>12.1f}")
-    print(f"{'peers together':<32} {total:>9.4f} {total / one_sum:>12.1f}")
+        theirs = best_times(peers(logits, y), 1)
+    theirs["peers together"] = sum(theirs.values())
+    print(f"{n_rows:,} x {n_classes:,} float32 logits, {megabytes:.0f} MB, {n_threads()} threads\n")
+    print(f"{'':<32} {'seconds':>9} {'x numpy.sum':>12} {'peak memory':>14}")
+    for name, seconds in {**best, **theirs}.items():
+        memory = f"{growth[name] / megabytes:+.1%}" if name in growth else ""
+        ratio = seconds / best["numpy.sum"]
+        print(f"{name:<32} {seconds:>9.4f} {ratio:>12.1f} {memory:>14}".rstrip())
     print_bootstrap(logits, y)
 
 
@@ -119,13 +114,14 @@ def print_bootstrap(logits: FloatArray, y: IntArray) -> None:
     for metric in (expected_calibration_error, log_loss):
         interval = confidence_interval(metric, y % 10, few, n_resamples=40)
         assert interval.low <= interval.high
-    together = best_time(
-        lambda: [
+
+    def both() -> object:
+        return [
             confidence_interval(metric, y, Logits(logits), n_resamples=N_RESAMPLES)
             for metric in (expected_calibration_error, log_loss)
-        ],
-        3,
-    )
+        ]
+
+    together = best_times({"both": both}, 3)["both"]
     print(f"\n{N_RESAMPLES:,} resamples of ECE and of log loss, both: {together:.3f} s")
 
 

@@ -706,19 +706,21 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "no bins": (
         lambda: expected_calibration_error([0, 1], HALVES, n_bins=0),
         BadValueError,
-        "`n_bins` of expected_calibration_error must be a whole number from 1 up. "
+        "`n_bins` of expected_calibration_error must be a whole number from 1 to 100,000. "
         "Got 0. "
         "Try n_bins=15.",
     ),
     "a bin and a half": (
         lambda: audit([0, 1], HALVES, n_bins=1.5),  # type: ignore[call-overload]
         BadValueError,
-        "`n_bins` of audit must be a whole number from 1 up. Got 1.5. Try n_bins=15.",
+        "`n_bins` of audit must be a whole number from 1 to 100,000. Got 1.5. Try n_bins=15.",
     ),
     "True for the number of bins": (
         lambda: reliability_curve([0, 1], HALVES, n_bins=True),
         BadValueError,
-        "`n_bins` of reliability_curve must be a whole number from 1 up. Got True. Try n_bins=15.",
+        "`n_bins` of reliability_curve must be a whole number from 1 to 100,000. "
+        "Got True. "
+        "Try n_bins=15.",
     ),
     "an unknown strategy": (
         lambda: expected_calibration_error([0, 1], HALVES, strategy="equal"),  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.checks import FAULTLESS, first_not_finite, probability_faults
 
 __all__ = [
+    "PERCENTAGES",
     "BoolArray",
     "FloatArray",
     "IntArray",
@@ -139,7 +140,9 @@ def as_distributions(
     distances = map_in_order(furthest, row_blocks(*array.shape))
     if max(distances, default=0.0) <= ROUNDING[array.dtype.name]:
         return array
+    # Only rows that need it: what is done to a row must not depend on its neighbours.
     sums: FloatArray = array.sum(axis=1, keepdims=True, dtype=np.float64)
+    sums = np.where(np.abs(sums - 1) <= ROUNDING[array.dtype.name], 1.0, sums)
     return np.divide(array, sums.astype(array.dtype))
 
 

@@ -190,3 +190,14 @@ def test_a_batch_survives_a_trip_to_another_process() -> None:
     batch = whole_batch()
     there = pickle.loads(pickle.dumps(batch))
     np.testing.assert_array_equal(there.rows.log_loss, batch.rows.log_loss)
+
+
+def test_labels_of_other_classes_never_reach_the_kernels() -> None:
+    with pytest.raises(BadValueError, match="labels of 2 classes"):
+        Batch.of(Labels(np.array([5, 1])), [[0.8, 0.2], [0.3, 0.7]])
+
+
+@pytest.mark.parametrize("weight", [1e308, 5e-324, 1e-200])
+def test_weights_whose_squares_are_no_numbers_are_refused(weight: float) -> None:
+    with pytest.raises(BadValueError, match="0, or between 1e-100 and 1e100"):
+        Batch.of([0, 1], [[0.8, 0.2], [0.3, 0.7]], sample_weight=[1, weight])

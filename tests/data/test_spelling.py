@@ -48,3 +48,8 @@ def test_labels_stand_for_classes_gaps_or_themselves(
 
 def test_a_gap_is_never_a_number() -> None:
     assert all(number(gap) is None or math.isnan(number(gap) or 0) for gap in GAPS)
+
+
+def test_whole_numbers_are_exact_however_large() -> None:
+    assert number("9007199254740993") == 9007199254740993
+    assert number(" -12 ") == -12

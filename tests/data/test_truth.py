@@ -93,3 +93,19 @@ def test_nothing_can_be_written_to() -> None:
     for array in (labels.codes, labels.probabilities, targets.values):
         assert array is not None
         assert not array.flags.writeable
+
+
+def test_the_first_bad_row_is_told_whatever_the_labels_sort_like() -> None:
+    with pytest.raises(BadValueError, match="Got 99 in row 1"):
+        Labels.of([10, 99, 5], Probabilities([[0.5, 0.5]] * 3, classes=[10, 20]))
+
+
+def test_lists_of_names_and_gaps_are_taken_as_they_are() -> None:
+    named = Probabilities([[0.5, 0.5]] * 3, classes=["cat", 7])
+    assert Labels.of(["cat", float("nan"), 7], named).codes.tolist() == [0, -1, 1]
+
+
+def test_one_hot_booleans_are_label_probabilities() -> None:
+    labels = Labels.of(np.array([[True, False], [False, True]]), Probabilities([[0.5, 0.5]] * 2))
+    assert labels.probabilities is not None
+    assert labels.probabilities.tolist() == [[1, 0], [0, 1]]

@@ -12,7 +12,7 @@ import pytest
 from dubito.kernels.compile import CompilationNotice
 from dubito.kernels.rows import narrow_rows
 
-NOTICE = "dubito: compiling its kernels for this machine, once (some seconds).\n"
+NOTICE = "dubito: compiling kernels for this machine and kind of input, once (some seconds).\n"
 
 EVERY_KERNEL = """
 import numpy as np

@@ -65,18 +65,32 @@ def test_errors_that_cancel_are_still_told() -> None:
     confidence = np.repeat([0.9, 0.6], 1000)
     correct = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
     verdict = audit(None, TopLabel(confidence, correct)).verdict
-    assert verdict.startswith("Right on average, wrong in places.")
+    assert verdict.startswith("Wrong in places.")
     assert "off by 15.0 points" in verdict
 
 
 def test_ten_rows_prove_nothing() -> None:
-    assert audit(None, TopLabel(np.full(10, 0.8), [1] * 6 + [0] * 4)).verdict.startswith("No sign")
+    verdict = audit(None, TopLabel(np.full(10, 0.8), [1] * 6 + [0] * 4)).verdict
+    assert (
+        verdict == "Too few rows to tell (10 rows). It says 80.0% and is right 60.0% of the time."
+    )
+
+
+@pytest.mark.parametrize(("n_rows", "doubt"), [(500, 0.1), (200, 0.002), (50, 0.3)])
+def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) -> None:
+    rng = np.random.default_rng(0)
+    confidence = np.full(n_rows, 1 - doubt)
+    false = 0
+    for _ in range(400):
+        top = TopLabel(confidence, rng.random(n_rows) >= doubt)
+        false += not audit(None, top, n_resamples=0).verdict.startswith("No sign")
+    assert false / 400 < 0.02
 
 
 def test_what_is_left_out_is_said() -> None:
     printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
     assert "2 rows, 2 classes; 1 more without a label left out" in printed
-    assert "infinite: 1 true classes had probability 0" in printed
+    assert "infinite: 1 row had probability 0 for what happened" in printed
     assert "15 uniform bins" in printed
 
 

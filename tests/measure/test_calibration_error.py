@@ -71,6 +71,25 @@ def test_rounded_confidences_stay_in_the_bin_they_close() -> None:
     assert state.count.tolist() == [0, 0, 3, 0, 0]
 
 
+def test_a_curve_says_which_bins_it_shows() -> None:
+    curve = reliability_curve(None, TopLabel([0.55, 0.95, 0.97], [1, 1, 0]), n_bins=10)
+    assert curve.bins.tolist() == [5, 9]
+    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    assert ((left < curve.confidence) & (curve.confidence <= right)).all()
+
+
+def test_rare_errors_are_expected_as_rarely_as_they_are() -> None:
+    rng = np.random.default_rng(6)
+    confidence = np.full(1000, 0.9999)
+    shown, expected = [], 0.0
+    for _ in range(2000):
+        batch = Batch.of(None, TopLabel(confidence, rng.random(1000) < confidence))
+        state = ReliabilityState.of(batch)
+        shown.append(state.expected())
+        expected = state.expected_if_calibrated
+    assert expected == pytest.approx(np.mean(shown), rel=0.15)
+
+
 def test_top_labels_suffice() -> None:
     p, y = RNG.dirichlet([1, 1, 1], 300), RNG.integers(0, 3, 300)
     top = TopLabel(p.max(axis=1), p.argmax(axis=1) == y)

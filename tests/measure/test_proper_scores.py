@@ -83,6 +83,11 @@ def test_an_impossible_event_makes_log_loss_infinite_and_is_counted() -> None:
     assert log_loss([1, 0, 0], p, sample_weight=[0, 1, 0]) == pytest.approx(np.log(2))
 
 
+def test_logits_too_far_apart_to_be_added_are_impossible_events() -> None:
+    with pytest.warns(InfiniteLossWarning, match="in 100 of 100 rows"):
+        assert log_loss([1] * 100, Logits([[1e308, 0.0]] * 100)) == np.inf
+
+
 def test_missing_labels_are_left_out_and_counted() -> None:
     p = RNG.dirichlet([1, 1], 5)
     with pytest.warns(MissingLabelsWarning, match="2 of 5 rows have no label"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import Batch
-from dubito.errors import EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.measure import (
     AuditState,
     CalibrationTestState,
@@ -123,6 +123,36 @@ def test_no_rows_are_neutral(
         return
     with pytest.raises(EmptyStateError, match="at least 1 labelled row"):
         _ = empty.value
+
+
+def test_what_is_done_to_a_row_does_not_depend_on_its_neighbours() -> None:
+    # 0.6 closes a bin; a neighbour that must be renormalised must not move it out of it.
+    p = np.tile([0.6, 0.3, 0.1], (20, 1))
+    p[-1] = [0.333, 0.333, 0.333]
+    whole = ReliabilityState.of(Batch.of(np.zeros(20, int), p))
+    alone = ReliabilityState.of(Batch.of(np.zeros(19, int), p[:-1]))
+    last = ReliabilityState.of(Batch.of([0], p[-1:]))
+    assert (alone + last).count.tolist() == whole.count.tolist()
+
+
+@pytest.mark.parametrize("kind", STATES, ids=lambda kind: kind.__name__)
+def test_rows_without_truth_have_no_value(kind: type[State]) -> None:
+    with pytest.raises(BadTypeError):
+        kind.of(Batch.of(None, [[0.5, 0.5]]))
+
+
+def test_states_of_other_kinds_or_classes_do_not_add() -> None:
+    two, three = (AuditState.of(Batch.of([0], np.full((1, k), 1 / k))) for k in (2, 3))
+    top = AuditState.of(Batch.of(None, TopLabel([0.5], [1])))
+    for left, right in ((two, three), (two, top), (two.scores, two.test), (two.scores, 1)):
+        with pytest.raises(StateMismatchError):
+            _ = left + right  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", [AuditState, ProperScoresState, RankedState])
+def test_a_dict_without_all_fields_is_refused(kind: type[State]) -> None:
+    with pytest.raises(BadValueError, match="what `to_dict` of the same version wrote"):
+        kind.from_dict({"weight": 1})
 
 
 @conforming

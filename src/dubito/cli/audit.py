@@ -34,8 +34,12 @@ def audit(
     Example: dubito audit predictions.csv --label y --probabilities 'p_*'
     """
     from dubito.data import Columns, scan
+    from dubito.errors import BadValueError
     from dubito.measure import Audit, RegressionAudit
 
+    if label is None and confidence is None:
+        fix = "--label y, or --confidence c --correct h where only that is known"
+        raise BadValueError("--label", "dubito audit", "the column of the truth", "nothing", fix)
     columns = Columns(
         label=label,
         logits=logits,

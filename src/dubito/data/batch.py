@@ -22,10 +22,10 @@ from dubito.arrays import (
 )
 from dubito.data.rows import Rows, rows_of
 from dubito.data.truth import Labels, Targets
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import AbstractClassOutputs, AbstractOutputs, TopLabel, as_outputs
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "as_weights"]
 
 
 @final
@@ -92,9 +92,16 @@ class Batch:
         """How many rows have no truth."""
         return 0 if self.truth is None else self.truth.n_missing
 
+    def require_truth(self, caller: str) -> None:
+        """Raise unless it is known what happened, or at least what was right."""
+        if self.truth is None and not isinstance(self.outputs, TopLabel):
+            fix = "the true labels, or TopLabel(confidence, correct)"
+            raise BadTypeError("y_true", caller, "the labels", "None", fix)
+
     @cached_property
     def labelled_weight(self) -> FloatArray:
         """The weights, 0 where the truth is missing: what every sum over rows is taken with."""
+        self.require_truth("a metric")
         if self.n_missing == 0 or self.truth is None:
             return self.weight
         return np.where(self.truth.is_missing, 0.0, self.weight)
@@ -129,6 +136,11 @@ def as_truth(y: Any, outputs: AbstractOutputs, caller: str) -> Labels | Targets 
         return None
     if isinstance(y, Labels):
         require_rows(y.codes, outputs.n_rows, "y_true", caller)
+        n_classes = getattr(outputs, "n_classes", 0)
+        if y.codes.max(initial=-1) >= n_classes or y.codes.min(initial=-1) < -1:
+            rule, fix = f"labels of {n_classes} classes", "Labels.of(y, outputs)"
+            got = f"codes from {y.codes.min()} to {y.codes.max()}"
+            raise BadValueError("y_true", caller, rule, got, fix)
         return y
     if isinstance(outputs, AbstractClassOutputs):
         return Labels.of(y, outputs, "y_true", caller)
@@ -145,6 +157,10 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     as_finite(array, "sample_weight", caller)
     fix = "leaving the row out with a weight of 0"
     require_everywhere(array >= 0, array, "sample_weight", caller, "0 or above", fix)
+    # Sums of squares of weights must neither overflow nor vanish.
+    is_usable = (array == 0) | ((array > 1e-100) & (array < 1e100))
+    rule, fix = "0, or between 1e-100 and 1e100", "dividing all weights by their mean"
+    require_everywhere(is_usable, array, "sample_weight", caller, rule, fix)
     return freeze(array)
 
 

@@ -56,13 +56,12 @@ def codes_of_values(
 ) -> IntArray:
     """Return the codes of labels given as different values, and which of them each row holds."""
     code_of = {name: code for code, name in enumerate(names_of(outputs))}
-    codes = np.empty(len(values), dtype=np.int64)
-    for i, value in enumerate(values):
-        code = MISSING if is_absent(value) else code_of.get(value)
-        if code is None:
-            row = int(np.argmax(positions == i))
-            raise no_class(value, row, outputs, argument, caller)
-        codes[i] = code
+    found = [MISSING if is_absent(value) else code_of.get(value) for value in values]
+    is_fine = np.array([code is not None for code in found], dtype=bool)[positions]
+    if not is_fine.all():
+        row = int(np.argmin(is_fine))
+        raise no_class(values[int(positions[row])], row, outputs, argument, caller)
+    codes = np.array([MISSING if code is None else code for code in found], dtype=np.int64)
     return np.asarray(codes[positions])
 
 
@@ -82,6 +81,8 @@ def no_class(
         fix = "naming the classes, by `classes=[...]` or by the names of their columns"
     elif value < 0:
         fix = "NaN or None for a missing label"
+    elif not np.isfinite(value):
+        fix = "a finite number, or NaN for a missing label"
     elif value < len(names):
         fix = f"rows x {len(names)} for label probabilities"
     else:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from dubito.data import patterns
 from dubito.data.binding import BoundColumns
 from dubito.data.patterns import Wanted
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import ClassName
 
 __all__ = ["Columns"]
@@ -86,7 +86,7 @@ class Columns:
         """Return what the classes are called, by their columns or by `classes`."""
         wanted = getattr(self, kind)
         if kind in PARTNERS or not patterns.is_several(wanted):
-            return None if self.classes is None else tuple(self.classes)
+            return as_names(self.classes, where)
         if self.classes is not None:
             rule = "left out where columns are named after classes"
             got, fix = repr(list(self.classes)), "`classes` for a column of lists only"
@@ -96,6 +96,16 @@ class Columns:
             fix = f"{kind}={outputs[0]!r} if it is of the positive class, or of lists"
             raise BadValueError(kind, where, rule, got, fix)
         return patterns.class_names(wanted, outputs)
+
+
+def as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
+    """Return the names of the entries of a column of lists."""
+    if classes is None:
+        return None
+    if isinstance(classes, str) or not isinstance(classes, Sequence):
+        rule, fix = "a list of names", "classes=['cat', 'dog']"
+        raise BadTypeError("classes", where, rule, repr(classes), fix)
+    return tuple(classes)
 
 
 def require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:

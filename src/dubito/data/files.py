@@ -16,7 +16,7 @@ from dubito.data.cells import is_list
 from dubito.data.columns import Columns
 from dubito.data.shards import Shards
 from dubito.data.sources import AbstractSource, named_if_broken, open_source
-from dubito.errors import BadFileError
+from dubito.errors import BadFileError, BadTypeError
 from dubito.kernels import blocks
 
 __all__ = ["FileShards", "read", "scan"]
@@ -29,6 +29,9 @@ def scan(source: Any, columns: Columns) -> FileShards:
     an Arrow table. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix
     one of lists.
     """
+    if not isinstance(columns, Columns):
+        fix = "Columns(label='y', logits='logit_*')"
+        raise BadTypeError("columns", "scan", "of type Columns", repr(columns), fix)
     opened = open_source(source)
     bound = columns.bind(opened.schema.names, opened.name)
     with named_if_broken(opened.name):

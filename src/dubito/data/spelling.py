@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,8 @@ def number(text: str) -> int | float | None:
     >>> number(" 3.0 "), number("3 cats")
     (3, None)
     """
+    if re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):
+        return int(text)  # exact, where a float would round
     try:
         value: float = pa.scalar(text.strip()).cast(pa.float64()).as_py()
     except pa.ArrowInvalid:

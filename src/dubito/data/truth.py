@@ -49,6 +49,8 @@ class Labels:
     ) -> Labels:
         """Read column numbers, names where the classes have names, or label probabilities."""
         array = as_array(y, argument, caller)
+        if array.dtype.kind == "U" and isinstance(y, list | tuple):
+            array = np.array(y, dtype=object)  # NumPy made text of numbers and NaN among names
         require_rows(array, outputs.n_rows, argument, caller)
         if array.ndim == 2 and array.shape[1] == outputs.n_classes:
             return cls.of_probabilities(array, argument, caller)
@@ -59,6 +61,8 @@ class Labels:
     @classmethod
     def of_probabilities(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
         """Read rows x classes of label probabilities; a row that is all NaN is a missing label."""
+        if array.dtype.kind == "b":
+            array = array.astype(np.float64)
         floats = as_floats(array, argument, caller).astype(np.float64)
         is_missing = np.isnan(floats).all(axis=1)
         floats[is_missing] = 1 / floats.shape[1]

@@ -21,6 +21,7 @@ __all__ = [
     "CONFIDENCE",
     "DOUBT",
     "ENTROPY",
+    "HIGHEST_LOSS",
     "LOG_SUM",
     "LOSS",
     "NARROW",
@@ -37,7 +38,9 @@ N_NUMBERS = 8
 
 NARROW = 64  # up to so many classes, lanes run over rows; above, over classes
 TILE = 256  # rows a tile of the narrow kernel
+STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over
 LOWEST = -1000  # shares below exp(-1000) are nothing in any precision; keeps d * e finite
+HIGHEST_LOSS = 1e100  # beyond, a class had no probability at all; keeps sums of losses finite
 CHUNK = 512  # classes summed in the array's precision before float64 takes over
 
 
@@ -126,7 +129,8 @@ def finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
     else:
         d_label = np.log(at_label)
         share = at_label
-    numbers[LOSS, i] = log_total - d_label
+    loss = log_total - d_label
+    numbers[LOSS, i] = loss if loss < HIGHEST_LOSS else np.inf
     numbers[BRIER, i] = numbers[SQUARES, i] - 2.0 * share + 1.0
 
 
@@ -159,7 +163,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
     tile = np.empty((n_classes, TILE), array.dtype)
     top = np.empty(TILE, array.dtype)
     best = np.empty(TILE, np.int32)
-    sums = np.empty((4, TILE), array.dtype)
+    sums, part = np.empty((4, TILE)), np.empty((4, TILE), array.dtype)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         for j in range(size):
@@ -173,7 +177,13 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
                 is_higher = column[j] > top[j]
                 top[j] = column[j] if is_higher else top[j]
                 best[j] = np.int32(k) if is_higher else best[j]
-        sum_tile(tile, size, top, best, is_logits, sums)
+        sums[:, :size] = 0.0
+        for first in range(0, n_classes, STRIP):
+            strip = tile[first : first + STRIP]
+            sum_strip(strip, first, size, top, best, is_logits, part)
+            for m in range(4):
+                for j in range(size):
+                    sums[m, j] += part[m, j]
         for j in range(size):
             i = low + j
             predicted[i] = best[j]
@@ -182,12 +192,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
                 labels[i],
                 best[j],
                 np.float64(top[j]),
-                (
-                    np.float64(sums[0, j]),
-                    np.float64(sums[1, j]),
-                    np.float64(sums[2, j]),
-                    np.float64(sums[3, j]),
-                ),
+                (sums[0, j], sums[1, j], sums[2, j], sums[3, j]),
                 np.float64(tile[max(labels[i], 0), j]),
                 is_logits,
                 numbers,
@@ -195,14 +200,14 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
 
 
 @kernel
-def sum_tile(tile, size, top, best, is_logits, sums):
-    """Sum e, d e, d^2 e and e^2 over the classes that are not the top one, a row a lane."""
+def sum_strip(strip, first, size, top, best, is_logits, sums):
+    """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, a row a lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
     rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]
     sums[:, :size] = zero
-    for k in range(tile.shape[0]):
-        column = tile[k]
-        this = np.int32(k)
+    for k in range(strip.shape[0]):
+        column = strip[k]
+        this = np.int32(first + k)
         if is_logits:
             for j in range(size):
                 d = max(column[j] - top[j], lowest)

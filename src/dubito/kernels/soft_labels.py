@@ -3,6 +3,7 @@
 import numpy as np
 
 from dubito.kernels.compile import kernel
+from dubito.kernels.rows import HIGHEST_LOSS
 
 __all__ = ["soft_losses"]
 
@@ -23,5 +24,5 @@ def soft_losses(array, labels, is_logits, log_sum, losses):
             squares += (q - p) * (q - p)
             if q > 0.0:
                 cross_entropy -= q * (x - log_sum[i] if is_logits else np.log(x))
-        losses[0, i] = cross_entropy
+        losses[0, i] = cross_entropy if cross_entropy < HIGHEST_LOSS else np.inf
         losses[1, i] = squares

@@ -165,8 +165,8 @@ def audit(
     `Normal`, `Samples`, `Quantiles`) or plain probabilities. `groups` has one name a row.
     `n_resamples=0` leaves out the intervals; by default there are 1,000, fewer above 50,000 rows.
 
-    >>> print(audit([0, 1, 1, 1], [[0.8, 0.2], [0.4, 0.6], [0.3, 0.7], [0.1, 0.9]]).verdict)
-    No sign of false confidence on 4 rows. It says 75.0% and is right 100.0% of the time.
+    >>> print(audit([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict)
+    No sign of false confidence on 120 rows. It says 75.0% and is right 75.0% of the time.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):

@@ -8,12 +8,12 @@ from typing import Any, Self, final
 import numpy as np
 
 from dubito.data.batch import Batch
+from dubito.errors import BadValueError
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.class_wise import ClassWiseState
 from dubito.measure.intervals import over_resamples
-from dubito.measure.labelled import require_labels
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankedState
 from dubito.measure.smooth import SmoothErrorState
@@ -39,7 +39,7 @@ class AuditState:
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
         """Sum all figures of a batch; on a grid, rankings of any number of batches stay small."""
-        require_labels(batch, "audit")
+        batch.require_truth("audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
         has_classes = isinstance(outputs, AbstractClassOutputs)
@@ -69,6 +69,10 @@ class AuditState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
+        if missing := {f.name for f in fields(cls)} - set(values):
+            rule, fix = "all parts of an audit", "what `to_dict` of the same version wrote"
+            got = f"no {', '.join(sorted(missing))}"
+            raise BadValueError("values", "AuditState.from_dict", rule, got, fix)
         by_class, classes = values["by_class"], values["classes"]
         return cls(
             ProperScoresState.from_dict(values["scores"]),

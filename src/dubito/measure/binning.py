@@ -13,6 +13,9 @@ from dubito.kernels.bins import bin_indices
 __all__ = ["assign", "quantile_edges", "uniform_edges"]
 
 
+MOST_BINS = 100_000
+
+
 def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
     """Return the edges of bins of equal width over [0, 1].
 
@@ -48,8 +51,9 @@ def quantile_edges(
 
 def as_n_bins(n_bins: Any, caller: str) -> int:
     """Return a number of bins that is a whole number from 1 up."""
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        rule = "a whole number from 1 up"
+    is_whole = isinstance(n_bins, int | np.integer) and not isinstance(n_bins, bool)
+    if not is_whole or not 1 <= n_bins <= MOST_BINS:
+        rule = f"a whole number from 1 to {MOST_BINS:,}"
         raise BadValueError("n_bins", caller, rule, repr(n_bins), "n_bins=15")
     return int(n_bins)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, freeze
+from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.bins import reliability_sums
@@ -34,10 +34,12 @@ Norm = Literal["l1", "l2", "max"]
 class ReliabilityCurve:
     """Stated confidence against how often it was right, bin by bin; empty bins are left out.
 
-    `low` and `high` bound the accuracy a calibrated model would show in the bin, 19 times in 20.
+    `bins` says which bins those are: bin k lies between edges k and k + 1. `low` and `high` bound
+    the accuracy that a calibrated model would show in the bin, 19 times in 20.
     """
 
     edges: FloatArray
+    bins: IntArray
     count: FloatArray
     confidence: FloatArray
     accuracy: FloatArray
@@ -81,6 +83,7 @@ class ReliabilityState:
         margin = NormalDist().inv_cdf(0.975) * np.sqrt(self.variance[used]) / weight
         return ReliabilityCurve(
             edges=self.edges,
+            bins=np.flatnonzero(used),
             count=self.count[used],
             confidence=confidence,
             accuracy=accuracy,
@@ -122,9 +125,12 @@ class ReliabilityState:
     @property
     def expected_if_calibrated(self) -> float:
         """The L1 error a perfectly calibrated model of this size would show on average."""
-        # The mean of |x| is sqrt(2 / pi) standard deviations where x is normal around 0.
-        deviations = np.sqrt(self.variance[self.used])
-        return float(np.sqrt(2 / np.pi) * deviations.sum() / self.weight.sum())
+        # The mean of |x| is sqrt(2 / pi) standard deviations where x is normal around 0, and twice
+        # the mean where it counts rare errors: the less of both comes close to either.
+        variance = self.variance[self.used]
+        row_weight = self.squared_weight[self.used] / self.weight[self.used]
+        mean = np.minimum(np.sqrt(2 / np.pi * variance), 2 * variance / row_weight)
+        return float(mean.sum() / self.weight.sum())
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dubito.data.batch import Batch
 from dubito.errors import EmptyStateError
-from dubito.measure.labelled import labelled_batch, require_labels
+from dubito.measure.labelled import labelled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
 __all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
@@ -49,7 +49,6 @@ class CalibrationTestState:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        require_labels(batch, "calibration_test")
         rows, weight = batch.rows, batch.labelled_weight
         confidence, doubt = rows.confidence, rows.doubt
         gap = confidence - rows.correct

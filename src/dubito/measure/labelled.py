@@ -6,23 +6,15 @@ import warnings
 from typing import Any
 
 from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, MissingLabelsWarning
-from dubito.outputs import TopLabel
+from dubito.errors import MissingLabelsWarning
 
-__all__ = ["labelled_batch", "require_labels", "warn_of_missing"]
-
-
-def require_labels(batch: Batch, caller: str) -> None:
-    """Raise unless it is known which rows were right."""
-    if batch.truth is None and not isinstance(batch.outputs, TopLabel):
-        fix = "the true labels, or TopLabel(confidence, correct)"
-        raise BadTypeError("y_true", caller, "the labels", "None", fix)
+__all__ = ["labelled_batch", "warn_of_missing"]
 
 
 def labelled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
     """Return a batch that has labels, and warn of those that are missing."""
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
-    require_labels(batch, caller)
+    batch.require_truth(caller)
     warn_of_missing(batch, caller)
     return batch
 

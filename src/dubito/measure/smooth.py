@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -52,15 +53,7 @@ class SmoothErrorState:
         if not self.weight > 0:
             raise EmptyStateError("Smooth calibration error")
         spectrum = dct(self.residual / self.weight, type=2)
-        low, high = 0.0, 1.0
-        # error(width) - width falls in width, so that one crossing is found by halving.
-        for _ in range(40):
-            middle = (low + high) / 2
-            if smoothed_error(spectrum, middle) < middle:
-                high = middle
-            else:
-                low = middle
-        return (low + high) / 2
+        return fixed_point(lambda width: smoothed_error(spectrum, width))
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -78,6 +71,24 @@ def smoothed_error(spectrum: FloatArray, width: float) -> float:
     frequencies = np.pi * np.arange(spectrum.size)
     damped = spectrum * np.exp(-0.5 * (width * frequencies) ** 2)
     return float(np.abs(idct(damped, type=2)).sum())
+
+
+def fixed_point(error: Callable[[float], float]) -> float:
+    """Return the width at which a falling error equals it, by false position (Illinois)."""
+    low, high = 0.0, 1.0
+    above, below = error(low), error(high) - high
+    if above <= 0:
+        return 0.0
+    for _ in range(60):
+        width = (low * below - high * above) / (below - above)
+        excess = error(width) - width
+        if abs(excess) < 1e-10 or high - low < 1e-10:
+            return width
+        if excess > 0:
+            low, above, below = width, excess, below / 2
+        else:
+            high, below, above = width, excess, above / 2
+    return (low + high) / 2
 
 
 def smooth_calibration_error(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from dubito.data.batch import Batch
-from dubito.errors import StateMismatchError
+from dubito.errors import BadValueError, StateMismatchError
 
 __all__ = ["State", "from_plain", "pooled", "to_plain"]
 
@@ -47,11 +47,14 @@ Kind = TypeVar("Kind")
 
 def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
     """Add two states field by field; the `shared` one, such as bin edges, must be the same."""
+    if type(left) is not type(right):
+        raise StateMismatchError("kinds", type(left).__name__, type(right).__name__)
     sums: dict[str, Any] = {}
     for field in fields(left):  # type: ignore[arg-type]
         a, b = getattr(left, field.name), getattr(right, field.name)
         is_shared = field.name == shared
-        if np.shape(a) != np.shape(b) or (is_shared and not np.array_equal(a, b)):
+        is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
+        if not is_same_shape or (is_shared and not np.array_equal(a, b)):
             raise StateMismatchError(field.name.replace("_", " "), shown(a), shown(b))
         sums[field.name] = a if is_shared or a is None else a + b
     return type(left)(**sums)
@@ -73,4 +76,9 @@ def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
     arrays = {
         k: np.array(v, dtype=np.float64) if isinstance(v, list) else v for k, v in values.items()
     }
-    return kind(**arrays)
+    try:
+        return kind(**arrays)
+    except TypeError as error:
+        rule, fix = f"the fields of {kind.__name__}", "what `to_dict` of the same version wrote"
+        got = ", ".join(map(str, values)) or "none"
+        raise BadValueError("values", "from_dict", rule, got, fix) from error

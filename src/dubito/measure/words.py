@@ -13,25 +13,29 @@ __all__ = ["audit_lines", "verdict_on"]
 
 WIDTH = 30
 MOST_CLASSES = 10
+FEWEST_ROWS = 20
 
 
 def verdict_on(audit: Audit) -> str:
     """Say in a sentence or two what the figures mean."""
     said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
-    if abs(audit.gap) > 3 * audit.gap_if_calibrated:
+    if audit.n_rows < FEWEST_ROWS:
+        return f"Too few rows to tell ({count(audit.n_rows, 'row')}). {said}."
+    # Half a row is taken off, as errors come in whole ones; it matters where they are rare.
+    if abs(audit.gap) - 0.5 / audit.n_rows > 3 * audit.gap_if_calibrated:
         is_over = audit.gap > 0
         name, how = ("Over-confident", "sure") if is_over else ("Under-confident", "modest")
         between = audit.intervals.get("gap")
         ends = sorted([abs(between.low), abs(between.high)]) if between else []
         margin = f" (95 % interval {ends[0] * 100:.1f} to {ends[1] * 100:.1f})" if ends else ""
         return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{margin}."
-    if audit.calibration_p_value < 0.001:
+    if audit.calibration_p_value < 0.001 and audit.curve.count.size > 1:
         return (
-            f"Right on average, wrong in places. {said}, yet single confidences are off by "
-            f"{audit.expected_calibration_error * 100:.1f} points on average: too high here, "
-            "too low there."
+            f"Wrong in places. {said}, but single confidences are off by "
+            f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
+            "some too low."
         )
-    return f"No sign of false confidence on {audit.n_rows:,} rows. {said}."
+    return f"No sign of false confidence on {count(audit.n_rows, 'row')}. {said}."
 
 
 def audit_lines(audit: Audit) -> list[str]:
@@ -54,17 +58,26 @@ def wrapped(text: str) -> list[str]:
 
 def size(audit: Audit) -> str:
     """Say how much was looked at, and what was left out."""
-    rows = f"{audit.n_rows:,} row{'' if audit.n_rows == 1 else 's'}"
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
     missing = f"; {audit.n_missing:,} more without a label left out" if audit.n_missing else ""
-    return f"{rows}{classes}{missing}"
+    return f"{count(audit.n_rows, 'row')}{classes}{missing}"
+
+
+def count(number: int, what: str) -> str:
+    """Return a number and what it counts, in the plural where it should be.
+
+    >>> count(1, "row"), count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def figure_lines(audit: Audit) -> list[str]:
     """Tell each known figure, its interval, and what to hold it against."""
     bins = f"({audit.n_bins} uniform bins)"
     if audit.n_impossible:
-        loss_note = f"infinite: {audit.n_impossible:,} true classes had probability 0"
+        rows = count(audit.n_impossible, "row")
+        loss_note = f"infinite: {rows} had probability 0 for what happened"
     elif audit.entropy is not None:
         loss_note = f"{audit.entropy:.4f} if calibrated"
     else:

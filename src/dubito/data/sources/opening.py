@@ -35,14 +35,14 @@ def open_source(source: Any) -> AbstractSource:
     if not isinstance(source, str | PathLike):
         return open_table(source)
     path = Path(source)
-    if path.is_dir():
-        return open_folder(path)
-    opener = opener_of(path)
-    if not path.exists():
-        raise BadFileError(str(path), "there is no such file", "checking the path")
-    if path.stat().st_size == 0:
-        raise BadFileError(str(path), "it is empty", "writing the file again")
     with named_if_broken(str(path)):
+        if path.is_dir():
+            return open_folder(path)
+        opener = opener_of(path)
+        if not path.exists():
+            raise BadFileError(str(path), "there is no such file", "checking the path")
+        if path.stat().st_size == 0:
+            raise BadFileError(str(path), "it is empty", "writing the file again")
         return opener(path)
 
 
