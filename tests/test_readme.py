@@ -30,3 +30,7 @@ def test_the_demo_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]
     shown = re.findall(r"```\n( +value .*?)```", README.read_text(), flags=re.DOTALL)
     assert len(shown) == 1
     assert shown[0] in told
+
+
+def test_no_placeholder_is_left() -> None:
+    assert not re.search(r"\b[A-Z]+_[A-Z_]+\b", README.read_text().replace("DUBITO_THREADS", ""))

@@ -11,10 +11,10 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.checks import FAULTLESS, first_not_finite, probability_faults
 
 __all__ = [
-    "PERCENTAGES",
     "BoolArray",
     "FloatArray",
     "IntArray",
+    "PERCENTAGES",
     "as_array",
     "as_distributions",
     "as_finite",

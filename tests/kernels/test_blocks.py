@@ -147,7 +147,7 @@ def test_leaving_early_waits_for_nothing_and_ends_the_threads() -> None:
     has_left.set()
     for thread in threads:
         thread.join(WAIT)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def nested(n: int) -> list[int]:

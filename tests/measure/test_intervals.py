@@ -3,15 +3,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dubito import Logits, TopLabel
+from dubito import Logits, Normal, TopLabel
 from dubito.data import Batch
 from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
 from dubito.measure import (
     accuracy,
+    auroc,
     brier_score,
+    classwise_calibration_error,
     confidence_interval,
     expected_calibration_error,
     log_loss,
+    negative_log_likelihood,
     paired_difference,
 )
 from dubito.measure.catalog import CATALOG
@@ -112,6 +115,28 @@ def test_few_rows_and_infinite_losses_have_intervals_without_nan() -> None:
     assert infinite.value == infinite.high == np.inf
     with pytest.raises(BadValueError, match="finite for both"):
         paired_difference(log_loss, [1, 0] * 9, [[1.0, 0.0]] * 18, [[0.5, 0.5]] * 18)
+
+
+def test_bins_resample_as_rows_do() -> None:
+    of = partial(confidence_interval, y_true=Y, outputs=Logits(LOGITS))
+    by_bins = of(classwise_calibration_error)
+    by_rows = of(lambda *args, **kw: classwise_calibration_error(*args, **kw), n_resamples=300)
+    assert by_bins.value == pytest.approx(by_rows.value)
+    assert by_bins.low == pytest.approx(by_rows.low, abs=0.01)
+    assert by_bins.high == pytest.approx(by_rows.high, abs=0.01)
+
+
+def test_detection_and_regression_have_intervals_too() -> None:
+    is_outlier = RNG.random(300) < 0.3
+    doubt = RNG.normal(size=300) + 5 * is_outlier
+    interval = confidence_interval(auroc, is_outlier, doubt, n_resamples=50)
+    assert interval.low <= interval.value == auroc(is_outlier, doubt) <= interval.high
+    few = confidence_interval(auroc, [True, False, False], [3.0, 1.0, 2.0], n_resamples=200)
+    assert (few.low, few.high) == (1, 1)
+    y = RNG.normal(size=300)
+    a, b = Normal(np.zeros(300), np.ones(300)), Normal(np.zeros(300), np.full(300, 2.0))
+    assert confidence_interval(negative_log_likelihood, y, a, n_resamples=50).value > 0
+    assert paired_difference(negative_log_likelihood, y, a, b, n_resamples=50).high < 0
 
 
 def test_what_cannot_be_resampled_is_refused() -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
+from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.measure import calibration_error as bins
-from dubito.measure import proper_scores, selective, smooth
+from dubito.measure import class_wise, proper_scores, selective, smooth
+from dubito.measure.binning import uniform_edges
 from dubito.measure.ranking import RankedState
 
 __all__ = ["CATALOG", "Metric"]
@@ -18,11 +20,15 @@ __all__ = ["CATALOG", "Metric"]
 @final
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A public function, how to compute it of a batch, and whether higher is better."""
+    """A public function, how to compute it of a batch, and whether higher is better.
+
+    `resampled` is a shorter way to resample it than by weighing every row anew, where there is one.
+    """
 
     function: Callable[..., float]
     of_batch: Callable[..., float]
     is_higher_better: bool = False
+    resampled: Callable[..., FloatArray] | None = None
 
     @property
     def name(self) -> str:
@@ -60,6 +66,19 @@ def debiased(batch: Batch, **settings: Any) -> float:
     return bins.reliability_of(batch, **settings).debiased
 
 
+def class_wise_error(batch: Batch, n_bins: int = 15) -> float:
+    """Return the class-wise calibration error."""
+    return class_wise.ClassWiseState.of(batch, uniform_edges(n_bins)).value
+
+
+def resampled_class_wise_errors(
+    batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
+) -> FloatArray:
+    """Return resampled class-wise errors, from the bins of one pass over the matrix."""
+    state = class_wise.ClassWiseState.of(batch, uniform_edges(n_bins))
+    return state.resampled_values(seed, n_resamples)
+
+
 def smoothed(batch: Batch) -> float:
     """Return the smooth calibration error."""
     return smooth.SmoothErrorState.of(batch).value
@@ -75,6 +94,11 @@ CATALOG = {
         Metric(bins.maximum_calibration_error, maximum),
         Metric(bins.debiased_calibration_error, debiased),
         Metric(smooth.smooth_calibration_error, smoothed),
+        Metric(
+            class_wise.classwise_calibration_error,
+            class_wise_error,
+            resampled=resampled_class_wise_errors,
+        ),
         Metric(selective.area_under_risk_coverage, partial(curve, "area")),
         Metric(selective.excess_area_under_risk_coverage, partial(curve, "excess_area")),
         Metric(selective.area_under_generalized_risk_coverage, partial(curve, "generalized_area")),

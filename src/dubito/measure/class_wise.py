@@ -81,6 +81,29 @@ class ClassWiseState:
     def value(self) -> float:
         return float(self.by_class.mean())
 
+    def resampled_values(self, seed: int, n_resamples: int) -> FloatArray:
+        """Return the error in Poisson bootstrap resamples of the bins, not of the rows.
+
+        In each bin the rows of the class and the other ones are drawn anew; all keep the bin's mean
+        probability.
+        """
+        _ = self.by_class
+        held = self.weight > 0
+        class_of = np.nonzero(held)[0]
+        weight, probability = self.weight[held], self.probability[held]
+        true = np.clip(self.true[held], 0.0, weight)
+        rng = np.random.default_rng(seed)
+        values = np.empty(n_resamples)
+        n_classes = self.weight.shape[0]
+        for k in range(n_resamples):
+            hits, misses = rng.poisson(true), rng.poisson(weight - true)
+            drawn = hits + misses
+            gaps = np.abs(drawn * probability / weight - hits)
+            total = np.bincount(class_of, drawn, minlength=n_classes)
+            errors = np.bincount(class_of, gaps, minlength=n_classes) / np.maximum(total, 1.0)
+            values[k] = errors.mean()
+        return values
+
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
 

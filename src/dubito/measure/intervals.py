@@ -10,11 +10,11 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from dubito.arrays import FloatArray, as_shares, freeze
-from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, BadValueError
+from dubito.data.batch import Batch, as_weights
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.resample import poisson_weights
-from dubito.measure.catalog import CATALOG
+from dubito.measure.catalog import CATALOG, Metric
 from dubito.measure.labelled import labelled_batch
 
 __all__ = ["Interval", "confidence_interval", "interval_of", "over_resamples", "paired_difference"]
@@ -48,7 +48,8 @@ def confidence_interval(
     """Return a metric with the interval that holds its true value in `level` of all cases.
 
     `metric` is a function of `dubito.measure`, its name, or a `functools.partial` of one with its
-    settings; any other function of (y_true, outputs, sample_weight=) works too, more slowly.
+    settings; any other function of (y_true, outputs, sample_weight=), such as `auroc` or a metric
+    of your own, works too, more slowly. The class-wise error is resampled bin by bin.
     Poisson bootstrap, percentiles; the same seed gives the same interval. The interval of a binned
     calibration error lies too high where the error is near 0: prefer the debiased one there.
 
@@ -57,9 +58,18 @@ def confidence_interval(
     0.5000 (0.0000 to 1.0000)
     """
     caller = "confidence_interval"
+    n_resamples = as_n_resamples(n_resamples, caller)
+    known, settings = in_catalog(metric, caller)
+    if known is None:
+        of_weight, weight = plain_metric(metric, y_true, outputs, sample_weight, settings, caller)
+        values = over_weights(of_weight, weight, seed, n_resamples)
+        return interval_of(of_weight(weight), values, level, caller)
     batch = labelled_batch(y_true, outputs, sample_weight, caller)
-    value_of = batch_metric(metric, y_true, outputs, caller)
-    values = resampled_values(batch, value_of, seed, as_n_resamples(n_resamples, caller))
+    value_of = partial(known.of_batch, **settings)
+    if known.resampled is not None:  # from sums that are smaller than the rows
+        values = known.resampled(batch, seed, n_resamples, **settings)
+    else:
+        values = resampled_values(batch, value_of, seed, n_resamples)
     return interval_of(value_of(batch), values, level, caller)
 
 
@@ -84,16 +94,24 @@ def paired_difference(
     True
     """
     caller = "paired_difference"
-    batches = [labelled_batch(y_true, o, sample_weight, caller) for o in (outputs_a, outputs_b)]
-    if len(batches[0]) != len(batches[1]):
-        rule, got = f"of the same rows as outputs_a ({len(batches[0])})", f"{len(batches[1])} rows"
-        raise BadValueError("outputs_b", caller, rule, got, "both models' outputs of the same rows")
     n_resamples = as_n_resamples(n_resamples, caller)
+    known, settings = in_catalog(metric, caller)
     values, estimates = [], []
-    for batch, outputs in zip(batches, (outputs_a, outputs_b), strict=True):
-        value_of = batch_metric(metric, y_true, outputs, caller)
-        estimates.append(value_of(batch))
-        values.append(resampled_values(batch, value_of, seed, n_resamples))
+    for outputs in (outputs_a, outputs_b):
+        if known is None:
+            of_weight, weight = plain_metric(
+                metric, y_true, outputs, sample_weight, settings, caller
+            )
+            estimates.append(of_weight(weight))
+            values.append(over_weights(of_weight, weight, seed, n_resamples))
+        else:
+            batch = labelled_batch(y_true, outputs, sample_weight, caller)
+            value_of = partial(known.of_batch, **settings)
+            estimates.append(value_of(batch))
+            values.append(resampled_values(batch, value_of, seed, n_resamples))
+    if values[0].shape != values[1].shape:
+        rule, fix = "of the same rows as outputs_a", "both models' outputs of the same rows"
+        raise BadValueError("outputs_b", caller, rule, "other rows", fix)
     if not np.isfinite(estimates).all():
         got, fix = f"{estimates[0]} and {estimates[1]}", "brier_score, or outputs that are never 0"
         raise BadValueError("metric", caller, "finite for both", got, fix)
@@ -125,10 +143,30 @@ def resampled(batch: Batch, seed: int, resample: int) -> Batch:
 
     A row's draw depends on the seed and on its number in the whole, so that shards resample as one.
     """
-    weight = np.empty(len(batch))
+    return batch.reweighted(redrawn(batch.weight, seed, resample, batch.first_row))
+
+
+def redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
+    """Return weights times how often each row is drawn in a resample."""
+    drawn = np.empty(weight.size)
     key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
-    poisson_weights(freeze(batch.weight), key, batch.first_row, weight)
-    return batch.reweighted(weight)
+    poisson_weights(freeze(weight), key, first_row, drawn)
+    return drawn
+
+
+def over_weights(
+    of_weight: Callable[[FloatArray], float], weight: FloatArray, seed: int, n_resamples: int
+) -> FloatArray:
+    """Return a metric of each resample that has a value: one without outliers has no AUROC."""
+
+    def value_if_any(resample: int) -> float:
+        try:
+            return of_weight(redrawn(weight, seed, resample))
+        except (EmptyStateError, BadValueError):
+            return np.nan
+
+    values = np.array(list(map_in_order(value_if_any, range(n_resamples))))
+    return np.asarray(values[~np.isnan(values)])
 
 
 def interval_of(
@@ -142,19 +180,38 @@ def interval_of(
     return Interval(value, float(low), float(high))
 
 
-def batch_metric(metric: Any, y_true: Any, outputs: Any, caller: str) -> Callable[[Batch], float]:
-    """Return how to compute a metric of a batch: by its rows if we know it, else by calling it."""
+def in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]:
+    """Return the metric as we know it, or None for any other function, and its settings."""
     settings: dict[str, Any] = {}
     if isinstance(metric, partial):
         metric, settings = metric.func, metric.keywords
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
     known = CATALOG.get(name)
     if known is not None and (isinstance(metric, str) or metric is known.function):
-        return partial(known.of_batch, **settings)
+        return known, settings
     if not callable(metric):
         fix = f"one of {', '.join(sorted(CATALOG))}"
         raise BadTypeError("metric", caller, "a metric or its name", repr(metric), fix)
-    return lambda batch: float(metric(y_true, outputs, sample_weight=batch.weight, **settings))
+    return None, settings
+
+
+def plain_metric(
+    metric: Any,
+    y_true: Any,
+    outputs: Any,
+    sample_weight: Any,
+    settings: dict[str, Any],
+    caller: str,
+) -> tuple[Callable[[FloatArray], float], FloatArray]:
+    """Return any function of (y_true, outputs, sample_weight=) as one of weights alone."""
+    function = metric.func if isinstance(metric, partial) else metric
+    n_rows = len(outputs if y_true is None else y_true)
+    weight = as_weights(sample_weight, n_rows, caller)
+
+    def of_weight(weight: FloatArray) -> float:
+        return float(function(y_true, outputs, sample_weight=weight, **settings))
+
+    return of_weight, weight
 
 
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
