@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Imports go downwards only; packages on one line never import each other.
 LAYERS = [
+    ["__main__"],
     ["cli"],
     ["serve"],
     ["report", "learn"],

@@ -20,6 +20,7 @@ __all__ = [
     "as_finite",
     "as_floats",
     "as_list",
+    "as_share",
     "as_shares",
     "contiguous",
     "freeze",
@@ -186,6 +187,16 @@ def as_shares(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) ->
     is_share = (array >= 0) & (array <= 1)
     require_everywhere(is_share, array, argument, caller, "between 0 and 1", fix)
     return array
+
+
+def as_share(value: Any, argument: str, caller: str, *, is_open: bool = False) -> float:
+    """Return a single number between 0 and 1, both left out if `is_open`."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    is_fine = is_number and (0 < value < 1 if is_open else 0 <= value <= 1)
+    if not is_fine:
+        rule = "a number between 0 and 1" + (", not either of them" if is_open else "")
+        raise BadValueError(argument, caller, rule, repr(value), PERCENTAGES)
+    return float(value)
 
 
 def require_rows(

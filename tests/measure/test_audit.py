@@ -2,10 +2,11 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dubito import Logits, TopLabel, audit
 from dubito.data import ArrayShards, Batch, load_fashion_mnist
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import (
     Audit,
     accuracy,
@@ -90,7 +91,7 @@ def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) ->
 def test_what_is_left_out_is_said() -> None:
     printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
     assert "2 rows, 2 classes; 1 more without a label left out" in printed
-    assert "infinite: 1 row had probability 0 for what happened" in printed
+    assert "1 row at probability 0" in printed
     assert "15 uniform bins" in printed
 
 
@@ -121,3 +122,17 @@ def test_the_digits_do_not_depend_on_threads(threads: str, monkeypatch: pytest.M
     alone = Audit.of(ArrayShards(batch)).to_dict()
     monkeypatch.setenv("DUBITO_THREADS", threads)
     assert Audit.of(ArrayShards(batch)).to_dict() == alone
+
+
+def test_accuracy_without_exception_has_an_interval_of_some_width() -> None:
+    perfect = audit(None, TopLabel(np.full(60, 0.9), np.ones(60))).intervals["accuracy"]
+    assert perfect.low == pytest.approx(stats.beta.ppf(0.025, 60, 1))
+    assert perfect.high == 1
+    wrong = audit(None, TopLabel(np.full(60, 0.9), np.zeros(60))).intervals["accuracy"]
+    assert wrong.high == pytest.approx(stats.beta.ppf(0.975, 1, 60))
+
+
+@pytest.mark.parametrize("n_resamples", [-1, 5, 1.5])
+def test_too_few_resamples_are_refused(n_resamples: int) -> None:
+    with pytest.raises(BadValueError, match="a whole number from 40 up"):
+        audit([0, 1], [0.2, 0.7], n_resamples=n_resamples)

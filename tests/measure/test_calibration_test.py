@@ -71,3 +71,17 @@ def test_certainty_that_is_right_is_calibrated_and_logits_agree_with_probabiliti
     y = rng.integers(0, 5, 100)
     a, b = calibration_test(y, Logits(logits)), calibration_test(y, softmax(logits))
     assert a.statistic == pytest.approx(b.statistic)
+
+
+@pytest.mark.parametrize("confidence", [0.999, 0.9999])
+def test_rare_errors_are_judged_by_their_own_law(confidence: float) -> None:
+    rng = np.random.default_rng(3)
+    stated = np.full(500, confidence)
+    p_values = [
+        calibration_test(None, TopLabel(stated, rng.random(500) < stated)).p_value
+        for _ in range(1000)
+    ]
+    assert np.mean(np.array(p_values) < 0.05) <= 0.05
+    one_error = TopLabel(np.full(1000, 0.99999), np.arange(1000) > 0)
+    expected = 2 * stats.poisson.sf(0, 1000 * 1e-5)
+    assert calibration_test(None, one_error).p_value == pytest.approx(expected)

@@ -5,7 +5,7 @@ import pytest
 
 from dubito import Logits, audit
 from dubito.data import ArrayShards, Batch
-from dubito.measure import Audit, AuditState, GroupedState
+from dubito.measure import Audit, AuditState, GroupedState, ProperScoresState
 
 RNG = np.random.default_rng(0)
 LOGITS, Y = RNG.normal(0, 2, (600, 3)), RNG.integers(0, 3, 600)
@@ -38,5 +38,11 @@ def test_streamed_groups_and_groups_without_labels() -> None:
 
 def test_any_names_are_groups() -> None:
     result = audit([0, 1, 1], [0.2, 0.7, 0.6], groups=[1, None, 1], n_resamples=0)
-    assert list(result.groups) == ["1", "None"]
+    assert list(result.groups) == ["(missing)", "1"]
     assert audit([0, 1], [0.2, 0.7], n_resamples=0).groups == {}
+
+
+def test_any_state_can_be_grouped() -> None:
+    batch = Batch.of(Y, Logits(LOGITS), groups=GROUPS)
+    scores = GroupedState.of(batch, of=ProperScoresState.of).value
+    assert sum(state.n_rows for state in scores.values()) == 600

@@ -1,4 +1,5 @@
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from dubito.data import Batch
 from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
 from dubito.measure import (
     accuracy,
+    area_under_risk_coverage,
     auroc,
     brier_score,
     classwise_calibration_error,
     confidence_interval,
+    coverage_at_risk,
     expected_calibration_error,
     log_loss,
     negative_log_likelihood,
@@ -20,6 +23,7 @@ from dubito.measure import (
 from dubito.measure.catalog import CATALOG
 from dubito.measure.intervals import over_resamples
 
+ECE: Any = expected_calibration_error
 RNG = np.random.default_rng(0)
 LOGITS, Y = RNG.normal(0, 3, (400, 5)), RNG.integers(0, 5, 400)
 
@@ -139,8 +143,39 @@ def test_detection_and_regression_have_intervals_too() -> None:
     assert paired_difference(negative_log_likelihood, y, a, b, n_resamples=50).high < 0
 
 
+def test_another_doubt_has_an_interval_too() -> None:
+    doubt = RNG.normal(size=400)
+    metric = partial(area_under_risk_coverage, doubt=doubt)
+    interval = confidence_interval(metric, Y, Logits(LOGITS), n_resamples=50)
+    assert interval.value == metric(Y, Logits(LOGITS))
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (partial(ECE, norm="L1"), "'l1', 'l2' or 'max'"),
+        (partial(ECE, bins=3), "what expected_calibration_error takes"),
+        (partial(coverage_at_risk, risk=5), "a number between 0 and 1"),
+        ("coverage_at_risk", "what coverage_at_risk takes"),
+    ],
+)
+def test_wrong_settings_are_refused_as_the_function_itself_would(
+    metric: object, message: str
+) -> None:
+    with pytest.raises(BadValueError, match=message):
+        confidence_interval(metric, Y, Logits(LOGITS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [-1, "a", None])
+def test_a_seed_is_a_whole_number(seed: object) -> None:
+    with pytest.raises(BadValueError, match="a whole number from 0 up"):
+        confidence_interval(log_loss, Y, Logits(LOGITS), seed=seed)  # type: ignore[arg-type]
+
+
 def test_what_cannot_be_resampled_is_refused() -> None:
     outputs = Logits(LOGITS)
+    with pytest.raises(BadTypeError, match="a whole distribution"):
+        confidence_interval("log_loss", None, TopLabel([0.5], [1]))
     with pytest.raises(BadTypeError, match="a metric or its name"):
         confidence_interval("ece", Y, outputs)
     with pytest.raises(BadValueError, match="a whole number from 40 up"):

@@ -77,6 +77,10 @@ def test_what_does_not_fit_is_refused() -> None:
     labels, logits = maps(1)[0]
     with pytest.raises(BadValueError, match="class_axis=-1 for channels last"):
         PixelShards([(labels, logits)], class_axis=-1).sum(len)
+    with pytest.raises(BadValueError, match="class_axis=-1 for channels last"):
+        PixelShards([(labels, logits)], class_axis=7).sum(len)
+    with pytest.raises(BadTypeError, match="must be a pair"):
+        PixelShards([labels]).sum(len)  # type: ignore[list-item]
     with pytest.raises(BadValueError, match="'logits' or 'probabilities'"):
         PixelShards([(labels, logits)], kind="softmax").sum(len)
     with pytest.raises(BadTypeError, match="readable again"):

@@ -77,3 +77,26 @@ def test_states_pool_go_through_json_and_know_emptiness() -> None:
 
 def test_a_dict_is_ready_for_json() -> None:
     assert json.loads(json.dumps(audit(Y, Normal(MEAN, STD)).to_dict()))["n_rows"] == 2000
+
+
+@pytest.mark.parametrize("n_draws", [5, 10, 20, 100])
+def test_draws_from_the_truth_are_calibrated_however_few(n_draws: int) -> None:
+    rng = np.random.default_rng(1)
+    draws = Samples(MEAN[:, np.newaxis] + rng.normal(size=(2000, n_draws)))
+    result = audit(MEAN + rng.normal(size=2000), draws)
+    assert result.verdict.startswith("No sign of false certainty")
+    assert max(result.levels) <= (n_draws - 1) / (n_draws + 1) + 1e-12
+
+
+def test_groups_figures_and_notebooks() -> None:
+    groups = np.where(np.arange(2000) < 1000, "a", "b")
+    result = audit(Y, Normal(MEAN, STD), groups=groups)
+    alone = audit(Y[:1000], Normal(MEAN[:1000], STD[:1000]))
+    assert result.groups["a"].figures == pytest.approx(alone.figures)
+    assert result.figures["groups/a/coverage/0.9"] == pytest.approx(alone.coverage[2])
+    assert result._repr_html_().startswith("<pre>")
+    assert "a: No sign" in str(result)
+
+
+def test_few_rows_prove_nothing() -> None:
+    assert audit(Y[:1], Normal(MEAN[:1], STD[:1])).verdict.startswith("Too few rows to tell (1).")

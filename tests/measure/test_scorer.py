@@ -8,8 +8,9 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import scorer
 from dubito.measure.catalog import CATALOG
 
@@ -41,3 +42,10 @@ def test_settings_searches_and_pickles() -> None:
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(BadValueError, match="one of accuracy, area_under"):
         scorer("ece")
+
+
+def test_what_would_fail_inside_a_search_is_refused_before_it() -> None:
+    with pytest.raises(BadValueError, match="what log_loss takes"):
+        scorer("log_loss", bins=3)
+    with pytest.raises(BadTypeError, match="a classifier with predict_proba"):
+        scorer("log_loss")(SVC().fit(X, Y), X, Y)

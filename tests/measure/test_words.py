@@ -1,6 +1,10 @@
+import re
+from dataclasses import replace
+
 import numpy as np
 
-from dubito import Logits, Probabilities, audit
+from dubito import Logits, Probabilities, TopLabel, audit
+from dubito.measure import Interval
 from dubito.measure.words import verdict_on
 
 RNG = np.random.default_rng(0)
@@ -31,3 +35,24 @@ def test_intervals_are_left_out_where_there_are_none() -> None:
 
 def test_two_classes_need_no_table_of_classes() -> None:
     assert "class  " not in str(audit([0, 1, 1], [0.2, 0.7, 0.6]))
+
+
+def test_the_interval_of_a_verdict_keeps_its_sign() -> None:
+    result = replace(
+        audit(None, TopLabel(np.full(400, 0.9), np.arange(400) < 300)),
+        intervals={"gap": Interval(0.15, -0.02, 0.25)},
+    )
+    assert "15.0 points too sure (95 % interval -2.0 to 25.0)" in result.verdict
+    under = audit(None, TopLabel(np.full(400, 0.6), np.arange(400) < 360))
+    low, high = re.findall(r"interval ([\d.]+) to ([\d.]+)", under.verdict)[0]
+    assert float(low) < 30 < float(high)
+
+
+def test_rows_are_worth_what_their_weights_make_them() -> None:
+    top = TopLabel(np.full(1000, 0.9), np.arange(1000) >= 100)
+    heavy = np.where(np.arange(1000) == 0, 1e6, 1.0)
+    assert audit(None, top, sample_weight=heavy).verdict.startswith("Too few rows to tell")
+    three = np.where(np.arange(1000) < 3, 1.0, 0.0)
+    result = audit(None, top, sample_weight=three)
+    assert result.n_rows == 3
+    assert result.verdict.startswith("Too few rows to tell (3 rows)")

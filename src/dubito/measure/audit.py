@@ -17,9 +17,9 @@ from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.class_wise import ClassWiseState
 from dubito.measure.detection import auroc_of
 from dubito.measure.groups import GroupedState
-from dubito.measure.intervals import Interval, interval_of
+from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.regression_audit import RegressionAudit
-from dubito.measure.selective import RiskCoverageCurve
+from dubito.measure.selective import RiskCoverageCurve, area_bounds
 from dubito.measure.words import audit_lines, verdict_on
 from dubito.outputs import AbstractClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
@@ -47,11 +47,15 @@ class Audit:
 
     `expected_if_calibrated` is the calibration error, and `gap_if_calibrated` the standard
     deviation of the gap between confidence and accuracy, that a perfectly calibrated model would
-    show on so many rows. What top labels alone cannot tell is None. `intervals` hold the truth in
-    19 cases of 20, but see `confidence_interval` for those of calibration errors near 0.
+    show on so many rows. `n_rows` counts those with a label and a weight, `n_effective` what they
+    are worth by their weights. What top labels alone cannot tell is None. `intervals` hold the
+    truth in 19 cases of 20, but for `expected_calibration_error` near 0: see
+    `confidence_interval`. `risk_coverage_bounds` is between what AURC lies: of width 0 in memory
+    without ties, and the bound of the fixed grid when streamed.
     """
 
     n_rows: int
+    n_effective: float
     n_missing: int
     n_impossible: int
     n_classes: int | None
@@ -74,6 +78,7 @@ class Audit:
     area_under_risk_coverage: float
     excess_area_under_risk_coverage: float
     area_under_generalized_risk_coverage: float
+    risk_coverage_bounds: tuple[float, float]
     auroc_of_errors: float | None
     curve: ReliabilityCurve
     selective: RiskCoverageCurve
@@ -87,15 +92,17 @@ class Audit:
     ) -> Audit:
         """Audit rows wherever they are, streamed; rankings are taken on a fixed fine grid.
 
-        Intervals take a second pass; `n_resamples` is as in `audit`. Batches that have groups are
-        audited group by group too.
+        Intervals take a pass of their own, and so do groups, where batches have them; `n_resamples`
+        is as in `audit`.
         """
         whole = partial(AuditState.of, n_bins=n_bins, is_gridded=True)
         result = read(shards.sum(whole))
-        groups = shards.sum(partial(GroupedState.of, of=whole)).value
-        result = replace(result, groups={name: read(state) for name, state in groups.items()})
+        if next(shards.batches()).groups is not None:
+            groups = shards.sum(partial(GroupedState.of, of=whole)).value
+            result = replace(result, groups={name: read(state) for name, state in groups.items()})
         n_resamples = default_resamples(result.n_rows) if n_resamples is None else n_resamples
         if n_resamples:
+            as_n_resamples(n_resamples, "audit")
             resample = partial(ResampledState.of, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
             result = with_intervals(result, shards.sum(resample))
         return result
@@ -132,7 +139,11 @@ class Audit:
 
 @overload
 def audit(
-    y_true: Any, outputs: Normal | Samples | Quantiles, *, sample_weight: Any = None
+    y_true: Any,
+    outputs: Normal | Samples | Quantiles,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
 ) -> RegressionAudit: ...
 
 
@@ -178,6 +189,7 @@ def audit(
         by_group = ArrayShards(batch).sum(partial(GroupedState.of, of=of)).value
         result = replace(result, groups={name: read(state) for name, state in by_group.items()})
     if n_resamples:
+        as_n_resamples(n_resamples, "audit")
         resamples = ResampledState.of(batch, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
         result = with_intervals(result, resamples)
     return result
@@ -195,7 +207,8 @@ def read(state: AuditState) -> Audit:
     wrong, weight = state.ranked.positive.sum(), state.ranked.weight.sum()
     by_class = state.by_class
     return Audit(
-        n_rows=state.scores.n_rows,
+        n_rows=int(bins.count.sum()),
+        n_effective=float(bins.weight.sum() ** 2 / bins.squared_weight.sum()),
         n_missing=state.scores.n_missing,
         n_impossible=state.scores.n_impossible,
         n_classes=None if by_class is None else len(by_class.weight),
@@ -218,6 +231,7 @@ def read(state: AuditState) -> Audit:
         area_under_risk_coverage=selective.area,
         excess_area_under_risk_coverage=selective.excess_area,
         area_under_generalized_risk_coverage=selective.generalized_area,
+        risk_coverage_bounds=area_bounds(state.ranked),
         auroc_of_errors=auroc_of(state.ranked) if 0 < wrong < weight else None,
         curve=bins.value,
         selective=selective,
@@ -245,18 +259,22 @@ def with_intervals(result: Audit, resamples: ResampledState) -> Audit:
     }
     if result.n_impossible:
         intervals.pop("log_loss", None)
+    if result.accuracy in (0, 1):  # no resample differs: what n rows without an exception tell
+        least = ((1 - LEVEL) / 2) ** (1 / result.n_effective)
+        ends = (least, 1.0) if result.accuracy == 1 else (0.0, 1 - least)
+        intervals["accuracy"] = Interval(result.accuracy, *ends)
     return replace(result, intervals=intervals)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON takes it."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    """Return a value as JSON takes it: a number that is none is None."""
     if isinstance(value, Audit):
         return value.to_dict()
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | np.ndarray):
+        return [plain(inner) for inner in (value.tolist() if hasattr(value, "tolist") else value)]
+    if isinstance(value, list):
         return [plain(inner) for inner in value]
     if hasattr(value, "__dataclass_fields__"):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}

@@ -107,7 +107,10 @@ class ReliabilityState:
             return float(gaps.sum() / weight.sum())
         if norm == "l2":
             return float(np.sqrt((gaps**2 / weight).sum() / weight.sum()))
-        return float((gaps / weight).max())
+        if norm == "max":
+            return float((gaps / weight).max())
+        caller, rule = "expected_calibration_error", "'l1', 'l2' or 'max'"
+        raise BadValueError("norm", caller, rule, repr(norm), "norm='l1'")
 
     @property
     def debiased(self) -> float:
@@ -179,8 +182,6 @@ def expected_calibration_error(
     0.25
     """
     caller = "expected_calibration_error"
-    if norm not in ("l1", "l2", "max"):
-        raise BadValueError("norm", caller, "'l1', 'l2' or 'max'", repr(norm), "norm='l1'")
     return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
         norm
     )
@@ -196,7 +197,8 @@ def debiased_calibration_error(
 ) -> float:
     """Return the L2 calibration error without the part that chance adds on few rows.
 
-    About 0 for a calibrated model of any size, where the plain error is not.
+    Near 0 for a calibrated model, where the plain error is not; a bin of a single row tells nothing
+    of its own chance and counts as 0.
     Kumar, Liang and Ma, "Verified uncertainty calibration", 2019.
 
     >>> debiased_calibration_error([0, 1], [[0.5, 0.5], [0.5, 0.5]])

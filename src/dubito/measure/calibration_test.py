@@ -7,6 +7,7 @@ from math import erfc, exp, sqrt
 from typing import Any, Self, final
 
 import numpy as np
+from scipy.special import gammainc, gammaincc
 
 from dubito.data.batch import Batch
 from dubito.errors import EmptyStateError
@@ -14,6 +15,8 @@ from dubito.measure.labelled import labelled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
 __all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
+
+FEW_ERRORS = 10  # expected; below, a sum of scores is far from normal, but their number is Poisson
 
 
 @final
@@ -46,6 +49,9 @@ class CalibrationTestState:
     variance_surprise: float
     variance_overconfidence: float
     covariance: float
+    squared_weight: float
+    errors: float
+    expected_errors: float
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
@@ -71,6 +77,9 @@ class CalibrationTestState:
             variance_surprise=float(weight**2 @ spread),
             variance_overconfidence=float(weight**2 @ variance),
             covariance=float(weight**2 @ together),
+            squared_weight=float(weight @ weight),
+            errors=float(weight @ (1 - rows.correct)),
+            expected_errors=float(weight @ doubt),
         )
 
     def __add__(self, other: Self) -> Self:
@@ -84,12 +93,20 @@ class CalibrationTestState:
         if self.n_impossible:
             statistic = np.inf
         tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
+        if not self.n_impossible and self.rare_errors[1] < FEW_ERRORS:
+            tail = poisson_p_value(*self.rare_errors)
         return CalibrationTest(
             statistic=statistic,
             p_value=tail,
             surprise=standardised(self.surprise, self.variance_surprise),
             overconfidence=standardised(self.overconfidence, self.variance_overconfidence),
         )
+
+    @property
+    def rare_errors(self) -> tuple[float, float]:
+        """How many errors there were and were to be expected, in rows of mean weight."""
+        row = self.squared_weight / self.weight
+        return self.errors / row, self.expected_errors / row
 
     @property
     def chi_squared(self) -> tuple[float, int]:
@@ -108,6 +125,13 @@ class CalibrationTestState:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return from_plain(cls, values)
+
+
+def poisson_p_value(errors: float, expected: float) -> float:
+    """Return how likely so many or so few rare errors are, both sides counted."""
+    at_least = float(gammainc(errors, expected)) if errors > 0 else 1.0
+    at_most = float(gammaincc(errors + 1, expected))
+    return min(1.0, 2 * min(at_least, at_most))
 
 
 def standardised(total: float, variance: float) -> float:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, final
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
+from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import calibration_error as bins
 from dubito.measure import class_wise, proper_scores, selective, smooth
 from dubito.measure.binning import uniform_edges
-from dubito.measure.ranking import RankedState
 
 __all__ = ["CATALOG", "Metric"]
 
@@ -30,6 +31,14 @@ class Metric:
     is_higher_better: bool = False
     resampled: Callable[..., FloatArray] | None = None
 
+    def require_settings(self, settings: Mapping[str, Any], caller: str) -> None:
+        """Raise unless the function could be called with these settings."""
+        try:
+            signature(self.function).bind(None, None, **settings)
+        except TypeError as error:
+            rule, fix = f"what {self.name} takes", f"see help({self.name})"
+            raise BadValueError("settings", caller, rule, str(error), fix) from error
+
     @property
     def name(self) -> str:
         """The name of the function."""
@@ -38,17 +47,23 @@ class Metric:
 
 def score(name: str, batch: Batch) -> float:
     """Return one of the proper scores."""
-    return float(getattr(proper_scores.ProperScoresState.of(batch).value, name))
+    value = getattr(proper_scores.ProperScoresState.of(batch).value, name)
+    if value is None:
+        fix = "Logits or Probabilities: a top label says nothing of the other classes"
+        raise BadTypeError("outputs", name, "a whole distribution", "TopLabel", fix)
+    return float(value)
 
 
-def curve(name: str, batch: Batch) -> float:
+def curve(name: str, batch: Batch, doubt: Any = None) -> float:
     """Return one of the areas of the risk-coverage curve."""
-    return float(getattr(selective.RiskCoverageCurve.of(RankedState.of(batch)), name))
+    state = selective.ranked_by(doubt, batch, name)
+    return float(getattr(selective.RiskCoverageCurve.of(state), name))
 
 
-def coverage_at_risk(batch: Batch, risk: float) -> float:
+def coverage_at_risk(batch: Batch, risk: float, doubt: Any = None) -> float:
     """Return the coverage at a risk."""
-    return selective.RiskCoverageCurve.of(RankedState.of(batch)).coverage_at(risk)
+    state = selective.ranked_by(doubt, batch, "coverage_at_risk")
+    return selective.RiskCoverageCurve.of(state).coverage_at(risk)
 
 
 def expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:

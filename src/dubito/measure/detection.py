@@ -10,6 +10,7 @@ from dubito.arrays import (
     as_array,
     as_finite,
     as_floats,
+    as_share,
     as_shares,
     require_dimensions,
     require_rows,
@@ -60,7 +61,7 @@ def false_positive_rate_at_recall(
     0.5
     """
     caller = "false_positive_rate_at_recall"
-    wanted = float(as_shares([recall], "recall", caller)[0])
+    wanted = as_share(recall, "recall", caller)
     state = ranked_scores(is_outlier, doubt, sample_weight, caller)
     caught, flagged = flagged_shares(state)
     # Shares that equal the wish but for rounding reach it.

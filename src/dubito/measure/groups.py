@@ -9,6 +9,8 @@ from typing import Any, Generic, Self, TypeVar, final
 import numpy as np
 
 from dubito.data.batch import Batch
+from dubito.data.codes import is_absent
+from dubito.errors import EmptyStateError
 
 __all__ = ["GroupedState"]
 
@@ -27,9 +29,11 @@ class GroupedState(Generic[Inner]):
         """Take a state of each group of a batch, in the order of their names."""
         if batch.groups is None:
             return cls({})
-        names = np.array([str(name) for name in batch.groups.tolist()])
+        names = np.array(["(missing)" if is_absent(n) else str(n) for n in batch.groups.tolist()])
         different, positions = np.unique(names, return_inverse=True)
-        parts = (np.flatnonzero(positions == i) for i in range(different.size))
+        order = np.argsort(positions, kind="stable")
+        ends = np.cumsum(np.bincount(positions, minlength=different.size))
+        parts = np.split(order, ends[:-1])
         pairs = zip(different.tolist(), parts, strict=True)
         return cls({name: of(batch.take(part)) for name, part in pairs})
 
@@ -42,9 +46,13 @@ class GroupedState(Generic[Inner]):
     @property
     def value(self) -> dict[str, Inner]:
         """The state of each group that has any weight."""
-        return {name: state for name, state in self.states.items() if has_weight(state)}
+        return {name: state for name, state in self.states.items() if has_value(state)}
 
 
-def has_weight(state: Any) -> bool:
+def has_value(state: Any) -> bool:
     """Whether a state holds any labelled row of positive weight."""
-    return bool(state.scores.weight > 0)
+    try:
+        _ = state.value
+    except EmptyStateError:
+        return False
+    return True

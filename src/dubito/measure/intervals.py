@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_shares, freeze
+from dubito.arrays import FloatArray, as_share, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
@@ -17,7 +17,14 @@ from dubito.kernels.resample import poisson_weights
 from dubito.measure.catalog import CATALOG, Metric
 from dubito.measure.labelled import labelled_batch
 
-__all__ = ["Interval", "confidence_interval", "interval_of", "over_resamples", "paired_difference"]
+__all__ = [
+    "Interval",
+    "as_n_resamples",
+    "confidence_interval",
+    "interval_of",
+    "over_resamples",
+    "paired_difference",
+]
 
 Result = TypeVar("Result")
 
@@ -149,7 +156,7 @@ def resampled(batch: Batch, seed: int, resample: int) -> Batch:
 def redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
     """Return weights times how often each row is drawn in a resample."""
     drawn = np.empty(weight.size)
-    key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
+    key = np.random.SeedSequence([as_seed(seed), resample]).generate_state(1, np.uint64)[0]
     poisson_weights(freeze(weight), key, first_row, drawn)
     return drawn
 
@@ -173,8 +180,7 @@ def interval_of(
     value: float, values: Iterable[float] | FloatArray, level: float, caller: str
 ) -> Interval:
     """Return the percentile interval of resampled values around an estimate."""
-    share = float(as_shares([level], "level", caller)[0])
-    tail = (1 - share) / 2
+    tail = (1 - as_share(level, "level", caller, is_open=True)) / 2
     # The nearest value, as between infinite ones there is none.
     low, high = np.quantile(np.asarray(values), [tail, 1 - tail], method="nearest")
     return Interval(value, float(low), float(high))
@@ -188,6 +194,7 @@ def in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
     known = CATALOG.get(name)
     if known is not None and (isinstance(metric, str) or metric is known.function):
+        known.require_settings(settings, caller)
         return known, settings
     if not callable(metric):
         fix = f"one of {', '.join(sorted(CATALOG))}"
@@ -216,7 +223,20 @@ def plain_metric(
 
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
     """Return a number of resamples that percentiles can be taken of."""
-    if isinstance(n_resamples, bool) or not isinstance(n_resamples, int) or n_resamples < 40:
+    if not is_whole(n_resamples) or n_resamples < 40:
         rule = "a whole number from 40 up"
         raise BadValueError("n_resamples", caller, rule, repr(n_resamples), "n_resamples=1000")
-    return n_resamples
+    return int(n_resamples)
+
+
+def as_seed(seed: Any) -> int:
+    """Return a seed that is a whole number from 0 up."""
+    if not is_whole(seed) or seed < 0:
+        rule = "a whole number from 0 up"
+        raise BadValueError("seed", "a bootstrap", rule, repr(seed), "seed=0")
+    return int(seed)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

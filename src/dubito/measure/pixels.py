@@ -42,12 +42,17 @@ class PixelShards(Shards):
         if self.kind not in ("logits", "probabilities"):
             rule, fix = "'logits' or 'probabilities'", "kind='logits'"
             raise BadValueError("kind", "PixelShards", rule, repr(self.kind), fix)
-        if iter(self.maps) is self.maps:
+        if not isinstance(self.maps, Iterable) or iter(self.maps) is self.maps:
             fix = "a list of pairs, or an object that can be iterated again"
-            raise BadTypeError("maps", "PixelShards", "readable again", "an iterator", fix)
+            got = type(self.maps).__name__
+            raise BadTypeError("maps", "PixelShards", "readable again", got, fix)
         first_row = 0
-        for i, (labels, outputs) in enumerate(self.maps):
-            whole = self.batch(labels, outputs, i, first_row)
+        for i, pair in enumerate(self.maps):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                fix = "(labels, outputs) for every map"
+                got = type(pair).__name__
+                raise BadTypeError(f"maps[{i}]", "PixelShards", "a pair", got, fix)
+            whole = self.batch(pair[0], pair[1], i, first_row)
             first_row += len(whole)
             yield from ArrayShards(whole).parts()
 
@@ -55,8 +60,9 @@ class PixelShards(Shards):
         """Return the pixels of one map as rows."""
         y = as_array(labels, f"maps[{i}][0]", "PixelShards")
         array = as_floats(outputs, f"maps[{i}][1]", "PixelShards")
-        pixels = np.moveaxis(array, self.class_axis, -1) if array.ndim == y.ndim + 1 else array
-        if pixels.shape[:-1] != y.shape:
+        has_axis = array.ndim == y.ndim + 1 and -array.ndim <= self.class_axis < array.ndim
+        pixels = np.moveaxis(array, self.class_axis, -1) if has_axis else array
+        if not has_axis or pixels.shape[:-1] != y.shape:
             rule = f"labels' shape {y.shape} with an axis for the classes"
             fix = "class_axis=-1 for channels last, -3 for channels first"
             got = f"shape {array.shape}"

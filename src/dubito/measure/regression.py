@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dubito.arrays import BoolArray, FloatArray, as_shares
+from dubito.arrays import BoolArray, FloatArray, as_share
 from dubito.data.batch import Batch
 from dubito.data.truth import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -186,13 +186,18 @@ def central_interval(
     outputs: AbstractOutputs, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray]:
     """Return both ends of the central interval of each row."""
-    share = float(as_shares([level], "level", caller)[0])
+    share = as_share(level, "level", caller, is_open=True)
     tail = (1 - share) / 2
     if isinstance(outputs, Normal):
         reach = ndtri(1 - tail) * outputs.std.astype(np.float64)
         return outputs.mean - reach, outputs.mean + reach
     if isinstance(outputs, Samples):
-        low, high = np.quantile(outputs.array, [tail, 1 - tail], axis=1)
+        widest = widest_level(outputs)
+        if share > widest + 1e-9:
+            rule = f"at most {widest:.3g} with {outputs.array.shape[1]} draws"
+            raise BadValueError("level", caller, rule, f"{share:g}", "more draws, or a lower level")
+        # Of m draws and the truth, each is as likely to be the k-th: k / (m + 1) lies below.
+        low, high = np.quantile(outputs.array, [tail, 1 - tail], axis=1, method="weibull")
         return low, high
     assert isinstance(outputs, Quantiles)
     ends = [np.flatnonzero(np.isclose(outputs.levels, q)) for q in (tail, 1 - tail)]
@@ -203,6 +208,12 @@ def central_interval(
             "level", caller, rule, f"{share:g}", f"another level (there are {have})"
         )
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
+
+
+def widest_level(outputs: Samples) -> float:
+    """Return the level of the interval from the least to the largest draw."""
+    n_draws = int(outputs.array.shape[1])
+    return (n_draws - 1) / (n_draws + 1)
 
 
 def point_of_rows(outputs: AbstractOutputs) -> FloatArray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from html import escape
 from typing import Any, Self, final
 
 import numpy as np
@@ -11,6 +13,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
+from dubito.measure.groups import GroupedState
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
@@ -21,12 +24,13 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import from_plain, pooled, to_plain
-from dubito.outputs import AbstractOutputs, Normal, Quantiles
+from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
 
 __all__ = ["RegressionAudit", "RegressionState"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_PIT_BINS = 20
+FEWEST_ROWS = 20
 
 
 @final
@@ -123,30 +127,52 @@ class RegressionAudit:
     coverage_deviation: FloatArray
     width: FloatArray
     pit: FloatArray
+    groups: dict[str, RegressionAudit] = field(default_factory=dict)
 
     @classmethod
     def of(cls, shards: Shards) -> RegressionAudit:
-        """Audit rows wherever they are, in one pass."""
-        return shards.sum(RegressionState.of).value
+        """Audit rows wherever they are, in one pass, and in another by group if there are any."""
+        result = shards.sum(RegressionState.of).value
+        if next(shards.batches()).groups is None:
+            return result
+        states = shards.sum(partial(GroupedState.of, of=RegressionState.of)).value
+        return replace(result, groups={name: state.value for name, state in states.items()})
 
     @property
     def verdict(self) -> str:
         """What the figures mean, in a sentence."""
         if not self.levels.size:
-            return f"{self.n_rows:,} rows, and no two quantiles that make a central interval."
+            return f"No two quantiles that make a central interval ({self.n_rows:,} rows)."
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
         level, held = float(self.levels[k]), float(self.coverage[k])
         said = f"Intervals that should hold {level:.0%} of the truths hold {held:.1%}"
+        if self.n_rows < FEWEST_ROWS:
+            return f"Too few rows to tell ({self.n_rows:,}). {said}."
         if abs(held - level) <= 3 * self.coverage_deviation[k]:
             return f"No sign of false certainty on {self.n_rows:,} rows. {said}."
         name = "Over-confident" if held < level else "Under-confident"
         return f"{name}. {said}: they are too {'narrow' if held < level else 'wide'}."
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """All single numbers, flat, as experiment trackers take them."""
+        flat = {f.name: getattr(self, f.name) for f in fields(self)}
+        numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
+        for level, held in zip(self.levels, self.coverage, strict=True):
+            numbers[f"coverage/{level:g}"] = float(held)
+        for group, inner in self.groups.items():
+            numbers |= {f"groups/{group}/{k}": v for k, v in inner.figures.items()}
+        return numbers
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists, ready for JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
         lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-        return {**lists, "verdict": self.verdict}
+        groups = {name: inner.to_dict() for name, inner in self.groups.items()}
+        return {**lists, "groups": groups, "verdict": self.verdict}
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         missing = f"; {self.n_missing:,} more without a target left out" if self.n_missing else ""
@@ -157,14 +183,23 @@ class RegressionAudit:
             "negative log-likelihood": self.negative_log_likelihood,
         }
         lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
-        lines += ["", f"  {'interval':>8} {'holds':>8} {'mean width':>12}"]
+        if self.levels.size:
+            lines += ["", f"  {'interval':>8} {'holds':>8} {'mean width':>12}"]
         for level, held, width in zip(self.levels, self.coverage, self.width, strict=True):
             lines.append(f"  {level:>8.0%} {held:>8.1%} {width:>12.4f}")
+        for name, one in self.groups.items():
+            lines += ["", f"{name}: {one.verdict}"]
         return "\n".join(lines)
 
 
 def levels_of(outputs: AbstractOutputs) -> list[float]:
     """Return the levels whose central intervals the outputs can give."""
+    if isinstance(outputs, Samples):
+        # Between draws nothing is known: of m draws, k from each end hold 1 - 2 k / (m + 1).
+        n_gaps = outputs.array.shape[1] + 1
+        from_each_end = {max(1, round((1 - level) / 2 * n_gaps)) for level in LEVELS}
+        levels = (1 - 2 * k / n_gaps for k in from_each_end)
+        return sorted(level for level in levels if level > 0)
     if not isinstance(outputs, Quantiles):
         return list(LEVELS)
     has = [bool(np.isclose(outputs.levels, 1 - low).any()) for low in outputs.levels]

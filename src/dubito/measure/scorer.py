@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.catalog import CATALOG
 from dubito.outputs import Probabilities
 
@@ -27,6 +27,9 @@ class Scorer:
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Return the metric of the classifier's probabilities, negative if it is a loss."""
         metric = CATALOG[self.name]
+        if not hasattr(estimator, "predict_proba"):
+            rule, fix = "a classifier with predict_proba", "CalibratedClassifierCV around it"
+            raise BadTypeError("estimator", "scorer", rule, type(estimator).__name__, fix)
         outputs = Probabilities(estimator.predict_proba(X), classes=estimator.classes_)
         value = metric.function(y, outputs, sample_weight=sample_weight, **self.settings)
         return value if metric.is_higher_better else -value
@@ -45,4 +48,5 @@ def scorer(name: str, **settings: Any) -> Scorer:
     if name not in CATALOG:
         fix = f"one of {', '.join(sorted(CATALOG))}"
         raise BadValueError("name", "scorer", "a metric's name", repr(name), fix)
+    CATALOG[name].require_settings(settings, "scorer")
     return Scorer(name, settings)

@@ -11,10 +11,11 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_shares,
+    as_share,
     require_dimensions,
     require_rows,
 )
+from dubito.data.batch import Batch
 from dubito.measure.labelled import labelled_batch
 from dubito.measure.ranking import RankedState
 
@@ -64,10 +65,11 @@ class RiskCoverageCurve:
         """The area above that of the best ranking at this error rate (E-AURC)."""
         error = float(self.risk[-1])
         best = error + (1 - error) * np.log1p(-error) if error < 1 else 1.0
-        return self.area - best
+        return float(self.area - best)
 
     def coverage_at(self, risk: float) -> float:
         """Return the largest share that can be kept with at most this risk; 0 if none."""
+        risk = as_share(risk, "risk", "coverage_at_risk")
         return float(self.coverage[self.risk <= risk].max(initial=0.0))
 
 
@@ -87,7 +89,11 @@ def area_bounds(state: RankedState) -> tuple[float, float]:
 
 def ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankedState:
     """Rank rows in memory by least confidence, or by another doubt."""
-    batch = labelled_batch(y_true, outputs, sample_weight, caller)
+    return ranked_by(doubt, labelled_batch(y_true, outputs, sample_weight, caller), caller)
+
+
+def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankedState:
+    """Rank the rows of a batch by least confidence, or by another doubt."""
     if doubt is None:
         return RankedState.of(batch)
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
@@ -129,7 +135,7 @@ def area_under_risk_coverage(
 def excess_area_under_risk_coverage(
     y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
-    """Return AURC less that of the best ranking at this error rate (E-AURC): 0 is perfect.
+    """Return AURC less that of the best ranking at this error rate (E-AURC).
 
     With error rate r, the best ranking's area is r + (1 - r) log(1 - r). Geifman, Uziel and
     El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers", 2019.
@@ -158,11 +164,10 @@ def coverage_at_risk(
 ) -> float:
     """Return the largest share of rows that can be kept with at most this share of them wrong.
 
-    Measured on these rows; for a promise about new ones see `dubito.decide.choose_threshold`.
+    Measured on these rows: no promise about new ones.
 
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """
-    allowed = as_shares([risk], "risk", "coverage_at_risk")[0]
     state = ranked(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
-    return RiskCoverageCurve.of(state).coverage_at(float(allowed))
+    return RiskCoverageCurve.of(state).coverage_at(risk)

@@ -17,25 +17,39 @@ FEWEST_ROWS = 20
 
 
 def verdict_on(audit: Audit) -> str:
-    """Say in a sentence or two what the figures mean."""
+    """Say in a sentence or two what the figures mean; the calibration test decides."""
     said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
-    if audit.n_rows < FEWEST_ROWS:
-        return f"Too few rows to tell ({count(audit.n_rows, 'row')}). {said}."
-    # Half a row is taken off, as errors come in whole ones; it matters where they are rare.
-    if abs(audit.gap) - 0.5 / audit.n_rows > 3 * audit.gap_if_calibrated:
+    if audit.n_effective < FEWEST_ROWS:
+        return f"Too few rows to tell ({worth(audit)}). {said}."
+    if audit.calibration_p_value >= 0.001:
+        return f"No sign of false confidence on {worth(audit)}. {said}."
+    if abs(audit.gap) > 2 * audit.gap_if_calibrated:
         is_over = audit.gap > 0
         name, how = ("Over-confident", "sure") if is_over else ("Under-confident", "modest")
-        between = audit.intervals.get("gap")
-        ends = sorted([abs(between.low), abs(between.high)]) if between else []
-        margin = f" (95 % interval {ends[0] * 100:.1f} to {ends[1] * 100:.1f})" if ends else ""
-        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{margin}."
-    if audit.calibration_p_value < 0.001 and audit.curve.count.size > 1:
-        return (
-            f"Wrong in places. {said}, but single confidences are off by "
-            f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
-            "some too low."
-        )
-    return f"No sign of false confidence on {count(audit.n_rows, 'row')}. {said}."
+        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{margin(audit)}."
+    return (
+        f"Wrong in places. {said}, but single confidences are off by "
+        f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
+        "some too low."
+    )
+
+
+def margin(audit: Audit) -> str:
+    """Return the interval of the gap in points, counted in its own direction."""
+    between = audit.intervals.get("gap")
+    if between is None:
+        return ""
+    sign = 1 if audit.gap > 0 else -1
+    low, high = sorted([sign * between.low * 100, sign * between.high * 100])
+    return f" (95 % interval {low:.1f} to {high:.1f})"
+
+
+def worth(audit: Audit) -> str:
+    """Return how many rows there are, and how many they are worth where weights make it fewer."""
+    rows = count(audit.n_rows, "row")
+    if audit.n_effective < 0.95 * audit.n_rows:
+        return f"{rows}, worth {audit.n_effective:,.0f} by their weights"
+    return rows
 
 
 def audit_lines(audit: Audit) -> list[str]:
@@ -60,7 +74,7 @@ def size(audit: Audit) -> str:
     """Say how much was looked at, and what was left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
     missing = f"; {audit.n_missing:,} more without a label left out" if audit.n_missing else ""
-    return f"{count(audit.n_rows, 'row')}{classes}{missing}"
+    return f"{worth(audit)}{classes}{missing}"
 
 
 def count(number: int, what: str) -> str:
@@ -76,8 +90,7 @@ def figure_lines(audit: Audit) -> list[str]:
     """Tell each known figure, its interval, and what to hold it against."""
     bins = f"({audit.n_bins} uniform bins)"
     if audit.n_impossible:
-        rows = count(audit.n_impossible, "row")
-        loss_note = f"infinite: {rows} had probability 0 for what happened"
+        loss_note = f"{count(audit.n_impossible, 'row')} at probability 0"
     elif audit.entropy is not None:
         loss_note = f"{audit.entropy:.4f} if calibrated"
     else:
@@ -94,8 +107,9 @@ def figure_lines(audit: Audit) -> list[str]:
         ("  smooth", "", audit.smooth_calibration_error, ""),
         (f"  class-wise {bins}", "", audit.classwise_calibration_error, ""),
         (f"  largest {bins}", "", audit.maximum_calibration_error, ""),
-        ("p-value of being calibrated", "", audit.calibration_p_value, ""),
+        ("p-value, if calibrated", "", audit.calibration_p_value, ""),
         ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverage"),
+        ("AUGRC", "", audit.area_under_generalized_risk_coverage, "half the error if guessing"),
         ("AUROC of own errors", "", audit.auroc_of_errors, "0.5 is guessing"),
     ]
     has_intervals = bool(audit.intervals)
@@ -127,7 +141,7 @@ def class_lines(audit: Audit) -> list[str]:
     ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
     shown = ranked[:MOST_CLASSES]
     title = "class" if len(shown) == len(ranked) else f"class (worst {MOST_CLASSES})"
-    lines = [f"  {title:<22} {'says':>7} {'is':>7} {'ECE':>8}"]
+    lines = [f"  {title:<22} {'says':>7} {'is':>7} {'ECE':>8}  ({audit.n_bins} uniform bins)"]
     for one in shown:
         name = str(one.name)[:22]
         says, true = f"{one.probability:.1%}", f"{one.frequency:.1%}"
@@ -136,8 +150,8 @@ def class_lines(audit: Audit) -> list[str]:
 
 
 def group_lines(audit: Audit) -> list[str]:
-    """Tell of each group what it says and how often it is right, the worst first."""
-    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))
+    """Tell of the worst groups what they say and how often they are right."""
+    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))[:MOST_CLASSES]
     lines = [
         f"  {'group':<22} {'rows':>9} {'says':>7} {'right':>7} {'ECE':>8} {'if calibrated':>14}"
     ]
