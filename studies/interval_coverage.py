@@ -25,7 +25,6 @@ FIGURES = [
     "accuracy",
     "expected_calibration_error",
     "debiased_calibration_error",
-    "smooth_calibration_error",
 ]
 N_ROWS = 2000
 

@@ -9,6 +9,7 @@ from dubito.data import ArrayShards, Batch
 from dubito.errors import BadValueError
 from dubito.measure import (
     Audit,
+    AuditState,
     RankedState,
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -17,9 +18,14 @@ from dubito.measure import (
     excess_area_under_risk_coverage,
     risk_coverage_curve,
 )
+from dubito.measure.audit import read
 from dubito.measure.selective import area_bounds
 
 RNG = np.random.default_rng(0)
+
+
+def audit_of(batch: Batch) -> Audit:
+    return read(AuditState.of(batch))
 
 
 def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -102,4 +108,17 @@ def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
     assert low <= RiskCoverageCurve.of(gridded).area <= high
     assert high - low < 2e-3 * exact.area
     streamed = Audit.of(ArrayShards(batch), n_resamples=0)
+    assert streamed.risk_coverage_bounds == (low, high)
     assert low <= streamed.area_under_risk_coverage <= high
+    in_memory = audit_of(batch)
+    assert streamed.auroc_bounds is not None
+    assert in_memory.auroc_of_errors is not None
+    assert streamed.auroc_bounds[0] <= in_memory.auroc_of_errors <= streamed.auroc_bounds[1]
+
+
+def test_the_grid_is_fine_for_many_classes_too() -> None:
+    rng = np.random.default_rng(6)
+    batch = Batch.of(rng.integers(0, 500, 3000), Logits(rng.normal(size=(3000, 500))))
+    streamed, exact = Audit.of(ArrayShards(batch), n_resamples=0), audit_of(batch)
+    for name in ("area_under_risk_coverage", "auroc_of_errors"):
+        assert getattr(streamed, name) == pytest.approx(getattr(exact, name), rel=2e-3)

@@ -15,7 +15,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditState, ResampledState
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.class_wise import ClassWiseState
-from dubito.measure.detection import auroc_of
+from dubito.measure.detection import auroc_bounds, auroc_of
 from dubito.measure.groups import GroupedState
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.regression_audit import RegressionAudit
@@ -23,7 +23,7 @@ from dubito.measure.selective import RiskCoverageCurve, area_bounds
 from dubito.measure.words import audit_lines, verdict_on
 from dubito.outputs import AbstractClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
-__all__ = ["Audit", "ClassReport", "audit"]
+__all__ = ["Audit", "ClassReport", "audit", "read"]
 
 LEVEL = 0.95
 ROW_RESAMPLES = 50_000_000  # as many rows are redrawn by default: about a second
@@ -50,8 +50,9 @@ class Audit:
     show on so many rows. `n_rows` counts those with a label and a weight, `n_effective` what they
     are worth by their weights. What top labels alone cannot tell is None. `intervals` hold the
     truth in 19 cases of 20, but for `expected_calibration_error` near 0: see
-    `confidence_interval`. `risk_coverage_bounds` is between what AURC lies: of width 0 in memory
-    without ties, and the bound of the fixed grid when streamed.
+    `confidence_interval`. `risk_coverage_bounds` and `auroc_bounds` are between what AURC
+    and AUROC lie whatever the order of rows of equal doubt: the bounds of the fixed grid when
+    streamed.
     """
 
     n_rows: int
@@ -80,6 +81,7 @@ class Audit:
     area_under_generalized_risk_coverage: float
     risk_coverage_bounds: tuple[float, float]
     auroc_of_errors: float | None
+    auroc_bounds: tuple[float, float] | None
     curve: ReliabilityCurve
     selective: RiskCoverageCurve
     classes: tuple[ClassReport, ...] = ()
@@ -233,6 +235,7 @@ def read(state: AuditState) -> Audit:
         area_under_generalized_risk_coverage=selective.generalized_area,
         risk_coverage_bounds=area_bounds(state.ranked),
         auroc_of_errors=auroc_of(state.ranked) if 0 < wrong < weight else None,
+        auroc_bounds=auroc_bounds(state.ranked) if 0 < wrong < weight else None,
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else class_reports(by_class, state.classes),

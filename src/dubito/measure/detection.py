@@ -21,6 +21,7 @@ from dubito.measure.ranking import RankedState
 
 __all__ = [
     "auroc",
+    "auroc_bounds",
     "auroc_of",
     "average_precision",
     "average_precision_of",
@@ -92,6 +93,16 @@ def auroc_of(state: RankedState) -> float:
     below = np.cumsum(negative) - negative
     pairs = state.positive @ (below + negative / 2)
     return float(pairs / (state.positive.sum() * negative.sum()))
+
+
+def auroc_bounds(state: RankedState) -> tuple[float, float]:
+    """Return between what AUROC lies, whatever the order of rows that share a step of the ranking.
+
+    AUGRC, which is linear in it, lies between what these give.
+    """
+    negative = state.weight - state.positive
+    doubtful = state.positive @ negative / (state.positive.sum() * negative.sum()) / 2
+    return float(auroc_of(state) - doubtful), float(auroc_of(state) + doubtful)
 
 
 def average_precision_of(state: RankedState) -> float:

@@ -15,17 +15,23 @@ from dubito.measure.state import from_plain, to_plain
 
 __all__ = ["GRID_STEP", "RankedState", "on_grid"]
 
-GRID_BITS = 10  # a grid cell is 2^-10 of its doubt wide
+GRID_BITS = 10  # a grid cell is 2^-10 of its doubt, or of its confidence, wide
 GRID_STEP = 2.0**-GRID_BITS
 
 
 def on_grid(doubt: FloatArray) -> FloatArray:
-    """Return each number rounded down in size to 10 bits behind its leading one.
+    """Return doubts between 0 and 1 moved to a fixed grid, in their order.
 
-    The grid is fixed, relative, and finest near 0, where the doubt of good models lies: rows that
-    share a cell differ by less than one part in 1,024.
+    The grid is relative to the doubt below 1/2 and to the confidence above: finest near 0, where
+    the doubt of good models lies, and near 1, where that of many classes does. Rows that share a
+    cell differ by less than one part in 1,024.
     """
-    bits = doubt.astype(np.float64).view(np.int64)
+    return np.where(doubt <= 0.5, shortened(doubt), 1 - shortened(1 - doubt))
+
+
+def shortened(values: FloatArray) -> FloatArray:
+    """Return numbers cut to 10 bits behind the leading one."""
+    bits = values.astype(np.float64).view(np.int64)
     return (bits & ~np.int64(2 ** (52 - GRID_BITS) - 1)).view(np.float64)
 
 
