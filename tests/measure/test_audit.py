@@ -10,8 +10,11 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import (
     Audit,
     accuracy,
+    auroc,
+    average_precision,
     brier_score,
     expected_calibration_error,
+    false_positive_rate_at_recall,
     log_loss,
     maximum_calibration_error,
 )
@@ -28,6 +31,17 @@ def test_an_audit_holds_what_the_functions_return() -> None:
     assert result.expected_calibration_error == expected_calibration_error(y, logits)
     assert result.maximum_calibration_error == maximum_calibration_error(y, logits)
     assert (result.n_rows, result.n_classes, result.n_missing) == (400, 5, 0)
+
+
+def test_own_errors_are_found_as_any_outliers_are() -> None:
+    y, logits = RNG.integers(0, 3, 300), RNG.normal(0, 2, (300, 3))
+    result = audit(y, Logits(logits), n_resamples=0)
+    doubt = Batch.of(y, Logits(logits)).rows.doubt
+    is_wrong = logits.argmax(axis=1) != y
+    assert result.auroc_of_errors == auroc(is_wrong, doubt)
+    assert result.average_precision_of_errors == average_precision(is_wrong, doubt)
+    rate = false_positive_rate_at_recall(is_wrong, doubt)
+    assert result.false_positive_rate_of_errors == rate
 
 
 def test_entropy_and_confidence_equal_scipy() -> None:

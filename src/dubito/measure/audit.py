@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, final, overload
@@ -15,7 +15,12 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditState, ResampledState
 from dubito.measure.calibration_error import ReliabilityCurve
 from dubito.measure.class_wise import ClassWiseState
-from dubito.measure.detection import auroc_bounds, auroc_of
+from dubito.measure.detection import (
+    auroc_bounds,
+    auroc_of,
+    average_precision_of,
+    false_positive_rate_of,
+)
 from dubito.measure.groups import GroupedState
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.regression_audit import RegressionAudit
@@ -49,10 +54,10 @@ class Audit:
     deviation of the gap between confidence and accuracy, that a perfectly calibrated model would
     show on so many rows. `n_rows` counts those with a label and a weight, `n_effective` what they
     are worth by their weights. What top labels alone cannot tell is None. `intervals` hold the
-    truth in 19 cases of 20, but for `expected_calibration_error` near 0: see
-    `confidence_interval`. `risk_coverage_bounds` and `auroc_bounds` are between what AURC
-    and AUROC lie whatever the order of rows of equal doubt: the bounds of the fixed grid when
-    streamed.
+    truth in 19 cases of 20, but for `expected_calibration_error` near 0: see `confidence_interval`.
+    The figures "of errors" say how well doubt finds the model's own errors, the false positive rate
+    at a recall of 95 %. `risk_coverage_bounds` and `auroc_bounds` are between what AURC and AUROC
+    lie whatever the order of rows of equal doubt: the bounds of the fixed grid when streamed.
     """
 
     n_rows: int
@@ -82,6 +87,8 @@ class Audit:
     risk_coverage_bounds: tuple[float, float]
     auroc_of_errors: float | None
     auroc_bounds: tuple[float, float] | None
+    average_precision_of_errors: float | None
+    false_positive_rate_of_errors: float | None
     curve: ReliabilityCurve
     selective: RiskCoverageCurve
     classes: tuple[ClassReport, ...] = ()
@@ -97,17 +104,9 @@ class Audit:
         Intervals take a pass of their own, and so do groups, where batches have them; `n_resamples`
         is as in `audit`.
         """
-        whole = partial(AuditState.of, n_bins=n_bins, is_gridded=True)
-        result = read(shards.sum(whole))
-        if next(shards.batches()).groups is not None:
-            groups = shards.sum(partial(GroupedState.of, of=whole)).value
-            result = replace(result, groups={name: read(state) for name, state in groups.items()})
-        n_resamples = default_resamples(result.n_rows) if n_resamples is None else n_resamples
-        if n_resamples:
-            as_n_resamples(n_resamples, "audit")
-            resample = partial(ResampledState.of, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-            result = with_intervals(result, shards.sum(resample))
-        return result
+        has_groups = next(shards.batches()).groups is not None
+        settings = Settings(n_bins, n_resamples, seed, has_groups, is_gridded=True)
+        return audited(shards.sum, settings)
 
     @property
     def verdict(self) -> str:
@@ -184,17 +183,41 @@ def audit(
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
-    n_resamples = default_resamples(len(batch)) if n_resamples is None else n_resamples
-    result = read(AuditState.of(batch, n_bins=n_bins))
-    if batch.groups is not None:
-        of = partial(AuditState.of, n_bins=n_bins)
-        by_group = ArrayShards(batch).sum(partial(GroupedState.of, of=of)).value
-        result = replace(result, groups={name: read(state) for name, state in by_group.items()})
+    settings = Settings(n_bins, n_resamples, seed, batch.groups is not None, is_gridded=False)
+    return audited(lambda function: function(batch), settings)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an audit is to be made."""
+
+    n_bins: int
+    n_resamples: int | None
+    seed: int
+    has_groups: bool
+    is_gridded: bool
+
+
+def audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) -> Audit:
+    """Make an audit of rows over which `total` sums any state."""
+    n_bins = settings.n_bins
+    of = partial(AuditState.of, n_bins=n_bins, is_gridded=settings.is_gridded)
+    result = read(total(of))
+    groups = total(partial(GroupedState.of, of=of)).value if settings.has_groups else {}
+    audits = {name: read(state) for name, state in groups.items()}
+    n_resamples = settings.n_resamples
+    n_resamples = default_resamples(result.n_rows) if n_resamples is None else n_resamples
     if n_resamples:
-        as_n_resamples(n_resamples, "audit")
-        resamples = ResampledState.of(batch, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
-        result = with_intervals(result, resamples)
-    return result
+        n_resamples = as_n_resamples(n_resamples, "audit")
+        draw = partial(
+            ResampledState.of, n_bins=n_bins, n_resamples=n_resamples, seed=settings.seed
+        )
+        result = with_intervals(result, total(draw))
+        if audits:
+            drawn = total(partial(GroupedState.of, of=draw)).states
+            audits = {name: with_intervals(one, drawn[name]) for name, one in audits.items()}
+    return replace(result, groups=audits)
 
 
 def default_resamples(n_rows: int) -> int:
@@ -236,6 +259,10 @@ def read(state: AuditState) -> Audit:
         risk_coverage_bounds=area_bounds(state.ranked),
         auroc_of_errors=auroc_of(state.ranked) if 0 < wrong < weight else None,
         auroc_bounds=auroc_bounds(state.ranked) if 0 < wrong < weight else None,
+        average_precision_of_errors=average_precision_of(state.ranked) if wrong > 0 else None,
+        false_positive_rate_of_errors=(
+            false_positive_rate_of(state.ranked) if 0 < wrong < weight else None
+        ),
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else class_reports(by_class, state.classes),

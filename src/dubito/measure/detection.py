@@ -26,6 +26,7 @@ __all__ = [
     "average_precision",
     "average_precision_of",
     "false_positive_rate_at_recall",
+    "false_positive_rate_of",
 ]
 
 
@@ -64,9 +65,7 @@ def false_positive_rate_at_recall(
     caller = "false_positive_rate_at_recall"
     wanted = as_share(recall, "recall", caller)
     state = ranked_scores(is_outlier, doubt, sample_weight, caller)
-    caught, flagged = flagged_shares(state)
-    # Shares that equal the wish but for rounding reach it.
-    return float(flagged[np.argmax(caught >= wanted - 1e-12)])
+    return false_positive_rate_of(state, wanted)
 
 
 def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankedState:
@@ -112,8 +111,11 @@ def average_precision_of(state: RankedState) -> float:
     return float(positive @ precision / positive.sum())
 
 
-def flagged_shares(state: RankedState) -> tuple[Any, Any]:
-    """Return the shares of outliers and of known rows flagged, from the most doubtful down."""
+def false_positive_rate_of(state: RankedState, recall: float = 0.95) -> float:
+    """Read the share of known rows flagged off a ranking, flagging from the most doubtful down."""
     positive = state.positive[::-1]
     negative = state.weight[::-1] - positive
-    return np.cumsum(positive) / positive.sum(), np.cumsum(negative) / negative.sum()
+    caught = np.cumsum(positive) / positive.sum()
+    flagged = np.cumsum(negative) / negative.sum()
+    # Shares that equal the wish but for rounding reach it.
+    return float(flagged[np.argmax(caught >= recall - 1e-12)])

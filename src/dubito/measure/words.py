@@ -111,6 +111,7 @@ def figure_lines(audit: Audit) -> list[str]:
         ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverage"),
         ("AUGRC", "", audit.area_under_generalized_risk_coverage, "half the error if guessing"),
         ("AUROC of own errors", "", audit.auroc_of_errors, "0.5 is guessing"),
+        ("FPR95 of own errors", "", audit.false_positive_rate_of_errors, "0.95 is guessing"),
     ]
     has_intervals = bool(audit.intervals)
     lines = [f"  {'':<30} {'value':>7}  {'95 % interval' if has_intervals else ''}".rstrip()]
