@@ -16,6 +16,7 @@ from dubito import Logits, Normal, Probabilities, TopLabel
 from dubito.data import Batch, Columns, read, scan
 from dubito.data.files import resized
 from dubito.data.truth import Labels, Targets
+from dubito.errors import BadValueError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
 
@@ -306,3 +307,9 @@ def test_shards_survive_a_trip_to_another_process(write: Write) -> None:
         shards = scan(write(form, predictions()), COLUMNS)
         there = pickle.loads(pickle.dumps(shards))
         assert there.sum(AuditState.of).to_dict() == shards.sum(AuditState.of).to_dict()
+
+
+def test_a_misspelt_class_is_missing_in_no_table_that_has_types() -> None:
+    table = pa.table({"y": ["none", "None"], "p_none": [0.4, 0.4], "p_a": [0.6, 0.6]})
+    with pytest.raises(BadValueError, match="Got 'None' in row 1"):
+        read(table, Columns(label="y", probabilities="p_*"))

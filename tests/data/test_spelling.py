@@ -53,3 +53,7 @@ def test_a_gap_is_never_a_number() -> None:
 def test_whole_numbers_are_exact_however_large() -> None:
     assert number("9007199254740993") == 9007199254740993
     assert number(" -12 ") == -12
+
+
+def test_where_gaps_are_gaps_no_text_stands_for_one() -> None:
+    assert labels(["NA", "cat"], classes=["cat", "dog"], gaps=frozenset()) == ["NA", "cat"]

@@ -37,7 +37,8 @@ ROLES = {"y_true": "label", "sample_weight": "weight", "ids": "id", "groups": "g
 class BoundColumns:
     """Columns found in a table: what to read, and how to make a batch of a piece of it.
 
-    `found` holds the columns that play each role, `widths` how long the lists of a column are.
+    `found` holds the columns that play each role, `widths` how long the lists of a column are;
+    `has_types` is False where text such as NA may stand for a gap.
     """
 
     where: str
@@ -45,6 +46,7 @@ class BoundColumns:
     found: Mapping[str, Sequence[str]]
     classes: tuple[ClassName, ...] | None
     widths: Mapping[str, int] = field(default_factory=dict)
+    has_types: bool = True
 
     @property
     def needed(self) -> list[str]:
@@ -99,7 +101,8 @@ class BoundColumns:
         if label.is_list:
             return label.matrix(outputs.n_classes, has_gaps=True)
         values, positions = label.different()
-        values = spelling.labels(values, names_of(outputs))
+        gaps = frozenset() if self.has_types else spelling.GAPS
+        values = spelling.labels(values, names_of(outputs), gaps)
         return Labels(freeze(codes_of_values(values, positions, outputs, label.name, self.where)))
 
     def cells(self, piece: pa.Table, role: str) -> Cells:

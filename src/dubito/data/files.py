@@ -35,7 +35,8 @@ def scan(source: Any, columns: Columns) -> FileShards:
     opened = open_source(source)
     bound = columns.bind(opened.schema.names, opened.name)
     with named_if_broken(opened.name):
-        return FileShards(opened, replace(bound, widths=list_widths(opened, bound.needed)))
+        widths = list_widths(opened, bound.needed)
+    return FileShards(opened, replace(bound, widths=widths, has_types=opened.has_types))
 
 
 def read(source: Any, columns: Columns) -> Batch:

@@ -37,11 +37,13 @@ def share(text: str) -> int | float | None:
     return TRUTH.get(text.strip().lower(), number(text))
 
 
-def labels(values: Iterable[Any], classes: Iterable[ClassName]) -> list[Any]:
+def labels(
+    values: Iterable[Any], classes: Iterable[ClassName], gaps: frozenset[str] = GAPS
+) -> list[Any]:
     """Return what labels stand for: a class by its name, None for a gap, or else the value itself.
 
     Classes that are numbers are also found by texts that spell them; classes that are texts, by
-    booleans.
+    booleans. `gaps` are the texts that stand for a missing label, if they are no class.
 
     >>> labels(["3.0", "NA"], classes=[1, 2, 3]), labels(["NA"], classes=["NA", "EU"])
     ([3, None], ['NA'])
@@ -54,7 +56,7 @@ def labels(values: Iterable[Any], classes: Iterable[ClassName]) -> list[Any]:
             return str(value)
         if not isinstance(value, str) or value in names:
             return value
-        if value in GAPS:
+        if value in gaps:
             return None
         spelt = share(value) if are_numbers else None
         return value if spelt is None else spelt

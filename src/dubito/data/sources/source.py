@@ -39,6 +39,11 @@ class AbstractSource(ABC):
     name: str
     schema: pa.Schema
 
+    @property
+    def has_types(self) -> bool:
+        """Whether gaps are gaps; if not, texts such as NA stand for them."""
+        return True
+
     @abstractmethod
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int

@@ -32,6 +32,10 @@ class TextSource(AbstractSource):
 
     separator: str
 
+    @property
+    def has_types(self) -> bool:
+        return False
+
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int
     ) -> Iterator[pa.RecordBatch]:
