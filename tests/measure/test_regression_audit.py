@@ -12,6 +12,7 @@ from dubito.measure import (
     continuous_ranked_probability_score,
     interval_coverage,
     negative_log_likelihood,
+    pinball_loss,
     sharpness,
 )
 
@@ -49,6 +50,7 @@ def test_quantiles_are_audited_at_the_intervals_they_have() -> None:
     result = audit(Y, Quantiles(array, levels))
     assert result.levels == pytest.approx([0.5, 0.9])
     assert result.negative_log_likelihood is None
+    assert result.pinball_loss == pytest.approx(pinball_loss(Y, Quantiles(array, levels)))
     assert "nan" not in str(result).lower()
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "negative_log_likelihood",
     "nll_of_rows",
     "pinball_loss",
+    "pinballs",
     "pit_of_rows",
     "point_of_rows",
     "probability_integral_transform",

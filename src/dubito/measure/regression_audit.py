@@ -18,6 +18,7 @@ from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
     nll_of_rows,
+    pinballs,
     pit_of_rows,
     point_of_rows,
     require_targets,
@@ -36,7 +37,10 @@ FEWEST_ROWS = 20
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionState:
-    """Weighted sums that determine the audit of a regression. `nll` is None but for `Normal`."""
+    """Weighted sums that determine the audit of a regression.
+
+    `nll` is None but for `Normal`, `pinball` but for `Quantiles`.
+    """
 
     levels: FloatArray
     n_rows: int
@@ -46,6 +50,7 @@ class RegressionState:
     squared_error: float
     crps: float
     nll: float | None
+    pinball: float | None
     covered: FloatArray
     width: FloatArray
     pit: FloatArray
@@ -64,6 +69,9 @@ class RegressionState:
         pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
         error = over_targets((y - point_of_rows(outputs)) ** 2)
         nll = over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
+        pinball = None
+        if isinstance(outputs, Quantiles):
+            pinball = over_targets(pinballs(outputs, y).mean(axis=1))
         return cls(
             levels=np.array(levels),
             n_rows=len(batch) - batch.n_missing,
@@ -73,6 +81,7 @@ class RegressionState:
             squared_error=float(weight @ error),
             crps=float(weight @ over_targets(crps_of_rows(outputs, y))),
             nll=None if nll is None else float(weight @ nll),
+            pinball=None if pinball is None else float(weight @ pinball),
             covered=np.array(covered),
             width=np.array(width),
             pit=pit,
@@ -93,6 +102,7 @@ class RegressionState:
             root_mean_squared_error=float(np.sqrt(self.squared_error / self.weight)),
             continuous_ranked_probability_score=self.crps / self.weight,
             negative_log_likelihood=None if self.nll is None else self.nll / self.weight,
+            pinball_loss=None if self.pinball is None else self.pinball / self.weight,
             levels=self.levels,
             coverage=coverage,
             coverage_deviation=np.sqrt(self.levels * (1 - self.levels) / n_effective),
@@ -122,6 +132,7 @@ class RegressionAudit:
     root_mean_squared_error: float
     continuous_ranked_probability_score: float
     negative_log_likelihood: float | None
+    pinball_loss: float | None
     levels: FloatArray
     coverage: FloatArray
     coverage_deviation: FloatArray
@@ -181,6 +192,7 @@ class RegressionAudit:
             "root mean squared error": self.root_mean_squared_error,
             "CRPS": self.continuous_ranked_probability_score,
             "negative log-likelihood": self.negative_log_likelihood,
+            "pinball loss": self.pinball_loss,
         }
         lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
         if self.levels.size:
