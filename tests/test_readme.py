@@ -1,4 +1,4 @@
-"""Whatever the README shows in Python runs, in order, as one session."""
+"""Whatever the README shows in Python runs, in order, in one interpreter."""
 
 import re
 from pathlib import Path
