@@ -10,7 +10,7 @@ from typing import Any, final
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadValueError
 from dubito.measure import calibration_error as bins
 from dubito.measure import class_wise, proper_scores, selective, smooth
 from dubito.measure.binning import uniform_edges
@@ -47,11 +47,7 @@ class Metric:
 
 def score(name: str, batch: Batch) -> float:
     """Return one of the proper scores."""
-    value = getattr(proper_scores.ProperScoresState.of(batch).value, name)
-    if value is None:
-        fix = "Logits or Probabilities: a top label says nothing of the other classes"
-        raise BadTypeError("outputs", name, "a whole distribution", "TopLabel", fix)
-    return float(value)
+    return proper_scores.ProperScoresState.of(batch).score(name)
 
 
 def curve(name: str, batch: Batch, doubt: Any = None) -> float:

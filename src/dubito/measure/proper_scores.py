@@ -103,6 +103,16 @@ class ProperScoresState:
             sharpness=self.squares / self.weight if known else None,
         )
 
+    def score(self, name: str) -> float:
+        """Return one of the scores, or raise where there is none: no rows, or top labels only."""
+        if not self.weight > 0:
+            raise EmptyStateError(name)
+        value: float | None = getattr(self.value, name)
+        if value is None:
+            fix = "Logits or Probabilities: a top label says nothing of the other classes"
+            raise BadTypeError("outputs", name, "a whole distribution", "TopLabel", fix)
+        return float(value)
+
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
 
@@ -112,15 +122,9 @@ class ProperScoresState:
 
 
 def score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
-    """Return one of the proper scores, or raise where top labels cannot tell it."""
-    batch = labelled_batch(y_true, outputs, sample_weight, name)
-    state = ProperScoresState.of(batch)
-    if not state.weight > 0:
-        raise EmptyStateError(name)
-    value: float | None = getattr(state.value, name)
-    if value is None:
-        fix = "Logits or Probabilities: a top label says nothing of the other classes"
-        raise BadTypeError("outputs", name, "a whole distribution", "TopLabel", fix)
+    """Return one of the proper scores, and warn where it is infinite."""
+    state = ProperScoresState.of(labelled_batch(y_true, outputs, sample_weight, name))
+    value = state.score(name)
     if np.isinf(value):
         text = (
             f"log_loss is infinite: in {state.n_impossible:,} of {state.n_rows:,} rows the class "
