@@ -117,7 +117,7 @@ def imported_from(module: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("package", ["data", "measure"])
+@pytest.mark.parametrize("package", ["calibrate", "data", "measure"])
 def test_a_package_offers_what_it_imports(package: str) -> None:
     loaded = importlib.import_module(f"dubito.{package}")
     assert imported_from(SOURCE / package / "__init__.py") == set(loaded.__all__)
@@ -141,6 +141,9 @@ FIXED = {
         smooth_calibration_error reliability_curve risk_coverage_curve area_under_risk_coverage
         area_under_generalized_risk_coverage auroc false_positive_rate_at_recall
         confidence_interval paired_difference ReliabilityCurve Interval Audit scorer""",
+    "dubito.calibrate": """TemperatureScaling VectorScaling MatrixScaling StructuredMatrixScaling
+        TemperatureMixture PlattScaling BetaScaling HistogramBinning IsotonicCalibration OneVsRest
+        AutoCalibrator CalibratedClassifier""",
     "dubito.data": "Batch Columns Shards ArrayShards FileShards read scan",
 }
 

@@ -13,6 +13,7 @@ from dubito.errors import (
     BadFileError,
     BadTypeError,
     BadValueError,
+    BoundWarning,
     DubitoError,
     DubitoWarning,
     EmptyStateError,
@@ -20,6 +21,7 @@ from dubito.errors import (
     MissingExtraError,
     MissingLabelsWarning,
     StateMismatchError,
+    UnfittedError,
 )
 
 RULE = ("array", "Logits", "finite", "nan", "leaving such rows out")
@@ -31,6 +33,8 @@ EXAMPLES: list[Exception] = [
     EmptyStateError("Accuracy"),
     StateMismatchError("bin edges", [0.0, 1.0], [0.0, 0.5, 1.0]),
     MissingExtraError("Training", "torch"),
+    UnfittedError("TemperatureScaling", "predict_proba"),
+    BoundWarning("bound"),
     InfiniteLossWarning("infinite"),
     MissingLabelsWarning("missing"),
 ]

@@ -7,10 +7,12 @@
         ├── BadFileError    (ValueError)    a file that cannot be read
         ├── EmptyStateError (ValueError)    a metric of no rows at all
         ├── StateMismatchError (ValueError) two states that do not measure the same thing
+        ├── UnfittedError (ValueError, AttributeError) something was asked of it before `fit`
         └── MissingExtraError (ImportError) an optional dependency is not installed
 
     UserWarning
     └── DubitoWarning
+        ├── BoundWarning                    a fit ended at a bound: no finite value is best
         ├── InfiniteLossWarning             a class that was given probability 0 happened
         └── MissingLabelsWarning            rows without a label were left out
 
@@ -23,6 +25,7 @@ __all__ = [
     "BadFileError",
     "BadTypeError",
     "BadValueError",
+    "BoundWarning",
     "DubitoError",
     "DubitoWarning",
     "EmptyStateError",
@@ -30,6 +33,7 @@ __all__ = [
     "MissingExtraError",
     "MissingLabelsWarning",
     "StateMismatchError",
+    "UnfittedError",
 ]
 
 
@@ -113,6 +117,17 @@ class StateMismatchError(DubitoError, ValueError):
         )
 
 
+class UnfittedError(DubitoError, ValueError, AttributeError):
+    """Something was asked of an object before it learnt anything."""
+
+    def __init__(self, kind: str, method: str) -> None:
+        super().__init__(kind, method)
+        self.kind, self.method = kind, method
+
+    def __str__(self) -> str:
+        return f"{self.method} of {self.kind} needs a fit first. Try `.fit(outputs, y)`."
+
+
 class MissingExtraError(DubitoError, ImportError):
     """An optional dependency is not installed."""
 
@@ -126,6 +141,10 @@ class MissingExtraError(DubitoError, ImportError):
 
 class DubitoWarning(UserWarning):
     """Any warning that dubito gives."""
+
+
+class BoundWarning(DubitoWarning):
+    """A fit ended at a bound, because no finite value is best."""
 
 
 class InfiniteLossWarning(DubitoWarning):

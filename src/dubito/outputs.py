@@ -43,6 +43,7 @@ __all__ = [
     "Samples",
     "TopLabel",
     "as_outputs",
+    "unchecked",
 ]
 
 ClassName = str | int | float | bool

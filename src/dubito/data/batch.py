@@ -25,7 +25,7 @@ from dubito.data.truth import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import AbstractClassOutputs, AbstractOutputs, TopLabel, as_outputs
 
-__all__ = ["Batch", "as_weights"]
+__all__ = ["Batch", "as_column", "as_weights"]
 
 
 @final

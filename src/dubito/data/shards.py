@@ -56,14 +56,17 @@ class Shards(ABC):
 class ArrayShards(Shards):
     """A batch in memory, split into row blocks. No rows at all is one empty batch.
 
+    `block_entries` is how large blocks are, where work an entry is unlike that of a plain sum.
+
     >>> ArrayShards(Batch.of([1, 0], [0.8, 0.4])).sum(len)
     2
     """
 
     batch: Batch
+    block_entries: int | None = None
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         outputs = self.batch.outputs
         n_columns = outputs.n_classes if isinstance(outputs, AbstractClassOutputs) else 1
-        blocks = row_blocks(len(self.batch), n_columns) or [slice(0, 0)]
+        blocks = row_blocks(len(self.batch), n_columns, self.block_entries) or [slice(0, 0)]
         return (partial(self.batch.take, rows) for rows in blocks)

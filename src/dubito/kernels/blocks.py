@@ -39,13 +39,13 @@ def n_threads() -> int:
     return int(wish)
 
 
-def row_blocks(n_rows: int, n_columns: int) -> list[slice]:
+def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) -> list[slice]:
     """Return the row ranges that together make up `n_rows`; none for no rows.
 
     >>> row_blocks(3, 2)
     [slice(0, 3, None)]
     """
-    step = max(1, BLOCK_ENTRIES // max(n_columns, 1))
+    step = max(1, (block_entries or BLOCK_ENTRIES) // max(n_columns, 1))
     return [slice(low, min(low + step, n_rows)) for low in range(0, n_rows, step)]
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "SQUARES",
     "VARIANCE",
     "narrow_rows",
+    "top_class",
     "wide_rows",
 ]
 

@@ -1,0 +1,136 @@
+"""How a contestant is run: in a process of its own, with as many threads as all others."""
+
+import io
+import os
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from benchmarks.ours import OURS, YARDSTICKS
+from benchmarks.peers import PEERS, Contestant
+from dubito import TopLabel, __version__
+from dubito.arrays import FloatArray, IntArray
+from dubito.measure import expected_calibration_error
+
+__all__ = [
+    "CONTESTANTS",
+    "N_BINS",
+    "N_THREADS",
+    "Figures",
+    "figures_of",
+    "in_fresh_process",
+    "others_seconds",
+    "quietly",
+    "seconds_of",
+    "versions",
+]
+
+CONTESTANTS: dict[str, Contestant] = {**OURS, **YARDSTICKS, **PEERS}
+N_BINS = 15
+N_THREADS = 2
+FLOOR = 1e-12  # a probability of 0 that came true counts as this, for everyone
+THREAD_SETTINGS = (
+    "DUBITO_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+PACKAGES = ("scikit-learn", "netcal", "probmetrics", "torchmetrics", "torch", "scipy")
+
+Result = TypeVar("Result")
+
+
+class Figures(NamedTuple):
+    """How good some probabilities are; `peer_ece` is torchmetrics', NaN where it is missing."""
+
+    log_loss: float
+    brier: float
+    ece: float
+    peer_ece: float
+
+
+def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return what a function returns in a new process, in which nothing is loaded or warm."""
+    kept = {name: os.environ.get(name) for name in THREAD_SETTINGS}
+    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(N_THREADS)))
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(quietly, function, *arguments).result()
+    finally:
+        for name, value in kept.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def quietly(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return what a function returns, without the progress bars and warnings of peers."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            return function(*arguments)
+
+
+def seconds_of(call: Callable[[], Result]) -> tuple[float, Result]:
+    """Return how long a call takes, and what it returns."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def others_seconds() -> float:
+    """Return the processor seconds that all other processes have used so far (Linux).
+
+    Threads that wait for each other take fifty times as long where another process has a core:
+    times tell something only where this hardly grows.
+    """
+    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    mine = os.times()
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - mine.user - mine.system
+
+
+def figures_of(probabilities: FloatArray, y: IntArray) -> Figures:
+    """Return the figures of some probabilities, computed plainly and the same for everyone."""
+    rows = np.arange(y.size)
+    label = probabilities[rows, y].astype(np.float64)
+    loss = float(-np.log(np.clip(label, FLOOR, 1)).mean())
+    squares = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64)
+    brier = float((squares - 2 * label + 1).mean())
+    if not np.isfinite(loss + brier):
+        return Figures(np.inf, np.inf, np.inf, np.nan)
+    top = probabilities.argmax(axis=1)
+    confidence = np.clip(probabilities[rows, top], 0, 1)
+    ece = expected_calibration_error(None, TopLabel(confidence, top == y), n_bins=N_BINS)
+    return Figures(loss, brier, ece, peer_ece(probabilities, y))
+
+
+def peer_ece(probabilities: FloatArray, y: IntArray) -> float:
+    """Return the calibration error as torchmetrics measures it."""
+    if not find_spec("torchmetrics"):
+        return np.nan
+    import torch
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    inputs = torch.from_numpy(np.clip(probabilities, 0, 1))
+    n_classes = probabilities.shape[1]
+    return float(multiclass_calibration_error(inputs, torch.from_numpy(y), n_classes, N_BINS))
+
+
+def versions() -> str:
+    """Return who takes part, and how many threads each has."""
+    found = [f"dubito {__version__}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return f"{', '.join(found)}; {N_THREADS} threads"

@@ -1,0 +1,181 @@
+"""Other packages' calibrators, each behind the same two calls: fit, then predict."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+
+from benchmarks import recipes
+from dubito.arrays import FloatArray, IntArray
+
+__all__ = ["PEERS", "Contestant", "Fitted"]
+
+
+class Fitted(NamedTuple):
+    """A fitted calibrator: how it predicts, and its temperature if it has one."""
+
+    predict: Callable[[Any], FloatArray]
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A calibrator: what it is fitted by, in which form it takes rows, how many classes it can."""
+
+    fit: Callable[[Any, IntArray], Fitted]
+    takes: Callable[[FloatArray], Any]
+    package: str
+    least_classes: int = 2
+    most_classes: int = 1_000_000
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package is there."""
+        return find_spec(self.package) is not None
+
+    def can_take(self, n_classes: int) -> bool:
+        """Whether it is made for so many classes."""
+        return self.least_classes <= n_classes <= self.most_classes
+
+
+def as_they_are(logits: FloatArray) -> FloatArray:
+    """Return the logits."""
+    return logits
+
+
+def probabilities(logits: FloatArray) -> FloatArray:
+    """Return what packages that know no logits take."""
+    result = np.empty_like(logits)
+    for start in range(0, len(logits), 1_000):  # float64 for a few rows at a time
+        rows = slice(start, start + 1_000)
+        result[rows] = softmax(logits[rows].astype(np.float64), axis=1)
+    return result
+
+
+def for_netcal(logits: FloatArray) -> FloatArray:
+    """Return probabilities, of the second class alone if there are two.
+
+    In float64: netcal takes float32 too, but its scaling then stops where it starts.
+    """
+    result = probabilities(logits.astype(np.float64))
+    return np.ascontiguousarray(result[:, 1]) if result.shape[1] == 2 else result
+
+
+def tensor(logits: FloatArray) -> Any:
+    """Return a tensor on the same memory."""
+    return import_module("torch").from_numpy(logits)
+
+
+def by_temperature(find: Callable[[FloatArray, IntArray], float]) -> Contestant:
+    """Return a recipe that finds a temperature as a contestant."""
+
+    def fit(logits: FloatArray, y: IntArray) -> Fitted:
+        temperature = find(logits, y)
+        return Fitted(lambda rows: np.asarray(softmax(rows / temperature, axis=1)), temperature)
+
+    package = "torch" if find is recipes.lbfgs_temperature else "scipy"
+    return Contestant(fit, as_they_are, package)
+
+
+class Scores(ClassifierMixin, BaseEstimator):
+    """A classifier whose inputs are its scores: scikit-learn calibrates classifiers only."""
+
+    def __init__(self, n_classes: int = 2):
+        self.n_classes = n_classes
+
+    def fit(self, inputs: Any, y: Any) -> "Scores":
+        """Learn the classes, all that there is to learn."""
+        self.classes_ = np.arange(self.n_classes)
+        return self
+
+    def decision_function(self, scores: FloatArray) -> FloatArray:
+        """Return the scores; of two classes, by how much the second leads."""
+        return scores if self.n_classes > 2 else scores[:, 1] - scores[:, 0]
+
+    def predict(self, scores: FloatArray) -> IntArray:
+        """Return the top class."""
+        return np.asarray(scores.argmax(axis=1))
+
+
+def fit_sklearn(method: str, logits: FloatArray, y: IntArray) -> Fitted:
+    """Fit scikit-learn's way to calibrate a ready classifier.
+
+    It splits rows even where nothing is to be trained: one split is faster than its five, and
+    does not ask for five rows of each class.
+    """
+    frozen, rows = FrozenEstimator(Scores(logits.shape[1]).fit(None, None)), np.arange(y.size)
+    calibrated = CalibratedClassifierCV(frozen, method=method, cv=[(rows, rows)]).fit(logits, y)
+    temperature = None
+    if method == "temperature":
+        temperature = 1 / float(calibrated.calibrated_classifiers_[0].calibrators[0].beta_)
+    return Fitted(calibrated.predict_proba, temperature)
+
+
+def fit_netcal(name: str, inputs: FloatArray, y: IntArray) -> Fitted:
+    """Fit one of netcal's scaling or binning methods."""
+    folder = "binning" if name in ("HistogramBinning", "IsotonicRegression", "BBQ") else "scaling"
+    calibrator = getattr(import_module(f"netcal.{folder}"), name)()
+    calibrator.fit(inputs, y)
+
+    def predict(rows: FloatArray) -> FloatArray:
+        result = np.asarray(calibrator.transform(rows))
+        return np.column_stack([1 - result, result]) if result.ndim == 1 else result
+
+    temperature = None
+    if name == "TemperatureScaling":
+        temperature = 1 / float(np.ravel(calibrator.temperature)[0])
+    return Fitted(predict, temperature)
+
+
+def fit_probmetrics(name: str, inputs: FloatArray, y: IntArray) -> Fitted:
+    """Fit one of probmetrics' calibrators of probabilities."""
+    calibrator = import_module("probmetrics.calibrators").get_calibrator(name)
+    calibrator.fit(inputs, y)
+    return Fitted(calibrator.predict_proba)
+
+
+def fit_probmetrics_temperature(logits: Any, y: IntArray) -> Fitted:
+    """Fit probmetrics' temperature on logits, the faster of its two ways in."""
+    torch, wrap = import_module("torch"), import_module("probmetrics.distributions")
+    calibrator = import_module("probmetrics.calibrators").get_calibrator("ts-mix")
+    calibrator.fit_torch(wrap.CategoricalLogits(logits), torch.from_numpy(y))
+
+    def predict(rows: Any) -> FloatArray:
+        result = calibrator.predict_proba_torch(wrap.CategoricalLogits(rows))
+        return np.asarray(result.get_probs())
+
+    return Fitted(predict, 1 / float(calibrator.cal_.invtemp_))
+
+
+def peers() -> dict[str, Contestant]:
+    """Return all other packages' calibrators by name, installed or not."""
+    result = {
+        "PyTorch LBFGS recipe": by_temperature(recipes.lbfgs_temperature),
+        "SciPy minimize recipe": by_temperature(recipes.minimize_temperature),
+    }
+    for method in ("temperature", "sigmoid", "isotonic"):
+        fit = partial(fit_sklearn, method)
+        result[f"scikit-learn {method}"] = Contestant(fit, as_they_are, "sklearn")
+    for name in ("TemperatureScaling", "LogisticCalibration", "BetaCalibration"):
+        fit = partial(fit_netcal, name)
+        result[f"netcal {name}"] = Contestant(fit, for_netcal, "netcal")
+    for name, most in {"HistogramBinning": 10**6, "IsotonicRegression": 10**6, "BBQ": 99}.items():
+        fit = partial(fit_netcal, name)
+        result[f"netcal {name}"] = Contestant(fit, for_netcal, "netcal", 2, most)
+    result["probmetrics ts-mix"] = Contestant(fit_probmetrics_temperature, tensor, "probmetrics")
+    limits = {"logistic": (2, 10**6), "svs": (3, 10**6), "sms": (3, 10**6)}
+    for name, (least, most) in {**limits, "quadratic-scaling": (2, 2)}.items():
+        fit = partial(fit_probmetrics, name)
+        result[f"probmetrics {name}"] = Contestant(fit, probabilities, "probmetrics", least, most)
+    return result
+
+
+PEERS = peers()

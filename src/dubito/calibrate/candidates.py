@@ -1,0 +1,69 @@
+"""What is worth trying, by the number of rows and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from dubito.arrays import FloatArray
+from dubito.calibrate.beta import BetaScaling
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.isotonic import IsotonicCalibration
+from dubito.calibrate.matrix import StructuredMatrixScaling
+from dubito.calibrate.mixture import TemperatureMixture
+from dubito.calibrate.one_vs_rest import OneVsRest
+from dubito.calibrate.platt import PlattScaling
+from dubito.calibrate.rows import log_probabilities
+from dubito.calibrate.temperature import TemperatureScaling
+from dubito.calibrate.vector import VectorScaling
+from dubito.data.shards import Shards
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["AsItCame", "candidates"]
+
+MANY_ROWS = 1000  # what bends freely needs so many
+MOST_BENT = 100  # classes; above, five numbers a class for every class are too many
+MOST_MATRIX = 250  # classes; above, a number for every pair of classes is too much work
+
+
+@final
+class AsItCame(AbstractCalibrator):
+    """Leave probabilities as they came: what every calibrator must be better than.
+
+    >>> AsItCame().fit([[0.7, 0.3]], [0]).predict_proba([[0.7, 0.3]]).round(3).tolist()
+    [[0.7, 0.3]]
+    """
+
+    def _learn(self, shards: Shards) -> None:
+        """Nothing."""
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        return log_probabilities(outputs)
+
+    def _words(self) -> str:
+        return "probabilities are left as they came"
+
+
+def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
+    """Yield calibrators, those that are most often of use first."""
+    has_many = n_rows >= MANY_ROWS
+    is_binary = n_classes == 2
+    yield AsItCame()
+    yield TemperatureScaling()
+    yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
+    if n_classes <= MOST_BENT:
+        yield StructuredMatrixScaling(strength=3.0, is_bent=True)
+    if has_many:
+        yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
+        yield TemperatureMixture()
+    if is_binary:
+        yield BetaScaling()
+    elif n_classes <= MOST_MATRIX:
+        yield StructuredMatrixScaling(strength=3.0)
+        if has_many:
+            yield OneVsRest(BetaScaling())
+            yield StructuredMatrixScaling(strength=0.3)
+            yield StructuredMatrixScaling(strength=0.03)
+    if has_many and n_classes <= MOST_BENT:
+        yield StructuredMatrixScaling(strength=0.3, is_bent=True)
+        yield StructuredMatrixScaling(strength=0.03, is_bent=True)

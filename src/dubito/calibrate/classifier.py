@@ -1,0 +1,278 @@
+"""A scikit-learn classifier whose probabilities are calibrated."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone, is_classifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold, check_cv
+from sklearn.pipeline import Pipeline
+from sklearn.utils import assert_all_finite, column_or_1d, get_tags, indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.rows import FLOOR
+from dubito.data.batch import as_weights
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["CalibratedClassifier"]
+
+NAME = "CalibratedClassifier"
+
+
+@final
+class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier and a calibrator that act as one classifier.
+
+    Clones of the estimator are fitted without one fold each; the calibrator learns from what they
+    say of that fold; then the estimator is fitted on all rows. One model and not an ensemble of
+    folds: it costs one prediction a row, and what the calibrator learnt can be read.
+
+    `estimator` is any classifier (None: `LogisticRegression()`). One that is fitted already comes
+    as `sklearn.frozen.FrozenEstimator(model)`: then all rows, which must be new to it, go to the
+    calibrator. `calibrator` is any of dubito's (None: `AutoCalibrator()`). `cv` is a number of
+    stratified folds, a scikit-learn splitter or a list of splits; folds run in parallel inside
+    `joblib.parallel_config(n_jobs=...)`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from dubito.calibrate.temperature import TemperatureScaling
+    >>> X, y = load_iris(return_X_y=True)
+    >>> CalibratedClassifier(SVC(), TemperatureScaling()).fit(X, y).predict_proba(X[:1]).round(2)
+    array([[0.96, 0.04, 0.  ]])
+    """
+
+    classes_: NDArray[Any]
+    estimator_: Any
+    calibrator_: AbstractCalibrator
+
+    def __init__(
+        self, estimator: Any = None, calibrator: AbstractCalibrator | None = None, cv: Any = 5
+    ) -> None:
+        self.estimator = estimator
+        self.calibrator = calibrator
+        self.cv = cv
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
+        """Fit the estimator and the calibrator; rows of one group stay in one fold."""
+        labels = column_or_1d(y, warn=True)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        features, _, groups = indexable(X, labels, groups)
+        weight = None
+        if sample_weight is not None:
+            # A copy: not every estimator takes weights that are read-only.
+            weight = as_weights(sample_weight, labels.size, NAME).copy()
+        data = Data(features, labels, weight)
+        estimator, calibrator = self._base(), self._base_calibrator()
+        if isinstance(estimator, FrozenEstimator):
+            check_is_fitted(estimator)
+            fitted, classes = estimator, require_classes(np.asarray(estimator.classes_))
+            rows, outputs = np.arange(labels.size), outputs_of(fitted, features, classes)
+        else:
+            classes = require_classes(np.unique(labels))
+            warn_of_lost_weights(estimator, weight)
+            splits = splits_of(self.cv, data, groups)
+            rows, outputs = held_out_outputs(estimator, data, splits, classes)
+            fitted = data.fit(estimator)
+        weight = None if weight is None else weight[rows]
+        calibrator.fit(outputs, labels[rows], weight, **groups_for(calibrator, groups, rows))
+        self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
+        """Return calibrated probabilities, rows x classes, in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.calibrator_.predict_proba(outputs_of(self.estimator_, X, self.classes_))
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """Return the most probable class of each row, which may not be the estimator's own."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def summary(self) -> str:
+        """Say in words what the calibrator learnt."""
+        check_is_fitted(self)
+        return self.calibrator_.summary()
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features the estimator was fitted on, where it tells."""
+        return int(self.estimator_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """What the features are called, where the estimator knows."""
+        return np.asarray(self.estimator_.feature_names_in_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags, inner = super().__sklearn_tags__(), get_tags(self._base())
+        tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
+        tags.classifier_tags.multi_label = False
+        return tags
+
+    def _base(self) -> Any:
+        """Return the estimator, or the one there is by default."""
+        if self.estimator is None:
+            return LogisticRegression()
+        is_instance = hasattr(self.estimator, "fit") and not isinstance(self.estimator, type)
+        if not (is_instance and is_classifier(self.estimator)):
+            rule, fix = "a scikit-learn classifier", "LogisticRegression()"
+            raise BadTypeError("estimator", NAME, rule, repr(self.estimator), fix)
+        return self.estimator
+
+    def _base_calibrator(self) -> AbstractCalibrator:
+        """Return a new calibrator that knows nothing yet."""
+        if self.calibrator is None:
+            from dubito.calibrate.auto import AutoCalibrator
+
+            return AutoCalibrator()
+        if not isinstance(self.calibrator, AbstractCalibrator):
+            rule, fix = "a calibrator of dubito", "TemperatureScaling()"
+            raise BadTypeError("calibrator", NAME, rule, repr(self.calibrator), fix)
+        fresh: AbstractCalibrator = clone(self.calibrator)
+        return fresh
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """Rows to learn from: features of any kind that can be indexed, labels, weights."""
+
+    features: Any
+    labels: NDArray[Any]
+    weight: FloatArray | None
+
+    def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
+        """Return a clone of the estimator that is fitted on some rows, or on all."""
+        features, labels, weight = self.features, self.labels, self.weight
+        if rows is not None:
+            features, labels = _safe_split(estimator, features, labels, rows)
+            weight = None if weight is None else weight[rows]
+        argument = None if weight is None else weight_argument(estimator)
+        return clone(estimator).fit(features, labels, **({argument: weight} if argument else {}))
+
+
+def held_out_outputs(
+    estimator: Any, data: Data, splits: list[tuple[IntArray, IntArray]], classes: NDArray[Any]
+) -> tuple[IntArray, Logits | Probabilities]:
+    """Return the rows that were held out, and what models that never saw them say of them."""
+    run = delayed(held_out)
+    folds = Parallel()(run(estimator, data, train, test, classes) for train, test in splits)
+    rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in folds)])
+    n_unseen = sum(test.size for _, test in splits) - rows.size
+    fix = "cv=StratifiedKFold(5, shuffle=True)"
+    if rows.size == 0:
+        rule = "splits that test on classes they train on"
+        raise BadValueError("cv", NAME, rule, f"{len(splits)} splits with no such row", fix)
+    if n_unseen:
+        text = f"{NAME}: the calibrator learns nothing from {n_unseen:,} held-out rows, whose class"
+        warnings.warn(f"{text} their fold's model never saw. Try {fix}.", DubitoWarning, 3)
+    parts = [outputs for _, outputs in folds if outputs is not None]
+    return rows, type(parts[0])(np.concatenate([part.array for part in parts]), classes)
+
+
+def held_out(
+    estimator: Any, data: Data, train: IntArray, test: IntArray, classes: NDArray[Any]
+) -> tuple[IntArray, Logits | Probabilities | None]:
+    """Return the rows of one fold that can teach something, and what was said of them.
+
+    A model that never saw a class is sure to be wrong there; the final one, which has seen it,
+    need not be.
+    """
+    model = data.fit(estimator, train)
+    rows = test[np.isin(data.labels[test], model.classes_)]
+    if rows.size == 0:
+        return rows, None
+    features, _ = _safe_split(estimator, data.features, None, rows, train)
+    return rows, outputs_of(model, features, classes)
+
+
+def outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Probabilities:
+    """Return what a fitted model says, a column for each of `classes` whether it saw it or not."""
+    is_score = hasattr(model, "decision_function")
+    if not (is_score or hasattr(model, "predict_proba")):
+        rule, fix = "a classifier with decision_function or predict_proba", "another estimator"
+        raise BadTypeError("estimator", NAME, rule, type(model).__name__, fix)
+    said = np.asarray((model.decision_function if is_score else model.predict_proba)(features))
+    if is_score and said.ndim == 1:
+        said = np.stack([np.zeros_like(said), said], axis=1)
+    known, names = np.asarray(model.classes_).tolist(), classes.tolist()
+    # Their number tells nothing: three classes have three pairs.
+    is_pairwise = getattr(final_model(model), "decision_function_shape", None) == "ovo"
+    if said.shape[1:] != (len(known),) or (is_pairwise and len(known) > 2):
+        rule, fix = "a classifier with one output a class", "decision_function_shape='ovr'"
+        got = "scores of pairs of classes" if is_pairwise else f"outputs of shape {said.shape}"
+        raise BadValueError("estimator", NAME, rule, got, fix)
+    if known != names:
+        # Below the lowest by as much as probabilities can differ: never chosen, yet no wild number.
+        lowest = said.min(axis=1, keepdims=True) + np.log(FLOOR) if is_score else 0.0
+        aligned = np.full((said.shape[0], len(names)), lowest, np.result_type(said, np.float32))
+        aligned[:, [names.index(name) for name in known]] = said
+        said = aligned
+    return (Logits if is_score else Probabilities)(said, classes)
+
+
+def splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray]]:
+    """Return the rows that each fold trains and tests on."""
+    if isinstance(cv, str):
+        rule, fix = "a number, a splitter or splits", "FrozenEstimator(model) for a fitted model"
+        raise BadValueError("cv", NAME, rule, repr(cv), fix)
+    if isinstance(cv, Integral) and groups is not None:
+        cv = StratifiedGroupKFold(int(cv))
+    rows, splitter = np.arange(data.labels.size), check_cv(cv, data.labels, classifier=True)
+    splits = splitter.split(data.features, data.labels, groups)
+    return [(rows[train], rows[test]) for train, test in splits]
+
+
+def groups_for(calibrator: AbstractCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
+    """Return the groups of some rows for a calibrator that makes folds of its own."""
+    is_taken = groups is not None and has_fit_parameter(calibrator, "groups")
+    return {"groups": np.asarray(groups)[rows]} if is_taken else {}
+
+
+def require_classes(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes, of which there must be two."""
+    if classes.size < 2:
+        rule, fix = "labels of 2 classes or more", "rows of another class"
+        raise BadValueError("y", NAME, rule, f"1 class, {classes.tolist()}", fix)
+    return classes
+
+
+def final_model(model: Any) -> Any:
+    """Return the model that speaks in the end, inside searches and pipelines, frozen or not."""
+    inner = getattr(model, "best_estimator_", None)
+    if inner is None and hasattr(model, "named_steps"):
+        inner = model.steps[-1][1]
+    return model if inner is None else final_model(inner)
+
+
+def weight_argument(estimator: Any) -> str | None:
+    """Return by what name `fit` takes weights, or None if it takes none."""
+    if isinstance(estimator, Pipeline) and not get_config()["enable_metadata_routing"]:
+        name, last = estimator.steps[-1]
+        inner = weight_argument(last)
+        return None if inner is None else f"{name}__{inner}"
+    is_taken = isinstance(estimator, Pipeline) or has_fit_parameter(estimator, "sample_weight")
+    return "sample_weight" if is_taken else None
+
+
+def warn_of_lost_weights(estimator: Any, weight: FloatArray | None) -> None:
+    """Say so where only the calibrator can use the weights."""
+    if weight is not None and weight_argument(estimator) is None:
+        kind = type(estimator).__name__
+        text = f"{NAME}: fit of {kind} takes no sample_weight; only the calibrator uses it."
+        warnings.warn(text, DubitoWarning, stacklevel=3)

@@ -1,0 +1,163 @@
+"""Figures out of sample: fitted on some folds, looked at on the others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import GroupKFold, check_cv
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate.rows import LabelledRows, as_class_outputs
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.data.truth import Labels
+from dubito.errors import BadValueError, DubitoWarning
+from dubito.measure.proper_scores import ProperScoresState
+from dubito.outputs import unchecked
+
+if TYPE_CHECKING:
+    from dubito.calibrate.calibrator import AbstractCalibrator
+
+__all__ = [
+    "Fold",
+    "evidence_of",
+    "folds_of",
+    "held_out_likelihoods",
+    "labelled_only",
+    "sample_rows",
+]
+
+N_FOLDS = 5
+MOST_ROWS = 20_000  # of a larger fit, a seeded subsample of so many rows is cross-fitted
+
+Fold = tuple[IntArray, IntArray]
+
+
+def evidence_of(calibrator: AbstractCalibrator) -> str:
+    """Say what a fitted calibrator does to log loss, cross-fitted, as far as that can be told."""
+    if not hasattr(calibrator, "evidence_"):
+        shards = getattr(calibrator, "_shards", None)
+        if shards is None:
+            return "what it does to log loss was not asked while its rows were at hand"
+        batch = labelled_only(sample_rows(shards, MOST_ROWS))
+        if len(batch) < 2:
+            return "too few rows to tell what it does to log loss"
+        calibrator.evidence_ = cross_fitted_losses(calibrator, batch)
+    before, after, n_rows = (calibrator.evidence_[key] for key in ("before", "after", "n_rows"))
+    return f"log loss {before:.3f} to {after:.3f}, cross-fitted on {n_rows:,} rows"
+
+
+def cross_fitted_losses(calibrator: AbstractCalibrator, batch: Batch) -> dict[str, Any]:
+    """Return the log loss of what came in, and of rows that each fold's calibrator did not see."""
+    folds = folds_of(batch, min(N_FOLDS, len(batch)))
+    likelihoods, weights, _ = held_out_likelihoods(calibrator, batch, folds)
+    after = -(weights @ np.log(likelihoods)) / weights.sum()
+    before = ProperScoresState.of(batch).score("log_loss")
+    return {"before": float(before), "after": float(after), "n_rows": len(batch)}
+
+
+def held_out_likelihoods(
+    calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return what held-out labels are given, their weights, and the fold of each.
+
+    Warnings of single folds are not passed on: what they are of, the fit on all rows tells.
+    """
+    found = []
+    for fold, (train, test) in enumerate(folds):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DubitoWarning)
+            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
+        rows = LabelledRows.of(batch.take(test))
+        likelihoods, weights = rows.likelihoods_of([fitted.predict_proba(rows.outputs)])
+        found.append((likelihoods[:, 0], weights, np.full(weights.size, fold)))
+    likelihoods, weights, fold_of = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return likelihoods, weights, fold_of
+
+
+def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
+    """Return (fitted, held out) row numbers of each fold.
+
+    A number makes so many seeded folds in which classes are spread evenly, or whole groups where
+    there are groups; anything else is what scikit-learn takes as `cv`.
+    """
+    is_number = isinstance(cv, int | np.integer) and not isinstance(cv, bool)
+    if is_number and not 2 <= cv <= len(batch):
+        rule, fix = f"a number of folds from 2 to the {len(batch):,} rows", "cv=5"
+        raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
+    codes, groups = codes_of(batch), batch.groups
+    rows = np.arange(len(batch))
+    if is_number and groups is None:
+        order = np.lexsort((np.random.default_rng(seed).random(len(batch)), codes))
+        fold = np.empty(len(batch), dtype=np.int64)
+        fold[order] = np.arange(len(batch)) % cv
+        return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
+    splitter = GroupKFold(cv, shuffle=True, random_state=seed) if is_number else check_cv(cv)
+    return [(train, test) for train, test in splitter.split(rows, codes, groups)]
+
+
+def codes_of(batch: Batch) -> IntArray:
+    """Return a class a row: the label, or the most probable one."""
+    labels = batch.truth
+    assert isinstance(labels, Labels)
+    soft = labels.probabilities
+    return labels.codes if soft is None else np.asarray(soft.argmax(axis=1))
+
+
+def labelled_only(batch: Batch) -> Batch:
+    """Return the rows that have a label and weigh something."""
+    is_used = batch.labelled_weight > 0
+    return batch if is_used.all() else batch.take(np.flatnonzero(is_used))
+
+
+def sample_rows(shards: Shards, n_rows: int, seed: int = 0) -> Batch:
+    """Return all rows as one batch, or a seeded subsample where there are more than `n_rows`."""
+    if isinstance(shards, ArrayShards):
+        return (
+            shards.batch.take(chosen(len(shards.batch), n_rows, seed))
+            if len(shards.batch) > n_rows
+            else shards.batch
+        )
+    total = shards.sum(len)
+    rows = chosen(total, n_rows, seed)
+
+    def part(batch: Batch) -> list[Batch]:
+        low, high = np.searchsorted(rows, [batch.first_row, batch.first_row + len(batch)])
+        return [batch.take(rows[low:high] - batch.first_row)]
+
+    return joined(shards.sum(part))
+
+
+def chosen(total: int, n_rows: int, seed: int) -> IntArray:
+    """Return the numbers of the rows that are taken, in order."""
+    if total <= n_rows:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return batches of class outputs as one."""
+    outputs = [as_class_outputs(batch.outputs, "a calibrator") for batch in batches]
+    labels = [batch.truth for batch in batches if isinstance(batch.truth, Labels)]
+    soft = [label.probabilities for label in labels if label.probabilities is not None]
+    return Batch(
+        outputs=unchecked(
+            type(outputs[0]),
+            {
+                "array": np.concatenate([one.array for one in outputs]),
+                "classes": outputs[0].classes,
+            },
+        ),
+        truth=Labels(
+            np.concatenate([label.codes for label in labels]),
+            np.concatenate(soft) if soft else None,
+        ),
+        weight=np.concatenate([batch.weight for batch in batches]),
+        groups=None
+        if batches[0].groups is None
+        else np.concatenate([batch.groups for batch in batches if batch.groups is not None]),
+    )

@@ -1,0 +1,95 @@
+"""Histogram binning: what was true of each bin is what it says."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import numpy as np
+from scipy.special import expit, logit
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate.binary import AbstractBinaryCalibrator, BinaryRows, HeldScores, Scores
+from dubito.calibrate.knots import GRID
+from dubito.calibrate.rows import FLOOR
+from dubito.errors import BadValueError, EmptyStateError
+from dubito.measure.binning import assign, quantile_edges, uniform_edges
+
+__all__ = ["HistogramBinning"]
+
+ROUNDING = 1e-12  # a probability at an edge may come back from its log odds this much above it
+
+
+@final
+class HistogramBinning(AbstractBinaryCalibrator):
+    """Give every row of a bin the share of positives among the bin's rows.
+
+    For two classes and many rows. `strategy` is "uniform" (equal width) or "quantile" (equal mass;
+    of a stream, over a grid of log odds 0.014 wide). A bin that is all one class is smoothed by
+    1 / (n + 1) towards the prior; an empty one says its middle. `counts_` tells the weight of each
+    bin, `n_certain_` that of the smoothed ones. Zadrozny and Elkan 2001.
+
+    >>> bins = HistogramBinning(n_bins=2).fit([0.1, 0.2, 0.3, 0.9, 0.8], [0, 0, 1, 1, 0])
+    >>> bins.values_.round(2).tolist()
+    [0.33, 0.5]
+    """
+
+    edges_: FloatArray
+    values_: FloatArray
+    counts_: FloatArray
+    n_certain_: float
+
+    def __init__(self, n_bins: int = 15, strategy: Literal["uniform", "quantile"] = "uniform"):
+        self.n_bins = n_bins
+        self.strategy = strategy
+
+    def _learn_scores(self, scores: Scores) -> None:
+        edges = self._edges(scores)
+
+        def sums(rows: BinaryRows) -> FloatArray:
+            bins = bins_of(rows.scores, edges)
+            columns = (rows.weight, rows.weight * rows.targets)
+            return np.stack([np.bincount(bins, column, edges.size - 1) for column in columns])
+
+        weight, positive = scores.sum(sums)
+        if not weight.sum() > 0:
+            raise EmptyStateError("A calibrator")
+        prior = (positive.sum() + 0.5) / (weight.sum() + 1)
+        is_certain = (weight > 0) & ((positive <= 0) | (positive >= weight))
+        smoothed = (positive + prior * is_certain) / np.maximum(weight + is_certain, FLOOR)
+        self.edges_, self.counts_ = edges, weight
+        self.values_ = np.where(weight > 0, smoothed, (edges[1:] + edges[:-1]) / 2)
+        self.n_certain_ = float(weight[is_certain].sum())
+
+    def _edges(self, scores: Scores) -> FloatArray:
+        if self.strategy == "uniform":
+            return uniform_edges(self.n_bins, type(self).__name__)
+        if self.strategy != "quantile":
+            rule, fix = "'uniform' or 'quantile'", "strategy='uniform'"
+            raise BadValueError("strategy", type(self).__name__, rule, repr(self.strategy), fix)
+        if isinstance(scores, HeldScores):
+            values, weight = expit(scores.rows.scores), scores.rows.weight
+        else:
+            middles = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
+            values = expit(middles)
+            weight = scores.sum(
+                lambda rows: np.bincount(
+                    np.searchsorted(GRID, rows.scores), rows.weight, middles.size
+                )
+            )
+        return quantile_edges(values, weight, self.n_bins, type(self).__name__)
+
+    def _calibrated(self, scores: FloatArray) -> FloatArray:
+        values = self.values_[bins_of(scores, self.edges_)]
+        return np.asarray(logit(np.clip(values, FLOOR, 1 - FLOOR)))
+
+    def _words(self) -> str:
+        n_bins, n_empty = self.values_.size, int((self.counts_ == 0).sum())
+        return (
+            f"{n_bins} bins ({n_empty} empty) from {self.values_.min():.3g} to "
+            f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows in bins of one class, smoothed"
+        )
+
+
+def bins_of(scores: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the bin of each row's probability, told by its log odds."""
+    return assign(expit(scores) * (1 - ROUNDING), edges)

@@ -1,0 +1,122 @@
+"""Matrix scaling: every class's score may learn from the log probability of every other."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.calibrate.affine import N_PARTS, affine_scores, fit_affine
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.rows import as_strength, class_weights
+from dubito.calibrate.temperature import best_inverse_temperature
+from dubito.data.shards import Shards
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["MatrixScaling", "StructuredMatrixScaling", "matrix_penalty"]
+
+
+def matrix_penalty(
+    n_classes: int, *, diagonal: float, off_diagonal: float, intercept: float
+) -> FloatArray:
+    """Return the penalties of a table of matrix and intercept."""
+    penalty = np.full((n_classes, n_classes + 1), off_diagonal)
+    np.fill_diagonal(penalty, diagonal)
+    penalty[:, -1] = intercept
+    return penalty
+
+
+class AbstractMatrixScaling(AbstractCalibrator):
+    """A matrix and an intercept on log probabilities of the best temperature."""
+
+    temperature_: float
+    weight_: FloatArray
+    bias_: FloatArray
+
+    @abstractmethod
+    def _penalty(self, n_rows: float) -> FloatArray:
+        """Return the L2 penalty of each entry of the matrix and the intercept."""
+
+    def _learn(self, shards: Shards) -> None:
+        beta = best_inverse_temperature(shards)
+        penalty = self._penalty(class_weights(shards).sum())
+        table = fit_affine(shards, beta, penalty)
+        self.temperature_ = 1 / beta
+        departs, self.bias_ = table[:, :-1], table[:, -1].copy()
+        self.weight_ = np.eye(*departs.shape) + departs
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        departs = self.weight_ - np.eye(*self.weight_.shape)
+        table = np.column_stack([departs, self.bias_])
+        return affine_scores(outputs, 1 / self.temperature_, table)
+
+    def _words(self) -> str:
+        diagonal = np.diag(self.weight_)
+        off = self.weight_[:, : self.n_classes_] - np.diag(diagonal)
+        row, column = np.unravel_index(np.abs(off).argmax(), off.shape)
+        names = self.classes_ or tuple(range(self.n_classes_))
+        return (
+            f"T = {self.temperature_:.3g}, then each class scaled by {diagonal.min():.2f} to "
+            f"{diagonal.max():.2f}; most of what classes learn of each other: {names[row]} of "
+            f"{names[column]} ({off[row, column]:+.2f})"
+        )
+
+
+@final
+class MatrixScaling(AbstractMatrixScaling):
+    """Learn a whole matrix, with L2 penalties towards the identity.
+
+    For many rows a class. `off_diagonal` and `intercept` are the penalties of those entries beside
+    the mean log loss; the diagonal is free. Kull et al., "Beyond temperature scaling", 2019 (ODIR).
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 3, 500)
+    >>> logits = np.eye(3)[y] @ [[2, 1, 0], [1, 2, 0], [0, 0, 2]] + rng.normal(size=(500, 3))
+    >>> MatrixScaling().fit(Logits(logits), y).weight_.shape
+    (3, 3)
+    """
+
+    def __init__(self, off_diagonal: float = 1e-3, intercept: float = 1e-3):
+        self.off_diagonal = off_diagonal
+        self.intercept = intercept
+
+    def _penalty(self, n_rows: float) -> FloatArray:
+        return matrix_penalty(
+            self.n_classes_,
+            diagonal=0.0,
+            off_diagonal=as_strength(self.off_diagonal, "off_diagonal", type(self).__name__),
+            intercept=as_strength(self.intercept, "intercept", type(self).__name__),
+        )
+
+
+@final
+class StructuredMatrixScaling(AbstractMatrixScaling):
+    """Learn a matrix whose penalties grow with the classes and shrink with the rows.
+
+    For multi-class outputs of any size: with few rows it is temperature scaling, with many a full
+    matrix. Penalties are `strength` times K/n for diagonal and intercept and K(K-1)/n off the
+    diagonal. `is_bent` lets classes act on each other by broken lines instead of straight ones, for
+    outputs that are off differently at different levels; `weight_` then has K columns for the log
+    probabilities, K for the probabilities, and K for what is above each of the bends. Berta et al.,
+    "Structured matrix scaling for multi-class calibration", 2025.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 3, 500)
+    >>> logits = np.eye(3)[y] @ [[2, 1, 0], [1, 2, 0], [0, 0, 2]] + rng.normal(size=(500, 3))
+    >>> StructuredMatrixScaling().fit(Logits(logits), y).weight_.shape
+    (3, 3)
+    """
+
+    def __init__(self, strength: float = 1.0, is_bent: bool = False):
+        self.strength = strength
+        self.is_bent = is_bent
+
+    def _penalty(self, n_rows: float) -> FloatArray:
+        strength = as_strength(self.strength, "strength", type(self).__name__)
+        own = strength * self.n_classes_ / n_rows
+        across = own * (self.n_classes_ - 1)
+        n_parts = N_PARTS if self.is_bent else 1
+        penalty = matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
+        return np.column_stack([np.tile(penalty[:, :-1], n_parts), penalty[:, -1]])

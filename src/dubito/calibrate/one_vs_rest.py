@@ -1,0 +1,135 @@
+"""One-vs-rest: a binary calibrator for each class, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import clone
+
+from dubito.arrays import BoolArray, FloatArray
+from dubito.calibrate.binary import AbstractBinaryCalibrator, scores_by_class
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.isotonic import IsotonicCalibration
+from dubito.calibrate.knots import Curves, ScoredRows, fit_curves
+from dubito.calibrate.rows import FLOOR, LabelledRows, log_odds, log_probabilities
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import BadTypeError
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["OneVsRest", "OneVsRestCounts"]
+
+
+@final
+class OneVsRest(AbstractCalibrator):
+    """Calibrate each class against the rest, then divide each row by its sum.
+
+    For calibrators of two classes; the predicted class may change. A row to which no class gives
+    anything falls back to what came in. `n_fell_back_` and `n_changed_` count the fit's rows that
+    fell back, or whose class changed; `counts` those of others. Zadrozny and Elkan 2002.
+
+    >>> from dubito.calibrate import PlattScaling
+    >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7], [0.5, 0.4, 0.1]]
+    >>> OneVsRest(PlattScaling()).fit(p, [0, 1, 2, 1]).predict_proba(p)[3].round(2).tolist()
+    [0.33, 0.52, 0.15]
+    """
+
+    calibrators_: list[AbstractBinaryCalibrator]
+    n_fell_back_: int
+    n_changed_: int
+
+    def __init__(self, calibrator: AbstractBinaryCalibrator):
+        self.calibrator = calibrator
+
+    def _learn(self, shards: Shards) -> None:
+        if not isinstance(self.calibrator, AbstractBinaryCalibrator):
+            rule, fix = "a calibrator of two classes", "OneVsRest(IsotonicCalibration())"
+            raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
+        if isinstance(self.calibrator, IsotonicCalibration):
+            curves = all_curves(shards, self.n_classes_)
+            for k, one in enumerate(self._start()):
+                one._take(curves, k)
+        else:
+            every = scores_by_class(shards, range(self.n_classes_))
+            for one, scores in zip(self._start(), every, strict=True):
+                one._learn_scores(scores)
+        counted = shards.sum(lambda batch: self._counts(LabelledRows.of(batch).outputs))
+        self.n_fell_back_, self.n_changed_ = map(int, counted)
+
+    def _start(self) -> list[Any]:
+        """Set and return a calibrator for each class, each of two classes, yet to learn."""
+        self.calibrators_ = [clone(self.calibrator) for _ in range(self.n_classes_)]
+        for one in self.calibrators_:
+            one.n_classes_, one.classes_ = 2, None
+        return self.calibrators_
+
+    def _shares(self, outputs: Logits | Probabilities) -> FloatArray:
+        """Return what each class's own calibrator says, before they are brought together."""
+        scores = log_odds(outputs)
+        curves = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
+        if len(curves) == self.n_classes_:
+            sizes = np.array([curve.knots_.size for curve in curves])
+            return Curves(
+                np.concatenate([curve.knots_ for curve in curves]),
+                np.concatenate([curve.values_ for curve in curves]),
+                np.concatenate([[0], np.cumsum(sizes)]),
+                np.zeros(sizes.size),
+            ).read(scores)
+        columns = [one._calibrated(scores[:, k]) for k, one in enumerate(self.calibrators_)]
+        return np.asarray(expit(np.column_stack(columns)))
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        shares = self._shares(outputs)
+        is_empty = fell_back(shares)
+        result = np.log(np.maximum(shares, FLOOR))
+        if is_empty.any():
+            result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
+        return result
+
+    def counts(self, outputs: Any) -> OneVsRestCounts:
+        """Count the rows that fall back, and those whose predicted class changes."""
+        known = self._known(outputs, "counts")
+        return OneVsRestCounts(known.n_rows, *map(int, self._counts(known)))
+
+    def _counts(self, outputs: Logits | Probabilities) -> FloatArray:
+        shares = self._shares(outputs)
+        is_empty = fell_back(shares)
+        before, after = outputs.array.argmax(axis=1), shares.argmax(axis=1)
+        return np.array([is_empty.sum(), ((before != after) & ~is_empty).sum()])
+
+    def _words(self) -> str:
+        return (
+            f"{type(self.calibrator).__name__} for each of {self.n_classes_} classes; of the fit's "
+            f"rows {self.n_changed_:,} changed class, {self.n_fell_back_:,} fell back"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneVsRestCounts:
+    """How many rows there were, fell back to what came in, and changed their class."""
+
+    n_rows: int
+    n_fell_back: int
+    n_changed: int
+
+
+def fell_back(shares: FloatArray) -> BoolArray:
+    """Tell the rows to which no class's calibrator gives anything."""
+    return np.asarray(shares.sum(axis=1) <= shares.shape[1] * FLOOR)
+
+
+def all_curves(shards: Shards, n_classes: int) -> Curves:
+    """Return every class's rising curve, from one pass over the matrix."""
+
+    def scored(batch: Batch) -> ScoredRows:
+        rows = LabelledRows.of(batch)
+        return ScoredRows(log_odds(rows.outputs), rows.codes, rows.soft, rows.weight)
+
+    def sum_over(function: Any) -> Any:
+        return shards.sum(lambda batch: function(scored(batch)))
+
+    return fit_curves(sum_over, n_classes, is_held=isinstance(shards, ArrayShards))

@@ -1,0 +1,269 @@
+"""Quantile recalibration: from stated levels to levels that hold.
+
+R takes a stated level to the share of truths below it. Levels are kept as normal scores, their
+standard normal quantiles: far tails stay apart there, where levels are all 0 or 1. R is the
+empirical distribution of the probability integral transform: it rises already, so that isotonic
+regression would leave it as it is. Of n truths the k-th stands at k / (n + 1), so that R is never 0
+or 1, and R is linear between them. In memory it is exact. Streamed it comes from cells of the score
+z, each 0.36 % of sqrt(1 + z^2) wide: between the outermost truths, R^-1 moves by at most the width
+of the cells around the two truths next to it, if no weight is below 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
+from dubito.calibrate.regression_calibrator import (
+    AbstractRegressionCalibrator,
+    Regression,
+    narrowed,
+    small_blocks,
+)
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import BadValueError
+from dubito.measure.regression import values_of
+from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+
+__all__ = ["QuantileRecalibration"]
+
+LEVELS = tuple(k / 20 for k in range(1, 20))
+FARTHEST = 1e6  # normal scores beyond count as this
+N_CELLS = 8192
+REACH = float(np.arcsinh(FARTHEST))
+CELL = 2 * REACH / N_CELLS  # a cell's width as a share of sqrt(1 + z^2): 0.0035
+
+
+@final
+class QuantileRecalibration(AbstractRegressionCalibrator):
+    """Give the quantiles at which truths really lie below as often as the `levels` say.
+
+    Use it where a factor is not enough: biased or skewed outputs, a few hundred rows or more.
+    Whatever outputs came, `transform` gives `Quantiles`: the stated ones at R^-1 of the `levels`.
+    `Quantiles` and sorted `Samples` (the k-th of m at level k / (m + 1)) are linear between
+    neighbours. Beyond the outermost they go on as a normal distribution of the row's own spread,
+    and R beyond the outermost truths likewise, there never narrower than stated. Kuleshov, Fenner
+    and Ermon, "Accurate uncertainties for deep learning using calibrated regression", 2018.
+
+    >>> stated = Normal([0.0] * 99, [1.0] * 99)
+    >>> scaling = QuantileRecalibration([0.1, 0.5, 0.9]).fit(stated, np.arange(-49.0, 50.0))
+    >>> scaling.transform(Normal([0.0], [1.0])).array.round(6).tolist()
+    [[-40.0, 0.0, 40.0]]
+    """
+
+    stated_: list[FloatArray]  # normal scores at the knots of R, rising, a target
+    observed_: list[FloatArray]
+
+    def __init__(self, levels: Sequence[float] | FloatArray = LEVELS) -> None:
+        self.levels = levels
+
+    def observed(self, levels: Any) -> FloatArray:
+        """Return R, the share of truths below some stated levels: levels, or levels x targets."""
+        self._require_fitted("observed")
+        scores = ndtri(as_levels(levels, "QuantileRecalibration.observed"))
+        columns = [ndtr(observed_score(scores, *knots)) for knots in self._knots()]
+        return columns[0] if self.n_targets_ is None else np.stack(columns, axis=1)
+
+    def _learn(self, shards: Shards) -> None:
+        as_levels(self.levels, type(self).__name__)
+        if isinstance(shards, ArrayShards):
+            knots = exact_knots(shards)
+        else:
+            knots = [knots_of_cells(mass) for mass in shards.sum(cell_sums)]
+        self.stated_ = [stated for stated, _ in knots]
+        self.observed_ = [observed for _, observed in knots]
+
+    def _mended(self, outputs: Regression) -> Regression:
+        wanted = ndtri(as_levels(self.levels, type(self).__name__))
+        scores = [stated_score(wanted, *knots) for knots in self._knots()]
+        return self._quantiles(outputs, np.stack(scores, axis=1))
+
+    def _as_stated(self, outputs: Regression) -> Regression:
+        wanted = ndtri(as_levels(self.levels, type(self).__name__))
+        return self._quantiles(outputs, np.stack([wanted] * len(self.stated_), axis=1))
+
+    def _quantiles(self, outputs: Regression, scores: FloatArray) -> Quantiles:
+        """Return the values at normal scores (levels x targets), as of the wanted levels."""
+        kind = outputs.mean.dtype if isinstance(outputs, Normal) else outputs.array.dtype
+        array = np.empty((outputs.n_rows, *scores.shape), kind)
+        empty = np.zeros(outputs.n_rows)
+        for block in small_blocks(Batch(outputs, None, empty)):
+            rows = slice(block.first_row, block.first_row + len(block))
+            # Rounding may undo by a digit what rises.
+            array[rows] = np.maximum.accumulate(
+                narrowed(values_at(block.outputs, scores), kind), axis=1
+            )
+        is_flat = self.n_targets_ is None
+        return Quantiles(array[:, :, 0] if is_flat else array, np.asarray(self.levels))
+
+    def _knots(self) -> list[tuple[FloatArray, FloatArray]]:
+        return list(zip(self.stated_, self.observed_, strict=True))
+
+    def _words(self) -> str:
+        levels = np.array([0.05, 0.5, 0.95])
+        found = self.observed(levels).reshape(3, -1).mean(axis=1)
+        stated = ", ".join(f"{level * 100:.0f} %" for level in levels)
+        below = ", ".join(f"{share * 100:.1f} %" for share in found)
+        over = "" if self.n_targets_ is None else f" (mean of {self.n_targets_} targets)"
+        return f"below the stated {stated} quantiles lay {below} of the truths{over}"
+
+
+def as_levels(levels: Any, caller: str) -> FloatArray:
+    """Return levels that rise between 0 and 1."""
+    array = as_finite(as_floats(levels, "levels", caller), "levels", caller).astype(np.float64)
+    require_dimensions(array, (1,), "levels", caller, "a list of numbers")
+    if not array.size or not ((array > np.append(0.0, array[:-1])) & (array < 1)).all():
+        rule, fix = "rising between 0 and 1", "levels such as [0.1, 0.5, 0.9]"
+        raise BadValueError("levels", caller, rule, f"{array.tolist()}", fix)
+    return array
+
+
+def exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
+    """Return the knots of R, a target: one at each truth, two where it weighs more than a row."""
+    parts = [
+        (scores_of(block), block.labelled_weight)
+        for b in shards.batches()
+        for block in small_blocks(b)
+    ]
+    scores, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    is_used = weight > 0
+    knots = []
+    for column in scores[is_used].T:
+        places, which = np.unique(column, return_inverse=True)
+        mass = np.bincount(which, weight[is_used]) * 1.0
+        knots.append(knots_of(places, places, mass))
+    return knots
+
+
+def cell_sums(batch: Batch) -> FloatArray:
+    """Return the weight of truths in each cell, targets x cells."""
+    sums: list[Any] = []
+    for block in small_blocks(batch):
+        cells = np.floor((np.arcsinh(scores_of(block)) + REACH) / CELL).astype(np.int64)
+        inside = np.clip(cells, 0, N_CELLS - 1)
+        sums.append([np.bincount(c, block.labelled_weight, N_CELLS) for c in inside.T])
+    return np.asarray(np.sum(sums, axis=0))
+
+
+def knots_of_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the knots of R: the first truth of a cell stands at its lower edge, the last above."""
+    used = np.flatnonzero(mass)
+    return knots_of(cell_edge(used), cell_edge(used + 1), mass[used])
+
+
+def cell_edge(cells: Any) -> FloatArray:
+    """Return the lower edges of cells."""
+    return np.asarray(np.sinh(np.asarray(cells) * CELL - REACH))
+
+
+def knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return stated and observed normal scores: each mass spread from a low place to a high one."""
+    total = mass.sum() + 1
+    half = np.minimum(mass, 1) / 2
+    below = np.append(0.0, np.cumsum(mass)[:-1])
+    above = np.append(0.0, np.cumsum(mass[::-1])[:-1])[::-1]
+    stated = np.stack([low, high], axis=1).ravel()
+    under = np.stack([below + half, below + mass - half], axis=1).ravel() + 0.5
+    over = np.stack([above + mass - half, above + half], axis=1).ravel() + 0.5
+    # From whichever side is shorter: 1 less a small share would lose its digits.
+    scores = np.where(under <= over, ndtri(under / total), -ndtri(over / total))
+    observed = np.maximum.accumulate(scores)
+    is_new = np.append(True, (np.diff(stated) > 0) | (np.diff(observed) > 0))
+    return stated[is_new], observed[is_new]
+
+
+def tail_slope(stated: FloatArray, observed: FloatArray) -> float:
+    """Return how many stated scores make an observed one beyond the outermost truths."""
+    reach = float(observed[-1] - observed[0])
+    return max(1.0, float(stated[-1] - stated[0]) / reach) if reach > 0 else 1.0
+
+
+def observed_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
+    """Return R of stated scores."""
+    beyond = scores - np.clip(scores, stated[0], stated[-1])
+    return np.asarray(np.interp(scores, stated, observed) + beyond / tail_slope(stated, observed))
+
+
+def stated_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
+    """Return R^-1 of wanted scores."""
+    beyond = scores - np.clip(scores, observed[0], observed[-1])
+    found = np.interp(scores, observed, stated) + beyond * tail_slope(stated, observed)
+    return np.asarray(np.clip(found, -FARTHEST, FARTHEST))
+
+
+def scores_of(batch: Batch) -> FloatArray:
+    """Return the normal score of each truth in its stated distribution, rows x targets.
+
+    Where stated quantiles or draws tie at the truth, it is at the middle of their levels.
+    """
+    outputs, y = batch.outputs, values_of(batch).reshape(len(batch), -1)
+    scores: FloatArray
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if isinstance(outputs, Normal):
+            mean, std = (a.astype(np.float64).reshape(y.shape) for a in (outputs.mean, outputs.std))
+            scores = (y - mean) / std
+        else:
+            scores = scores_among(*stated_quantiles(outputs), y)
+    return np.clip(scores, -FARTHEST, FARTHEST)
+
+
+def scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> FloatArray:
+    """Return normal scores of truths among quantiles, rows x levels x targets."""
+    last = levels.size - 1
+    n_below = (values < y[:, np.newaxis]).sum(axis=1)
+    n_up_to = (values <= y[:, np.newaxis]).sum(axis=1)
+    left, right = np.clip(n_below - 1, 0, last), np.clip(n_below, 0, last)
+    low = np.take_along_axis(values, left[:, np.newaxis], axis=1)[:, 0]
+    high = np.take_along_axis(values, right[:, np.newaxis], axis=1)[:, 0]
+    share = np.where(high > low, (y - low) / (high - low), 0.0)
+    between = levels[left] + (levels[right] - levels[left]) * share
+    is_tied = n_up_to > n_below
+    tied = (levels[right] + levels[np.maximum(n_up_to - 1, 0)]) / 2
+    ends = ndtri(levels[[0, -1]])
+    spread = row_spread(values, levels)
+    # A row without spread is a point: whatever is beside it is as far out as can be.
+    under, over = ends[0] + (y - values[:, 0]) / spread, ends[1] + (y - values[:, -1]) / spread
+    inside = ndtri(np.where(is_tied, tied, between))
+    is_under, is_over = n_up_to == 0, n_below == last + 1
+    return np.asarray(np.where(is_under, under, np.where(is_over, over, inside)))
+
+
+def values_at(outputs: AbstractOutputs, scores: FloatArray) -> FloatArray:
+    """Return the values at normal scores (levels x targets), rows x levels x targets."""
+    n_rows, n_targets = outputs.n_rows, scores.shape[1]
+    if isinstance(outputs, Normal):
+        mean, std = (a.reshape(n_rows, 1, n_targets) for a in (outputs.mean, outputs.std))
+        return np.asarray(mean + std * scores)
+    values, levels = stated_quantiles(outputs)
+    shares, ends = ndtr(scores), ndtri(levels[[0, -1]])
+    right = np.clip(np.searchsorted(levels, shares), 1, levels.size - 1)
+    gap = levels[right] - levels[right - 1]
+    share = np.clip((shares - levels[right - 1]) / gap, 0, 1)
+    targets = np.arange(n_targets)
+    low, high = values[:, right - 1, targets], values[:, right, targets]
+    beyond = scores - np.clip(scores, *ends)
+    return np.asarray(
+        low + (high - low) * share + row_spread(values, levels)[:, np.newaxis] * beyond
+    )
+
+
+def stated_quantiles(outputs: AbstractOutputs) -> tuple[FloatArray, FloatArray]:
+    """Return the quantiles of each row, rows x levels x targets, and their levels."""
+    assert isinstance(outputs, Samples | Quantiles)
+    values = outputs.array.astype(np.float64)
+    values = values if values.ndim == 3 else values[:, :, np.newaxis]
+    if isinstance(outputs, Quantiles):
+        return values, outputs.levels.astype(np.float64)
+    n_draws = values.shape[1]
+    return np.sort(values, axis=1), np.arange(1, n_draws + 1) / (n_draws + 1)
+
+
+def row_spread(values: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return the standard deviation that the outermost quantiles of each row imply."""
+    reach = ndtri(levels[-1]) - ndtri(levels[0])
+    return np.asarray((values[:, -1] - values[:, 0]) / reach)

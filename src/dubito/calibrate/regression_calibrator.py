@@ -1,0 +1,320 @@
+"""What every calibrator of regressions can do, and how its figures come out of sample."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.data.truth import Targets
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    BoundWarning,
+    EmptyStateError,
+    MissingLabelsWarning,
+    StateMismatchError,
+    UnfittedError,
+)
+from dubito.kernels.blocks import row_blocks
+from dubito.measure.regression import require_targets, values_of
+from dubito.measure.regression_audit import RegressionAudit, RegressionState
+from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples, unchecked
+
+__all__ = ["AbstractRegressionCalibrator", "Regression", "n_targets_of", "narrowed", "small_blocks"]
+
+Regression = Normal | Samples | Quantiles
+
+FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
+N_FOLDS = 5
+MOST_ROWS = 20_000  # that a summary cross-fits on
+LEVEL = 0.9  # of the interval whose coverage a summary tells
+
+
+class AbstractRegressionCalibrator(BaseEstimator, ABC):
+    """Learns from predictive distributions and targets, and mends distributions alike.
+
+    It says what it learns of shards (`_learn`), the mended outputs (`_mended`), what these are
+    compared with (`_as_stated`), and what it learnt in words (`_words`). Learned names end in `_`;
+    they and the settings are what `to_dict` keeps.
+    """
+
+    kind_: str  # of outputs, by name
+    n_targets_: int | None  # None for one number a row
+
+    def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from outputs and targets, or from shards that hold both.
+
+        A weight counts rows: 2 is a row that came twice. Rows without a target are left out.
+        """
+        name = type(self).__name__
+        shards = target_shards(outputs, y, sample_weight, name)
+        seen = shards.sum(lambda batch: SeenRows.of(batch, name))
+        if not seen.weight > 0:
+            raise EmptyStateError(name)
+        if seen.n_missing:
+            share = f"{seen.n_missing:,} of {seen.n_rows:,} rows"
+            text = f"{name}: {share} have no label and were left out."
+            warnings.warn(text, MissingLabelsWarning, stacklevel=2)
+        self.kind_, self.n_targets_ = seen.kind, seen.n_targets
+        self._learn(shards)
+        # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
+        self._shards = shards
+        return self
+
+    def transform(self, outputs: Any) -> Regression:
+        """Return recalibrated outputs of the rows given."""
+        return self._mended(self._known(outputs, "transform"))
+
+    def summary(self) -> str:
+        """Say in words what was learnt, and what it does to coverage and CRPS, out of sample."""
+        self._require_fitted("summary")
+        if not hasattr(self, "_shards"):
+            return f"{self._words()}; the rows of the fit are no longer at hand to cross-fit on"
+        return f"{self._words()}; {evidence_of(self, self._shards)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings and what was learnt as plain numbers and lists, ready for JSON."""
+        self._require_fitted("to_dict")
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        return {
+            "calibrator": type(self).__name__,
+            "format": FORMAT,
+            "settings": to_plain(self.get_params(deep=False)),
+            "learned": to_plain(learned),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the calibrator that `to_dict` wrote."""
+        caller, fix = f"{cls.__name__}.from_dict", "`calibrator.to_dict()`"
+        if not isinstance(values, dict):
+            rule = "what `to_dict` of a calibrator wrote"
+            raise BadTypeError("values", caller, rule, f"a {type(values).__name__}", fix)
+        written = values.get("calibrator"), values.get("format")
+        if written != (cls.__name__, FORMAT):
+            rule, got = f"a {cls.__name__} in format {FORMAT}", f"{written[0]!r} in {written[1]!r}"
+            raise BadValueError("values", caller, rule, got, fix)
+        fitted = cls(**values["settings"])
+        for name, value in values["learned"].items():
+            setattr(fitted, name, revived(value))
+        return fitted
+
+    @abstractmethod
+    def _learn(self, shards: Shards) -> None:
+        """Set whatever is learned."""
+
+    @abstractmethod
+    def _mended(self, outputs: Regression) -> Regression:
+        """Return recalibrated outputs."""
+
+    @abstractmethod
+    def _as_stated(self, outputs: Regression) -> Regression:
+        """Return outputs as they came, in the form in which they will be after recalibration."""
+
+    @abstractmethod
+    def _words(self) -> str:
+        """Say in a few words what was learnt."""
+
+    def _known(self, outputs: Any, method: str) -> Regression:
+        """Return outputs of the kind and the targets it was fitted for."""
+        self._require_fitted(method)
+        caller = f"{type(self).__name__}.{method}"
+        regression = as_spread(outputs, caller)
+        kind, n_targets = type(regression).__name__, n_targets_of(regression)
+        if kind != self.kind_:
+            fix = "a fit on outputs of this kind"
+            raise BadTypeError("outputs", caller, f"{self.kind_}, as in the fit", kind, fix)
+        if n_targets != self.n_targets_:
+            rule = f"of {named(self.n_targets_)}, as in the fit"
+            raise BadValueError("outputs", caller, rule, named(n_targets), "the same columns")
+        return regression
+
+    def _require_fitted(self, method: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise UnfittedError(type(self).__name__, method)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "kind_")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_shards"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """What the rows of a fit are, and how many."""
+
+    kind: str
+    n_targets: int | None
+    n_rows: int
+    n_missing: int
+    n_used: int
+    weight: float
+
+    @classmethod
+    def of(cls, batch: Batch, caller: str) -> SeenRows:
+        outputs = as_spread(batch.outputs, caller)
+        require_targets(batch, caller)
+        return cls(
+            kind=type(outputs).__name__,
+            n_targets=n_targets_of(outputs),
+            n_rows=len(batch),
+            n_missing=batch.n_missing,
+            n_used=int(np.count_nonzero(batch.labelled_weight)),
+            weight=float(batch.labelled_weight.sum()),
+        )
+
+    def __add__(self, other: SeenRows) -> SeenRows:
+        mine, others = (self.kind, self.n_targets), (other.kind, other.n_targets)
+        if mine != others:
+            raise StateMismatchError("kinds and targets", mine, others)
+        return SeenRows(
+            *mine,
+            self.n_rows + other.n_rows,
+            self.n_missing + other.n_missing,
+            self.n_used + other.n_used,
+            self.weight + other.weight,
+        )
+
+
+def target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
+    """Return rows with targets as shards: what is shards already, or arrays in memory."""
+    if not isinstance(outputs, Shards):
+        regression = as_spread(outputs, caller)
+        return ArrayShards(Batch.of(y, regression, sample_weight=sample_weight, caller=caller))
+    if y is not None or sample_weight is not None:
+        got = "targets" if y is not None else "weights"
+        fix = f"{caller}().fit(shards), with targets and weights among the shards' columns"
+        raise BadTypeError("outputs", caller, "arrays beside targets or weights", got, fix)
+    return outputs
+
+
+def as_spread(outputs: Any, caller: str) -> Regression:
+    """Return outputs that are distributions of a number with a spread of their own."""
+    if not isinstance(outputs, Normal | Samples | Quantiles):
+        rule, fix = "one of Normal, Samples, Quantiles", "wrapping them, say Normal(mean, std)"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+    if not isinstance(outputs, Normal) and outputs.array.shape[1] < 2:
+        what = "draws" if isinstance(outputs, Samples) else "levels"
+        rule, fix = f"of 2 {what} or more a row", f"more {what}: one says nothing of the spread"
+        raise BadValueError("outputs", caller, rule, "1", fix)
+    return outputs
+
+
+def n_targets_of(outputs: AbstractOutputs) -> int | None:
+    """Return how many targets a row has, None for one plain number."""
+    assert isinstance(outputs, Normal | Samples | Quantiles)
+    shape = outputs.mean.shape[1:] if isinstance(outputs, Normal) else outputs.array.shape[2:]
+    return int(shape[0]) if shape else None
+
+
+def named(n_targets: int | None) -> str:
+    """Return a number of targets in words."""
+    return "one number a row" if n_targets is None else f"rows x {n_targets} targets"
+
+
+def small_blocks(batch: Batch) -> Iterator[Batch]:
+    """Yield a batch in parts whose matrices stay small, whatever the number of draws."""
+    outputs = batch.outputs
+    array = outputs.mean if isinstance(outputs, Normal) else getattr(outputs, "array", np.empty(0))
+    n_entries = int(np.prod(array.shape[1:]))
+    return (batch.take(rows) for rows in row_blocks(len(batch), n_entries))
+
+
+def narrowed(values: FloatArray, kind: np.dtype[Any]) -> FloatArray:
+    """Return values in a float type, the largest finite one where they are beyond it."""
+    most = float(np.finfo(kind).max)
+    return np.asarray(np.clip(values, -most, most).astype(kind))
+
+
+def evidence_of(calibrator: AbstractRegressionCalibrator, shards: Shards) -> str:
+    """Say what recalibration does to rows that were not fitted on, in seeded folds."""
+    rows = sampled(shards, type(calibrator).__name__)
+    if len(rows) < 2:
+        return "too few rows to cross-fit on (1)"
+    before = audited(rows, calibrator._as_stated(as_spread(rows.outputs, "summary"))).value
+    order = np.random.default_rng(0).permutation(len(rows))
+    folds = np.array_split(order, min(N_FOLDS, len(rows)))
+    states = []
+    for fold in folds:
+        others, held_out = np.setdiff1d(order, fold), rows.take(fold)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BoundWarning)  # of a fold: the fit told of its own
+            fitted = clone(calibrator).fit(ArrayShards(rows.take(others)))
+        states.append(audited(held_out, fitted.transform(held_out.outputs)))
+    after = sum(states[1:], start=states[0]).value
+    return f"{compared(before, after)}, cross-fitted on {len(rows):,} rows"
+
+
+def audited(batch: Batch, outputs: Regression) -> RegressionState:
+    """Return the audit's sums of the rows of a batch with other outputs."""
+    return RegressionState.of(replace(batch, outputs=outputs))
+
+
+def compared(before: RegressionAudit, after: RegressionAudit) -> str:
+    """Say what coverage and CRPS were, and what they are now."""
+    crps = [one.continuous_ranked_probability_score for one in (before, after)]
+    words = f"CRPS was {crps[0]:.4g}, now {crps[1]:.4g}"
+    if not before.levels.size:
+        return words
+    k = int(np.argmin(np.abs(before.levels - LEVEL)))
+    level = f"{before.levels[k] * 100:.3g} %"
+    held = f"was {before.coverage[k]:.2f}, now {after.coverage[k]:.2f}"
+    return f"interval coverage at {level} {held}; {words}"
+
+
+def sampled(shards: Shards, caller: str) -> Batch:
+    """Return all rows that count, or a seeded sample of them if they are many."""
+    n_rows = shards.sum(lambda batch: SeenRows.of(batch, caller)).n_used
+    wanted = np.arange(n_rows)
+    if n_rows > MOST_ROWS:
+        wanted = np.sort(np.random.default_rng(0).choice(n_rows, MOST_ROWS, replace=False))
+    parts, n_before = [], 0
+    for batch in shards.batches():
+        used = np.flatnonzero(batch.labelled_weight)
+        low, high = np.searchsorted(wanted, [n_before, n_before + used.size])
+        parts.append(batch.take(used[wanted[low:high] - n_before]))
+        n_before += used.size
+    return joined(parts)
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Return the rows of several batches as one."""
+    outputs = [batch.outputs for batch in batches]
+    fields = {
+        name: np.concatenate([getattr(one, name) for one in outputs])
+        for name in ("mean", "std", "array")
+        if hasattr(outputs[0], name)
+    }
+    if isinstance(outputs[0], Quantiles):
+        fields["levels"] = outputs[0].levels
+    truth = Targets(np.concatenate([values_of(batch) for batch in batches]))
+    weight = np.concatenate([batch.weight for batch in batches])
+    return Batch(unchecked(type(outputs[0]), fields), truth, weight)
+
+
+def to_plain(value: Any) -> Any:
+    """Return a setting, or something learned, as what JSON holds."""
+    if isinstance(value, dict):
+        return {name: to_plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(entry) for entry in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def revived(value: Any) -> Any:
+    """Return what `to_plain` made plain: lists of numbers as arrays, lists of lists as lists."""
+    if isinstance(value, list):
+        is_nested = any(isinstance(entry, list) for entry in value)
+        return [revived(entry) for entry in value] if is_nested else np.array(value, np.float64)
+    return value

@@ -1,0 +1,140 @@
+"""Rows as the kernels of calibration take them: a matrix, labels, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.data.truth import Labels
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
+from dubito.measure.labelled import labelled_batch
+from dubito.outputs import AbstractOutputs, Logits, Members, Probabilities, as_outputs
+
+__all__ = [
+    "FLOOR",
+    "LabelledRows",
+    "as_class_outputs",
+    "as_strength",
+    "class_weights",
+    "labelled_shards",
+    "log_odds",
+    "log_probabilities",
+]
+
+FLOOR = 1e-12  # no calibrated probability is below, and none is read as lower
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledRows:
+    """The matrix of a batch, its labels and weights; rows without a label weigh nothing.
+
+    `soft` has no rows where labels are plain.
+    """
+
+    outputs: Logits | Probabilities
+    array: FloatArray
+    is_logits: bool
+    codes: IntArray
+    soft: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch) -> LabelledRows:
+        outputs = as_class_outputs(batch.outputs, "a calibrator")
+        labels = batch.truth
+        assert isinstance(labels, Labels)
+        soft = labels.probabilities
+        return cls(
+            outputs=outputs,
+            array=contiguous(outputs.array),
+            is_logits=isinstance(outputs, Logits),
+            codes=contiguous(labels.codes),
+            soft=contiguous(np.empty((0, outputs.n_classes)) if soft is None else soft),
+            weight=contiguous(batch.labelled_weight),
+        )
+
+    def likelihoods_of(self, parts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return what each part (rows x classes of probabilities) gives the labels, and weights.
+
+        A row a labelled row; where labels are probabilities, a row for each class that has some.
+        """
+        if self.soft.shape[0] == self.codes.size:
+            shares = self.weight[:, np.newaxis] * self.soft
+            rows, classes = np.nonzero(shares)
+            weights: FloatArray = shares[rows, classes]
+        else:
+            rows = np.flatnonzero(self.weight)
+            classes, weights = np.asarray(self.codes[rows]), self.weight[rows]
+        return np.stack([part[rows, classes] for part in parts], axis=1), weights
+
+
+def as_strength(value: Any, argument: str, caller: str) -> float:
+    """Return a penalty's strength: a finite number from 0 up."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < np.inf):
+        rule, fix = "a finite number from 0 up", f"{argument}=1.0"
+        raise BadValueError(argument, caller, rule, repr(value), fix)
+    return float(value)
+
+
+def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
+    """Return outputs as one matrix over classes: members as their mean, an array as it is."""
+    wrapped: AbstractOutputs = as_outputs(outputs, "outputs", caller)
+    if isinstance(wrapped, Members):
+        return wrapped.mean
+    if not isinstance(wrapped, Logits | Probabilities):
+        raise BadTypeError(
+            "outputs",
+            caller,
+            "Logits, Probabilities, Members or an array of probabilities",
+            type(wrapped).__name__,
+            "the whole distribution over classes, or VarianceScaling for a regression",
+        )
+    return wrapped
+
+
+def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
+    """Return labelled rows as shards: what is shards already, or arrays in memory."""
+    if not isinstance(outputs, Shards):
+        return ArrayShards(labelled_batch(y, outputs, sample_weight, caller))
+    if y is not None or sample_weight is not None:
+        got = "labels" if y is not None else "weights"
+        fix = f"{caller}().fit(shards), with labels and weights among the shards' columns"
+        raise BadTypeError("outputs", caller, "arrays beside labels or weights", got, fix)
+    return outputs
+
+
+def log_probabilities(outputs: Logits | Probabilities, beta: float = 1.0) -> FloatArray:
+    """Return log probabilities in float64, at an inverse temperature."""
+    result = np.empty(outputs.array.shape)
+    is_logits = isinstance(outputs, Logits)
+    log_softmax_rows(contiguous(outputs.array), float(beta), is_logits, FLOOR, result)
+    return result
+
+
+def log_odds(outputs: Logits | Probabilities) -> FloatArray:
+    """Return each class's log odds against all others together, in float64."""
+    result = np.empty(outputs.array.shape)
+    log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, result)
+    return result
+
+
+def class_weights(shards: Shards) -> FloatArray:
+    """Return the weight of each class among the labels."""
+
+    def weigh(batch: Batch) -> FloatArray:
+        rows = LabelledRows.of(batch)
+        if rows.soft.shape[0]:
+            return rows.weight @ rows.soft
+        codes = np.maximum(rows.codes, 0)
+        return np.bincount(codes, rows.weight, rows.outputs.n_classes).astype(np.float64)
+
+    return freeze(shards.sum(weigh))

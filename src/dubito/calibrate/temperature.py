@@ -1,0 +1,166 @@
+"""Temperature scaling: one number that makes all confidence softer or sharper."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal, final
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from dubito.arrays import FloatArray, contiguous, freeze
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.rows import FLOOR, LabelledRows
+from dubito.data.batch import Batch
+from dubito.data.shards import Shards
+from dubito.errors import BadValueError, BoundWarning, EmptyStateError
+from dubito.kernels.rows import NARROW
+from dubito.kernels.temperature import (
+    label_scores,
+    narrow_temperature_sums,
+    temper_rows,
+    wide_temperature_sums,
+)
+from dubito.measure.binning import uniform_edges
+from dubito.measure.calibration_error import ReliabilityState
+from dubito.outputs import Logits, Probabilities, unchecked
+
+__all__ = ["TemperatureScaling", "best_inverse_temperature", "tempered"]
+
+LOWEST, HIGHEST = 1e-6, 1e4  # bounds of the inverse temperature
+CLOSE = 1e-5  # a relative Newton step this small leaves an error of its square
+MOST_ROUNDS = 60
+
+
+@final
+class TemperatureScaling(AbstractCalibrator):
+    """Divide logits by one temperature; the predicted class never changes.
+
+    Try it first: one parameter cannot overfit. `objective` is what it minimises, "log_loss"
+    (convex, the default) or "ece", the expected calibration error over `n_bins` uniform bins, which
+    is neither smooth nor convex. Guo et al., "On calibration of modern neural networks", 2017.
+
+    >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
+    >>> round(scaling.temperature_, 3)
+    4.328
+    """
+
+    temperature_: float
+
+    def __init__(self, objective: Literal["log_loss", "ece"] = "log_loss", n_bins: int = 15):
+        self.objective = objective
+        self.n_bins = n_bins
+
+    def _learn(self, shards: Shards) -> None:
+        if self.objective not in ("log_loss", "ece"):
+            rule, fix = "'log_loss' or 'ece'", "objective='log_loss'"
+            raise BadValueError("objective", type(self).__name__, rule, repr(self.objective), fix)
+        beta = best_inverse_temperature(shards)
+        if self.objective == "ece":
+            beta = least_calibration_error(shards, beta, self.n_bins)
+        self.temperature_ = 1 / beta
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        return tempered(outputs, 1 / self.temperature_)
+
+    def _words(self) -> str:
+        too = "high" if self.temperature_ > 1 else "low"
+        is_right = abs(self.temperature_ - 1) < 0.005
+        verdict = "confidence was right already" if is_right else f"confidence was too {too}"
+        return f"T = {self.temperature_:.3g}: {verdict}"
+
+
+def tempered(outputs: Logits | Probabilities, beta: float) -> FloatArray:
+    """Return logits times an inverse temperature, 0 for the top class of each row."""
+    result = np.empty(outputs.array.shape, outputs.array.dtype)
+    is_logits = isinstance(outputs, Logits)
+    temper_rows(contiguous(outputs.array), float(beta), is_logits, FLOOR, result)
+    return result
+
+
+def temperature_sums(batch: Batch, beta: float) -> FloatArray:
+    """Return weight, loss, slope and bend of a batch at an inverse temperature."""
+    rows = LabelledRows.of(batch)
+    scores, sums = np.empty(rows.codes.size), np.zeros(4)
+    label_scores(rows.array, rows.codes, rows.soft, rows.is_logits, FLOOR, scores)
+    is_narrow = rows.outputs.n_classes <= NARROW
+    add = narrow_temperature_sums if is_narrow else wide_temperature_sums
+    add(rows.array, freeze(scores), rows.weight, beta, rows.is_logits, FLOOR, sums)
+    return sums
+
+
+def best_inverse_temperature(shards: Shards) -> float:
+    """Return the inverse temperature of least log loss: safeguarded Newton, a pass a round.
+
+    The loss is convex in it, so that the slope's sign tells on which side the best one lies.
+    """
+    low, high, beta = LOWEST, HIGHEST, 1.0
+    for n_rounds in range(MOST_ROUNDS):
+        beta = float(np.float32(beta))  # what float32 rows are really multiplied by
+        weight, loss, slope, bend = shards.sum(lambda batch: temperature_sums(batch, beta))  # noqa: B023
+        if not weight > 0:
+            raise EmptyStateError("A temperature")
+        if loss <= 0:  # so sure, and always right, that not even rounding leaves a slope
+            warn_of_bound(HIGHEST)
+            return HIGHEST
+        step = -slope / bend if bend > 0 else -np.sign(slope) * np.inf if slope else 0.0
+        if abs(step) < CLOSE:
+            return float(beta * (1 + step))
+        low, high = (low, beta) if slope > 0 else (beta, high)
+        if (slope > 0 and beta <= LOWEST) or (slope < 0 and beta >= HIGHEST * (1 - 1e-6)):
+            warn_of_bound(beta)
+            return beta
+        # The exponential tail of separable data shrinks Newton's steps: leave it by leaps.
+        is_slow = n_rounds > 6 and (high == HIGHEST or low == LOWEST)
+        leap = 8.0 if step > 0 else 1 / 8
+        factor = leap if is_slow else float(np.clip(1 + step, 1 / 8, 8.0))
+        proposal = min(max(beta * factor, LOWEST), HIGHEST)
+        is_inside = low < proposal < high or proposal in (LOWEST, HIGHEST)
+        beta = proposal if is_inside else float(np.sqrt(low * high))
+    return beta
+
+
+def warn_of_bound(beta: float) -> None:
+    """Say that no finite temperature is best, and why that may be."""
+    why = (
+        "every row is right, and more confidence only lowers the loss"
+        if beta > 1
+        else "the outputs say nothing of the labels, or the contrary"
+    )
+    text = f"The temperature ended at its bound of {1 / beta:.3g}: {why}. Try other rows."
+    warnings.warn(text, BoundWarning, stacklevel=5)
+
+
+def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
+    """Return the inverse temperature of least expected calibration error, near a good start.
+
+    The error has steps and dents: a grid finds the valley, Brent's method its bottom.
+    """
+    edges = uniform_edges(n_bins, "TemperatureScaling")
+
+    def error(log_beta: float) -> float:
+        def bins(batch: Batch) -> ReliabilityState:
+            scaled = unchecked(
+                Logits,
+                {
+                    "array": tempered(LabelledRows.of(batch).outputs, float(np.exp(log_beta))),
+                    "classes": None,
+                },
+            )
+            twin = Batch(scaled, batch.truth, batch.weight)
+            return ReliabilityState.of(twin, edges)
+
+        return shards.sum(bins).expected()
+
+    grid = np.log(start) + np.linspace(-1.5, 1.5, 31)
+    grid = np.append(grid, np.log(start))
+    errors = [error(point) for point in grid]
+    best = int(np.argmin(errors))
+    step = 0.1
+    found = minimize_scalar(
+        error,
+        bounds=(grid[best] - step, grid[best] + step),
+        method="bounded",
+        options={"maxiter": 25},
+    )
+    return float(np.exp(found.x if found.fun < errors[best] else grid[best]))

@@ -1,0 +1,111 @@
+"""Monotone regression: pooling neighbours that are out of order, and reading the result."""
+
+import numpy as np
+
+from dubito.kernels.compile import kernel
+
+__all__ = ["add_to_cells", "pool_neighbours", "read_knots"]
+
+# Where a search starts: in one of so many equal parts of the range in which log odds lie.
+N_PARTS = 256
+REACH = 28.0
+
+
+@kernel
+def pool_neighbours(positive, weight, low, high):
+    """Pool neighbouring cells in place until their means rise; return how many blocks are left.
+
+    A cell has the weight of its rows, that of the positive ones, and its lowest and highest score.
+    Cells without weight are left out.
+    """
+    n_blocks = 0
+    for i in range(weight.size):
+        if weight[i] == 0.0:
+            continue
+        p, w, bottom, top = positive[i], weight[i], low[i], high[i]
+        while n_blocks > 0 and positive[n_blocks - 1] * w >= p * weight[n_blocks - 1]:
+            n_blocks -= 1
+            p += positive[n_blocks]
+            w += weight[n_blocks]
+            bottom = low[n_blocks]
+        positive[n_blocks], weight[n_blocks] = p, w
+        low[n_blocks], high[n_blocks] = bottom, top
+        n_blocks += 1
+    return n_blocks
+
+
+@kernel
+def part_of(score):
+    """Return the part of the range in which a score lies; beyond its ends, the outermost one."""
+    return min(max(int((score + REACH) * (N_PARTS / (2 * REACH))), 0), N_PARTS - 1)
+
+
+@kernel
+def index_of(rising, offsets):
+    """Return where the numbers of each class and part start, and in the end where all end."""
+    n_classes = offsets.size - 1
+    starts = np.empty(n_classes * N_PARTS + 1, np.int64)
+    for k in range(n_classes):
+        at = offsets[k]
+        for part in range(N_PARTS):
+            while at < offsets[k + 1] and part_of(rising[at]) < part:
+                at += 1
+            starts[k * N_PARTS + part] = at
+    starts[-1] = offsets[-1]
+    return starts
+
+
+@kernel
+def first_above(rising, starts, k, score):
+    """Return where the first of class k's numbers that is above a score stands."""
+    part = k * N_PARTS + part_of(score)
+    at, stop = starts[part], starts[part + 1]
+    while at < stop:
+        middle = (at + stop) // 2
+        if rising[middle] <= score:
+            at = middle + 1
+        else:
+            stop = middle
+    return at
+
+
+@kernel
+def add_to_cells(scores, codes, soft, weights, knots, offsets, cells):
+    """Add every entry's weight to its class's cell: from a knot up to the next.
+
+    The knots of class k stand in `knots` from `offsets[k]` to `offsets[k + 1]`, rising; its cells
+    from `offsets[k] + k` on are one more, the first is below all knots. A cell is a row of `cells`:
+    weight, weight that is positive, lowest and highest score.
+    """
+    is_soft = soft.shape[0] == scores.shape[0]
+    starts = index_of(knots, offsets)
+    for i in range(scores.shape[0]):
+        weight = weights[i]
+        if weight == 0.0:
+            continue
+        for k in range(scores.shape[1]):
+            score = scores[i, k]
+            cell = cells[first_above(knots, starts, k, score) + k]
+            share = soft[i, k] if is_soft else (1.0 if codes[i] == k else 0.0)
+            cell[0] += weight
+            cell[1] += weight * share
+            cell[2] = min(cell[2], score)
+            cell[3] = max(cell[3], score)
+
+
+@kernel
+def read_knots(scores, x, y, offsets, values):
+    """Fill `values` with each class's curve at each score: linear between knots, level beyond."""
+    starts = index_of(x, offsets)
+    for i in range(scores.shape[0]):
+        for k in range(scores.shape[1]):
+            score = scores[i, k]
+            start, stop = offsets[k], offsets[k + 1]
+            at = first_above(x, starts, k, score)
+            if at == start:
+                values[i, k] = y[start]
+            elif at == stop:
+                values[i, k] = y[stop - 1]
+            else:
+                share = (score - x[at - 1]) / (x[at] - x[at - 1])
+                values[i, k] = y[at - 1] + share * (y[at] - y[at - 1])

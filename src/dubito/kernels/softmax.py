@@ -1,0 +1,79 @@
+"""From logits or probabilities to log probabilities, and back, a row at a time."""
+
+import numpy as np
+
+from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import exponential
+from dubito.kernels.rows import top_class
+
+__all__ = ["log_odds_rows", "log_softmax_rows", "softmax_rows"]
+
+LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
+
+
+@kernel
+def log_softmax_rows(array, beta, is_logits, floor, result):
+    """Fill float64 `result` with the log probabilities at an inverse temperature."""
+    for i in range(array.shape[0]):
+        row, out = array[i], result[i]
+        for k in range(row.size):
+            value = np.float64(row[k])
+            out[k] = beta * (value if is_logits else np.log(max(value, floor)))
+        top = out[top_class(out)]
+        total = 0.0
+        for k in range(row.size):
+            total += exponential(max(out[k] - top, LOWEST))
+        shift = top + np.log(total)
+        for k in range(row.size):
+            out[k] -= shift
+
+
+@kernel
+def softmax_rows(scores, floor, result):
+    """Fill `result` with the probabilities that scores stand for, none below `floor`.
+
+    The first highest score stays the first highest probability: rounding makes no tie before it.
+    """
+    zero = result.dtype.type(0)
+    least, lowest = result.dtype.type(floor), scores.dtype.type(LOWEST)
+    for i in range(scores.shape[0]):
+        row, out = scores[i], result[i]
+        best = top_class(row)
+        top = row[best]
+        total = 0.0
+        for k in range(row.size):
+            total += exponential(max(row[k] - top, lowest))
+        scale = 1.0 / total
+        for k in range(row.size):
+            out[k] = max(exponential(max(row[k] - top, lowest)) * scale, least)
+        highest = out[best]
+        below = np.nextafter(highest, zero)
+        for k in range(best):
+            if out[k] >= highest:
+                out[k] = below
+
+
+@kernel
+def log_odds_rows(array, is_logits, floor, result):
+    """Fill `result` with each class's log odds against all others together.
+
+    Those of the top class come from the sum of the others: no 1 - 0.9999999. None is beyond the log
+    odds of `floor`.
+    """
+    highest = np.log((1.0 - floor) / floor)
+    for i in range(array.shape[0]):
+        row, out = array[i], result[i]
+        best = top_class(row)
+        top = np.float64(row[best])
+        rest = 0.0
+        for k in range(row.size):
+            value = np.float64(row[k])
+            share = exponential(max(value - top, LOWEST)) if is_logits else value
+            out[k] = share
+            rest += share if k != best else 0.0
+        total = rest + (1.0 if is_logits else top)
+        for k in range(row.size):
+            share = out[k]
+            odds = share / max(total - share, floor * total) if k != best else 0.0
+            out[k] = max(np.log(max(odds, floor)), -highest)
+        out[best] = min(np.log(max(total - rest, floor) / max(rest, floor * total)), highest)

@@ -1,0 +1,186 @@
+"""The choice of a calibrator: honest, never worse than nothing, and explained."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold
+
+from dubito import Logits
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScaling
+from dubito.calibrate.candidates import candidates
+from dubito.calibrate.cross_fit import folds_of, held_out_likelihoods
+from dubito.data import Batch, Columns, scan
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.measure import log_loss
+
+
+def overconfident(n_rows: int, n_classes: int, seed: int = 0) -> tuple[FloatArray, IntArray]:
+    """Return logits three times too large, and labels drawn from the true ones."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n_rows, n_classes)) * 1.5
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return 3 * logits, y
+
+
+@pytest.mark.parametrize(("n_rows", "n_classes"), [(300, 2), (300, 4), (1200, 2), (1200, 4)])
+def test_it_is_better_on_rows_it_has_not_seen(n_rows: int, n_classes: int) -> None:
+    logits, y = overconfident(2 * n_rows, n_classes)
+    auto = AutoCalibrator().fit(Logits(logits[:n_rows]), y[:n_rows])
+    unseen = Logits(logits[n_rows:])
+    known_best = log_loss(y[n_rows:], Logits(logits[n_rows:] / 3))
+    assert log_loss(y[n_rows:], auto.transform(unseen)) < 1.02 * known_best
+    assert log_loss(y[n_rows:], unseen) > 1.2 * known_best
+
+
+def test_the_leaderboard_is_what_cross_fitting_by_hand_gives() -> None:
+    logits, y = overconfident(300, 3)
+    auto = AutoCalibrator(seed=3).fit(Logits(logits), y)
+    batch = Batch.of(y, Logits(logits))
+    folds = folds_of(batch, 5, seed=3)
+    told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
+    assert len(told) == len(list(candidates(3, 300))) + 1
+    for candidate in candidates(3, 300):
+        likelihoods, weights, _ = held_out_likelihoods(candidate, batch, folds)
+        by_hand = -(weights @ np.log(likelihoods)) / weights.sum()
+        assert told[repr(candidate)] == pytest.approx(by_hand, rel=1e-9)
+    losses = [row["log_loss"] for row in auto.leaderboard_]
+    assert losses == sorted(losses)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_cross_fitted_loss_is_never_above_doing_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(60, 3))
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # calibrated already
+    auto = AutoCalibrator(seed=seed).fit(Logits(logits), y)
+    told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
+    assert auto.evidence_["after"] <= told["AsItCame()"] + 1e-12
+    assert auto.evidence_["before"] == pytest.approx(told["AsItCame()"])
+
+
+def test_shares_and_the_chosen_are_told() -> None:
+    logits, y = overconfident(1200, 4)
+    auto = AutoCalibrator().fit(Logits(logits), y)
+    assert auto.shares_.sum() == pytest.approx(1)
+    assert len(auto.calibrators_) == auto.shares_.size
+    told = [row["share"] for row in auto.leaderboard_ if row["name"] != "mixture"]
+    assert sum(told) == pytest.approx(1)
+    assert auto.chosen_ in {row["name"] for row in auto.leaderboard_}
+    assert "cross-fitted on 1,200 rows" in auto.summary()
+
+
+def test_the_mixture_is_the_shares_of_its_parts() -> None:
+    logits, y = overconfident(1200, 4)
+    auto = AutoCalibrator().fit(Logits(logits), y)
+    assert auto.chosen_ == "mixture"
+    parts = [one.predict_proba(Logits(logits)) for one in auto.calibrators_]
+    by_hand = sum(share * part for share, part in zip(auto.shares_, parts, strict=True))
+    assert auto.predict_proba(Logits(logits)) == pytest.approx(by_hand, abs=1e-9)
+
+
+def test_one_candidate_far_ahead_is_taken_alone() -> None:
+    logits, y = overconfident(6000, 3)
+    auto = AutoCalibrator(time_budget=0).fit(Logits(100 * logits), y)
+    assert auto.chosen_ == "TemperatureScaling()"
+    assert len(auto.calibrators_) == 1
+    assert "T = " in auto.summary()
+    shares = {row["name"]: row["share"] for row in auto.leaderboard_}
+    assert shares == {"TemperatureScaling()": 1.0, "AsItCame()": 0.0, "mixture": 0.0}
+
+
+@pytest.mark.parametrize(
+    "cv", [3, StratifiedKFold(3), ShuffleSplit(3, random_state=0), [(range(200), range(200, 300))]]
+)
+def test_any_splitter_of_scikit_learn_will_do(cv: Any) -> None:
+    logits, y = overconfident(300, 3)
+    auto = AutoCalibrator(cv=cv).fit(Logits(logits), y)
+    assert auto.evidence_["after"] < auto.evidence_["before"]
+
+
+@pytest.mark.parametrize("cv", [4, GroupKFold(4)])
+def test_groups_are_never_parted(cv: Any) -> None:
+    groups = np.arange(300) // 10
+    logits, y = overconfident(300, 3)
+    batch = Batch.of(y, Logits(logits), groups=groups)
+    for train, test in folds_of(batch, cv):
+        assert not set(groups[train]) & set(groups[test])
+    auto = AutoCalibrator(cv=cv).fit(Logits(logits), y, groups=groups)
+    without = AutoCalibrator(cv=4).fit(Logits(logits), y)
+    assert auto.leaderboard_[0]["log_loss"] != without.leaderboard_[0]["log_loss"]
+
+
+def test_a_budget_of_nothing_still_tries_the_first_two() -> None:
+    logits, y = overconfident(300, 3)
+    auto = AutoCalibrator(time_budget=0).fit(Logits(logits), y)
+    names = {row["name"] for row in auto.leaderboard_}
+    assert names == {"AsItCame()", "TemperatureScaling()", "mixture"}
+
+
+def test_many_rows_are_chosen_on_some_and_fitted_on_all() -> None:
+    logits, y = overconfident(3000, 3)
+    auto = AutoCalibrator(most_rows=200, time_budget=0).fit(Logits(logits), y)
+    assert auto.evidence_["n_rows"] == 200
+    (temperature,) = [one for one in auto.calibrators_ if isinstance(one, TemperatureScaling)]
+    on_all = TemperatureScaling().fit(Logits(logits), y)
+    assert temperature.temperature_ == pytest.approx(on_all.temperature_)
+
+
+def test_streams_give_what_arrays_give(tmp_path: Path) -> None:
+    logits, y = overconfident(1500, 3)
+    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
+    pq.write_table(pa.table({**columns, "y": y}), tmp_path / "p.parquet")
+    shards = scan(tmp_path / "p.parquet", Columns(label="y", logits="logit_*"))
+    streamed = AutoCalibrator(most_rows=500).fit(shards)
+    held = AutoCalibrator(most_rows=500).fit(Logits(logits), y)
+    assert streamed.chosen_ == held.chosen_
+    assert streamed.shares_ == pytest.approx(held.shares_, abs=1e-6)
+    assert streamed.predict_proba(Logits(logits)) == pytest.approx(
+        held.predict_proba(Logits(logits)), abs=0.01
+    )
+
+
+def test_it_survives_json() -> None:
+    logits, y = overconfident(300, 3)
+    auto = AutoCalibrator(cv=StratifiedKFold(3)).fit(Logits(logits), y)
+    twin = AbstractCalibrator.from_dict(json.loads(json.dumps(auto.to_dict())))
+    assert isinstance(twin, AutoCalibrator)
+    assert twin.predict_proba(Logits(logits)) == pytest.approx(auto.predict_proba(Logits(logits)))
+    assert twin.summary() == auto.summary()
+    assert twin.leaderboard_ == auto.leaderboard_
+
+
+def test_few_rows_are_left_as_they_came() -> None:
+    logits, y = overconfident(5, 3)
+    auto = AutoCalibrator().fit(Logits(logits), y)
+    assert auto.chosen_ == "as it came: 5 rows are too few"
+    with pytest.raises(EmptyStateError):
+        AutoCalibrator().fit(Logits(logits), y, sample_weight=np.zeros(5))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cv": 1}, "`cv` of AutoCalibrator must be a number of folds from 2 to the 300 rows"),
+        ({"most_rows": 3}, "`most_rows` of AutoCalibrator must be a whole number from 10 up"),
+        ({"time_budget": -1}, "`time_budget` of AutoCalibrator must be None, or seconds from 0 up"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    logits, y = overconfident(300, 3)
+    with pytest.raises(BadValueError, match=message):
+        AutoCalibrator(**settings).fit(Logits(logits), y)
+
+
+def test_groups_beside_shards_are_refused(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"p_0": [0.2, 0.8], "p_1": [0.8, 0.2], "y": [0, 1]}), tmp_path / "p.parquet"
+    )
+    shards = scan(tmp_path / "p.parquet", Columns(label="y", probabilities="p_*"))
+    with pytest.raises(BadTypeError, match=r"`groups` of AutoCalibrator must be among the columns"):
+        AutoCalibrator().fit(shards, groups=[0, 1])

@@ -1,0 +1,558 @@
+"""What every calibrator of class probabilities promises, held by all of them."""
+
+import inspect
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special
+from sklearn.base import clone
+
+import dubito.calibrate as package
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.calibrate import (
+    AbstractCalibrator,
+    AsItCame,
+    AutoCalibrator,
+    BetaScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
+    OneVsRest,
+    PlattScaling,
+    StructuredMatrixScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+    VectorScaling,
+)
+from dubito.data import Columns, scan
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoError,
+    EmptyStateError,
+    MissingLabelsWarning,
+    UnfittedError,
+)
+from dubito.kernels import blocks
+
+Floats = NDArray[np.float64]
+
+ALL: dict[str, tuple[int, AbstractCalibrator]] = {
+    "auto": (4, AutoCalibrator(cv=2)),
+    "auto of two": (2, AutoCalibrator(cv=2)),
+    "as it came": (4, AsItCame()),
+    "temperature": (4, TemperatureScaling()),
+    "temperature of two": (2, TemperatureScaling()),
+    "temperature of many": (70, TemperatureScaling()),
+    "temperature by ece": (4, TemperatureScaling(objective="ece")),
+    "vector": (4, VectorScaling()),
+    "vector with strength": (4, VectorScaling(strength=1.0)),
+    "matrix": (4, MatrixScaling()),
+    "structured": (4, StructuredMatrixScaling()),
+    "structured and bent": (4, StructuredMatrixScaling(is_bent=True)),
+    "structured of two": (2, StructuredMatrixScaling()),
+    "mixture": (4, TemperatureMixture()),
+    "platt": (2, PlattScaling()),
+    "beta": (2, BetaScaling()),
+    "histogram": (2, HistogramBinning(n_bins=8)),
+    "quantile histogram": (2, HistogramBinning(n_bins=6, strategy="quantile")),
+    "isotonic": (2, IsotonicCalibration()),
+    "platt a class": (4, OneVsRest(PlattScaling())),
+    "beta a class": (4, OneVsRest(BetaScaling())),
+    "histogram a class": (4, OneVsRest(HistogramBinning(n_bins=8))),
+    "quantile histogram a class": (4, OneVsRest(HistogramBinning(6, "quantile"))),
+    "isotonic a class": (4, OneVsRest(IsotonicCalibration())),
+}
+# Of a stream, the bins or knots of these come from a grid of log odds.
+GRIDDED = [name for name in ALL if "quantile" in name or "isotonic" in name]
+# Which rows fall in a fold depends on how many there are, in what order and of which class.
+CROSS_FITTED = [name for name in ALL if "auto" in name]
+
+
+class Case(NamedTuple):
+    """A calibrator, and rows for it: outputs that are too sharp, labels, weights."""
+
+    name: str
+    calibrator: Any
+    logits: Floats
+    y: NDArray[np.int64]
+    weight: Floats
+
+    def fit(self, *arguments: Any) -> Any:
+        return clone(self.calibrator).fit(*arguments)
+
+    def predict(self, *arguments: Any) -> Floats:
+        """Return what a calibrator fitted so says of the case's own rows."""
+        return np.asarray(self.fit(*arguments).predict_proba(Logits(self.logits)))
+
+
+def made(n_rows: int, n_classes: int) -> tuple[Floats, NDArray[np.int64], Floats]:
+    rng = np.random.default_rng(n_classes)
+    honest = rng.normal(0, 1.5, (n_rows, n_classes)) + np.linspace(0, 1, n_classes)
+    shares = special.softmax(honest, axis=1).cumsum(axis=1)
+    y = np.minimum((shares < rng.random((n_rows, 1))).sum(axis=1), n_classes - 1)
+    return 2.5 * honest - 0.3, y, rng.uniform(0.5, 2, n_rows)
+
+
+@pytest.fixture(params=[name for name in ALL if name not in CROSS_FITTED])
+def plain_case(request: pytest.FixtureRequest) -> Case:
+    n_classes, calibrator = ALL[request.param]
+    return Case(request.param, calibrator, *made(300, n_classes))
+
+
+@pytest.fixture(params=list(ALL))
+def case(request: pytest.FixtureRequest) -> Case:
+    n_classes, calibrator = ALL[request.param]
+    return Case(request.param, calibrator, *made(300, n_classes))
+
+
+def assert_probabilities(p: NDArray[Any], shape: tuple[int, ...]) -> None:
+    assert p.shape == shape
+    assert np.isfinite(p).all()
+    assert ((p > 0) & (p <= 1)).all()
+    close(p.sum(axis=1, dtype=np.float64), 1, atol=1e-6)
+
+
+@contextmanager
+def refused(error: type[DubitoError], message: str) -> Iterator[None]:
+    with pytest.raises(error) as caught:
+        yield
+    assert str(caught.value) == message
+
+
+def test_the_suite_knows_every_calibrator() -> None:
+    public = [getattr(package, name) for name in package.__all__]
+    kinds = {
+        kind
+        for kind in public
+        if isinstance(kind, type)
+        and issubclass(kind, AbstractCalibrator)
+        and not inspect.isabstract(kind)
+    }
+    assert {type(calibrator) for _, calibrator in ALL.values()} == kinds
+
+
+def test_outputs_are_probabilities(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y, case.weight)
+    assert_probabilities(fitted.predict_proba(Logits(case.logits)), case.logits.shape)
+    new = np.random.default_rng(1).normal(0, 30, case.logits.shape)
+    assert_probabilities(fitted.predict_proba(Logits(new)), new.shape)
+    assert_probabilities(fitted.predict_proba(special.softmax(new, axis=1)), new.shape)
+
+
+def test_no_rows_have_no_probabilities(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    none = Logits(case.logits[:0])
+    assert fitted.predict_proba(none).shape == (0, case.logits.shape[1])
+    assert fitted.transform(none).array.shape == (0, case.logits.shape[1])
+
+
+def test_calibrated_logits_stand_for_the_same_probabilities(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    logits = fitted.transform(Logits(case.logits))
+    assert isinstance(logits, Logits)
+    p = special.softmax(logits.array, axis=1)
+    close(fitted.predict_proba(Logits(case.logits)), p, rtol=1e-9, atol=1.1e-12)
+
+
+def test_a_fit_returns_the_calibrator_and_leaves_its_settings(case: Case) -> None:
+    calibrator = clone(case.calibrator)
+    before = repr(calibrator.get_params())
+    assert calibrator.fit(Logits(case.logits), case.y) is calibrator
+    assert repr(calibrator.get_params()) == before
+
+
+def test_a_second_fit_forgets_the_first(case: Case) -> None:
+    once = case.fit(Logits(case.logits), case.y)
+    twice = case.fit(Logits(case.logits[:200] / 2), case.y[:200])
+    assert twice.summary() != once.summary()
+    twice.fit(Logits(case.logits), case.y)
+    expected = once.predict_proba(Logits(case.logits))
+    close(twice.predict_proba(Logits(case.logits)), expected, atol=1e-9)
+    assert twice.summary() == once.summary()
+
+
+def test_permuting_rows_changes_nothing(plain_case: Case) -> None:
+    order = np.random.default_rng(0).permutation(len(plain_case.y))
+    whole = plain_case.predict(Logits(plain_case.logits), plain_case.y, plain_case.weight)
+    permuted = plain_case.predict(
+        Logits(plain_case.logits[order]), plain_case.y[order], plain_case.weight[order]
+    )
+    close(permuted, whole, atol=1e-6)
+
+
+def test_permuting_classes_permutes_the_answer(plain_case: Case) -> None:
+    order = np.random.default_rng(0).permutation(plain_case.logits.shape[1])
+    order = order[::-1] if (order == np.arange(order.size)).all() else order
+    # Rows of equal weight that fill the bins exactly: else an edge has a row on one side or other.
+    fitted = plain_case.fit(Logits(plain_case.logits[:, order]), np.argsort(order)[plain_case.y])
+    permuted = fitted.predict_proba(Logits(plain_case.logits[:, order]))
+    close(
+        permuted, plain_case.predict(Logits(plain_case.logits), plain_case.y)[:, order], atol=1e-6
+    )
+
+
+def test_a_weight_of_2_is_a_row_twice(plain_case: Case) -> None:
+    weight = np.where(np.arange(300) % 3 == 0, 2.0, 1.0)
+    rows = np.repeat(np.arange(300), weight.astype(int))
+    weighted = plain_case.predict(Logits(plain_case.logits), plain_case.y, weight)
+    close(
+        plain_case.predict(Logits(plain_case.logits[rows]), plain_case.y[rows]), weighted, atol=1e-6
+    )
+
+
+def test_a_weight_of_0_is_no_row(case: Case) -> None:
+    is_used = np.arange(300) % 3 > 0
+    weighted = case.predict(Logits(case.logits), case.y, is_used.astype(float))
+    close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), weighted, atol=1e-6)
+
+
+def test_a_missing_label_is_no_row(case: Case) -> None:
+    is_used = np.arange(300) % 3 > 0
+    with pytest.warns(MissingLabelsWarning) as caught:
+        partly = case.predict(Logits(case.logits), np.where(is_used, case.y, np.nan))
+    assert str(caught[0].message) == (
+        f"{type(case.calibrator).__name__}: 100 of 300 rows have no label and were left out."
+    )
+    close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), partly, atol=1e-6)
+
+
+def test_certain_label_probabilities_are_plain_labels(case: Case) -> None:
+    soft = np.eye(case.logits.shape[1])[case.y]
+    softly = case.predict(Logits(case.logits), soft, case.weight)
+    close(softly, case.predict(Logits(case.logits), case.y, case.weight), atol=1e-6)
+
+
+def test_label_probabilities_are_rows_of_every_class(plain_case: Case) -> None:
+    n_classes = plain_case.logits.shape[1]
+    soft = 0.8 * np.eye(n_classes)[plain_case.y] + 0.2 / n_classes
+    rows, classes = np.divmod(np.arange(300 * n_classes), n_classes)
+    each = plain_case.predict(Logits(plain_case.logits[rows]), classes, soft[rows, classes])
+    softly = plain_case.predict(Logits(plain_case.logits), soft)
+    if "ece" not in plain_case.name:  # which compares the label with the predicted class
+        close(softly, each, atol=1e-6)
+    assert_probabilities(softly, plain_case.logits.shape)
+
+
+def test_probabilities_and_logits_are_the_same(case: Case) -> None:
+    p = special.softmax(case.logits, axis=1)
+    by_logits = case.fit(Logits(case.logits), case.y)
+    by_shares = case.fit(Probabilities(p), case.y)
+    expected = by_logits.predict_proba(Logits(case.logits))
+    close(by_shares.predict_proba(Logits(case.logits)), expected, atol=1e-6)
+    close(by_logits.predict_proba(p), expected, atol=1e-6)
+
+
+def test_members_are_their_mean(case: Case) -> None:
+    p = special.softmax(case.logits, axis=1)
+    passes = Members([p, special.softmax(case.logits / 2, axis=1)])
+    by_mean = case.predict(passes.mean, case.y)
+    close(case.predict(passes, case.y), by_mean, atol=1e-12)
+
+
+def test_float32_is_close_to_float64(case: Case) -> None:
+    narrow = case.logits.astype(np.float32)
+    wide = narrow.astype(np.float64)
+    fitted = case.fit(Logits(narrow), case.y)
+    p = fitted.predict_proba(Logits(narrow))
+    assert p.dtype == np.float32
+    assert fitted.transform(Logits(narrow)).array.dtype == np.float32
+    close(p, case.fit(Logits(wide), case.y).predict_proba(Logits(wide)), atol=2e-6)
+
+
+def test_classes_may_have_names(case: Case) -> None:
+    names = tuple(f"class {k}" for k in range(case.logits.shape[1]))
+    outputs = Logits(case.logits, classes=names)
+    fitted = case.fit(outputs, [names[code] for code in case.y])
+    plain = case.fit(Logits(case.logits), case.y)
+    assert fitted.classes_ == names
+    assert plain.classes_ is None
+    assert fitted.transform(outputs).classes == names
+    expected = plain.predict_proba(outputs)
+    close(fitted.predict_proba(outputs), expected, atol=1e-9)
+    close(fitted.predict_proba(Logits(case.logits)), expected, atol=1e-9)
+
+
+def test_classes_in_another_order_are_refused(case: Case) -> None:
+    names = tuple(f"c{k}" for k in range(case.logits.shape[1]))
+    fitted = case.fit(Logits(case.logits, names), [names[code] for code in case.y])
+    kind = type(case.calibrator).__name__
+    message = (
+        f"`outputs` of {kind}.predict_proba must be over the classes {names}. "
+        f"Got {names[::-1]}. Try the columns in the fit's order."
+    )
+    with refused(BadValueError, message):
+        fitted.predict_proba(Logits(case.logits, names[::-1]))
+
+
+def test_another_number_of_columns_is_refused(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
+    for method in ("predict_proba", "transform"):
+        message = (
+            f"`outputs` of {kind}.{method} must be over the {n_classes} classes of the fit. "
+            "Got 5 columns. Try the same columns."
+        )
+        with refused(BadValueError, message):
+            getattr(fitted, method)(Logits(np.zeros((2, 5))))
+
+
+@pytest.mark.parametrize("outputs", [TopLabel([0.9], [True]), Normal([0.0], [1.0])])
+def test_outputs_without_classes_are_refused(case: Case, outputs: Any) -> None:
+    kind = type(case.calibrator).__name__
+    fitted = case.fit(Logits(case.logits), case.y)
+    rule = (
+        "must be Logits, Probabilities, Members or an array of probabilities. "
+        f"Got {type(outputs).__name__}. "
+        "Try the whole distribution over classes, or VarianceScaling for a regression."
+    )
+    with refused(BadTypeError, f"`outputs` of {kind}.predict_proba {rule}"):
+        fitted.predict_proba(outputs)
+    y = None if isinstance(outputs, TopLabel) else [0.5]
+    with refused(BadTypeError, f"`outputs` of {kind} {rule}"):
+        case.fit(outputs, y)
+
+
+def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
+    kind = type(case.calibrator).__name__
+    for method, arguments in {
+        "predict_proba": (case.logits,),
+        "transform": (case.logits,),
+        "summary": (),
+        "to_dict": (),
+    }.items():
+        message = f"{method} of {kind} needs a fit first. Try `.fit(outputs, y)`."
+        with refused(UnfittedError, message):
+            getattr(clone(case.calibrator), method)(*arguments)
+
+
+def test_a_fit_that_fails_is_no_fit(case: Case) -> None:
+    calibrator = clone(case.calibrator)
+    if isinstance(calibrator, AsItCame):  # which learns nothing of any row
+        assert_probabilities(
+            calibrator.fit([[0.5, 0.5]], [0], [0.0]).predict_proba([[1, 0]]), (1, 2)
+        )
+        return
+    with pytest.raises(EmptyStateError):
+        calibrator.fit(Logits(case.logits), case.y, np.zeros(300))
+    with pytest.raises(UnfittedError):
+        calibrator.predict_proba(Logits(case.logits))
+
+
+def test_what_json_keeps_says_the_same(case: Case) -> None:
+    names = tuple(f"class {k}" for k in range(case.logits.shape[1]))
+    outputs = Logits(case.logits, classes=names)
+    fitted = case.fit(outputs, [names[code] for code in case.y])
+    kept = json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
+    revived = AbstractCalibrator.from_dict(kept)
+    assert type(revived) is type(fitted)
+    assert revived.classes_ == names
+    expected = fitted.predict_proba(outputs)
+    close(revived.predict_proba(outputs), expected, rtol=1e-12)
+    assert type(fitted).from_dict(kept).to_dict() == kept
+    assert repr(clone(revived)) == repr(clone(fitted))
+
+
+def test_another_calibrators_dict_is_refused(case: Case) -> None:
+    kept = case.fit(Logits(case.logits), case.y).to_dict()
+    kind = type(case.calibrator)
+    others: dict[bool, type[AbstractCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
+    other = others[kind is TemperatureScaling]
+    message = (
+        f"`values` of {other.__name__}.from_dict must be a {other.__name__}. "
+        f"Got '{kind.__name__}'. Try AbstractCalibrator.from_dict, which takes any of them."
+    )
+    with refused(BadValueError, message):
+        other.from_dict(kept)
+
+
+def test_pickled_it_says_the_same(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    data = pickle.dumps(fitted)
+    revived = pickle.loads(data)
+    expected = fitted.predict_proba(Logits(case.logits))
+    close(revived.predict_proba(Logits(case.logits)), expected, rtol=1e-12)
+    # What it learnt, not what it learnt from.
+    assert len(data) < case.logits.nbytes + 20_000
+    assert not hasattr(revived, "_shards")
+
+
+def test_a_clone_has_the_settings_and_nothing_learned(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    copy = clone(fitted)
+    assert repr(copy) == repr(case.calibrator)
+    with pytest.raises(UnfittedError):
+        copy.predict_proba(Logits(case.logits))
+
+
+def test_the_summary_is_one_sentence_with_cross_fitted_evidence(case: Case) -> None:
+    fitted = case.fit(Logits(case.logits), case.y)
+    summary = fitted.summary()
+    assert summary.endswith(", cross-fitted on 300 rows")
+    assert "; log loss " in summary
+    assert "\n" not in summary
+    assert ". " not in summary
+    kept = AbstractCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert kept.summary() == summary
+
+
+def test_the_callers_arrays_are_left_alone(case: Case) -> None:
+    arrays = [case.logits, case.y, case.weight]
+    copies = [array.copy() for array in arrays]
+    fitted = case.fit(Logits(case.logits), case.y, case.weight)
+    fitted.predict_proba(Logits(case.logits))[:] = 0
+    fitted.transform(Logits(case.logits))
+    fitted.summary()
+    for array, copy in zip(arrays, copies, strict=True):
+        assert array.tolist() == copy.tolist()
+        assert array.flags.writeable
+
+
+def streamed(case: Case, folder: Path) -> Any:
+    """Return the case's rows as shards of a file, in several batches."""
+    columns: dict[str, Any] = {f"z_{k}": column for k, column in enumerate(case.logits.T)}
+    table = pa.table(columns | {"y": case.y, "w": case.weight})
+    pq.write_table(table, folder / "rows.parquet")
+    return scan(folder / "rows.parquet", Columns(label="y", logits="z_*", weight="w"))
+
+
+def test_a_stream_gives_what_arrays_give(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = case.predict(Logits(case.logits), case.y, case.weight)
+    shards = streamed(case, tmp_path)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 60 * (case.logits.shape[1] + 2))
+    assert sum(1 for _ in shards.batches()) == 5
+    off = np.abs(case.predict(shards) - held)
+    if case.name in GRIDDED:
+        # Log odds are rounded by at most 0.007: what changes is a step of the curve, seldom.
+        assert np.median(off) < 0.004
+        assert off.mean() < 0.01
+    else:
+        assert off.max() < 1e-9
+
+
+def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:
+    kind = type(case.calibrator).__name__
+    message = (
+        f"`outputs` of {kind} must be arrays beside labels or weights. Got labels. "
+        f"Try {kind}().fit(shards), with labels and weights among the shards' columns."
+    )
+    with refused(BadTypeError, message):
+        case.fit(streamed(case, tmp_path), case.y)
+
+
+def test_a_stream_has_a_summary_too(case: Case, tmp_path: Path) -> None:
+    summary = case.fit(streamed(case, tmp_path)).summary()
+    assert summary.endswith(", cross-fitted on 300 rows")
+
+
+def separable(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    y = np.arange(40) % n_classes
+    noise = np.random.default_rng(0).normal(0, 0.1, (40, n_classes))
+    return noise + np.eye(n_classes)[y], y
+
+
+def contrary(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    logits, y = separable(n_classes)
+    return -logits, y
+
+
+def one_class(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    return made(40, n_classes)[0], np.full(40, n_classes - 1)
+
+
+def two_rows(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    return made(2, n_classes)[0], np.array([0, 1])
+
+
+def one_row(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    return made(1, n_classes)[0], np.array([1])
+
+
+def constant(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    return np.full((40, n_classes), 7.0), np.arange(40) % n_classes
+
+
+def saturated(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    logits, y = separable(n_classes)
+    y = np.where(np.arange(40) % 5 == 0, 0, y)
+    return np.where(logits == logits.max(axis=1, keepdims=True), 1e4, -1e4), y
+
+
+def saturated_and_right(n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    logits, y = separable(n_classes)
+    return 1e4 * (2 * np.eye(n_classes)[logits.argmax(axis=1)] - 1), y
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        separable,
+        contrary,
+        one_class,
+        two_rows,
+        one_row,
+        constant,
+        saturated,
+        saturated_and_right,
+    ],
+)
+def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> None:
+    logits, y = rows(case.logits.shape[1])
+    fitted = case.fit(Logits(logits.astype(dtype)), y)
+    for outputs in (logits, case.logits, 1e4 * case.logits):
+        p = fitted.predict_proba(Logits(outputs.astype(dtype)))
+        assert_probabilities(p, outputs.shape)
+    p = fitted.predict_proba(np.eye(logits.shape[1]))
+    assert_probabilities(p, (logits.shape[1], logits.shape[1]))
+    json.dumps(fitted.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "got", "fix"),
+    [
+        (None, "a NoneType", "`calibrator.to_dict()`"),
+        ({}, "a dict", "`calibrator.to_dict()`"),
+        ({"format": 99}, "format 99", "the version of dubito that wrote it"),
+    ],
+)
+def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) -> None:
+    message = (
+        "`values` of AbstractCalibrator.from_dict must be what `to_dict` of a calibrator wrote. "
+        f"Got {got}. Try {fix}."
+    )
+    with refused(BadTypeError, message):
+        AbstractCalibrator.from_dict(values)
+
+
+def test_an_unknown_calibrator_is_refused() -> None:
+    kept = {"format": 1, "calibrator": "annotations"}
+    message = (
+        "`values` of AbstractCalibrator.from_dict must be a AbstractCalibrator. "
+        "Got 'annotations'. Try AbstractCalibrator.from_dict, which takes any of them."
+    )
+    with refused(BadValueError, message):
+        AbstractCalibrator.from_dict(kept)
+
+
+@pytest.mark.parametrize("kind", [PlattScaling, BetaScaling, HistogramBinning, IsotonicCalibration])
+def test_calibrators_of_two_classes_refuse_more(kind: type[AbstractCalibrator]) -> None:
+    message = (
+        f"`outputs` of {kind.__name__} must be over 2 classes. "
+        f"Got 3 classes. Try OneVsRest({kind.__name__}())."
+    )
+    with refused(BadValueError, message):
+        kind().fit(Logits(np.zeros((2, 3))), [0, 1])

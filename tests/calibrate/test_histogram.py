@@ -1,0 +1,140 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit, logit
+
+from dubito import Logits, Probabilities
+from dubito.calibrate import HistogramBinning
+from dubito.data import Columns, scan
+from dubito.errors import BadValueError
+from dubito.measure import reliability_curve
+
+rng = np.random.default_rng(0)
+P = rng.beta(0.5, 0.8, 400).round(3).clip(0.001, 0.999)
+Y = (rng.random(400) < P**2).astype(int)
+WEIGHT = rng.integers(0, 3, 400).astype(float)
+
+
+def plain_values(edges: Any, weight: Any) -> tuple[list[float], list[float], float]:
+    """Return what each bin says, its weight, and the weight of bins that are all one class."""
+    prior = (weight @ Y + 0.5) / (weight.sum() + 1)
+    values, counts, n_certain = [], [], 0.0
+    for i in range(len(edges) - 1):
+        is_in = (edges[i] < P) & (edges[i + 1] >= P)
+        n, s = weight[is_in].sum(), (weight * Y)[is_in].sum()
+        if n == 0:
+            value = (edges[i] + edges[i + 1]) / 2
+        elif s in (0, n):
+            value = (s + prior) / (n + 1)
+            n_certain += n
+        else:
+            value = s / n
+        values.append(value)
+        counts.append(n)
+    return values, counts, n_certain
+
+
+@pytest.mark.parametrize("weight", [np.ones(400), WEIGHT], ids=["alike", "weighted"])
+@pytest.mark.parametrize("n_bins", [1, 2, 10, 15, 97])
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_bins_agree_with_plain_binning(strategy: Any, n_bins: int, weight: Any) -> None:
+    bins = HistogramBinning(n_bins, strategy).fit(Probabilities(P), Y, weight)
+    if strategy == "uniform":
+        assert_allclose(bins.edges_, np.linspace(0, 1, n_bins + 1))
+    edges = bins.edges_ if strategy == "uniform" else bins.edges_.round(9)
+    values, counts, n_certain = plain_values(edges, weight)
+    assert_allclose(bins.values_, values, atol=1e-9)
+    assert_array_equal(bins.counts_, counts)
+    assert bins.n_certain_ == n_certain
+    expected = np.array(values)[np.searchsorted(edges, P) - 1]
+    assert_allclose(bins.predict_proba(Probabilities(P))[:, 1], expected, rtol=1e-9)
+
+
+def test_equal_mass_bins_hold_equal_mass() -> None:
+    p = rng.permutation(np.linspace(0.001, 0.4, 90))
+    bins = HistogramBinning(9, "quantile").fit(Probabilities(p), p > 0.2)
+    assert bins.counts_.tolist() == [10] * 9
+    assert_allclose(bins.edges_[1:-1], np.sort(p)[9:89:10])
+
+
+@pytest.mark.parametrize("n_bins", [5, 10, 15, 100])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_probability_at_an_edge_is_in_the_bin_that_measures_put_it_in(
+    n_bins: int, dtype: Any
+) -> None:
+    top = np.arange(n_bins // 2 + 1, n_bins + 1) / n_bins
+    p = np.concatenate([top, top]).astype(dtype)
+    y = np.repeat([0, 1], top.size)
+    rows = np.stack([1 - p, p], axis=1)
+    counts = HistogramBinning(n_bins).fit(rows, y).counts_
+    assert_array_equal(counts[counts > 0], reliability_curve(y, rows, n_bins=n_bins).count)
+
+
+def test_bins_are_closed_on_the_right() -> None:
+    p = np.array([0.0, 0.25, 0.2500001, 0.5, 0.75, 0.7500001, 1.0])
+    assert HistogramBinning(4).fit(p, [0, 1, 0, 1, 1, 0, 1]).counts_.tolist() == [2, 2, 1, 2]
+
+
+def test_an_empty_bin_says_its_middle() -> None:
+    bins = HistogramBinning(4).fit([0.1, 0.2, 0.9, 0.95], [0, 1, 0, 1])
+    assert bins.counts_.tolist() == [2, 0, 0, 2]
+    assert bins.values_.tolist() == [0.5, 0.375, 0.625, 0.5]
+    assert bins._words() == (
+        "4 bins (2 empty) from 0.375 to 0.625; 0 rows in bins of one class, smoothed"
+    )
+
+
+def test_bins_of_one_class_are_smoothed_and_counted() -> None:
+    bins = HistogramBinning(2).fit([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 0, 1, 1])
+    prior = 2.5 / 6
+    assert_allclose(bins.values_, [prior / 4, (2 + prior) / 3])
+    assert bins.n_certain_ == 5
+    assert bins._words().endswith("5 rows in bins of one class, smoothed")
+
+
+def test_bins_need_not_rise() -> None:
+    bins = HistogramBinning(2).fit([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [1, 1, 0, 0, 0, 1])
+    assert bins.values_[0] > bins.values_[1]
+
+
+def test_streamed_quantiles_are_within_half_a_cell(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    scores = rng.normal(size=3000) * 3
+    y = (rng.random(3000) < expit(scores)).astype(int)
+    pd.DataFrame({"logit": scores, "y": y}).to_parquet(path)
+    held = HistogramBinning(12, "quantile").fit(Logits(scores), y)
+    found = HistogramBinning(12, "quantile").fit(scan(path, Columns(label="y", logits="logit")))
+    inner = [logit(bins.edges_[1:-1]) for bins in (held, found)]
+    assert np.abs(inner[0] - inner[1]).max() <= 56 / 4096 / 2 + 1e-9
+    assert np.abs(found.counts_ - held.counts_).max() < 20
+    assert found.counts_.sum() == 3000
+
+
+def test_a_saturated_score_is_in_the_last_bin() -> None:
+    bins = HistogramBinning(15).fit(Logits([-1e4, 1e4, 0.0]), [0, 1, 1])
+    assert bins.counts_[[0, 7, 14]].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+@pytest.mark.parametrize("n_bins", [0, -3, 2.5, True, "15", None])
+def test_a_number_of_bins_is_a_whole_number_from_1_up(n_bins: Any, strategy: Any) -> None:
+    with pytest.raises(BadValueError) as caught:
+        HistogramBinning(n_bins, strategy).fit([0.1, 0.9], [0, 1])
+    assert str(caught.value) == (
+        "`n_bins` of HistogramBinning must be a whole number from 1 to 100,000. "
+        f"Got {n_bins!r}. Try n_bins=15."
+    )
+
+
+@pytest.mark.parametrize("strategy", ["equal", None, 3])
+def test_a_strategy_is_one_of_two(strategy: Any) -> None:
+    with pytest.raises(BadValueError) as caught:
+        HistogramBinning(strategy=strategy).fit([0.1, 0.9], [0, 1])
+    assert str(caught.value) == (
+        "`strategy` of HistogramBinning must be 'uniform' or 'quantile'. "
+        f"Got {strategy!r}. Try strategy='uniform'."
+    )

@@ -1,0 +1,180 @@
+"""Matrix scaling against an independent minimisation of the same objective."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from dubito import Logits
+from dubito.calibrate import (
+    AbstractCalibrator,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    TemperatureScaling,
+)
+from dubito.errors import BadValueError, BoundWarning
+from dubito.measure import log_loss
+
+Floats = NDArray[np.float64]
+
+each_kind = pytest.mark.parametrize("kind", [MatrixScaling, StructuredMatrixScaling])
+
+
+def made(n_rows: int, n_classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return logits in which classes pass for each other, and labels."""
+    rng = np.random.default_rng(n_classes)
+    y = rng.integers(0, n_classes, n_rows)
+    spread = np.eye(n_classes) + rng.random((n_classes, n_classes)) / 2
+    return 3 * spread[y] + 2 * rng.normal(size=(n_rows, n_classes)), y
+
+
+def objective(entries: Floats, x: Floats, y: NDArray[np.int64], penalty: Floats) -> float:
+    """Return mean log loss plus penalty of a table of matrix less identity, and intercept."""
+    table = entries.reshape(penalty.shape)
+    scores = x + x @ table[:, :-1].T + table[:, -1]
+    picked = special.log_softmax(scores, axis=1)[np.arange(len(y)), y]
+    return float(-picked.mean() + (np.maximum(penalty, 1e-6) * table**2).sum())
+
+
+def table_of(scaling: MatrixScaling | StructuredMatrixScaling) -> Floats:
+    off = scaling.weight_ - np.eye(scaling.n_classes_)
+    return np.column_stack([off, scaling.bias_]).ravel()
+
+
+def assert_least(
+    scaling: MatrixScaling | StructuredMatrixScaling,
+    logits: Floats,
+    y: NDArray[np.int64],
+    penalty: Floats,
+) -> None:
+    x = special.log_softmax(logits / scaling.temperature_, axis=1)
+    start = np.zeros(penalty.size)
+    options = {"gtol": 1e-8, "maxiter": 5000}
+    found = optimize.minimize(objective, start, (x, y, penalty), method="BFGS", options=options)
+    got = objective(table_of(scaling), x, y, penalty)
+    assert got <= found.fun + 1e-7
+    assert got < objective(start, x, y, penalty)
+
+
+def penalties(n_classes: int, diagonal: float, off_diagonal: float, intercept: float) -> Floats:
+    table = np.full((n_classes, n_classes + 1), off_diagonal)
+    table[np.arange(n_classes), np.arange(n_classes)] = diagonal
+    table[:, -1] = intercept
+    return table
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize(("off_diagonal", "intercept"), [(1e-3, 1e-3), (0.1, 0.01), (0.0, 0.0)])
+def test_matrix_scaling_is_as_low_as_the_reference(
+    n_classes: int, off_diagonal: float, intercept: float
+) -> None:
+    logits, y = made(200, n_classes)
+    scaling = MatrixScaling(off_diagonal, intercept).fit(Logits(logits), y)
+    assert_least(scaling, logits, y, penalties(n_classes, 0.0, off_diagonal, intercept))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("strength", [0.0, 0.1, 1.0])
+def test_structured_matrix_scaling_is_as_low_as_the_reference(
+    n_classes: int, strength: float
+) -> None:
+    logits, y = made(200, n_classes)
+    scaling = StructuredMatrixScaling(strength).fit(Logits(logits), y)
+    own = strength * n_classes / 200
+    assert_least(scaling, logits, y, penalties(n_classes, own, own * (n_classes - 1), own))
+
+
+@each_kind
+def test_predictions_are_the_matrix_times_log_probabilities(
+    kind: type[MatrixScaling] | type[StructuredMatrixScaling],
+) -> None:
+    logits, y = made(300, 4)
+    scaling = kind().fit(Logits(logits), y)
+    x = special.log_softmax(logits / scaling.temperature_, axis=1)
+    expected = special.softmax(x @ scaling.weight_.T + scaling.bias_, axis=1)
+    close(scaling.predict_proba(Logits(logits)), np.maximum(expected, 1e-12), rtol=1e-8)
+
+
+@each_kind
+def test_it_fits_better_than_a_temperature(kind: type[AbstractCalibrator]) -> None:
+    logits, y = made(2000, 4)
+    outputs = Logits(logits)
+    by_matrix = log_loss(y, kind().fit(outputs, y).predict_proba(outputs))
+    by_temperature = log_loss(y, TemperatureScaling().fit(outputs, y).predict_proba(outputs))
+    assert by_matrix < by_temperature - 0.01
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_a_huge_strength_leaves_the_temperature_alone(n_classes: int) -> None:
+    logits, y = made(300, n_classes)
+    outputs = Logits(logits)
+    strong = StructuredMatrixScaling(strength=1e9).fit(outputs, y).predict_proba(outputs)
+    close(strong, TemperatureScaling().fit(outputs, y).predict_proba(outputs), atol=1e-6)
+
+
+@each_kind
+def test_a_class_absent_from_the_labels_keeps_its_column(kind: type[AbstractCalibrator]) -> None:
+    logits, y = made(300, 4)
+    y = np.where(y == 2, 0, y)
+    p = kind().fit(Logits(logits), y).predict_proba(Logits(logits))
+    assert p.shape == (300, 4)
+    assert np.isfinite(p).all()
+    assert (p > 0).all()
+    assert p[:, 2].mean() < special.softmax(logits, axis=1)[:, 2].mean()
+
+
+@each_kind
+def test_separable_rows_leave_all_finite(
+    kind: type[MatrixScaling] | type[StructuredMatrixScaling],
+) -> None:
+    y = np.arange(60) % 3
+    logits = np.random.default_rng(0).normal(0, 0.1, (60, 3)) + np.eye(3)[y]
+    with pytest.warns(BoundWarning):
+        scaling = kind().fit(Logits(logits), y)
+    assert np.isfinite(scaling.weight_).all()
+    assert np.isfinite(scaling.bias_).all()
+    assert scaling.predict_proba(Logits(logits)).argmax(axis=1).tolist() == y.tolist()
+
+
+def test_many_classes_and_few_rows_stay_near_the_temperature() -> None:
+    logits, y = made(150, 60)
+    outputs = Logits(logits)
+    structured = StructuredMatrixScaling().fit(outputs, y)
+    assert np.isfinite(structured.weight_).all()
+    off = structured.weight_ - np.diag(np.diag(structured.weight_))
+    assert np.abs(off).max() < 0.05
+
+
+@pytest.mark.parametrize("argument", ["off_diagonal", "intercept"])
+def test_a_negative_penalty_is_refused(argument: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        MatrixScaling(**{argument: -1.0}).fit([[0.5, 0.5]], [0])
+    assert str(caught.value) == (
+        f"`{argument}` of MatrixScaling must be a finite number from 0 up. Got -1.0. "
+        f"Try {argument}=1.0."
+    )
+
+
+def test_a_negative_strength_is_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        StructuredMatrixScaling(-1.0).fit([[0.5, 0.5]], [0])
+    assert str(caught.value) == (
+        "`strength` of StructuredMatrixScaling must be a finite number from 0 up. Got -1.0. "
+        "Try strength=1.0."
+    )
+
+
+@each_kind
+def test_the_summary_tells_the_matrix(
+    kind: type[MatrixScaling] | type[StructuredMatrixScaling],
+) -> None:
+    logits, y = made(300, 3)
+    names = ["cat", "dog", "fox"]
+    scaling = kind().fit(Logits(logits, classes=names), [names[code] for code in y])
+    diagonal = np.diag(scaling.weight_)
+    off = scaling.weight_ - np.diag(diagonal)
+    row, column = np.unravel_index(np.abs(off).argmax(), off.shape)
+    expected = f"{names[row]} of {names[column]} ({off[row, column]:+.2f}); log loss "
+    assert scaling.summary().startswith(f"T = {scaling.temperature_:.3g}, ")
+    assert expected in scaling.summary()

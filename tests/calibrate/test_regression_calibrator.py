@@ -1,0 +1,295 @@
+"""What every calibrator of regressions promises."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import clone
+
+from dubito import Normal, Probabilities, Quantiles, Samples
+from dubito.calibrate.quantile_recalibration import QuantileRecalibration
+from dubito.calibrate.regression import VarianceScaling
+from dubito.calibrate.regression_calibrator import AbstractRegressionCalibrator, narrowed
+from dubito.data import Batch, Columns, Shards, scan
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    EmptyStateError,
+    MissingLabelsWarning,
+    StateMismatchError,
+    UnfittedError,
+)
+from dubito.outputs import AbstractOutputs
+
+RNG = np.random.default_rng(0)
+N = 400
+MEAN, STD = RNG.normal(size=N), np.exp(RNG.normal(size=N) / 2)
+Y = MEAN + 2 * STD * RNG.normal(size=N)
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+KINDS: dict[str, Any] = {
+    "Normal": Normal(MEAN, STD),
+    "Samples": Samples(MEAN[:, None] + STD[:, None] * RNG.normal(size=(N, 20))),
+    "Quantiles": Quantiles(stats.norm.ppf(LEVELS, MEAN[:, None], STD[:, None]), LEVELS),
+}
+CALIBRATORS = [VarianceScaling(), QuantileRecalibration(levels=[0.05, 0.5, 0.95])]
+
+each_calibrator = pytest.mark.parametrize(
+    "calibrator", CALIBRATORS, ids=lambda one: type(one).__name__
+)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class Parts(Shards):
+    """A batch cut into parts, as if it were streamed."""
+
+    def __init__(self, batch: Batch, n_parts: int = 3) -> None:
+        self.batches_of = [batch.take(rows) for rows in np.array_split(range(len(batch)), n_parts)]
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.batches_of.__getitem__, i) for i in range(len(self.batches_of)))
+
+
+def numbers(outputs: Any) -> NDArray[Any]:
+    return np.asarray(outputs.std if isinstance(outputs, Normal) else outputs.array)
+
+
+@each_kind
+@each_calibrator
+def test_a_calibrator_survives_json_and_pickle(
+    calibrator: AbstractRegressionCalibrator, kind: str
+) -> None:
+    outputs = KINDS[kind]
+    fitted = clone(calibrator).fit(outputs, Y)
+    expected = numbers(fitted.transform(outputs))
+    read = type(calibrator).from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert numbers(read.transform(outputs)).tolist() == expected.tolist()
+    again = pickle.loads(pickle.dumps(fitted))
+    assert numbers(again.transform(outputs)).tolist() == expected.tolist()
+    words, evidence = fitted.summary().split("; ", 1)
+    lost = f"{words}; the rows of the fit are no longer at hand to cross-fit on"
+    assert evidence.startswith("interval coverage at 90")
+    assert [read.summary(), again.summary()] == [lost, lost]
+    assert len(pickle.dumps(fitted)) < 30_000
+
+
+@each_calibrator
+def test_a_clone_has_the_settings_and_nothing_learned(
+    calibrator: AbstractRegressionCalibrator,
+) -> None:
+    twin = clone(clone(calibrator).fit(KINDS["Normal"], Y))
+    assert twin.get_params() == calibrator.get_params()
+    for method in ("transform", "summary", "to_dict"):
+        arguments = [KINDS["Normal"]] if method == "transform" else []
+        with pytest.raises(UnfittedError, match=f"{method} of {type(twin).__name__} needs a fit"):
+            getattr(twin, method)(*arguments)
+
+
+@each_kind
+@each_calibrator
+def test_weight_2_is_a_row_that_came_twice(
+    calibrator: AbstractRegressionCalibrator, kind: str
+) -> None:
+    outputs, weight = KINDS[kind], RNG.integers(0, 3, N)
+    twice = np.repeat(np.arange(N), weight)
+    weighted = clone(calibrator).fit(outputs, Y, sample_weight=weight)
+    repeated = clone(calibrator).fit(outputs.take(twice), Y[twice])
+    expected = numbers(repeated.transform(outputs))
+    assert numbers(weighted.transform(outputs)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@each_kind
+@each_calibrator
+def test_missing_targets_are_left_out_and_counted(
+    calibrator: AbstractRegressionCalibrator, kind: str
+) -> None:
+    outputs, y = KINDS[kind], np.where(np.arange(N) < 7, np.nan, Y)
+    name = type(calibrator).__name__
+    with pytest.warns(MissingLabelsWarning, match=f"{name}: 7 of 400 rows have") as caught:
+        fitted = clone(calibrator).fit(outputs, y)
+    assert caught[0].filename == __file__
+    expected = clone(calibrator).fit(outputs.take(slice(7, None)), Y[7:])
+    assert numbers(fitted.transform(outputs)) == pytest.approx(numbers(expected.transform(outputs)))
+    with pytest.warns(MissingLabelsWarning, match=f"{name}: 7 of 400 rows have"):
+        clone(calibrator).fit(Parts(Batch.of(y, outputs)))
+    assert fitted.summary().endswith("cross-fitted on 393 rows")
+
+
+@each_calibrator
+def test_targets_are_calibrated_one_by_one(calibrator: AbstractRegressionCalibrator) -> None:
+    def both(array: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+        return np.stack([array, other], axis=-1)
+
+    samples, quantiles = KINDS["Samples"].array, KINDS["Quantiles"].array
+    pairs: list[tuple[Any, Any, Any]] = [
+        (Normal(both(MEAN, MEAN), both(STD, 3 * STD)), Normal(MEAN, STD), Normal(MEAN, 3 * STD)),
+        (Samples(both(samples, 2 * samples)), Samples(samples), Samples(2 * samples)),
+        (
+            Quantiles(both(quantiles, 2 * quantiles), LEVELS),
+            Quantiles(quantiles, LEVELS),
+            Quantiles(2 * quantiles, LEVELS),
+        ),
+    ]
+    for joint, *single in pairs:
+        together = clone(calibrator).fit(joint, both(Y, Y + 1))
+        each = [clone(calibrator).fit(one, y) for one, y in zip(single, (Y, Y + 1), strict=True)]
+        found = numbers(together.transform(joint))
+        for j, (one, outputs) in enumerate(zip(each, single, strict=True)):
+            expected = numbers(one.transform(outputs))
+            assert found[..., j] == pytest.approx(expected, rel=1e-8, abs=1e-8)
+        assert "2 targets" in together.summary()
+
+
+def test_the_summary_is_out_of_sample_and_the_same_each_time() -> None:
+    scaling = VarianceScaling().fit(KINDS["Normal"], Y)
+    words = scaling.summary()
+    assert words == scaling.summary() == VarianceScaling().fit(KINDS["Normal"], Y).summary()
+    order = np.random.default_rng(0).permutation(N)
+    covered, crps = np.empty(N, dtype=bool), np.empty(N)
+    z = (Y - MEAN) / STD
+    for fold in np.array_split(order, 5):
+        others = np.setdiff1d(order, fold)
+        factor = np.sqrt((z[others] ** 2).mean())
+        covered[fold] = np.abs(z[fold]) <= stats.norm.ppf(0.95) * factor
+        u = z[fold] / factor
+        tail = 2 * stats.norm.pdf(u) - 1 / np.sqrt(np.pi)
+        crps[fold] = STD[fold] * factor * (u * (2 * stats.norm.cdf(u) - 1) + tail)
+    assert f"now {covered.mean():.2f}; CRPS was" in words
+    assert f"now {crps.mean():.4g}, cross-fitted on 400 rows" in words
+
+
+@each_calibrator
+def test_a_summary_looks_at_a_sample_of_many_rows(
+    calibrator: AbstractRegressionCalibrator,
+) -> None:
+    n_rows = 20_500
+    batch = Batch.of(RNG.normal(size=n_rows), Normal(np.zeros(n_rows), np.ones(n_rows)))
+    words = clone(calibrator).fit(Parts(batch)).summary()
+    assert words.endswith("cross-fitted on 20,000 rows")
+
+
+def test_a_single_row_tells_nothing_out_of_sample() -> None:
+    words = VarianceScaling().fit(Normal([0.0], [1.0]), [2.0]).summary()
+    assert words == "stated spread was too small: x 2; too few rows to cross-fit on (1)"
+    words = VarianceScaling().fit(Normal([0.0] * 2, [1.0] * 2), [2.0, 2.0]).summary()
+    assert words.endswith("cross-fitted on 2 rows")
+
+
+def test_coverage_is_left_out_where_no_two_levels_make_an_interval() -> None:
+    outputs = Quantiles(np.sort(RNG.normal(size=(50, 2))), [0.2, 0.6])
+    assert "; CRPS was" in VarianceScaling().fit(outputs, RNG.normal(size=50)).summary()
+
+
+@each_calibrator
+def test_rows_of_a_frame_are_streamed(calibrator: AbstractRegressionCalibrator) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"mean": MEAN, "std": STD, "y": Y})
+    shards = scan(frame, Columns(label="y", mean="mean", std="std"))
+    streamed = clone(calibrator).fit(shards)
+    exact = clone(calibrator).fit(KINDS["Normal"], Y)
+    found, expected = (numbers(one.transform(KINDS["Normal"])) for one in (streamed, exact))
+    scale = STD if found.ndim == 1 else STD[:, np.newaxis]
+    assert found / scale == pytest.approx(expected / scale, abs=0.02)
+
+
+@each_calibrator
+def test_what_cannot_be_fitted_is_refused(calibrator: AbstractRegressionCalibrator) -> None:
+    name = type(calibrator).__name__
+
+    def message(*arguments: Any, **weights: Any) -> str:
+        with pytest.raises((BadTypeError, BadValueError)) as caught:
+            clone(calibrator).fit(*arguments, **weights)
+        return str(caught.value)
+
+    assert message(Probabilities([0.5]), [1]) == (
+        f"`outputs` of {name} must be one of Normal, Samples, Quantiles. Got Probabilities. "
+        "Try wrapping them, say Normal(mean, std)."
+    )
+    assert message(Samples([[1.0]]), [1.0]) == (
+        f"`outputs` of {name} must be of 2 draws or more a row. Got 1. "
+        "Try more draws: one says nothing of the spread."
+    )
+    assert "of 2 levels or more a row. Got 1." in message(Quantiles([[1.0]], [0.5]), [1.0])
+    assert message(Normal([0.0], [1.0])).startswith(f"`y_true` of {name} must be the targets.")
+    assert "of the shape of the predictions, (1,)" in message(Normal([0.0], [1.0]), [[1.0]])
+    shards = Parts(Batch.of(Y, KINDS["Normal"]))
+    assert message(shards, Y) == (
+        f"`outputs` of {name} must be arrays beside targets or weights. Got targets. Try {name}()"
+        ".fit(shards), with targets and weights among the shards' columns."
+    )
+    assert "Got weights." in message(shards, sample_weight=Y)
+    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labelled row"):
+        clone(calibrator).fit(Normal([0.0], [1.0]), [1.0], sample_weight=[0.0])
+    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labelled row"):
+        clone(calibrator).fit(Normal([0.0], [1.0]), [np.nan])
+    mixed = Parts(Batch.of(Y, KINDS["Normal"]))
+    mixed.batches_of.append(Batch.of(Y, KINDS["Samples"]))
+    with pytest.raises(StateMismatchError, match="kinds and targets"):
+        clone(calibrator).fit(mixed)
+
+
+@each_calibrator
+def test_what_the_fit_did_not_see_is_refused(calibrator: AbstractRegressionCalibrator) -> None:
+    name, fitted = type(calibrator).__name__, clone(calibrator).fit(KINDS["Normal"], Y)
+    with pytest.raises(BadTypeError) as wrong_kind:
+        fitted.transform(KINDS["Samples"])
+    assert str(wrong_kind.value) == (
+        f"`outputs` of {name}.transform must be Normal, as in the fit. Got Samples. "
+        "Try a fit on outputs of this kind."
+    )
+    with pytest.raises(BadValueError) as wrong_shape:
+        fitted.transform(Normal([[0.0, 1.0]], [[1.0, 1.0]]))
+    assert str(wrong_shape.value) == (
+        f"`outputs` of {name}.transform must be of one number a row, as in the fit. "
+        "Got rows x 2 targets. Try the same columns."
+    )
+    with pytest.raises(BadTypeError, match=f"`outputs` of {name}.transform must be one of Normal"):
+        fitted.transform([0.5])
+
+
+def test_what_something_else_wrote_is_refused() -> None:
+    values = QuantileRecalibration().fit(KINDS["Normal"], Y).to_dict()
+    with pytest.raises(BadValueError) as other:
+        VarianceScaling.from_dict(values)
+    assert str(other.value) == (
+        "`values` of VarianceScaling.from_dict must be a VarianceScaling in format 1. "
+        "Got 'QuantileRecalibration' in 1. Try `calibrator.to_dict()`."
+    )
+    with pytest.raises(BadValueError, match="'QuantileRecalibration' in 9"):
+        QuantileRecalibration.from_dict({**values, "format": 9})
+    with pytest.raises(BadTypeError, match=r"what `to_dict` of a calibrator wrote\. Got a list"):
+        VarianceScaling.from_dict([])  # type: ignore[arg-type]
+
+
+@each_kind
+@each_calibrator
+def test_outputs_keep_their_float_type_and_no_rows_stay_no_rows(
+    calibrator: AbstractRegressionCalibrator, kind: str
+) -> None:
+    outputs = KINDS[kind]
+    single: dict[str, AbstractOutputs] = {
+        "Normal": Normal(MEAN.astype(np.float32), STD.astype(np.float32)),
+        "Samples": Samples(KINDS["Samples"].array.astype(np.float32)),
+        "Quantiles": Quantiles(KINDS["Quantiles"].array.astype(np.float32), LEVELS),
+    }
+    fitted = clone(calibrator).fit(single[kind], Y)
+    found = numbers(fitted.transform(single[kind]))
+    assert found.dtype == np.float32
+    exact = numbers(clone(calibrator).fit(outputs, Y).transform(outputs))
+    assert found == pytest.approx(exact, rel=1e-3, abs=1e-3)
+    assert len(fitted.transform(outputs.take(slice(0, 0)))) == 0
+
+
+def test_numbers_beyond_a_float_type_become_its_largest() -> None:
+    most = np.finfo(np.float32).max
+    assert narrowed(np.array([1e300, -1e300, 1.0]), np.dtype(np.float32)).tolist() == [
+        most,
+        -most,
+        1.0,
+    ]

@@ -1,0 +1,154 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special
+
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.calibrate.rows import (
+    FLOOR,
+    LabelledRows,
+    as_class_outputs,
+    as_strength,
+    class_weights,
+    labelled_shards,
+    log_odds,
+    log_probabilities,
+)
+from dubito.data import Batch
+from dubito.data.shards import ArrayShards
+from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+
+P = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
+SOFT = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
+
+
+def test_rows_without_a_label_weigh_nothing() -> None:
+    rows = LabelledRows.of(Batch.of([2, np.nan, 0], Logits(P), sample_weight=[1.0, 2.0, 0.5]))
+    assert rows.codes.tolist() == [2, -1, 0]
+    assert rows.weight.tolist() == [1.0, 0.0, 0.5]
+    assert rows.soft.shape == (0, 3)
+    assert rows.is_logits
+    assert not LabelledRows.of(Batch.of([2, 1, 0], P)).is_logits
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_matrix_is_a_view_of_the_callers(dtype: type) -> None:
+    array: NDArray[Any] = np.zeros((4, 3), dtype)
+    rows = LabelledRows.of(Batch.of([0, 1, 2, 0], Logits(array)))
+    assert np.shares_memory(rows.array, array)
+    assert not rows.array.flags.writeable
+    assert array.flags.writeable
+
+
+def test_label_probabilities_are_kept_beside_the_codes() -> None:
+    rows = LabelledRows.of(Batch.of(SOFT, P))
+    close(rows.soft, SOFT)
+    assert rows.weight.tolist() == [1, 1, 1]
+
+
+def test_likelihoods_of_plain_labels_are_a_row_a_labelled_row() -> None:
+    rows = LabelledRows.of(Batch.of([2, np.nan, 0], P, sample_weight=[1.0, 2.0, 0.5]))
+    likelihoods, weights = rows.likelihoods_of([P, np.full((3, 3), 1 / 3)])
+    close(likelihoods, [[0.1, 1 / 3], [0.2, 1 / 3]])
+    assert weights.tolist() == [1.0, 0.5]
+
+
+def test_likelihoods_of_label_probabilities_are_a_row_a_class_that_has_some() -> None:
+    weight = np.array([1.0, 2.0, 0.0])
+    rows = LabelledRows.of(Batch.of(SOFT, P, sample_weight=weight))
+    likelihoods, weights = rows.likelihoods_of([P])
+    close(likelihoods[:, 0], [0.7, 0.2, 0.6])
+    close(weights, [0.5, 0.5, 2.0])
+    whole = -(weight[:, np.newaxis] * SOFT * np.log(P)).sum()
+    assert -weights @ np.log(likelihoods[:, 0]) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, 2.5, np.float32(0.5), np.int64(3)])
+def test_a_strength_is_a_number_from_0_up(value: Any) -> None:
+    assert as_strength(value, "strength", "VectorScaling") == value
+
+
+@pytest.mark.parametrize("value", [-1, np.nan, np.inf, True, "1", None, [1.0]])
+def test_any_other_strength_is_refused(value: Any) -> None:
+    with pytest.raises(BadValueError) as caught:
+        as_strength(value, "strength", "VectorScaling")
+    assert str(caught.value) == (
+        f"`strength` of VectorScaling must be a finite number from 0 up. Got {value!r}. "
+        "Try strength=1.0."
+    )
+
+
+def test_class_outputs_are_one_matrix() -> None:
+    logits = Logits(P)
+    assert as_class_outputs(logits, "x") is logits
+    assert isinstance(as_class_outputs(P, "x"), Probabilities)
+    mean = as_class_outputs(Members([P, P[::-1]]), "x")
+    close(mean.array, (P + P[::-1]) / 2)
+
+
+@pytest.mark.parametrize("outputs", [TopLabel([0.9], [True]), Normal([0.0], [1.0])])
+def test_outputs_without_classes_are_refused(outputs: Any) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        as_class_outputs(outputs, "VectorScaling")
+    assert str(caught.value) == (
+        "`outputs` of VectorScaling must be Logits, Probabilities, Members or an array of "
+        f"probabilities. Got {type(outputs).__name__}. Try the whole distribution over classes, "
+        "or VarianceScaling for a regression."
+    )
+
+
+def test_arrays_become_shards_and_shards_stay() -> None:
+    shards = labelled_shards(P, [0, 1, 2], None, "VectorScaling")
+    assert isinstance(shards, ArrayShards)
+    assert len(shards.batch) == 3
+    assert labelled_shards(shards, None, None, "VectorScaling") is shards
+
+
+@pytest.mark.parametrize(
+    ("y", "weight", "got"), [([0, 1, 2], None, "labels"), (None, [1, 1, 1], "weights")]
+)
+def test_shards_beside_labels_or_weights_are_refused(y: Any, weight: Any, got: str) -> None:
+    shards = labelled_shards(P, [0, 1, 2], None, "VectorScaling")
+    with pytest.raises(BadTypeError) as caught:
+        labelled_shards(shards, y, weight, "VectorScaling")
+    assert str(caught.value) == (
+        f"`outputs` of VectorScaling must be arrays beside labels or weights. Got {got}. "
+        "Try VectorScaling().fit(shards), with labels and weights among the shards' columns."
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("beta", [0.3, 1.0, 5.0])
+def test_log_probabilities_are_float64_at_any_temperature(dtype: type, beta: float) -> None:
+    array: NDArray[Any] = np.random.default_rng(0).normal(0, 5, (20, 4)).astype(dtype)
+    got = log_probabilities(Logits(array), beta)
+    assert got.dtype == np.float64
+    close(got, special.log_softmax(beta * array.astype(np.float64), axis=1), rtol=1e-12, atol=1e-14)
+    p = special.softmax(array.astype(np.float64), axis=1)
+    close(log_probabilities(Probabilities(p), beta), got, rtol=1e-9, atol=1e-14)
+
+
+def test_a_probability_of_0_is_read_as_the_floor() -> None:
+    certain = Probabilities([[1.0, 0.0]])
+    close(log_probabilities(certain)[0, 1], np.log(FLOOR), rtol=1e-12)
+    close(log_odds(certain)[0], [-special.logit(FLOOR), special.logit(FLOOR)], rtol=1e-12)
+
+
+def test_log_odds_of_two_classes_are_their_difference() -> None:
+    logits = np.random.default_rng(0).normal(0, 5, (20, 2))
+    difference = logits[:, 1] - logits[:, 0]
+    close(log_odds(Logits(logits)), np.stack([-difference, difference], axis=1), rtol=1e-12)
+
+
+def test_class_weights_sum_plain_labels() -> None:
+    with pytest.warns(MissingLabelsWarning):
+        shards = labelled_shards(P, [2, np.nan, 2], [1.0, 2.0, 0.5], "VectorScaling")
+    assert class_weights(shards).tolist() == [0.0, 0.0, 1.5]
+
+
+def test_class_weights_sum_label_probabilities() -> None:
+    shards = labelled_shards(P, SOFT, [1.0, 2.0, 0.5], "VectorScaling")
+    close(class_weights(shards), [0.6, 0.65, 2.25])
