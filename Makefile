@@ -22,6 +22,7 @@ check: .venv/dev
 
 benchmark: .venv/benchmark
 	$(BIN)/python -m benchmarks.row_pass
+	$(BIN)/python -m benchmarks.calibration_speed
 
 sample: .venv/study
 	$(BIN)/python -m studies.sample_predictions

@@ -27,9 +27,9 @@ def test_the_demo_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]
 
     demo()
     told = capsys.readouterr().out
-    shown = re.findall(r"```\n( +value .*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(shown) == 1
-    assert shown[0] in told
+    shown = re.findall(r"```\n( +(?:value|before) .*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(shown) == 2
+    assert all(table in told for table in shown)
 
 
 def test_no_placeholder_is_left() -> None:

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dubito.kernels.compile import FAST
-from dubito.kernels.elementary import exponential, logarithm, ordered
+from dubito.kernels.elementary import exponential, highest, logarithm, ordered
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -26,6 +26,11 @@ def on_arrays(function: Callable[[Any], Any]) -> Any:
 
 
 exponentials, logarithms, orders = map(on_arrays, (exponential, logarithm, ordered))
+
+
+@njit(**FAST)  # type: ignore[untyped-decorator]
+def highest_of_row(row: Any) -> Any:
+    return highest(row)  # type: ignore[no-untyped-call]
 
 
 def applied(kernel: Any, values: Floats) -> Floats:
@@ -101,7 +106,22 @@ def test_ordered_compares_as_floats_do(dtype: Precision) -> None:
     assert ((x[:, np.newaxis] == x) == (integers[:, np.newaxis] == integers)).all()
 
 
-@pytest.mark.parametrize("function", [exponential, logarithm, ordered])
+@each_precision
+def test_the_highest_of_a_row_is_numpys(dtype: Precision) -> None:
+    info = np.finfo(dtype)
+    edges = np.array(
+        [info.min, -1, -info.tiny, -info.smallest_subnormal, -0.0, 0, info.tiny, 1, info.max], dtype
+    )
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 64, 200):
+        for _ in range(20):
+            row = rng.choice(edges, size).astype(dtype)
+            assert highest_of_row(row) == row.max()
+            row = (rng.normal(size=size) - 3).astype(dtype)
+            assert highest_of_row(row) == row.max()
+
+
+@pytest.mark.parametrize("function", [exponential, highest, logarithm, ordered])
 def test_outside_a_kernel_they_refuse(function: Callable[[float], float]) -> None:
     with pytest.raises(NotImplementedError, match="only inside a kernel"):
         function(0.5)

@@ -9,15 +9,16 @@ and max(x - c, 0) for each bend c.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from functools import cache
+from typing import Any, final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 from scipy.special import softmax
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.rows import LabelledRows, class_weights, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -33,8 +34,9 @@ N_PARTS = 2 + len(BENDS)  # of f, for a map that bends
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MOST_ROUNDS = 500
 MOST_NEWTON = 800  # entries of a table; above, the whole curvature costs more than it saves
+MANY_ENTRIES = 1 << 16  # of a part of the rows
 MOST_HELD = 1 << 25  # numbers kept in memory between rounds, 256 MB
-CLOSE = 1e-8  # loss still to be gained, below which a fit has ended
+CLOSE = {"float64": 1e-8, "float32": 1e-7}  # loss to be gained, below which a fit has ended
 
 
 def affine_scores(outputs: Logits | Probabilities, beta: float, table: FloatArray) -> FloatArray:
@@ -47,15 +49,17 @@ def affine_scores(outputs: Logits | Probabilities, beta: float, table: FloatArra
 
 def full_scores(numbers: FloatArray, table: FloatArray) -> FloatArray:
     """Return the scores of rows of f(x)."""
-    scores = numbers @ table[:, :-1].T
-    scores += numbers[:, : table.shape[0]]
-    scores += table[:, -1]
+    weights = table[:, :-1] + np.eye(table.shape[0], table.shape[1] - 1)
+    scores = numbers @ np.ascontiguousarray(weights.T, dtype=numbers.dtype)
+    scores += table[:, -1].astype(numbers.dtype)
     return scores
 
 
-def numbers_of(outputs: Logits | Probabilities, beta: float, n_columns: int) -> FloatArray:
+def numbers_of(
+    outputs: Logits | Probabilities, beta: float, n_columns: int, precision: str = "float64"
+) -> FloatArray:
     """Return f(x) of some rows, for a table of so many columns."""
-    x = log_probabilities(outputs, beta)
+    x = log_probabilities(outputs, beta, precision)
     if n_columns <= x.shape[1] + 1:
         return x
     return np.column_stack([x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)])
@@ -76,10 +80,16 @@ def fit_affine(shards: Shards, beta: float, penalty: FloatArray) -> FloatArray:
     if not weight > 0:
         raise EmptyStateError("A calibrator")
     # Threads go over parts of the rows: matrix products must not start threads of their own.
-    with threadpool_limits(1, user_api="blas"):
+    with blas().limit(limits=1, user_api="blas"):
         loss = PenalisedLoss(shards, beta, penalty, weight)
         is_small = penalty.shape[1] > 2 and penalty.size <= MOST_NEWTON
         return by_newton(loss) if is_small else by_descent(loss)
+
+
+@cache
+def blas() -> Any:
+    """Return what sets the number of threads of matrix products; finding it takes a while."""
+    return ThreadpoolController()
 
 
 def by_newton(loss: PenalisedLoss) -> FloatArray:
@@ -96,21 +106,23 @@ def by_newton(loss: PenalisedLoss) -> FloatArray:
                 break
             length /= 2
         table, value = table + length * step, min(tried, value)
-        if promise < CLOSE:
+        if promise < CLOSE[loss.precision]:
             break
     return table
 
 
 def by_descent(loss: PenalisedLoss) -> FloatArray:
     """Return the table of least loss by L-BFGS, in coordinates that undo most of the curvature."""
-    coordinates = Coordinates.of(*loss.own_curvature(), loss.penalty)
+    coordinates = Coordinates.of(loss.moments(), loss.penalty)
 
     def objective(y: FloatArray) -> tuple[float, FloatArray]:
         value, slope = loss.at(coordinates.table(y))
         return value, coordinates.slope(slope)
 
-    limits = {"maxiter": MOST_ROUNDS, "maxfun": 2 * MOST_ROUNDS, "ftol": CLOSE, "gtol": 1e-6}
     start = np.zeros(loss.penalty.size)
+    close = CLOSE[loss.precision]
+    steepest = float(np.sqrt(2 * close / start.size))  # curvature is about 1: slopes tell the gain
+    limits = {"maxiter": MOST_ROUNDS, "maxfun": 2 * MOST_ROUNDS, "ftol": close, "gtol": steepest}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
     return coordinates.table(found.x)
 
@@ -120,7 +132,10 @@ class PenalisedLoss:
 
     def __init__(self, shards: Shards, beta: float, penalty: FloatArray, weight: float) -> None:
         self.shards, self.beta, self.penalty, self.weight = shards, beta, penalty, weight
-        n_numbers = penalty.size if penalty.shape[1] > 2 else penalty.shape[0]
+        array = LabelledRows.of(next(shards.batches())).array
+        # Where rows are many, the noise of single precision is far below that of the labels.
+        self.precision: str = array.dtype.name if array.size >= MANY_ENTRIES else "float64"
+        n_numbers = max(penalty.shape[1] - 1, penalty.shape[0])
         # Rows in memory keep their f(x) between rounds, within reason.
         is_held = isinstance(shards, ArrayShards) and len(shards.batch) * n_numbers <= MOST_HELD
         self.held: dict[int, FloatArray] | None = {} if is_held else None
@@ -135,10 +150,8 @@ class PenalisedLoss:
         """Return loss and slope of a batch, without the penalty."""
         rows, numbers = self.rows_of(batch)
         if table.shape[1] == 2:
-            sums = np.zeros((2, table.shape[0]))
-            scale, bias = 1 + table[:, 0], table[:, 1].copy()
-            loss = vector_sums(numbers, rows.codes, rows.soft, rows.weight, scale, bias, sums)
-            return np.concatenate([[loss], sums.T.ravel()])
+            loss, sums = vector_sums_of(rows, numbers, table)
+            return np.concatenate([[loss], sums[:2].T.ravel()])
         residuals = full_scores(numbers, table)
         loss = residual_rows(residuals, rows.codes, rows.soft, rows.weight)
         slope = np.column_stack([residuals.T @ numbers, residuals.sum(axis=0)])
@@ -149,7 +162,7 @@ class PenalisedLoss:
         rows = LabelledRows.of(batch)
         numbers = None if self.held is None else self.held.get(batch.first_row)
         if numbers is None:
-            numbers = numbers_of(rows.outputs, self.beta, self.penalty.shape[1])
+            numbers = numbers_of(rows.outputs, self.beta, self.penalty.shape[1], self.precision)
             if self.held is not None:
                 self.held[batch.first_row] = numbers
         return rows, numbers
@@ -174,28 +187,38 @@ class PenalisedLoss:
             blocks[k, :, k, :] += (root * products[:, k, :]).T @ entries
         return np.asarray(result)
 
-    def own_curvature(self) -> tuple[FloatArray, FloatArray]:
-        """Return the curvature at the start of each entry by itself.
+    def moments(self) -> FloatArray:
+        """Return what the curvature at the start is made of, three tables.
 
-        And, for each class, the mixed term of its diagonal and its bias.
+        For each entry: the mean over rows of h = p (1 - p) of its class, of h f, and of h f^2.
         """
-        n_classes = self.penalty.shape[0]
-        found = self.shards.sum(self.own_curvature_of) / self.weight
-        return found[:-n_classes].reshape(self.penalty.shape), found[-n_classes:]
+        shape = (3, *self.penalty.shape)
+        return np.asarray(self.shards.sum(self.moments_of) / self.weight).reshape(shape)
 
-    def own_curvature_of(self, batch: Batch) -> FloatArray:
-        """Return the sums of a batch that `own_curvature` is made of."""
+    def moments_of(self, batch: Batch) -> FloatArray:
+        """Return the sums of a batch that `moments` is made of."""
         rows, numbers = self.rows_of(batch)
-        x = numbers[:, : rows.outputs.n_classes]
-        p = np.exp(x)
-        bends = rows.weight[:, np.newaxis] * p * (1 - p)
-        mixed = bends * x
         if self.penalty.shape[1] == 2:
-            squares = (mixed * x).sum(axis=0)
+            _, sums = vector_sums_of(rows, numbers, np.zeros(self.penalty.shape))
+            squares, firsts, total = sums[2:, :, np.newaxis]
         else:
-            squares = bends.T @ np.square(numbers)
-        table = np.column_stack([squares, bends.sum(axis=0)])
-        return np.concatenate([table.ravel(), mixed.sum(axis=0)])
+            p = np.exp(numbers[:, : rows.outputs.n_classes])
+            bends = rows.weight.astype(p.dtype)[:, np.newaxis] * p * (1 - p)
+            squares, firsts = bends.T @ np.square(numbers), bends.T @ numbers
+            total = bends.sum(axis=0)[:, np.newaxis]
+        counts = np.broadcast_to(total, squares.shape)
+        tables = ((counts, total), (firsts, total), (squares, total))
+        return np.stack([np.column_stack(table) for table in tables])
+
+
+def vector_sums_of(
+    rows: LabelledRows, x: FloatArray, table: FloatArray
+) -> tuple[float, FloatArray]:
+    """Return the loss of a diagonal map, and its slope and curvature class by class."""
+    sums = np.zeros((5, table.shape[0]))
+    scale, bias = freeze(1 + table[:, 0]), freeze(table[:, 1].copy())
+    loss = vector_sums(freeze(x), rows.codes, rows.soft, rows.weight, scale, bias, sums)
+    return float(loss), sums
 
 
 @final
@@ -203,32 +226,35 @@ class PenalisedLoss:
 class Coordinates:
     """A change of variables in which entries of the table curve nearly alike.
 
-    Of each class, diagonal and bias go together; every other entry is scaled by itself.
+    The curvature of a class's entries is taken as diagonal plus h m m', m the mean of f: exact for
+    diagonal and bias alone, else without how entries vary together. With the diagonal scaled away
+    that is 1 + u u', whose inverse root is 1 - c u u'.
     """
 
-    scale: FloatArray  # a table
-    mixed: FloatArray  # the lower left entry of the factor of diagonal and bias, a class
-    diagonal: tuple[IntArray, IntArray]
+    scale: FloatArray  # roots of the diagonals, a table
+    along: FloatArray  # u, a table
+    shrink: FloatArray  # c, a class
 
     @classmethod
-    def of(cls, bends: FloatArray, mixed: FloatArray, penalty: FloatArray) -> Coordinates:
-        """Return the coordinates that suit a curvature."""
-        classes = np.arange(penalty.shape[0])
-        curvature = bends + 2 * penalty
-        scale = np.sqrt(curvature)
-        diagonal = classes, classes if penalty.shape[1] > 2 else np.zeros_like(classes)
-        mixed = mixed / scale[diagonal]
-        scale[:, -1] = np.sqrt(np.maximum(curvature[:, -1] - mixed**2, 1e-6 * curvature[:, -1]))
-        return cls(scale, mixed, diagonal)
+    def of(cls, moments: FloatArray, penalty: FloatArray) -> Coordinates:
+        """Return the coordinates that suit the moments of f at the start."""
+        total, firsts, squares = moments
+        h = np.maximum(total, np.finfo(np.float64).tiny)
+        own = np.maximum(squares - firsts**2 / h, 0) + 2 * penalty
+        scale = np.sqrt(own)
+        along = firsts / np.sqrt(h) / scale
+        length = np.maximum((along**2).sum(axis=1), np.finfo(np.float64).tiny)
+        return cls(scale, along, -np.expm1(-0.5 * np.log1p(length)) / length)
 
     def table(self, y: FloatArray) -> FloatArray:
         """Return the table at some coordinates."""
-        table = y.reshape(self.scale.shape) / self.scale
-        table[self.diagonal] -= self.mixed * table[:, -1] / self.scale[self.diagonal]
-        return table
+        return self.turned(y.reshape(self.scale.shape)) / self.scale
 
     def slope(self, slopes: FloatArray) -> FloatArray:
         """Return the slope in the coordinates of a slope in the table."""
-        result = slopes / self.scale
-        result[:, -1] -= self.mixed * result[self.diagonal] / self.scale[:, -1]
-        return result.ravel()
+        return self.turned(slopes / self.scale).ravel()
+
+    def turned(self, table: FloatArray) -> FloatArray:
+        """Return (1 - c u u') of each class's row."""
+        along = (self.along * table).sum(axis=1) * self.shrink
+        return np.asarray(table - along[:, np.newaxis] * self.along)

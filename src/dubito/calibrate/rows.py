@@ -112,9 +112,11 @@ def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Sh
     return outputs
 
 
-def log_probabilities(outputs: Logits | Probabilities, beta: float = 1.0) -> FloatArray:
-    """Return log probabilities in float64, at an inverse temperature."""
-    result = np.empty(outputs.array.shape)
+def log_probabilities(
+    outputs: Logits | Probabilities, beta: float = 1.0, precision: str = "float64"
+) -> FloatArray:
+    """Return log probabilities at an inverse temperature."""
+    result = np.empty(outputs.array.shape, precision)
     is_logits = isinstance(outputs, Logits)
     log_softmax_rows(contiguous(outputs.array), float(beta), is_logits, FLOOR, result)
     return result

@@ -103,7 +103,7 @@ def best_inverse_temperature(shards: Shards) -> float:
         if loss <= 0:  # so sure, and always right, that not even rounding leaves a slope
             warn_of_bound(HIGHEST)
             return HIGHEST
-        step = -slope / bend if bend > 0 else -np.sign(slope) * np.inf if slope else 0.0
+        step = newton_step(slope, bend)
         if abs(step) < CLOSE:
             return float(beta * (1 + step))
         low, high = (low, beta) if slope > 0 else (beta, high)
@@ -118,6 +118,17 @@ def best_inverse_temperature(shards: Shards) -> float:
         is_inside = low < proposal < high or proposal in (LOWEST, HIGHEST)
         beta = proposal if is_inside else float(np.sqrt(low * high))
     return beta
+
+
+def newton_step(slope: float, bend: float) -> float:
+    """Return the relative step in the inverse temperature.
+
+    Where it is too high, the step is taken in its logarithm: saturated rows hardly bend the loss,
+    and a plain step would overshoot.
+    """
+    if slope > 0:
+        return float(np.expm1(-slope / (bend + slope)))
+    return -slope / bend if bend > 0 else -np.sign(slope) * np.inf if slope else 0.0
 
 
 def warn_of_bound(beta: float) -> None:
@@ -152,7 +163,8 @@ def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
 
         return shards.sum(bins).expected()
 
-    grid = np.log(start) + np.linspace(-1.5, 1.5, 31)
+    # Rounded, so that the search does not hang on the last digits of the start.
+    grid = np.round(np.log(start), 4) + np.linspace(-1.5, 1.5, 31)
     grid = np.append(grid, np.log(start))
     errors = [error(point) for point in grid]
     best = int(np.argmin(errors))

@@ -7,75 +7,108 @@ log(sum exp(u)) - sum_k q_k u_k, and its derivative in u is r.
 import numpy as np
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.elementary import exponential
-from dubito.kernels.rows import top_class
+from dubito.kernels.elementary import exponential, highest
+from dubito.kernels.rows import CHUNK
 
 __all__ = ["residual_rows", "vector_sums"]
 
-LOWEST = -1000.0  # shares below exp(-1000) are nothing in any precision
+ROWS = 64  # summed in the precision of x before float64 takes over
+LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
 
 
 @kernel
 def softmax_loss(scores, code, soft, shares):
     """Fill `shares` with the softmax of a row's scores, and return its loss."""
-    top = scores[top_class(scores)]
+    kind = scores.dtype.type
+    lowest = kind(LOWEST)
+    top = highest(scores)
     total = 0.0
-    for k in range(scores.size):
-        e = exponential(max(scores[k] - top, LOWEST))
-        shares[k] = e
-        total += e
-    scale = 1.0 / total
+    for low in range(0, scores.size, CHUNK):
+        part, out = scores[low : low + CHUNK], shares[low : low + CHUNK]
+        subtotal = kind(0)
+        for k in range(part.size):
+            e = exponential(max(part[k] - top, lowest))
+            out[k] = e
+            subtotal += e
+        total += subtotal
+    scale = kind(1.0 / total)
     for k in range(scores.size):
         shares[k] *= scale
     if soft.size == 0:
-        return np.log(total) + top - scores[code]
+        return np.log(total) + np.float64(top - scores[code])
     expected = 0.0
     for k in range(scores.size):
-        expected += soft[k] * scores[k]
-    return np.log(total) + top - expected
+        expected += soft[k] * np.float64(top - scores[k])
+    return np.log(total) + expected
 
 
 @kernel
 def residual_rows(scores, codes, soft, weights):
     """Turn `scores` into weighted residuals w (p - q) in place, and return the weighted loss."""
     loss = 0.0
+    kind = scores.dtype.type
     is_soft = soft.shape[0] == scores.shape[0]
-    shares = np.empty(scores.shape[1])
+    shares, no_shares = np.empty(scores.shape[1], scores.dtype), np.empty(0)
     for i in range(scores.shape[0]):
-        row, weight = scores[i], weights[i]
+        row, weight = scores[i], kind(weights[i])
         code = max(codes[i], 0)
-        if weight == 0.0:
-            row[:] = 0.0
+        if weight == 0:
+            row[:] = 0
             continue
-        loss += weight * softmax_loss(row, code, soft[i] if is_soft else shares[:0], shares)
+        loss += weights[i] * softmax_loss(row, code, soft[i] if is_soft else no_shares, shares)
         for k in range(row.size):
-            row[k] = weight * (shares[k] - (soft[i, k] if is_soft else 0.0))
-        if not is_soft:
+            row[k] = weight * shares[k]
+        if is_soft:
+            for k in range(row.size):
+                row[k] -= weight * kind(soft[i, k])
+        else:
             row[code] -= weight
     return loss
 
 
 @kernel
 def vector_sums(x, codes, soft, weights, scale, bias, sums):
-    """Add to `sums` the derivatives in scale and bias, r x and r, and return the weighted loss."""
+    """Add to `sums` r x, r, p (1 - p) x^2, p (1 - p) x and p (1 - p); return the weighted loss.
+
+    The first two are the derivatives in scale and bias, the others their curvature, class by class.
+    """
     n_classes = x.shape[1]
     loss = 0.0
+    kind = x.dtype.type
     is_soft = soft.shape[0] == x.shape[0]
-    scores, shares = np.empty(n_classes), np.empty(n_classes)
+    scores, shares = np.empty(n_classes, x.dtype), np.empty(n_classes, x.dtype)
+    residuals, no_shares = np.empty(n_classes, x.dtype), np.empty(0)
+    a, b = scale.astype(x.dtype), bias.astype(x.dtype)
+    # Some rows at a time in the precision of x, before float64 takes over.
+    part = np.zeros(sums.shape, x.dtype)
     for i in range(x.shape[0]):
-        row, weight = x[i], weights[i]
-        if weight == 0.0:
-            continue
-        for k in range(n_classes):
-            scores[k] = row[k] * scale[k] + bias[k]
-        code = max(codes[i], 0)
-        loss += weight * softmax_loss(scores, code, soft[i] if is_soft else shares[:0], shares)
-        if is_soft:
+        row, weight = x[i], kind(weights[i])
+        if weight != 0:
             for k in range(n_classes):
-                shares[k] -= soft[i, k]
-        else:
-            shares[code] -= 1.0
-        for k in range(n_classes):
-            sums[0, k] += weight * shares[k] * row[k]
-            sums[1, k] += weight * shares[k]
+                scores[k] = row[k] * a[k] + b[k]
+            code = max(codes[i], 0)
+            loss += weights[i] * softmax_loss(
+                scores, code, soft[i] if is_soft else no_shares, shares
+            )
+            for k in range(n_classes):
+                residuals[k] = shares[k]
+            if is_soft:
+                for k in range(n_classes):
+                    residuals[k] -= kind(soft[i, k])
+            else:
+                residuals[code] -= kind(1)
+            for k in range(n_classes):
+                r = weight * residuals[k]
+                part[0, k] += r * row[k]
+                part[1, k] += r
+            for k in range(n_classes):
+                bend = weight * shares[k] * (kind(1) - shares[k])
+                part[2, k] += bend * row[k] * row[k]
+                part[3, k] += bend * row[k]
+                part[4, k] += bend
+        if i % ROWS == ROWS - 1 or i == x.shape[0] - 1:
+            for j in range(sums.shape[0]):
+                for k in range(n_classes):
+                    sums[j, k] += part[j, k]
+                    part[j, k] = 0
     return loss

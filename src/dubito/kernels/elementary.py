@@ -11,7 +11,7 @@ from numba.extending import intrinsic, overload
 
 from dubito.kernels.compile import EXACT
 
-__all__ = ["exponential", "logarithm", "ordered"]
+__all__ = ["exponential", "highest", "logarithm", "ordered"]
 
 f32, i32, i64 = np.float32, np.int32, np.int64
 
@@ -58,6 +58,26 @@ def ordered_of(x):
         return i64(((bits & i64(0x7FFFFFFFFFFFFFFF)) ^ sign) - sign)
 
     return ordered_64
+
+
+def highest(row):
+    """Return the highest entry of a row that is not empty."""
+    raise NotImplementedError("only inside a kernel")
+
+
+@overload(highest, jit_options=EXACT)
+def highest_of(row):
+    # The magnitude keeps its width: Numba makes 64 bits of what is negated or subtracted.
+    whole = i32 if row.dtype == types.float32 else i64
+
+    def highest_entry(row):
+        best = ordered(row[0])
+        for k in range(row.size):
+            best = max(best, ordered(row[k]))
+        size = float_of(whole(abs(best)))
+        return size if best >= 0 else -size
+
+    return highest_entry
 
 
 def exponential(x):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.elementary import exponential
-from dubito.kernels.rows import top_class
+from dubito.kernels.elementary import exponential, highest
+from dubito.kernels.rows import CHUNK, top_class
 
 __all__ = ["log_odds_rows", "log_softmax_rows", "softmax_rows"]
 
@@ -13,17 +13,27 @@ LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
 
 @kernel
 def log_softmax_rows(array, beta, is_logits, floor, result):
-    """Fill float64 `result` with the log probabilities at an inverse temperature."""
+    """Fill `result` with the log probabilities at an inverse temperature, in its own precision."""
+    kind = result.dtype.type
+    b, least, lowest = kind(beta), kind(floor), kind(LOWEST)
     for i in range(array.shape[0]):
         row, out = array[i], result[i]
-        for k in range(row.size):
-            value = np.float64(row[k])
-            out[k] = beta * (value if is_logits else np.log(max(value, floor)))
-        top = out[top_class(out)]
+        top = kind(highest(row))
+        if is_logits:
+            for k in range(row.size):
+                out[k] = b * (kind(row[k]) - top)
+        else:
+            top = np.log(max(top, least))
+            for k in range(row.size):
+                out[k] = b * (np.log(max(kind(row[k]), least)) - top)
         total = 0.0
-        for k in range(row.size):
-            total += exponential(max(out[k] - top, LOWEST))
-        shift = top + np.log(total)
+        for low in range(0, row.size, CHUNK):
+            part = out[low : low + CHUNK]
+            subtotal = kind(0)
+            for k in range(part.size):
+                subtotal += exponential(max(part[k], lowest))
+            total += subtotal
+        shift = kind(np.log(total))
         for k in range(row.size):
             out[k] -= shift
 
@@ -60,7 +70,7 @@ def log_odds_rows(array, is_logits, floor, result):
     Those of the top class come from the sum of the others: no 1 - 0.9999999. None is beyond the log
     odds of `floor`.
     """
-    highest = np.log((1.0 - floor) / floor)
+    limit = np.log((1.0 - floor) / floor)
     for i in range(array.shape[0]):
         row, out = array[i], result[i]
         best = top_class(row)
@@ -75,5 +85,5 @@ def log_odds_rows(array, is_logits, floor, result):
         for k in range(row.size):
             share = out[k]
             odds = share / max(total - share, floor * total) if k != best else 0.0
-            out[k] = max(np.log(max(odds, floor)), -highest)
-        out[best] = min(np.log(max(total - rest, floor) / max(rest, floor * total)), highest)
+            out[k] = max(np.log(max(odds, floor)), -limit)
+        out[best] = min(np.log(max(total - rest, floor) / max(rest, floor * total)), limit)

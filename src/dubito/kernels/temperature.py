@@ -12,7 +12,7 @@ Probabilities stand for their logarithms, floored.
 import numpy as np
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.elementary import exponential, logarithm
+from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.rows import CHUNK, top_class
 
 __all__ = ["label_scores", "narrow_temperature_sums", "temper_rows", "wide_temperature_sums"]
@@ -50,7 +50,7 @@ def wide_temperature_sums(array, scores, weights, beta, is_logits, floor, sums):
         if weights[i] == 0.0:
             continue
         row = array[i]
-        top = row[top_class(row)]
+        top = highest(row)
         if not is_logits:
             top = np.log(max(top, least))
         s0 = s1 = s2 = 0.0
@@ -139,9 +139,9 @@ def temper_rows(array, beta, is_logits, floor, tempered):
     for i in range(array.shape[0]):
         row = array[i]
         top = row[top_class(row)]
-        highest = top if is_logits else np.log(max(top, least))
+        most = top if is_logits else np.log(max(top, least))
         for k in range(row.size):
             value = row[k] if is_logits else np.log(max(row[k], least))
-            scaled = (value - highest) * b
+            scaled = (value - most) * b
             # Rounding must not make a tie, and with it another class, of a small difference.
             tempered[i, k] = min(scaled, tiny) if row[k] < top else scaled
