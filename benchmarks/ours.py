@@ -7,10 +7,11 @@ from scipy.special import softmax
 
 from benchmarks.peers import Contestant, Fitted, as_they_are, by_temperature
 from benchmarks.recipes import exact_temperature
-from dubito import Logits, calibrate
+from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import (
     AbstractCalibrator,
+    AutoCalibrator,
     BetaScaling,
     HistogramBinning,
     IsotonicCalibration,
@@ -55,9 +56,8 @@ OURS = {
     "dubito BetaScaling": contestant(BetaScaling, is_binary=True),
     "dubito HistogramBinning": contestant(HistogramBinning, is_binary=True),
     "dubito IsotonicCalibration": contestant(IsotonicCalibration, is_binary=True),
+    "dubito AutoCalibrator": contestant(AutoCalibrator),
 }
-if hasattr(calibrate, "AutoCalibrator"):  # while it is being written; then simply one of the above
-    OURS["dubito AutoCalibrator"] = contestant(calibrate.AutoCalibrator)
 YARDSTICKS = {
     "none": Contestant(fit_nothing, as_they_are, "scipy"),
     "float64 reference": by_temperature(exact_temperature),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, PredefinedSplit, ShuffleSplit, StratifiedKFold
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
@@ -16,7 +16,13 @@ from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScal
 from dubito.calibrate.candidates import candidates
 from dubito.calibrate.cross_fit import folds_of, held_out_likelihoods
 from dubito.data import Batch, Columns, scan
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    BoundWarning,
+    EmptyStateError,
+    MissingLabelsWarning,
+)
 from dubito.measure import log_loss
 
 
@@ -77,6 +83,8 @@ def test_shares_and_the_chosen_are_told() -> None:
 
 def test_the_mixture_is_the_shares_of_its_parts() -> None:
     logits, y = overconfident(1200, 4)
+    crooked = np.where(logits > 0, logits, logits / 3)  # no one map mends it
+    logits = crooked + np.array([0, 1, 2, 0])
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.chosen_ == "mixture"
     parts = [one.predict_proba(Logits(logits)) for one in auto.calibrators_]
@@ -85,13 +93,14 @@ def test_the_mixture_is_the_shares_of_its_parts() -> None:
 
 
 def test_one_candidate_far_ahead_is_taken_alone() -> None:
-    logits, y = overconfident(6000, 3)
-    auto = AutoCalibrator(time_budget=0).fit(Logits(100 * logits), y)
+    logits, _ = overconfident(100, 3)
+    with pytest.warns(BoundWarning, match="say nothing of the labels, or the contrary"):
+        auto = AutoCalibrator(time_budget=0).fit(Logits(logits), logits.argmin(axis=1))
     assert auto.chosen_ == "TemperatureScaling()"
     assert len(auto.calibrators_) == 1
     assert "T = " in auto.summary()
     shares = {row["name"]: row["share"] for row in auto.leaderboard_}
-    assert shares == {"TemperatureScaling()": 1.0, "AsItCame()": 0.0, "mixture": 0.0}
+    assert shares == {"TemperatureScaling()": 1.0, "AsItCame()": 0.0, "mixture": None}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,8 @@ def test_it_survives_json() -> None:
 def test_few_rows_are_left_as_they_came() -> None:
     logits, y = overconfident(5, 3)
     auto = AutoCalibrator().fit(Logits(logits), y)
-    assert auto.chosen_ == "as it came: 5 rows are too few"
+    assert auto.chosen_ == "AsItCame()"
+    assert auto.reason_ == "5 rows are too few to choose by"
     with pytest.raises(EmptyStateError):
         AutoCalibrator().fit(Logits(logits), y, sample_weight=np.zeros(5))
 
@@ -184,3 +194,53 @@ def test_groups_beside_shards_are_refused(tmp_path: Path) -> None:
     shards = scan(tmp_path / "p.parquet", Columns(label="y", probabilities="p_*"))
     with pytest.raises(BadTypeError, match=r"`groups` of AutoCalibrator must be among the columns"):
         AutoCalibrator().fit(shards, groups=[0, 1])
+
+
+def test_its_claim_holds_on_fresh_rows_where_classes_are_many() -> None:
+    """Folds that shared their class frequencies would flatter whatever fits frequencies."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(12_000, 50))
+    y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    auto = AutoCalibrator(time_budget=0.5).fit(Logits(logits[:1000]), y[:1000])
+    fresh = log_loss(y[1000:], auto.transform(Logits(logits[1000:])))
+    best = log_loss(y[1000:], Logits(logits[1000:] / 2))
+    assert fresh < 1.005 * best
+    assert auto.evidence_["after"] == pytest.approx(fresh, rel=0.03)
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
+def test_logits_of_ten_thousand_that_are_always_right_end_finite() -> None:
+    logits = np.random.default_rng(0).normal(size=(200, 3))
+    auto = AutoCalibrator().fit(Logits(1e4 * logits), logits.argmax(axis=1))
+    assert np.isfinite(auto.predict_proba(Logits(1e4 * logits))).all()
+
+
+def test_a_splitter_sees_all_rows_also_those_without_a_label() -> None:
+    logits, y = overconfident(300, 3)
+    partly = np.where(np.arange(300) < 100, np.nan, y)
+    batch = Batch.of(partly, Logits(logits))
+    ((train, test),) = folds_of(batch, [(np.arange(200), np.arange(200, 300))])
+    assert train.tolist() == list(range(100, 200))
+    assert test.tolist() == list(range(200, 300))
+    with pytest.warns(MissingLabelsWarning):
+        AutoCalibrator(cv=PredefinedSplit(np.arange(300) % 5)).fit(Logits(logits), partly)
+
+
+@pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])
+def test_what_is_no_splitter_is_refused(cv: Any) -> None:
+    logits, y = overconfident(300, 3)
+    with pytest.raises(BadValueError, match="`cv` of AutoCalibrator must be a number of folds, or"):
+        AutoCalibrator(cv=cv).fit(Logits(logits), y)
+
+
+def test_a_splitter_of_more_rows_than_are_chosen_by_is_refused() -> None:
+    logits, y = overconfident(300, 3)
+    with pytest.raises(BadValueError, match="a number of folds for more than 100 rows"):
+        AutoCalibrator(cv=StratifiedKFold(3), most_rows=100).fit(Logits(logits), y)
+
+
+def test_rows_written_over_since_the_fit_are_noticed() -> None:
+    logits, y = overconfident(300, 3)
+    fitted = TemperatureScaling().fit(Logits(logits), y)
+    logits *= 0
+    assert "its rows have changed since the fit" in fitted.summary()

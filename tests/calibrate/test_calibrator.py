@@ -369,8 +369,8 @@ def test_another_calibrators_dict_is_refused(case: Case) -> None:
     others: dict[bool, type[AbstractCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
     other = others[kind is TemperatureScaling]
     message = (
-        f"`values` of {other.__name__}.from_dict must be a {other.__name__}. "
-        f"Got '{kind.__name__}'. Try AbstractCalibrator.from_dict, which takes any of them."
+        f"`values` of {other.__name__}.from_dict must be what {other.__name__} wrote. "
+        f"Got '{kind.__name__}'. Try {kind.__name__}.from_dict."
     )
     with refused(BadValueError, message):
         other.from_dict(kept)
@@ -539,10 +539,10 @@ def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) ->
 
 
 def test_an_unknown_calibrator_is_refused() -> None:
-    kept = {"format": 1, "calibrator": "annotations"}
+    kept = {"format": 1, "calibrator": "annotations", "settings": {}, "learned": {}}
     message = (
-        "`values` of AbstractCalibrator.from_dict must be a AbstractCalibrator. "
-        "Got 'annotations'. Try AbstractCalibrator.from_dict, which takes any of them."
+        "`values` of AbstractCalibrator.from_dict must be of a known calibrator. "
+        "Got 'annotations'. Try the version of dubito that wrote it."
     )
     with refused(BadValueError, message):
         AbstractCalibrator.from_dict(kept)

@@ -300,8 +300,9 @@ class KeepsGroups(AbstractCalibrator):
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Any:
+        super().fit(outputs, y, sample_weight)
         self.kept = groups
-        return super().fit(outputs, y, sample_weight)
+        return self
 
     def _learn(self, shards: Shards) -> None:
         self.n_rows_ = shards.sum(len)

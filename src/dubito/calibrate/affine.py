@@ -19,7 +19,7 @@ from scipy.special import softmax
 from threadpoolctl import ThreadpoolController
 
 from dubito.arrays import FloatArray, freeze
-from dubito.calibrate.rows import LabelledRows, class_weights, log_probabilities
+from dubito.calibrate.rows import FLOOR, LabelledRows, class_weights, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
@@ -31,6 +31,7 @@ __all__ = ["N_PARTS", "affine_scores", "fit_affine"]
 BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
 N_PARTS = 2 + len(BENDS)  # of f, for a map that bends
 
+LOWEST = float(np.log(FLOOR))  # log probability, of logits as of probabilities
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MOST_ROUNDS = 500
 MOST_NEWTON = 800  # entries of a table; above, the whole curvature costs more than it saves
@@ -60,6 +61,7 @@ def numbers_of(
 ) -> FloatArray:
     """Return f(x) of some rows, for a table of so many columns."""
     x = log_probabilities(outputs, beta, precision)
+    np.maximum(x, LOWEST, out=x)
     if n_columns <= x.shape[1] + 1:
         return x
     return np.column_stack([x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)])
@@ -97,7 +99,7 @@ def by_newton(loss: PenalisedLoss) -> FloatArray:
     table = np.zeros(loss.penalty.shape)
     value, slope = loss.at(table)
     for _ in range(MOST_ROUNDS):
-        step = -cho_solve(cho_factor(loss.curvature(table)), slope.ravel()).reshape(table.shape)
+        step = -solved(loss.curvature(table), slope.ravel()).reshape(table.shape)
         promise = -float((slope * step).sum())
         length = 1.0
         while True:
@@ -109,6 +111,18 @@ def by_newton(loss: PenalisedLoss) -> FloatArray:
         if promise < CLOSE[loss.precision]:
             break
     return table
+
+
+def solved(curvature: FloatArray, slope: FloatArray) -> FloatArray:
+    """Return curvature^-1 slope, with as much of a ridge as rounding makes needful."""
+    ridge = 0.0
+    while True:
+        try:
+            return np.asarray(cho_solve(cho_factor(curvature), slope))
+        except np.linalg.LinAlgError:
+            added = max(9 * ridge, 1e-12 * float(np.trace(curvature)))
+            curvature[np.diag_indices(len(curvature))] += added
+            ridge += added
 
 
 def by_descent(loss: PenalisedLoss) -> FloatArray:

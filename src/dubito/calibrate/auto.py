@@ -16,6 +16,7 @@ from dubito.calibrate.cross_fit import (
     Fold,
     folds_of,
     held_out_likelihoods,
+    is_number,
     labelled_only,
     sample_rows,
 )
@@ -45,7 +46,7 @@ class AutoCalibrator(AbstractCalibrator):
     `cv` is a number of folds or any splitter of scikit-learn; `time_budget` ends the choice after
     so many seconds. Above `most_rows` rows the choice is made on a seeded subsample of that many,
     and what was chosen is fitted on all. `leaderboard_` tells what each candidate achieved,
-    `chosen_` what was taken.
+    `chosen_` and `reason_` what was taken, and why.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)
@@ -56,6 +57,7 @@ class AutoCalibrator(AbstractCalibrator):
     """
 
     chosen_: str
+    reason_: str
     leaderboard_: list[dict[str, Any]]
     calibrators_: list[AbstractCalibrator]
     shares_: FloatArray
@@ -88,21 +90,26 @@ class AutoCalibrator(AbstractCalibrator):
 
     def _learn(self, shards: Shards) -> None:
         self._require_settings()
-        batch = labelled_only(sample_rows(shards, self.most_rows, self.seed))
-        if len(batch) == 0:
+        batch = sample_rows(shards, self.most_rows, self.seed)
+        n_used = len(labelled_only(batch))
+        if n_used == 0:
             raise EmptyStateError("A calibrator")
-        if len(batch) < FEWEST_ROWS:
+        if n_used < FEWEST_ROWS:
             self._take([AsItCame()], np.ones(1), shards)
-            self.leaderboard_, self.chosen_ = [], f"as it came: {len(batch)} rows are too few"
+            self.leaderboard_, self.chosen_ = [], "AsItCame()"
+            self.reason_ = f"{n_used} rows are too few to choose by"
             return
-        folds = folds_of(batch, self.cv, self.seed)
-        contest = Contest(batch, folds, self.time_budget)
+        if len(batch) == self.most_rows and not is_number(self.cv) and shards.sum(len) > len(batch):
+            rule = f"a number of folds for more than {self.most_rows:,} rows (`most_rows`)"
+            raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
+        contest = Contest(batch, folds_of(batch, self.cv, self.seed), self.time_budget)
         members, shares = contest.winners()
         self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
+        self.reason_ = contest.reason
         self.evidence_ = {
             "before": contest.losses[0].item(),
             "after": contest.loss,
-            "n_rows": len(batch),
+            "n_rows": n_used,
         }
         self._take(members, shares, shards)
 
@@ -111,14 +118,15 @@ class AutoCalibrator(AbstractCalibrator):
         if not isinstance(self.most_rows, int | np.integer) or self.most_rows < FEWEST_ROWS:
             rule, fix = f"a whole number from {FEWEST_ROWS} up", "most_rows=20_000"
             raise BadValueError("most_rows", name, rule, repr(self.most_rows), fix)
-        if self.time_budget is not None and not self.time_budget >= 0:
+        is_number_of_seconds = isinstance(self.time_budget, int | float | np.number)
+        if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
 
     def _take(self, members: list[AbstractCalibrator], shares: FloatArray, shards: Shards) -> None:
         self.calibrators_ = [member.fit(shards) for member in members]
         for member in self.calibrators_:
-            del member._shards
+            del member._shards, member._mark
         self.shares_ = shares
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
@@ -172,6 +180,11 @@ class Contest:
         self.mixed_error = self.error(-np.log(mixed))
         self.loss = self.mixed_loss if self.is_mixed else float(self.losses[single])
         self.chosen = "mixture" if self.is_mixed else name_of(self.tried[single])
+        self.reason = (
+            "no candidate alone is better than the mixture by more than a standard error"
+            if self.is_mixed
+            else "better alone than in a mixture, beyond a standard error"
+        )
 
     def mean(self, values: FloatArray) -> Any:
         """Return the weighted mean over rows."""
@@ -221,7 +234,7 @@ class Contest:
                 "name": "mixture",
                 "log_loss": self.mixed_loss,
                 "standard_error": self.mixed_error,
-                "share": 1.0 if self.is_mixed else 0.0,
+                "share": None,  # it is made of the others
                 "seconds": sum(self.seconds),
             }
         )

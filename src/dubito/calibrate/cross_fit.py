@@ -11,12 +11,11 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, check_cv
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.rows import LabelledRows, as_class_outputs
+from dubito.calibrate.rows import FLOOR, LabelledRows, as_class_outputs, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError, DubitoWarning
-from dubito.measure.proper_scores import ProperScoresState
 from dubito.outputs import unchecked
 
 if TYPE_CHECKING:
@@ -27,7 +26,9 @@ __all__ = [
     "evidence_of",
     "folds_of",
     "held_out_likelihoods",
+    "is_number",
     "labelled_only",
+    "mark_of",
     "sample_rows",
 ]
 
@@ -43,6 +44,8 @@ def evidence_of(calibrator: AbstractCalibrator) -> str:
         shards = getattr(calibrator, "_shards", None)
         if shards is None:
             return "what it does to log loss was not asked while its rows were at hand"
+        if mark_of(shards) != calibrator._mark:
+            return "its rows have changed since the fit, which hides what it does to log loss"
         batch = labelled_only(sample_rows(shards, MOST_ROWS))
         if len(batch) < 2:
             return "too few rows to tell what it does to log loss"
@@ -56,8 +59,11 @@ def cross_fitted_losses(calibrator: AbstractCalibrator, batch: Batch) -> dict[st
     folds = folds_of(batch, min(N_FOLDS, len(batch)))
     likelihoods, weights, _ = held_out_likelihoods(calibrator, batch, folds)
     after = -(weights @ np.log(likelihoods)) / weights.sum()
-    before = ProperScoresState.of(batch).score("log_loss")
-    return {"before": float(before), "after": float(after), "n_rows": len(batch)}
+    rows = LabelledRows.of(batch)
+    came, weights = rows.likelihoods_of([np.exp(log_probabilities(rows.outputs))])
+    before = -(weights @ np.log(np.maximum(came[:, 0], FLOOR))) / weights.sum()
+    # Adding 0 takes the sign from a loss of -0.
+    return {"before": float(before) + 0.0, "after": float(after) + 0.0, "n_rows": len(batch)}
 
 
 def held_out_likelihoods(
@@ -80,24 +86,34 @@ def held_out_likelihoods(
 
 
 def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
-    """Return (fitted, held out) row numbers of each fold.
+    """Return (fitted, held out) row numbers of each fold, of the rows that have a label and weight.
 
-    A number makes so many seeded folds in which classes are spread evenly, or whole groups where
-    there are groups; anything else is what scikit-learn takes as `cv`.
+    A number makes so many seeded folds, of whole groups where there are groups; anything else is
+    what scikit-learn takes as `cv`, and sees all rows. Folds by number do not spread classes
+    evenly: frequencies that all folds share would flatter whatever fits frequencies.
     """
-    is_number = isinstance(cv, int | np.integer) and not isinstance(cv, bool)
-    if is_number and not 2 <= cv <= len(batch):
-        rule, fix = f"a number of folds from 2 to the {len(batch):,} rows", "cv=5"
-        raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
-    codes, groups = codes_of(batch), batch.groups
     rows = np.arange(len(batch))
-    if is_number and groups is None:
-        order = np.lexsort((np.random.default_rng(seed).random(len(batch)), codes))
-        fold = np.empty(len(batch), dtype=np.int64)
-        fold[order] = np.arange(len(batch)) % cv
-        return [(rows[fold != k], rows[fold == k]) for k in range(cv)]
-    splitter = GroupKFold(cv, shuffle=True, random_state=seed) if is_number else check_cv(cv)
-    return [(train, test) for train, test in splitter.split(rows, codes, groups)]
+    is_used = batch.labelled_weight > 0
+    if is_number(cv):
+        if not 2 <= cv <= is_used.sum():
+            rule, fix = f"a number of folds from 2 to the {is_used.sum():,} rows", "cv=5"
+            raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
+        if batch.groups is None:
+            order = np.random.default_rng(seed).permutation(rows[is_used])
+            parts = [np.sort(part) for part in np.array_split(order, cv)]
+            return [(np.setdiff1d(order, part), part) for part in parts]
+        cv = GroupKFold(cv, shuffle=True, random_state=seed)
+    try:
+        found = list(check_cv(cv).split(rows, codes_of(batch), batch.groups))
+    except (TypeError, ValueError, IndexError) as error:
+        rule = "a number of folds, or a splitter of scikit-learn that suits the rows"
+        raise BadValueError("cv", "AutoCalibrator", rule, f"{cv!r} ({error})", "cv=5") from error
+    return [(rows[train][is_used[train]], rows[test][is_used[test]]) for train, test in found]
+
+
+def is_number(cv: Any) -> bool:
+    """Tell a number of folds from a splitter."""
+    return isinstance(cv, int | np.integer) and not isinstance(cv, bool)
 
 
 def codes_of(batch: Batch) -> IntArray:
@@ -106,6 +122,14 @@ def codes_of(batch: Batch) -> IntArray:
     assert isinstance(labels, Labels)
     soft = labels.probabilities
     return labels.codes if soft is None else np.asarray(soft.argmax(axis=1))
+
+
+def mark_of(shards: Shards) -> int:
+    """Return a number that changes if rows in memory are written over; 0 for others."""
+    if not isinstance(shards, ArrayShards):
+        return 0
+    some = shards.batch.take(slice(0, None, max(1, len(shards.batch) // 100)))
+    return hash(as_class_outputs(some.outputs, "a calibrator").array.tobytes())
 
 
 def labelled_only(batch: Batch) -> Batch:

@@ -43,6 +43,10 @@ class PlattScaling(AbstractBinaryCalibrator):
 
     def _words(self) -> str:
         verdict = "too high" if self.slope_ < 1 else "too low"
+        if self.slope_ <= 0:
+            verdict = "the contrary of what was true"
+        elif abs(self.slope_ - 1) < 0.005:
+            verdict = "right already"
         return f"log odds x {self.slope_:.3g} {self.intercept_:+.3g}: confidence was {verdict}"
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from dubito.arrays import FloatArray
+from dubito.calibrate.keeping import AbstractKept
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Targets
@@ -22,7 +23,6 @@ from dubito.errors import (
     EmptyStateError,
     MissingLabelsWarning,
     StateMismatchError,
-    UnfittedError,
 )
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.regression import require_targets, values_of
@@ -33,13 +33,12 @@ __all__ = ["AbstractRegressionCalibrator", "Regression", "n_targets_of", "narrow
 
 Regression = Normal | Samples | Quantiles
 
-FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
 N_FOLDS = 5
 MOST_ROWS = 20_000  # that a summary cross-fits on
 LEVEL = 0.9  # of the interval whose coverage a summary tells
 
 
-class AbstractRegressionCalibrator(BaseEstimator, ABC):
+class AbstractRegressionCalibrator(AbstractKept):
     """Learns from predictive distributions and targets, and mends distributions alike.
 
     It says what it learns of shards (`_learn`), the mended outputs (`_mended`), what these are
@@ -64,6 +63,7 @@ class AbstractRegressionCalibrator(BaseEstimator, ABC):
             share = f"{seen.n_missing:,} of {seen.n_rows:,} rows"
             text = f"{name}: {share} have no label and were left out."
             warnings.warn(text, MissingLabelsWarning, stacklevel=2)
+        self._forget()
         self.kind_, self.n_targets_ = seen.kind, seen.n_targets
         self._learn(shards)
         # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
@@ -80,33 +80,6 @@ class AbstractRegressionCalibrator(BaseEstimator, ABC):
         if not hasattr(self, "_shards"):
             return f"{self._words()}; the rows of the fit are no longer at hand to cross-fit on"
         return f"{self._words()}; {evidence_of(self, self._shards)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings and what was learnt as plain numbers and lists, ready for JSON."""
-        self._require_fitted("to_dict")
-        learned = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        return {
-            "calibrator": type(self).__name__,
-            "format": FORMAT,
-            "settings": to_plain(self.get_params(deep=False)),
-            "learned": to_plain(learned),
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the calibrator that `to_dict` wrote."""
-        caller, fix = f"{cls.__name__}.from_dict", "`calibrator.to_dict()`"
-        if not isinstance(values, dict):
-            rule = "what `to_dict` of a calibrator wrote"
-            raise BadTypeError("values", caller, rule, f"a {type(values).__name__}", fix)
-        written = values.get("calibrator"), values.get("format")
-        if written != (cls.__name__, FORMAT):
-            rule, got = f"a {cls.__name__} in format {FORMAT}", f"{written[0]!r} in {written[1]!r}"
-            raise BadValueError("values", caller, rule, got, fix)
-        fitted = cls(**values["settings"])
-        for name, value in values["learned"].items():
-            setattr(fitted, name, revived(value))
-        return fitted
 
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
@@ -137,16 +110,6 @@ class AbstractRegressionCalibrator(BaseEstimator, ABC):
             rule = f"of {named(self.n_targets_)}, as in the fit"
             raise BadValueError("outputs", caller, rule, named(n_targets), "the same columns")
         return regression
-
-    def _require_fitted(self, method: str) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise UnfittedError(type(self).__name__, method)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "kind_")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_shards"}
 
 
 @final
@@ -301,20 +264,3 @@ def joined(batches: list[Batch]) -> Batch:
     truth = Targets(np.concatenate([values_of(batch) for batch in batches]))
     weight = np.concatenate([batch.weight for batch in batches])
     return Batch(unchecked(type(outputs[0]), fields), truth, weight)
-
-
-def to_plain(value: Any) -> Any:
-    """Return a setting, or something learned, as what JSON holds."""
-    if isinstance(value, dict):
-        return {name: to_plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def revived(value: Any) -> Any:
-    """Return what `to_plain` made plain: lists of numbers as arrays, lists of lists as lists."""
-    if isinstance(value, list):
-        is_nested = any(isinstance(entry, list) for entry in value)
-        return [revived(entry) for entry in value] if is_nested else np.array(value, np.float64)
-    return value

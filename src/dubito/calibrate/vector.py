@@ -22,8 +22,8 @@ class VectorScaling(AbstractCalibrator):
     """Scale and shift each class's log probability, after the best temperature.
 
     Use it where some classes are said too often. `strength` times K/n is an L2 penalty on what
-    departs from the temperature alone; 0 is vector scaling as Guo et al. 2017 have it, 1 is right
-    for few rows. Berta et al., "Structured matrix scaling for multi-class calibration", 2025.
+    departs from the temperature alone: 0 leaves it free, as Guo et al. 2017 do on raw logits, 1 is
+    right for few rows. Berta et al., "Structured matrix scaling for multi-class calibration", 2025.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
