@@ -223,7 +223,16 @@ def test_a_splitter_sees_all_rows_also_those_without_a_label() -> None:
     assert train.tolist() == list(range(100, 200))
     assert test.tolist() == list(range(200, 300))
     with pytest.warns(MissingLabelsWarning):
-        AutoCalibrator(cv=PredefinedSplit(np.arange(300) % 5)).fit(Logits(logits), partly)
+        auto = AutoCalibrator(cv=PredefinedSplit(np.arange(300) % 5)).fit(Logits(logits), partly)
+    assert auto.evidence_["n_rows"] == 200
+
+
+def test_rows_without_a_label_do_not_count_as_many() -> None:
+    logits, y = overconfident(1100, 3)
+    partly = np.where(np.arange(1100) < 800, np.nan, y)
+    with pytest.warns(MissingLabelsWarning):
+        auto = AutoCalibrator().fit(Logits(logits), partly)
+    assert len(auto.leaderboard_) == len(list(candidates(3, 300))) + 1
 
 
 @pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])

@@ -157,7 +157,7 @@ class Contest:
         self.seconds: list[float] = []
         columns = []
         n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
-        for candidate in candidates(n_classes, len(batch)):
+        for candidate in candidates(n_classes, len(labelled_only(batch))):
             begun = time.perf_counter()
             is_late = time_budget is not None and begun - start > time_budget
             if is_late and len(self.tried) >= 2:
@@ -173,16 +173,17 @@ class Contest:
         single = int(self.losses.argmin())
         gain = -np.log(self.likelihoods[:, single]) + np.log(mixed)
         # The mixture is the safer of two that do alike: one candidate must be better beyond chance.
-        self.is_mixed = bool(self.mean(gain) + self.error(gain) >= 0) and bool(
-            self.mean(-np.log(mixed)) <= self.losses[0]
-        )
+        is_alike = bool(self.mean(gain) + self.error(gain) >= 0)
         self.mixed_loss = float(self.mean(-np.log(mixed)))
+        self.is_mixed = is_alike and self.mixed_loss <= float(self.losses[0])
         self.mixed_error = self.error(-np.log(mixed))
         self.loss = self.mixed_loss if self.is_mixed else float(self.losses[single])
         self.chosen = "mixture" if self.is_mixed else name_of(self.tried[single])
         self.reason = (
             "no candidate alone is better than the mixture by more than a standard error"
             if self.is_mixed
+            else "the mixture does worse than nothing"
+            if is_alike
             else "better alone than in a mixture, beyond a standard error"
         )
 
