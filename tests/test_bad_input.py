@@ -9,6 +9,7 @@ from numpy import inf, nan
 from scipy import sparse
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
+from dubito.calibrate import TemperatureScaling, VarianceScaling
 from dubito.data import Batch
 from dubito.errors import (
     BadTypeError,
@@ -575,6 +576,33 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "`y_true` of audit must be the labels. "
         "Got None. "
         "Try the true labels, or TopLabel(confidence, correct).",
+    ),
+    "no labels for a calibrator": (
+        lambda: TemperatureScaling().fit(HALVES),
+        BadTypeError,
+        "`y` of TemperatureScaling must be the labels. "
+        "Got None. "
+        "Try the true labels; of shards, a column of them.",
+    ),
+    "a label beyond the last class for a calibrator": (
+        lambda: TemperatureScaling().fit(HALVES, [0, 2]),
+        BadValueError,
+        "`y` of TemperatureScaling must be column numbers from 0 to 1. "
+        "Got 2 in row 1. "
+        "Try a column for every class (there are 2), or labels that start at 0.",
+    ),
+    "top labels for a calibrator": (
+        lambda: TemperatureScaling().fit(SURE, [0, 1]),
+        BadTypeError,
+        "`outputs` of TemperatureScaling must be Logits, Probabilities, Members or an array of "
+        "probabilities. "
+        "Got TopLabel. "
+        "Try the whole distribution over classes, or VarianceScaling for a regression.",
+    ),
+    "no targets for a calibrator": (
+        lambda: VarianceScaling().fit(Normal([0.0], [1.0])),
+        BadTypeError,
+        "`y` of VarianceScaling must be the targets. Got None. Try one number a row.",
     ),
     "a single label": (
         lambda: accuracy(1, HALVES),

@@ -34,7 +34,7 @@ from dubito.calibrate import (
     TemperatureScaling,
     VectorScaling,
 )
-from dubito.data import Columns, scan
+from dubito.data import ArrayShards, Batch, Columns, scan
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -150,9 +150,33 @@ def test_outputs_are_probabilities(case: Case) -> None:
     assert_probabilities(fitted.predict_proba(special.softmax(new, axis=1)), new.shape)
 
 
+def test_the_predicted_class_is_the_first_of_highest_probability(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = case.fit(Logits(case.logits), case.y, case.weight)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 50 * case.logits.shape[1])
+    ulps = np.random.default_rng(2).integers(-2, 3, case.logits.shape)
+    p = special.softmax(case.logits, axis=1)
+    names = tuple(f"class {k}" for k in range(case.logits.shape[1]))
+    for outputs in (
+        Logits(case.logits, classes=names),
+        Logits(1e4 * case.logits.astype(np.float32)),
+        Logits(np.zeros(case.logits.shape)),
+        Logits(1 + ulps * np.spacing(1.0)),
+        Logits((1 + ulps * np.spacing(np.float32(1))).astype(np.float32)),
+        Probabilities(p.astype(np.float32)),
+        Members([p, special.softmax(case.logits / 2, axis=1)]),
+        p,
+    ):
+        predicted = fitted.predict(outputs)
+        assert predicted.dtype == np.int64
+        assert predicted.tolist() == fitted.predict_proba(outputs).argmax(axis=1).tolist()
+
+
 def test_no_rows_have_no_probabilities(case: Case) -> None:
     fitted = case.fit(Logits(case.logits), case.y)
     none = Logits(case.logits[:0])
+    assert fitted.predict(none).shape == (0,)
     assert fitted.predict_proba(none).shape == (0, case.logits.shape[1])
     assert fitted.transform(none).array.shape == (0, case.logits.shape[1])
 
@@ -217,13 +241,20 @@ def test_a_weight_of_0_is_no_row(case: Case) -> None:
     close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), weighted, atol=1e-6)
 
 
+def assert_told_once(caught: pytest.WarningsRecorder, case: Case) -> None:
+    """Assert that a fit told its caller, once, of the third of its rows that have no label."""
+    (told,) = [one for one in caught if one.category is MissingLabelsWarning]
+    assert told.filename == __file__
+    assert str(told.message) == (
+        f"{type(case.calibrator).__name__}: 100 of 300 rows have no label and were left out."
+    )
+
+
 def test_a_missing_label_is_no_row(case: Case) -> None:
     is_used = np.arange(300) % 3 > 0
     with pytest.warns(MissingLabelsWarning) as caught:
         partly = case.predict(Logits(case.logits), np.where(is_used, case.y, np.nan))
-    assert str(caught[0].message) == (
-        f"{type(case.calibrator).__name__}: 100 of 300 rows have no label and were left out."
-    )
+    assert_told_once(caught, case)
     close(case.predict(Logits(case.logits[is_used]), case.y[is_used]), partly, atol=1e-6)
 
 
@@ -298,7 +329,7 @@ def test_classes_in_another_order_are_refused(case: Case) -> None:
 def test_another_number_of_columns_is_refused(case: Case) -> None:
     fitted = case.fit(Logits(case.logits), case.y)
     kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
-    for method in ("predict_proba", "transform"):
+    for method in ("predict", "predict_proba", "transform"):
         message = (
             f"`outputs` of {kind}.{method} must be over the {n_classes} classes of the fit. "
             "Got 5 columns. Try the same columns."
@@ -318,14 +349,51 @@ def test_outputs_without_classes_are_refused(case: Case, outputs: Any) -> None:
     )
     with refused(BadTypeError, f"`outputs` of {kind}.predict_proba {rule}"):
         fitted.predict_proba(outputs)
-    y = None if isinstance(outputs, TopLabel) else [0.5]
-    with refused(BadTypeError, f"`outputs` of {kind} {rule}"):
-        case.fit(outputs, y)
+    for y in (None, [0.5]):
+        with refused(BadTypeError, f"`outputs` of {kind} {rule}"):
+            case.fit(outputs, y)
+
+
+def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
+    kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
+    logits = Logits(case.logits)
+    bad: list[tuple[Any, str]] = [
+        (
+            np.where(case.y == 1, -1, case.y),
+            f"column numbers from 0 to {n_classes - 1}. Got -1 in row {(case.y == 1).argmax()}. "
+            "Try NaN or None for a missing label",
+        ),
+        (
+            case.y[1:],
+            "of length 300, like the outputs. Got length 299. "
+            "Try aligning both by the same row order",
+        ),
+        (
+            np.zeros(case.logits.shape),
+            "rows that sum to 1. Got a sum of 0 in row 0. Try dividing each row by its sum",
+        ),
+    ]
+    for y, rule in bad:
+        with refused(BadValueError, f"`y` of {kind} must be {rule}."):
+            case.fit(logits, y)
+
+
+def test_rows_without_labels_are_refused(case: Case, tmp_path: Path) -> None:
+    message = (
+        f"`y` of {type(case.calibrator).__name__} must be the labels. Got None. "
+        "Try the true labels; of shards, a column of them."
+    )
+    logits = Logits(case.logits)
+    unlabelled = scan(streamed_file(case, tmp_path), Columns(logits="z_*"))
+    for rows in (logits, ArrayShards(Batch.of(None, logits)), unlabelled):
+        with refused(BadTypeError, message):
+            case.fit(rows)
 
 
 def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
     kind = type(case.calibrator).__name__
     for method, arguments in {
+        "predict": (case.logits,),
         "predict_proba": (case.logits,),
         "transform": (case.logits,),
         "summary": (),
@@ -418,12 +486,17 @@ def test_the_callers_arrays_are_left_alone(case: Case) -> None:
         assert array.flags.writeable
 
 
-def streamed(case: Case, folder: Path) -> Any:
-    """Return the case's rows as shards of a file, in several batches."""
+def streamed_file(case: Case, folder: Path, is_missing: Any = None) -> Path:
     columns: dict[str, Any] = {f"z_{k}": column for k, column in enumerate(case.logits.T)}
-    table = pa.table(columns | {"y": case.y, "w": case.weight})
+    table = pa.table(columns | {"y": pa.array(case.y, mask=is_missing), "w": case.weight})
     pq.write_table(table, folder / "rows.parquet")
-    return scan(folder / "rows.parquet", Columns(label="y", logits="z_*", weight="w"))
+    return folder / "rows.parquet"
+
+
+def streamed(case: Case, folder: Path, is_missing: Any = None) -> Any:
+    """Return the case's rows as shards of a file, in several batches."""
+    path = streamed_file(case, folder, is_missing)
+    return scan(path, Columns(label="y", logits="z_*", weight="w"))
 
 
 def test_a_stream_gives_what_arrays_give(
@@ -440,6 +513,23 @@ def test_a_stream_gives_what_arrays_give(
         assert off.mean() < 0.01
     else:
         assert off.max() < 1e-9
+
+
+def test_a_stream_tells_once_of_missing_labels(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_used = np.arange(300) % 3 > 0
+    shards = streamed(case, tmp_path, ~is_used)
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 60 * (case.logits.shape[1] + 2))
+    assert sum(1 for _ in shards.batches()) == 5
+    with pytest.warns(MissingLabelsWarning) as caught:
+        partly = case.predict(shards)
+    assert_told_once(caught, case)
+    rows = case._replace(
+        logits=case.logits[is_used], y=case.y[is_used], weight=case.weight[is_used]
+    )
+    labelled = case.predict(streamed(rows, tmp_path))
+    close(partly, labelled, atol=1e-6)
 
 
 def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:

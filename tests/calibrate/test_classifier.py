@@ -191,7 +191,8 @@ def test_a_frozen_model_says_which_classes_there_are() -> None:
     assert model.classes_.tolist() == ["ant", "bee", "cat"]
     assert model.calibrator_.classes_ == ("ant", "bee", "cat")
     assert model.estimator_ is frozen
-    with pytest.raises(BadValueError, match=r"one of the classes \('ant', 'bee', 'cat'\)"):
+    message = r"`y` of TemperatureScaling must be one of the classes \('ant', 'bee', 'cat'\)"
+    with pytest.raises(BadValueError, match=message):
         model.fit(X3[:2], ["ant", "yak"])
 
 

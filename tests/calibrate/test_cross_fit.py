@@ -2,9 +2,6 @@
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,26 +14,13 @@ from sklearn.model_selection import KFold
 from dubito import Logits
 from dubito.calibrate import PlattScaling, TemperatureScaling, VectorScaling
 from dubito.calibrate import cross_fit as module
-from dubito.calibrate.cross_fit import evidence_of, folds_of, held_out_likelihoods, sample_rows
+from dubito.calibrate.cross_fit import evidence_of, folds_of, held_out_likelihoods
 from dubito.data import Batch
-from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError, MissingLabelsWarning
 from dubito.measure import log_loss
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Pieces(Shards):
-    """A batch, cut as a file would be."""
-
-    batch: Batch
-    n_rows: int
-
-    def parts(self) -> Iterator[Callable[[], Batch]]:
-        for low in range(0, len(self.batch), self.n_rows):
-            yield partial(self.batch.take, slice(low, low + self.n_rows))
 
 
 def made(n_rows: int, n_classes: int = 3) -> tuple[Floats, NDArray[np.int64]]:
@@ -197,29 +181,3 @@ def test_a_large_fit_is_judged_by_a_subsample(monkeypatch: pytest.MonkeyPatch) -
     logits, y = made(200)
     scaling = TemperatureScaling().fit(Logits(logits), y)
     assert scaling.summary().endswith("cross-fitted on 70 rows")
-
-
-@pytest.mark.parametrize("is_soft", [False, True])
-def test_all_rows_of_pieces_are_joined_in_order(is_soft: bool) -> None:
-    logits, y = made(100)
-    labels = np.eye(3)[y] if is_soft else y
-    groups = np.arange(100) // 4
-    whole = Batch.of(labels, Logits(logits), sample_weight=np.arange(100.0), groups=groups)
-    joined = sample_rows(Pieces(whole, 17), 100)
-    assert joined.outputs.array.tolist() == logits.tolist()  # type: ignore[attr-defined]
-    assert joined.weight.tolist() == list(range(100))
-    assert codes(joined).tolist() == codes(whole).tolist()
-    assert joined.groups is not None
-    assert joined.groups.tolist() == groups.tolist()
-    assert isinstance(joined.truth, Labels)
-    assert (joined.truth.probabilities is not None) == is_soft
-
-
-def test_a_subsample_is_the_same_of_arrays_and_pieces() -> None:
-    whole = batch_of(100, sample_weight=np.arange(100.0))
-    held, cut = sample_rows(ArrayShards(whole), 30), sample_rows(Pieces(whole, 17), 30)
-    assert len(held) == len(cut) == 30
-    assert held.weight.tolist() == cut.weight.tolist()
-    assert len(set(held.weight.tolist())) == 30
-    assert sample_rows(ArrayShards(whole), 30, seed=1).weight.tolist() != held.weight.tolist()
-    assert sample_rows(ArrayShards(whole), 100) is whole

@@ -163,6 +163,37 @@ def test_isotonic_curves_that_say_nothing_fall_back_too() -> None:
     assert_allclose(every.predict_proba(Logits(Z))[is_silent], P[is_silent], rtol=1e-9)
 
 
+@each
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_changed_row_is_one_of_which_another_class_is_predicted(
+    calibrator: Any, dtype: Any
+) -> None:
+    rows = Logits(Z.astype(dtype))
+    every = OneVsRest(calibrator).fit(rows, Y)
+    n_changed = (every.predict(rows) != rows.array.argmax(axis=1)).sum()
+    assert every.n_changed_ == every.counts(rows).n_changed == n_changed > 0
+
+
+def test_rows_that_fall_back_are_predicted_as_they_came() -> None:
+    every = all_but_silent()
+    predicted = every.predict(Logits(Z))
+    is_silent = expit(40 * ODDS - 90).sum(axis=1) <= N_CLASSES * 1e-12
+    assert_array_equal(predicted[is_silent], Z[is_silent].argmax(axis=1))
+    assert every.counts(Logits(Z)).n_changed == (predicted != Z.argmax(axis=1)).sum()
+
+
+def test_shares_that_are_a_tie_as_probabilities_count_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every = OneVsRest(PlattScaling()).fit(Logits(Z), Y)
+    above = np.nextafter(0.01, 1)
+    assert np.log(above) == np.log(0.01)
+    monkeypatch.setattr(OneVsRest, "_shares", lambda *_: np.array([[0.01, above, 0, 0, 0]]))
+    row = Logits([[0.0, 1.0, 0.0, 0.0, 0.0]])
+    assert every.predict(row).tolist() == [0]
+    assert every.counts(row) == OneVsRestCounts(1, 0, 1)
+
+
 def test_rows_that_fall_back_in_the_fit_are_counted() -> None:
     class Silent(PlattScaling):  # type: ignore[misc]
         def _learn_scores(self, scores: Any) -> None:

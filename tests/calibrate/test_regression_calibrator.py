@@ -115,8 +115,9 @@ def test_missing_targets_are_left_out_and_counted(
     assert caught[0].filename == __file__
     expected = clone(calibrator).fit(outputs.take(slice(7, None)), Y[7:])
     assert numbers(fitted.transform(outputs)) == pytest.approx(numbers(expected.transform(outputs)))
-    with pytest.warns(MissingLabelsWarning, match=f"{name}: 7 of 400 rows have"):
+    with pytest.warns(MissingLabelsWarning, match=f"{name}: 7 of 400 rows have") as streamed:
         clone(calibrator).fit(Parts(Batch.of(y, outputs)))
+    assert [one.filename for one in streamed] == [__file__]
     assert fitted.summary().endswith("cross-fitted on 393 rows")
 
 
@@ -143,6 +144,11 @@ def test_targets_are_calibrated_one_by_one(calibrator: AbstractRegressionCalibra
             expected = numbers(one.transform(outputs))
             assert found[..., j] == pytest.approx(expected, rel=1e-8, abs=1e-8)
         assert "2 targets" in together.summary()
+
+
+@each_calibrator
+def test_a_regression_has_no_class_to_predict(calibrator: AbstractRegressionCalibrator) -> None:
+    assert not hasattr(calibrator, "predict")
 
 
 def test_the_summary_is_out_of_sample_and_the_same_each_time() -> None:
@@ -216,8 +222,15 @@ def test_what_cannot_be_fitted_is_refused(calibrator: AbstractRegressionCalibrat
         "Try more draws: one says nothing of the spread."
     )
     assert "of 2 levels or more a row. Got 1." in message(Quantiles([[1.0]], [0.5]), [1.0])
-    assert message(Normal([0.0], [1.0])).startswith(f"`y_true` of {name} must be the targets.")
-    assert "of the shape of the predictions, (1,)" in message(Normal([0.0], [1.0]), [[1.0]])
+    one = Normal([0.0], [1.0])
+    targets = f"`y` of {name} must be the targets. Got None. Try one number a row."
+    assert message(one) == message(Parts(Batch.of(None, one), 1)) == targets
+    assert message(one, [[1.0]]).startswith(
+        f"`y` of {name} must be of the shape of the predictions, (1,)"
+    )
+    assert message(one, [np.inf]).startswith(f"`y` of {name} must be finite. Got inf in row 0.")
+    assert message(one, [1.0, 2.0]).startswith(f"`y` of {name} must be of length 1")
+    assert message(one, ["a"]).startswith(f"`y` of {name} must be an array of real numbers.")
     shards = Parts(Batch.of(Y, KINDS["Normal"]))
     assert message(shards, Y) == (
         f"`outputs` of {name} must be arrays beside targets or weights. Got targets. Try {name}()"

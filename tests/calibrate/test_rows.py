@@ -13,6 +13,7 @@ from dubito.calibrate.rows import (
     as_class_outputs,
     as_strength,
     class_weights,
+    labelled_outputs,
     labelled_shards,
     log_odds,
     log_probabilities,
@@ -98,6 +99,24 @@ def test_outputs_without_classes_are_refused(outputs: Any) -> None:
         f"probabilities. Got {type(outputs).__name__}. Try the whole distribution over classes, "
         "or VarianceScaling for a regression."
     )
+
+
+def test_labelled_outputs_are_one_matrix_and_need_labels() -> None:
+    logits = Logits(P)
+    assert labelled_outputs(Batch.of([0, 1, 2], logits), "VectorScaling") is logits
+    with pytest.raises(BadTypeError) as caught:
+        labelled_outputs(Batch.of(None, logits), "VectorScaling")
+    assert str(caught.value) == (
+        "`y` of VectorScaling must be the labels. Got None. "
+        "Try the true labels; of shards, a column of them."
+    )
+
+
+def test_members_become_their_mean_once() -> None:
+    shards = labelled_shards(Members([P, P[::-1]]), [0, 1, 2], None, "VectorScaling")
+    assert isinstance(shards, ArrayShards)
+    assert isinstance(shards.batch.outputs, Probabilities)
+    close(shards.batch.outputs.array, (P + P[::-1]) / 2)
 
 
 def test_arrays_become_shards_and_shards_stay() -> None:

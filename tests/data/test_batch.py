@@ -165,6 +165,24 @@ def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str)
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("y", "outputs"),
+    [
+        ([0], Logits(LOGITS)),
+        ([0, 1, 2, 3], Logits(LOGITS)),
+        (Labels(np.zeros(3, dtype=np.int64)), Logits(LOGITS)),
+        (Labels(np.full(4, 3)), Logits(LOGITS)),
+        ([np.inf], Normal([0.0], [1.0])),
+        ([1], TopLabel([0.5], [1])),
+    ],
+)
+def test_bad_truth_is_named_as_the_caller_names_it(y: Any, outputs: Any) -> None:
+    for argument in ("y", "y_true"):
+        with pytest.raises(BadValueError, match=f"^`{argument}` of test must be") as caught:
+            Batch.of(y, outputs, caller="test", argument=argument)
+        assert ("y_true" in str(caught.value)) == (argument == "y_true")
+
+
 def test_weights_are_numbers() -> None:
     with pytest.raises(BadTypeError, match="numbers"):
         Batch.of(None, Logits(LOGITS), sample_weight=["a"] * 4)

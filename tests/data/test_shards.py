@@ -11,6 +11,7 @@ from hypothesis import given
 
 from dubito import Logits, Members, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
+from dubito.data.shards import CountedShards
 from dubito.errors import EmptyStateError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
@@ -89,3 +90,45 @@ class Empty(Shards):
 def test_a_sum_of_nothing_is_refused() -> None:
     with pytest.raises(EmptyStateError, match="A sum over shards"):
         Empty().sum(len)
+
+
+class Read(Shards):
+    """Shards of two rows each, that know which batches were made of them."""
+
+    def __init__(self, n_batches: int) -> None:
+        self.n_batches = n_batches
+        self.made: list[int] = []
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.make, i) for i in range(self.n_batches))
+
+    def make(self, i: int) -> Batch:
+        self.made.append(i)
+        return Batch.of([i % 2, None if i % 3 == 0 else 1], [0.3, 0.6])
+
+
+@pytest.mark.parametrize("n_batches", [1, 2, 7, 40])
+@pytest.mark.parametrize("n_passes", [1, 3])
+def test_rows_are_counted_while_they_are_read(n_batches: int, n_passes: int) -> None:
+    shards = Read(n_batches)
+    counted = CountedShards(shards)
+    for _ in range(n_passes):
+        assert counted.sum(len) == 2 * n_batches
+    assert counted.n_missing_and_rows() == (-(-n_batches // 3), 2 * n_batches)
+    assert len(shards.made) == n_passes * n_batches
+
+
+@pytest.mark.parametrize("n_read", [0, 1, 3])
+def test_rows_that_nobody_read_to_the_end_are_read_to_be_counted(n_read: int) -> None:
+    shards = Read(7)
+    counted = CountedShards(shards)
+    batches = counted.batches()
+    for _ in range(n_read):
+        next(batches)
+    assert counted.n_missing_and_rows() == (3, 14)
+    assert len(shards.made) == n_read + 7
+
+
+def test_rows_without_any_truth_are_not_missing_some() -> None:
+    shards = ArrayShards(Batch.of(None, [0.3, 0.6]))
+    assert CountedShards(shards).n_missing_and_rows() == (0, 2)

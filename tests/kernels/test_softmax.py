@@ -1,5 +1,6 @@
 """Log probabilities, probabilities and log odds agree with SciPy in float64."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
+Make = Callable[..., tuple[Floats, NDArray[np.float64]]]
 
 FLOOR = 1e-12
 HIGHEST = float(np.log((1 - FLOOR) / FLOOR))
@@ -25,32 +27,17 @@ each_width = pytest.mark.parametrize("n_classes", [2, 3, 64, 65, 300])
 each_meaning = pytest.mark.parametrize("is_logits", [True, False], ids=["logits", "probabilities"])
 
 
-def some_rows(seed: int, shape: tuple[int, int], dtype: Precision, *, is_logits: bool) -> Floats:
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(0, 4, shape)
-    if is_logits:
-        return logits.astype(dtype)
-    shares = special.softmax(logits, axis=1) * (rng.random(shape) < 0.6)  # some exactly 0
-    shares[:, 0] += 1e-3
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True), dtype)
-
-
-def plain_logits(array: Floats, is_logits: bool) -> NDArray[np.float64]:
-    x = array.astype(np.float64)
-    return x if is_logits else np.log(np.maximum(x, FLOOR))
-
-
 @each_precision
 @each_width
 @each_meaning
 @pytest.mark.parametrize("beta", [0.1, 1.0, 20.0])
 def test_log_probabilities_equal_scipy(
-    dtype: Precision, n_classes: int, is_logits: bool, beta: float
+    some_rows: Make, dtype: Precision, n_classes: int, is_logits: bool, beta: float
 ) -> None:
-    array = some_rows(n_classes, (25, n_classes), dtype, is_logits=is_logits)
+    array, logits = some_rows(n_classes, (25, n_classes), dtype, is_logits)
     result = np.full(array.shape, np.nan)
     log_softmax_rows(contiguous(array), beta, is_logits, FLOOR, result)
-    expected = special.log_softmax(beta * plain_logits(array, is_logits), axis=1)
+    expected = special.log_softmax(beta * logits, axis=1)
     close(result, expected, rtol=1e-12, atol=1e-13)
 
 
@@ -66,8 +53,10 @@ def test_log_probabilities_of_saturated_logits_are_kept(dtype: Precision) -> Non
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @each_precision
 @each_width
-def test_probabilities_equal_scipy(kind: Precision, dtype: Precision, n_classes: int) -> None:
-    scores = some_rows(n_classes, (25, n_classes), kind, is_logits=True)
+def test_probabilities_equal_scipy(
+    some_rows: Make, kind: Precision, dtype: Precision, n_classes: int
+) -> None:
+    scores, _ = some_rows(n_classes, (25, n_classes), kind, is_logits=True)
     result = np.full(scores.shape, np.nan, dtype)
     softmax_rows(contiguous(scores), FLOOR, result)
     expected = np.maximum(special.softmax(scores.astype(np.float64), axis=1), FLOOR)
@@ -108,9 +97,9 @@ def test_the_first_highest_score_is_the_first_highest_probability(scores: Floats
 @each_width
 @each_meaning
 def test_log_odds_equal_those_of_the_others_together(
-    dtype: Precision, n_classes: int, is_logits: bool
+    some_rows: Make, dtype: Precision, n_classes: int, is_logits: bool
 ) -> None:
-    array = some_rows(n_classes, (25, n_classes), dtype, is_logits=is_logits)
+    array, _ = some_rows(n_classes, (25, n_classes), dtype, is_logits)
     result = np.full(array.shape, np.nan)
     log_odds_rows(contiguous(array), is_logits, FLOOR, result)
     x = array.astype(np.float64)

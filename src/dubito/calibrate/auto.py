@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any, Self, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import FloatArray, contiguous
 from dubito.calibrate.calibrator import AbstractCalibrator
-from dubito.calibrate.candidates import AsItCame, candidates
-from dubito.calibrate.cross_fit import (
-    Fold,
-    folds_of,
-    held_out_likelihoods,
-    is_number,
-    labelled_only,
-    sample_rows,
-)
-from dubito.calibrate.mixture import mixture_weights
-from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_shards
-from dubito.data.batch import Batch, as_column
+from dubito.calibrate.candidates import AsItCame
+from dubito.calibrate.contest import Contest, name_of
+from dubito.calibrate.cross_fit import folds_of, is_number, labelled_only
+from dubito.calibrate.rows import FLOOR, labelled_shards
+from dubito.data.batch import as_column
+from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.softmax import softmax_rows
@@ -31,8 +23,6 @@ from dubito.outputs import Logits, Probabilities
 __all__ = ["AutoCalibrator"]
 
 FEWEST_ROWS = 10  # with fewer, no choice can be told from luck
-LEAST_SHARE = 0.001  # of a mixture; what has less is left out
-PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
 
 
 @final
@@ -43,10 +33,10 @@ class AutoCalibrator(AbstractCalibrator):
     does better than the mixture, on rows neither saw, it is taken alone. What came in is among the
     candidates, so that the cross-fitted log loss never rises.
 
-    `cv` is a number of folds or any splitter of scikit-learn; `time_budget` ends the choice after
-    so many seconds. Above `most_rows` rows the choice is made on a seeded subsample of that many,
-    and what was chosen is fitted on all. `leaderboard_` tells what each candidate achieved,
-    `chosen_` and `reason_` what was taken, and why.
+    `cv` is a number of folds or any splitter of scikit-learn; after `time_budget` seconds no
+    further candidate is begun. Above `most_rows` rows the choice is made on a seeded subsample of
+    that many, and what was chosen is fitted on all. `leaderboard_` tells what each candidate
+    achieved, `chosen_` and `reason_` what was taken, and why.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)
@@ -102,7 +92,7 @@ class AutoCalibrator(AbstractCalibrator):
         if len(batch) == self.most_rows and not is_number(self.cv) and shards.sum(len) > len(batch):
             rule = f"a number of folds for more than {self.most_rows:,} rows (`most_rows`)"
             raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
-        contest = Contest(batch, folds_of(batch, self.cv, self.seed), self.time_budget)
+        contest = Contest.held(batch, folds_of(batch, self.cv, self.seed), self.time_budget)
         members, shares = contest.winners()
         self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
         self.reason_ = contest.reason
@@ -146,102 +136,3 @@ class AutoCalibrator(AbstractCalibrator):
         parts = [f"{share:.0%} {name_of(member)}" for share, member in ranked[:3]]
         more = f" and {len(ranked) - 3} more" if len(ranked) > 3 else ""
         return f"a mixture of {', '.join(parts)}{more}"
-
-
-class Contest:
-    """Candidates, what each gives the labels it did not see, and who wins."""
-
-    def __init__(self, batch: Batch, folds: list[Fold], time_budget: float | None):
-        start = time.perf_counter()
-        self.tried: list[AbstractCalibrator] = []
-        self.seconds: list[float] = []
-        columns = []
-        n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
-        for candidate in candidates(n_classes, len(labelled_only(batch))):
-            begun = time.perf_counter()
-            is_late = time_budget is not None and begun - start > time_budget
-            if is_late and len(self.tried) >= 2:
-                break
-            likelihoods, self.weights, self.fold_of = held_out_likelihoods(candidate, batch, folds)
-            columns.append(likelihoods)
-            self.tried.append(candidate)
-            self.seconds.append(time.perf_counter() - begun)
-        self.likelihoods = np.maximum(np.stack(columns, axis=1), FLOOR)
-        self.losses = self.mean(-np.log(self.likelihoods))
-        self.shares = mixture_weights(self.likelihoods, self.weights, PULL)
-        mixed = self.mixture_of_unseen()
-        single = int(self.losses.argmin())
-        gain = -np.log(self.likelihoods[:, single]) + np.log(mixed)
-        # The mixture is the safer of two that do alike: one candidate must be better beyond chance.
-        is_alike = bool(self.mean(gain) + self.error(gain) >= 0)
-        self.mixed_loss = float(self.mean(-np.log(mixed)))
-        self.is_mixed = is_alike and self.mixed_loss <= float(self.losses[0])
-        self.mixed_error = self.error(-np.log(mixed))
-        self.loss = self.mixed_loss if self.is_mixed else float(self.losses[single])
-        self.chosen = "mixture" if self.is_mixed else name_of(self.tried[single])
-        self.reason = (
-            "no candidate alone is better than the mixture by more than a standard error"
-            if self.is_mixed
-            else "the mixture does worse than nothing"
-            if is_alike
-            else "better alone than in a mixture, beyond a standard error"
-        )
-
-    def mean(self, values: FloatArray) -> Any:
-        """Return the weighted mean over rows."""
-        return self.weights @ values / self.weights.sum()
-
-    def error(self, values: FloatArray) -> float:
-        """Return the standard error of a weighted mean."""
-        share = self.weights / self.weights.sum()
-        return float(np.sqrt(np.sum(share**2 * (values - self.mean(values)) ** 2)))
-
-    def mixture_of_unseen(self) -> FloatArray:
-        """Return what mixtures give the labels of folds whose shares they were not fitted to."""
-        mixed = np.empty(len(self.likelihoods))
-        for fold in np.unique(self.fold_of):
-            is_seen = self.fold_of != fold
-            shares = mixture_weights(self.likelihoods[is_seen], self.weights[is_seen], PULL)
-            mixed[~is_seen] = self.likelihoods[~is_seen] @ shares
-        return mixed
-
-    def winners(self) -> tuple[list[AbstractCalibrator], FloatArray]:
-        """Return what is to be fitted on all rows, and the share of each."""
-        if not self.is_mixed:
-            return [clone(self.tried[int(self.losses.argmin())])], np.ones(1)
-        kept = np.flatnonzero(self.shares >= LEAST_SHARE)
-        return [clone(self.tried[k]) for k in kept], self.shares[kept] / self.shares[kept].sum()
-
-    def leaderboard(self) -> list[dict[str, Any]]:
-        """Return what each candidate achieved on rows it did not see, best first."""
-        errors = [self.error(-np.log(column)) for column in self.likelihoods.T]
-        shares = self.shares if self.is_mixed else np.zeros(len(self.tried))
-        if not self.is_mixed:
-            shares[int(self.losses.argmin())] = 1.0
-        rows = [
-            {
-                "name": name_of(one),
-                "log_loss": float(loss),
-                "standard_error": error,
-                "share": float(share),
-                "seconds": seconds,
-            }
-            for one, loss, error, share, seconds in zip(
-                self.tried, self.losses, errors, shares, self.seconds, strict=True
-            )
-        ]
-        rows.append(
-            {
-                "name": "mixture",
-                "log_loss": self.mixed_loss,
-                "standard_error": self.mixed_error,
-                "share": None,  # it is made of the others
-                "seconds": sum(self.seconds),
-            }
-        )
-        return sorted(rows, key=lambda row: row["log_loss"])
-
-
-def name_of(calibrator: AbstractCalibrator) -> str:
-    """Return a calibrator as one would write it, on one line."""
-    return " ".join(repr(calibrator).split())

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from dubito.arrays import FloatArray, contiguous
+from dubito.arrays import FloatArray, IntArray, contiguous
 from dubito.calibrate.cross_fit import evidence_of, mark_of
 from dubito.calibrate.keeping import AbstractKept
-from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_shards
-from dubito.data.shards import Shards
+from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_outputs, labelled_shards
+from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
+from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
 
 __all__ = ["AbstractCalibrator"]
@@ -33,12 +35,19 @@ class AbstractCalibrator(AbstractKept):
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from outputs and labels, or from shards that hold both."""
-        shards = labelled_shards(outputs, y, sample_weight, type(self).__name__)
-        first = as_class_outputs(next(shards.batches()).outputs, type(self).__name__)
+        name = type(self).__name__
+        shards = labelled_shards(outputs, y, sample_weight, name)
+        first = labelled_outputs(next(shards.batches()), name)
         self._forget()
         self.n_classes_, self.classes_ = first.n_classes, first.classes
+        # Rows in memory were counted by now, counted shards are those of a fit around this one.
+        is_counted = isinstance(shards, ArrayShards | CountedShards)
+        counted = None if is_counted else CountedShards(shards)
         try:
-            self._learn(shards)
+            self._learn(counted or shards)
+            if counted:
+                is_around = type(self).fit is not AbstractCalibrator.fit  # one more frame to leave
+                warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_around)
         except BaseException:
             self._forget()
             raise
@@ -59,12 +68,16 @@ class AbstractCalibrator(AbstractKept):
             pass
         return result
 
+    def predict(self, outputs: Any) -> IntArray:
+        """Return the number of each row's most probable class, the first of equals."""
+        known = self._known(outputs, "predict")
+        return np.concatenate([logits.argmax(axis=1) for logits in self._blocks(known)])
+
     def transform(self, outputs: Any) -> Logits:
         """Return calibrated logits, for whatever comes next: no small probability is lost."""
         known = self._known(outputs, "transform")
-        blocks = row_blocks(known.n_rows, known.n_classes) or [slice(0, 0)]
-        parts = list(map_in_order(lambda rows: self._logits(known.take(rows)), blocks))
-        return Logits(np.concatenate(parts).astype(known.array.dtype), self.classes_)
+        logits = np.concatenate(list(self._blocks(known)))
+        return Logits(logits.astype(known.array.dtype), self.classes_)
 
     def summary(self) -> str:
         """Say in words what was learnt, and what it does to log loss, out of sample."""
@@ -82,6 +95,11 @@ class AbstractCalibrator(AbstractKept):
     @abstractmethod
     def _words(self) -> str:
         """Say in a few words what was learnt."""
+
+    def _blocks(self, outputs: Logits | Probabilities) -> Iterator[FloatArray]:
+        """Yield calibrated log probabilities block by block, of no rows as one empty block."""
+        blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
+        return map_in_order(lambda rows: self._logits(outputs.take(rows)), blocks)
 
     def _known(self, outputs: Any, method: str) -> Logits | Probabilities:
         """Return outputs over the classes it was fitted for."""

@@ -13,10 +13,10 @@ from sklearn.model_selection import GroupKFold, check_cv
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.rows import FLOOR, LabelledRows, as_class_outputs, log_probabilities
 from dubito.data.batch import Batch
+from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError, DubitoWarning
-from dubito.outputs import unchecked
 
 if TYPE_CHECKING:
     from dubito.calibrate.calibrator import AbstractCalibrator
@@ -29,7 +29,6 @@ __all__ = [
     "is_number",
     "labelled_only",
     "mark_of",
-    "sample_rows",
 ]
 
 N_FOLDS = 5
@@ -136,52 +135,3 @@ def labelled_only(batch: Batch) -> Batch:
     """Return the rows that have a label and weigh something."""
     is_used = batch.labelled_weight > 0
     return batch if is_used.all() else batch.take(np.flatnonzero(is_used))
-
-
-def sample_rows(shards: Shards, n_rows: int, seed: int = 0) -> Batch:
-    """Return all rows as one batch, or a seeded subsample where there are more than `n_rows`."""
-    if isinstance(shards, ArrayShards):
-        return (
-            shards.batch.take(chosen(len(shards.batch), n_rows, seed))
-            if len(shards.batch) > n_rows
-            else shards.batch
-        )
-    total = shards.sum(len)
-    rows = chosen(total, n_rows, seed)
-
-    def part(batch: Batch) -> list[Batch]:
-        low, high = np.searchsorted(rows, [batch.first_row, batch.first_row + len(batch)])
-        return [batch.take(rows[low:high] - batch.first_row)]
-
-    return joined(shards.sum(part))
-
-
-def chosen(total: int, n_rows: int, seed: int) -> IntArray:
-    """Return the numbers of the rows that are taken, in order."""
-    if total <= n_rows:
-        return np.arange(total)
-    return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
-
-
-def joined(batches: Sequence[Batch]) -> Batch:
-    """Return batches of class outputs as one."""
-    outputs = [as_class_outputs(batch.outputs, "a calibrator") for batch in batches]
-    labels = [batch.truth for batch in batches if isinstance(batch.truth, Labels)]
-    soft = [label.probabilities for label in labels if label.probabilities is not None]
-    return Batch(
-        outputs=unchecked(
-            type(outputs[0]),
-            {
-                "array": np.concatenate([one.array for one in outputs]),
-                "classes": outputs[0].classes,
-            },
-        ),
-        truth=Labels(
-            np.concatenate([label.codes for label in labels]),
-            np.concatenate(soft) if soft else None,
-        ),
-        weight=np.concatenate([batch.weight for batch in batches]),
-        groups=None
-        if batches[0].groups is None
-        else np.concatenate([batch.groups for batch in batches if batch.groups is not None]),
-    )

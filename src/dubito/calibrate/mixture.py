@@ -8,9 +8,9 @@ import numpy as np
 
 from dubito.arrays import FloatArray, contiguous
 from dubito.calibrate.calibrator import AbstractCalibrator
-from dubito.calibrate.cross_fit import sample_rows
 from dubito.calibrate.rows import LabelledRows, log_probabilities
 from dubito.calibrate.temperature import best_inverse_temperature
+from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
 from dubito.kernels.mixture import mixture_step
 from dubito.outputs import Logits, Probabilities

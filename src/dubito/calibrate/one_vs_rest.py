@@ -82,12 +82,7 @@ class OneVsRest(AbstractCalibrator):
         return np.asarray(expit(np.column_stack(columns)))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        shares = self._shares(outputs)
-        is_empty = fell_back(shares)
-        result = np.log(np.maximum(shares, FLOOR))
-        if is_empty.any():
-            result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
-        return result
+        return together(self._shares(outputs), outputs)
 
     def counts(self, outputs: Any) -> OneVsRestCounts:
         """Count the rows that fall back, and those whose predicted class changes."""
@@ -96,9 +91,8 @@ class OneVsRest(AbstractCalibrator):
 
     def _counts(self, outputs: Logits | Probabilities) -> FloatArray:
         shares = self._shares(outputs)
-        is_empty = fell_back(shares)
-        before, after = outputs.array.argmax(axis=1), shares.argmax(axis=1)
-        return np.array([is_empty.sum(), ((before != after) & ~is_empty).sum()])
+        before, after = outputs.array.argmax(axis=1), together(shares, outputs).argmax(axis=1)
+        return np.array([fell_back(shares).sum(), (before != after).sum()])
 
     def _words(self) -> str:
         return (
@@ -120,6 +114,15 @@ class OneVsRestCounts:
 def fell_back(shares: FloatArray) -> BoolArray:
     """Tell the rows to which no class's calibrator gives anything."""
     return np.asarray(shares.sum(axis=1) <= shares.shape[1] * FLOOR)
+
+
+def together(shares: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
+    """Return the log probabilities that shares make, those that came in where a row falls back."""
+    is_empty = fell_back(shares)
+    result = np.log(np.maximum(shares, FLOOR))
+    if is_empty.any():
+        result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
+    return np.asarray(result)
 
 
 def all_curves(shards: Shards, n_classes: int) -> Curves:

@@ -14,20 +14,20 @@ from sklearn.base import clone
 from dubito.arrays import FloatArray
 from dubito.calibrate.keeping import AbstractKept
 from dubito.data.batch import Batch
+from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
-from dubito.data.truth import Targets
 from dubito.errors import (
     BadTypeError,
     BadValueError,
     BoundWarning,
     EmptyStateError,
-    MissingLabelsWarning,
     StateMismatchError,
 )
 from dubito.kernels.blocks import row_blocks
-from dubito.measure.regression import require_targets, values_of
+from dubito.measure.labelled import warn_of_missing
+from dubito.measure.regression import require_targets
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples, unchecked
+from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
 
 __all__ = ["AbstractRegressionCalibrator", "Regression", "n_targets_of", "narrowed", "small_blocks"]
 
@@ -59,10 +59,7 @@ class AbstractRegressionCalibrator(AbstractKept):
         seen = shards.sum(lambda batch: SeenRows.of(batch, name))
         if not seen.weight > 0:
             raise EmptyStateError(name)
-        if seen.n_missing:
-            share = f"{seen.n_missing:,} of {seen.n_rows:,} rows"
-            text = f"{name}: {share} have no label and were left out."
-            warnings.warn(text, MissingLabelsWarning, stacklevel=2)
+        warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
         self._forget()
         self.kind_, self.n_targets_ = seen.kind, seen.n_targets
         self._learn(shards)
@@ -121,19 +118,17 @@ class SeenRows:
     n_targets: int | None
     n_rows: int
     n_missing: int
-    n_used: int
     weight: float
 
     @classmethod
     def of(cls, batch: Batch, caller: str) -> SeenRows:
         outputs = as_spread(batch.outputs, caller)
-        require_targets(batch, caller)
+        require_targets(batch, caller, "y")
         return cls(
             kind=type(outputs).__name__,
             n_targets=n_targets_of(outputs),
             n_rows=len(batch),
             n_missing=batch.n_missing,
-            n_used=int(np.count_nonzero(batch.labelled_weight)),
             weight=float(batch.labelled_weight.sum()),
         )
 
@@ -145,7 +140,6 @@ class SeenRows:
             *mine,
             self.n_rows + other.n_rows,
             self.n_missing + other.n_missing,
-            self.n_used + other.n_used,
             self.weight + other.weight,
         )
 
@@ -154,7 +148,9 @@ def target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shar
     """Return rows with targets as shards: what is shards already, or arrays in memory."""
     if not isinstance(outputs, Shards):
         regression = as_spread(outputs, caller)
-        return ArrayShards(Batch.of(y, regression, sample_weight=sample_weight, caller=caller))
+        return ArrayShards(
+            Batch.of(y, regression, sample_weight=sample_weight, caller=caller, argument="y")
+        )
     if y is not None or sample_weight is not None:
         got = "targets" if y is not None else "weights"
         fix = f"{caller}().fit(shards), with targets and weights among the shards' columns"
@@ -202,7 +198,7 @@ def narrowed(values: FloatArray, kind: np.dtype[Any]) -> FloatArray:
 
 def evidence_of(calibrator: AbstractRegressionCalibrator, shards: Shards) -> str:
     """Say what recalibration does to rows that were not fitted on, in seeded folds."""
-    rows = sampled(shards, type(calibrator).__name__)
+    rows = sample_rows(shards, MOST_ROWS, is_labelled=True)
     if len(rows) < 2:
         return "too few rows to cross-fit on (1)"
     before = audited(rows, calibrator._as_stated(as_spread(rows.outputs, "summary"))).value
@@ -234,33 +230,3 @@ def compared(before: RegressionAudit, after: RegressionAudit) -> str:
     level = f"{before.levels[k] * 100:.3g} %"
     held = f"was {before.coverage[k]:.2f}, now {after.coverage[k]:.2f}"
     return f"interval coverage at {level} {held}; {words}"
-
-
-def sampled(shards: Shards, caller: str) -> Batch:
-    """Return all rows that count, or a seeded sample of them if they are many."""
-    n_rows = shards.sum(lambda batch: SeenRows.of(batch, caller)).n_used
-    wanted = np.arange(n_rows)
-    if n_rows > MOST_ROWS:
-        wanted = np.sort(np.random.default_rng(0).choice(n_rows, MOST_ROWS, replace=False))
-    parts, n_before = [], 0
-    for batch in shards.batches():
-        used = np.flatnonzero(batch.labelled_weight)
-        low, high = np.searchsorted(wanted, [n_before, n_before + used.size])
-        parts.append(batch.take(used[wanted[low:high] - n_before]))
-        n_before += used.size
-    return joined(parts)
-
-
-def joined(batches: list[Batch]) -> Batch:
-    """Return the rows of several batches as one."""
-    outputs = [batch.outputs for batch in batches]
-    fields = {
-        name: np.concatenate([getattr(one, name) for one in outputs])
-        for name in ("mean", "std", "array")
-        if hasattr(outputs[0], name)
-    }
-    if isinstance(outputs[0], Quantiles):
-        fields["levels"] = outputs[0].levels
-    truth = Targets(np.concatenate([values_of(batch) for batch in batches]))
-    weight = np.concatenate([batch.weight for batch in batches])
-    return Batch(unchecked(type(outputs[0]), fields), truth, weight)

@@ -14,7 +14,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import AbstractOutputs, Logits, Members, Probabilities, as_outputs
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "as_class_outputs",
     "as_strength",
     "class_weights",
+    "labelled_outputs",
     "labelled_shards",
     "log_odds",
     "log_probabilities",
@@ -101,10 +102,22 @@ def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
     return wrapped
 
 
+def labelled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
+    """Return the outputs of a batch that must have labels, as one matrix over classes."""
+    outputs = as_class_outputs(batch.outputs, caller)
+    if batch.truth is None:
+        fix = "the true labels; of shards, a column of them"
+        raise BadTypeError("y", caller, "the labels", "None", fix)
+    return outputs
+
+
 def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
     """Return labelled rows as shards: what is shards already, or arrays in memory."""
     if not isinstance(outputs, Shards):
-        return ArrayShards(labelled_batch(y, outputs, sample_weight, caller))
+        wrapped = as_class_outputs(outputs, caller)
+        batch = Batch.of(y, wrapped, sample_weight=sample_weight, caller=caller, argument="y")
+        warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
+        return ArrayShards(batch)
     if y is not None or sample_weight is not None:
         got = "labels" if y is not None else "weights"
         fix = f"{caller}().fit(shards), with labels and weights among the shards' columns"

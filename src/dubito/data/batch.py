@@ -61,17 +61,18 @@ class Batch:
         groups: Any = None,
         first_row: int = 0,
         caller: str = "Batch",
+        argument: str = "y_true",
     ) -> Batch:
         """Check and align what is known about some rows.
 
         `y_true` may be None: for `TopLabel`, which knows what was right, and for rows without
-        truth.
+        truth. `argument` is what the caller calls it.
         """
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
         return cls(
             outputs=wrapped,
-            truth=as_truth(y_true, wrapped, caller),
+            truth=as_truth(y_true, wrapped, argument, caller),
             weight=as_weights(sample_weight, n_rows, caller),
             features=as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
@@ -127,24 +128,26 @@ class Batch:
         return twin
 
 
-def as_truth(y: Any, outputs: AbstractOutputs, caller: str) -> Labels | Targets | None:
-    """Read `y_true` as what the outputs speak of: labels of classes, or targets."""
+def as_truth(
+    y: Any, outputs: AbstractOutputs, argument: str, caller: str
+) -> Labels | Targets | None:
+    """Read truth as what the outputs speak of: labels of classes, or targets."""
     if isinstance(outputs, TopLabel) and y is not None:
-        fix = "`y_true=None`: TopLabel knows what was right"
-        raise BadValueError("y_true", caller, "None beside TopLabel", type(y).__name__, fix)
+        fix = f"`{argument}=None`: TopLabel knows what was right"
+        raise BadValueError(argument, caller, "None beside TopLabel", type(y).__name__, fix)
     if y is None:
         return None
     if isinstance(y, Labels):
-        require_rows(y.codes, outputs.n_rows, "y_true", caller)
+        require_rows(y.codes, outputs.n_rows, argument, caller)
         n_classes = getattr(outputs, "n_classes", 0)
         if y.codes.max(initial=-1) >= n_classes or y.codes.min(initial=-1) < -1:
             rule, fix = f"labels of {n_classes} classes", "Labels.of(y, outputs)"
             got = f"codes from {y.codes.min()} to {y.codes.max()}"
-            raise BadValueError("y_true", caller, rule, got, fix)
+            raise BadValueError(argument, caller, rule, got, fix)
         return y
     if isinstance(outputs, AbstractClassOutputs):
-        return Labels.of(y, outputs, "y_true", caller)
-    return Targets.of(y, outputs.n_rows, "y_true", caller)
+        return Labels.of(y, outputs, argument, caller)
+    return Targets.of(y, outputs.n_rows, argument, caller)
 
 
 def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:

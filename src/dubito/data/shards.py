@@ -14,7 +14,7 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs
 
-__all__ = ["ArrayShards", "Shards"]
+__all__ = ["ArrayShards", "CountedShards", "Shards"]
 
 
 class Summable(Protocol):
@@ -70,3 +70,38 @@ class ArrayShards(Shards):
         n_columns = outputs.n_classes if isinstance(outputs, AbstractClassOutputs) else 1
         blocks = row_blocks(len(self.batch), n_columns, self.block_entries) or [slice(0, 0)]
         return (partial(self.batch.take, rows) for rows in blocks)
+
+
+@final
+class CountedShards(Shards):
+    """Other shards, whose rows are counted while they are read for whatever else.
+
+    >>> counted = CountedShards(ArrayShards(Batch.of([1, None], [0.8, 0.4])))
+    >>> counted.n_missing_and_rows()
+    (1, 2)
+    """
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+        self.counts: dict[int, tuple[int, int]] = {}  # by batch: read again, it counts once
+        self.n_batches: int | None = None  # known when they were read to the end
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        n_batches = 0
+        for make in self.shards.parts():
+            yield partial(self.counted, n_batches, make)
+            n_batches += 1
+        self.n_batches = n_batches
+
+    def counted(self, number: int, make: Callable[[], Batch]) -> Batch:
+        """Make a batch and count its rows."""
+        batch = make()
+        self.counts[number] = batch.n_missing, len(batch)
+        return batch
+
+    def n_missing_and_rows(self) -> tuple[int, int]:
+        """Return how many rows have no truth, and how many there are; read any not read yet."""
+        if len(self.counts) != self.n_batches:
+            self.sum(len)
+        missing, rows = zip(*self.counts.values(), strict=True)
+        return sum(missing), sum(rows)

@@ -15,13 +15,12 @@ def labelled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -
     """Return a batch that has labels, and warn of those that are missing."""
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
     batch.require_truth(caller)
-    warn_of_missing(batch, caller)
+    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
     return batch
 
 
-def warn_of_missing(batch: Batch, caller: str) -> None:
+def warn_of_missing(n_missing: int, n_rows: int, caller: str, stacklevel: int) -> None:
     """Say how many rows have no truth and are left out."""
-    if batch.n_missing:
-        share = f"{batch.n_missing:,} of {len(batch):,} rows"
-        text = f"{caller}: {share} have no label and were left out."
-        warnings.warn(text, MissingLabelsWarning, stacklevel=5)
+    if n_missing:
+        text = f"{caller}: {n_missing:,} of {n_rows:,} rows have no label and were left out."
+        warnings.warn(text, MissingLabelsWarning, stacklevel)

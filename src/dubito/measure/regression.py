@@ -249,19 +249,19 @@ def target_batch(
     wrapped = require_regression(outputs, caller, kinds)
     batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
-    warn_of_missing(batch, caller)
+    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
     return batch
 
 
-def require_targets(batch: Batch, caller: str) -> None:
+def require_targets(batch: Batch, caller: str, argument: str = "y_true") -> None:
     """Raise unless there are targets, of the shape of the predictions."""
     if batch.truth is None:
-        raise BadTypeError("y_true", caller, "the targets", "None", "one number a row")
+        raise BadTypeError(argument, caller, "the targets", "None", "one number a row")
     shape = point_of_rows(batch.outputs).shape
     if values_of(batch).shape != shape:
         got = f"shape {values_of(batch).shape}"
         rule = f"of the shape of the predictions, {shape}"
-        raise BadValueError("y_true", caller, rule, got, "`.ravel()` or `.reshape`")
+        raise BadValueError(argument, caller, rule, got, "`.ravel()` or `.reshape`")
 
 
 def values_of(batch: Batch) -> FloatArray:

@@ -1,0 +1,164 @@
+"""Candidates against each other, and their mixture against them all, on rows none has seen."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any, NamedTuple, Self, final
+
+import numpy as np
+from sklearn.base import clone
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.candidates import candidates
+from dubito.calibrate.cross_fit import Fold, held_out_likelihoods, labelled_only
+from dubito.calibrate.mixture import mixture_weights
+from dubito.calibrate.rows import FLOOR, as_class_outputs
+from dubito.data.batch import Batch
+
+__all__ = ["Contest", "name_of"]
+
+FEWEST_TRIED = 2  # whatever the time: what came in, and a temperature
+LEAST_SHARE = 0.001  # of a mixture; what has less is left out
+PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
+
+
+class Tried(NamedTuple):
+    """A candidate, and what it cost to fit it to every fold."""
+
+    calibrator: AbstractCalibrator
+    seconds: float
+
+
+@final
+class Contest:
+    """What each candidate gives labels it did not see, and who wins by that.
+
+    `likelihoods` has a row for each label and a column for each candidate, the first of which
+    leaves everything as it came.
+    """
+
+    def __init__(
+        self, tried: list[Tried], likelihoods: FloatArray, weights: FloatArray, fold_of: IntArray
+    ) -> None:
+        self.tried = tried
+        self.likelihoods = np.maximum(likelihoods, FLOOR)
+        self.weights, self.fold_of = weights, fold_of
+
+    @classmethod
+    def held(cls, batch: Batch, folds: list[Fold], time_budget: float | None) -> Self:
+        """Fit candidates to every fold, one after the other, while there is time."""
+        end = np.inf if time_budget is None else time.perf_counter() + time_budget
+        n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
+        tried: list[Tried] = []
+        columns = []
+        for candidate in candidates(n_classes, len(labelled_only(batch))):
+            begun = time.perf_counter()
+            if begun > end and len(tried) >= FEWEST_TRIED:
+                break
+            likelihoods, weights, fold_of = held_out_likelihoods(candidate, batch, folds)
+            columns.append(likelihoods)
+            tried.append(Tried(candidate, time.perf_counter() - begun))
+        return cls(tried, np.stack(columns, axis=1), weights, fold_of)
+
+    @cached_property
+    def losses(self) -> FloatArray:
+        """Each candidate's log loss."""
+        return np.asarray(self.mean(-np.log(self.likelihoods)))
+
+    @cached_property
+    def best(self) -> int:
+        """Which candidate has the least loss."""
+        return int(self.losses.argmin())
+
+    @cached_property
+    def mixed(self) -> FloatArray:
+        """What mixtures give the labels of folds whose shares they were not fitted to."""
+        result = np.empty(len(self.likelihoods))
+        for fold in np.unique(self.fold_of):
+            is_seen = self.fold_of != fold
+            shares = mixture_weights(self.likelihoods[is_seen], self.weights[is_seen], PULL)
+            result[~is_seen] = self.likelihoods[~is_seen] @ shares
+        return result
+
+    @cached_property
+    def is_close(self) -> bool:
+        """Whether no candidate is better than the mixture beyond chance: it is the safer then."""
+        gain = np.log(self.mixed) - np.log(self.likelihoods[:, self.best])
+        return bool(self.mean(gain) + self.error(gain) >= 0)
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether the mixture wins; it may not lose to doing nothing."""
+        return self.is_close and bool(self.mean(-np.log(self.mixed)) <= self.losses[0])
+
+    @property
+    def loss(self) -> float:
+        """The winner's log loss."""
+        return float(self.mean(-np.log(self.mixed)) if self.is_mixed else self.losses[self.best])
+
+    @property
+    def chosen(self) -> str:
+        """The winner's name."""
+        return "mixture" if self.is_mixed else name_of(self.tried[self.best].calibrator)
+
+    @property
+    def reason(self) -> str:
+        """Why it won."""
+        if self.is_mixed:
+            return "no candidate alone is better than the mixture by more than a standard error"
+        if self.is_close:
+            return "the mixture does worse than nothing"
+        return "better alone than in a mixture, beyond a standard error"
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Each candidate's share of what is used."""
+        if not self.is_mixed:
+            return np.asarray(np.eye(len(self.tried))[self.best])
+        shares = mixture_weights(self.likelihoods, self.weights, PULL)
+        shares[shares < LEAST_SHARE] = 0
+        return np.asarray(shares / shares.sum())
+
+    def winners(self) -> tuple[list[AbstractCalibrator], FloatArray]:
+        """Return what is to be fitted on all rows, and the share of each."""
+        kept = np.flatnonzero(self.shares)
+        return [clone(self.tried[k].calibrator) for k in kept], self.shares[kept]
+
+    def leaderboard(self) -> list[dict[str, Any]]:
+        """Return what each candidate and the mixture achieved, best first."""
+        rows = [
+            self.line(name_of(one.calibrator), self.likelihoods[:, k], one.seconds, self.shares[k])
+            for k, one in enumerate(self.tried)
+        ]
+        seconds = sum(one.seconds for one in self.tried)
+        rows.append(self.line("mixture", self.mixed, seconds, None))  # made of the others
+        return sorted(rows, key=lambda row: float(row["log_loss"]))
+
+    def line(
+        self, name: str, likelihoods: FloatArray, seconds: float, share: float | None
+    ) -> dict[str, Any]:
+        """Return a line of the leaderboard."""
+        losses = -np.log(likelihoods)
+        return {
+            "name": name,
+            "log_loss": float(self.mean(losses)),
+            "standard_error": self.error(losses),
+            "share": None if share is None else float(share),
+            "seconds": seconds,
+        }
+
+    def mean(self, values: FloatArray) -> Any:
+        """Return the weighted mean over rows."""
+        return self.weights @ values / self.weights.sum()
+
+    def error(self, values: FloatArray) -> float:
+        """Return the standard error of a weighted mean."""
+        share = self.weights / self.weights.sum()
+        return float(np.sqrt(np.sum(share**2 * (values - self.mean(values)) ** 2)))
+
+
+def name_of(calibrator: AbstractCalibrator) -> str:
+    """Return a calibrator as one would write it, on one line."""
+    return " ".join(repr(calibrator).split())

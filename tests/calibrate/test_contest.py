@@ -1,0 +1,82 @@
+"""Who wins a contest, from likelihoods written down by hand."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dubito import Logits
+from dubito.calibrate import TemperatureScaling, VectorScaling
+from dubito.calibrate.candidates import AsItCame
+from dubito.calibrate.contest import Contest, Tried, name_of
+from dubito.calibrate.cross_fit import folds_of
+from dubito.data import Batch
+
+Floats = NDArray[np.float64]
+CANDIDATES = [AsItCame(), TemperatureScaling(), VectorScaling()]
+
+
+def contest(likelihoods: Floats, weights: Floats | None = None) -> Contest:
+    """Return a contest between as many candidates as columns, in five folds."""
+    n_rows, n_tried = likelihoods.shape
+    tried = [Tried(candidate, 1.0) for candidate in CANDIDATES[:n_tried]]
+    weights = np.ones(n_rows) if weights is None else weights
+    return Contest(tried, likelihoods, weights, np.arange(n_rows) % 5)
+
+
+def test_the_mixture_wins_where_candidates_know_different_rows() -> None:
+    first, second = [0.3, 0.9, 0.1], [0.3, 0.1, 0.9]
+    won = contest(np.array([first, second] * 50))
+    assert won.is_mixed
+    assert won.chosen == "mixture"
+    assert won.shares[1:] == pytest.approx(won.shares[:0:-1], abs=1e-3)
+    assert won.loss == pytest.approx(-np.log(0.5), abs=1e-2)
+
+
+def test_a_candidate_that_is_better_everywhere_wins_alone() -> None:
+    rng = np.random.default_rng(0)
+    others = rng.uniform(0.1, 0.3, (200, 2))
+    won = contest(np.column_stack([others, others.max(axis=1) + 0.5]))
+    assert won.chosen == "VectorScaling()"
+    assert "better alone" in won.reason
+    assert won.shares.tolist() == [0.0, 0.0, 1.0]
+    members, shares = won.winners()
+    assert [name_of(member) for member in members] == ["VectorScaling()"]
+    assert shares.tolist() == [1.0]
+
+
+def test_it_never_loses_to_doing_nothing() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        won = contest(rng.beta(2, 1, (25, 3)))
+        assert won.loss <= won.losses[0] + 1e-12
+
+
+def test_weights_count_as_rows() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (10, 3))
+    weights = np.array([2.0] * 5 + [1.0] * 5)
+    doubled = np.concatenate([likelihoods, likelihoods[:5]])
+    weighted, repeated = contest(likelihoods, weights), contest(doubled)
+    assert weighted.losses == pytest.approx(repeated.losses)
+    assert weighted.shares == pytest.approx(repeated.shares, abs=1e-6)
+
+
+def test_the_leaderboard_has_a_line_for_each_and_for_the_mixture() -> None:
+    lines = contest(np.random.default_rng(0).uniform(0.1, 1, (50, 3))).leaderboard()
+    assert {line["name"] for line in lines} == {*map(name_of, CANDIDATES), "mixture"}
+    assert [line["log_loss"] for line in lines] == sorted(line["log_loss"] for line in lines)
+    assert sum(line["share"] or 0 for line in lines) == pytest.approx(1)
+    (mixture,) = (line for line in lines if line["name"] == "mixture")
+    assert mixture["seconds"] == 3.0
+
+
+def test_a_likelihood_of_nothing_stays_finite() -> None:
+    won = contest(np.array([[0.0, 0.5]] * 20))
+    assert np.isfinite(won.loss)
+    assert np.isfinite(won.losses).all()
+
+
+def test_no_time_is_time_for_two() -> None:
+    logits = np.random.default_rng(0).normal(size=(60, 3))
+    batch = Batch.of(logits.argmax(axis=1), Logits(logits))
+    held = Contest.held(batch, folds_of(batch, 5), 0)
+    assert [name_of(one.calibrator) for one in held.tried] == ["AsItCame()", "TemperatureScaling()"]

@@ -1,0 +1,66 @@
+"""`descend` finds the least of a convex loss, whatever guess it starts from."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dubito.arrays import FloatArray
+from dubito.calibrate.descent import descend
+
+
+def bowl(seed: int, size: int, steepness: float) -> tuple[FloatArray, FloatArray]:
+    """Return the curvature and the lowest point of a quadratic."""
+    rng = np.random.default_rng(seed)
+    turned, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    return (turned * np.geomspace(1, steepness, size)) @ turned.T, rng.normal(size=size)
+
+
+@given(st.integers(0, 1000), st.integers(1, 12), st.floats(1, 1e4), st.floats(0.3, 1e3))
+def test_the_lowest_point_of_a_quadratic(
+    seed: int, size: int, steepness: float, scale: float
+) -> None:
+    curvature, lowest = bowl(seed, size, steepness)
+
+    def loss(x: FloatArray) -> tuple[float, FloatArray]:
+        away = x - lowest
+        return float(away @ curvature @ away) / 2, curvature @ away
+
+    found = descend(loss, np.zeros(size), lambda slope: scale * slope, 1e-12)
+    assert loss(found)[0] < 1e-6 * loss(np.zeros(size))[0] + 1e-8
+
+
+def test_the_right_guess_takes_one_step() -> None:
+    curvature, lowest = bowl(0, 8, 1e4)
+    seen: list[FloatArray] = []
+
+    def loss(x: FloatArray) -> tuple[float, FloatArray]:
+        seen.append(x)
+        away = x - lowest
+        return float(away @ curvature @ away) / 2, curvature @ away
+
+    found = descend(loss, np.zeros(8), lambda slope: np.linalg.solve(curvature, slope), 1e-12)
+    assert len(seen) == 2
+    np.testing.assert_allclose(found, lowest)
+
+
+def test_it_stays_where_nothing_is_to_be_gained() -> None:
+    start = np.zeros(3)
+    assert descend(lambda x: (0.0, np.zeros(3)), start, lambda slope: slope, 1e-8) is start
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e4])
+def test_a_loss_that_is_no_parabola(scale: float) -> None:
+    weights = np.array([1.0, 2.0, 3.0])
+
+    def loss(x: FloatArray) -> tuple[float, FloatArray]:
+        return float(weights @ np.logaddexp(x, -x)), weights * np.tanh(x)
+
+    found = descend(loss, np.array([-3.0, 1.0, 4.0]), lambda slope: scale * slope, 1e-12)
+    np.testing.assert_allclose(found, 0, atol=1e-5)
+
+
+def test_the_start_stays_untouched() -> None:
+    start = np.ones(2)
+    descend(lambda x: (float(x @ x), 2 * x), start, lambda slope: slope, 1e-8)
+    assert start.tolist() == [1.0, 1.0]
