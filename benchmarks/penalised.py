@@ -16,6 +16,7 @@ from benchmarks.sets import generated
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.affine import fit_affine
+from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 
@@ -38,7 +39,7 @@ def objectives(name: str, n_rows: int, n_classes: int) -> Objectives:
     to_logits = import_module("probmetrics.utils").multiclass_probs_to_logits
     scaled = to_logits(peer.ts_.predict_proba(inputs)).astype(np.float64)
     penalty = penalties(name, n_rows, n_classes)
-    ours = fit_affine(ArrayShards(Batch.of(y, Logits(scaled))), 1.0, penalty)
+    ours = fit_affine(ArrayShards(Batch.of(y, Logits(scaled))), Basis(1.0), penalty)
     return Objectives(
         objective(scaled, y, table_of(peer, name), penalty), objective(scaled, y, ours, penalty)
     )

@@ -27,6 +27,7 @@ LAYERS = [
     ["measure"],
     ["data"],
     ["outputs"],
+    ["keeping"],
     ["arrays"],
     ["kernels"],
     ["errors"],

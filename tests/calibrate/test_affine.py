@@ -10,6 +10,7 @@ from scipy import optimize, special
 
 from dubito import Logits
 from dubito.calibrate.affine import LEAST_PENALTY, fit_affine
+from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.errors import EmptyStateError
@@ -57,7 +58,7 @@ def test_no_table_has_a_lower_objective(n_classes: int, is_diagonal: bool, stren
     shape = (n_classes, 2 if is_diagonal else n_classes + 1)
     penalty = strength * np.random.default_rng(0).uniform(0.5, 2, shape)
     shards = ArrayShards(Batch.of(q.argmax(axis=1), Logits(logits), sample_weight=weight))
-    table = fit_affine(shards, 0.8, penalty)
+    table = fit_affine(shards, Basis(0.8), penalty)
     assert table.shape == shape
     loss = objective(logits, q, weight, 0.8, penalty)
     got = loss(np.float64(table).ravel())
@@ -68,4 +69,4 @@ def test_no_table_has_a_lower_objective(n_classes: int, is_diagonal: bool, stren
 def test_rows_that_weigh_nothing_are_no_rows() -> None:
     shards = ArrayShards(Batch.of([0, 1], Logits(np.eye(2)), sample_weight=[0.0, 0.0]))
     with pytest.raises(EmptyStateError):
-        fit_affine(shards, 1.0, np.ones((2, 2)))
+        fit_affine(shards, Basis(1.0), np.ones((2, 2)))

@@ -24,6 +24,7 @@ from dubito.calibrate import (
     AsItCame,
     AutoCalibrator,
     BetaScaling,
+    ForestCalibration,
     HistogramBinning,
     IsotonicCalibration,
     MatrixScaling,
@@ -59,9 +60,12 @@ ALL: dict[str, tuple[int, AbstractCalibrator]] = {
     "vector with strength": (4, VectorScaling(strength=1.0)),
     "matrix": (4, MatrixScaling()),
     "structured": (4, StructuredMatrixScaling()),
-    "structured and bent": (4, StructuredMatrixScaling(is_bent=True)),
+    "structured and bent": (4, StructuredMatrixScaling(shape="bent")),
+    "structured and local": (4, StructuredMatrixScaling(shape="local")),
     "structured of two": (2, StructuredMatrixScaling()),
     "mixture": (4, TemperatureMixture()),
+    "forest": (4, ForestCalibration(n_trees=5)),
+    "forest of two": (2, ForestCalibration(n_trees=5)),
     "platt": (2, PlattScaling()),
     "beta": (2, BetaScaling()),
     "histogram": (2, HistogramBinning(n_bins=8)),
@@ -614,14 +618,14 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
 @pytest.mark.parametrize(
     ("values", "got", "fix"),
     [
-        (None, "a NoneType", "`calibrator.to_dict()`"),
-        ({}, "a dict", "`calibrator.to_dict()`"),
+        (None, "a NoneType", "`fitted.to_dict()`"),
+        ({}, "a dict", "`fitted.to_dict()`"),
         ({"format": 99}, "format 99", "the version of dubito that wrote it"),
     ],
 )
 def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) -> None:
     message = (
-        "`values` of AbstractCalibrator.from_dict must be what `to_dict` of a calibrator wrote. "
+        "`values` of AbstractCalibrator.from_dict must be what `to_dict` wrote. "
         f"Got {got}. Try {fix}."
     )
     with refused(BadTypeError, message):
@@ -629,9 +633,9 @@ def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) ->
 
 
 def test_an_unknown_calibrator_is_refused() -> None:
-    kept = {"format": 1, "calibrator": "annotations", "settings": {}, "learned": {}}
+    kept = {"format": 1, "kind": "annotations", "settings": {}, "learned": {}}
     message = (
-        "`values` of AbstractCalibrator.from_dict must be of a known calibrator. "
+        "`values` of AbstractCalibrator.from_dict must be of a known kind. "
         "Got 'annotations'. Try the version of dubito that wrote it."
     )
     with refused(BadValueError, message):

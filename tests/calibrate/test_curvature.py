@@ -7,6 +7,7 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.calibrate.affine import PenalisedLoss
+from dubito.calibrate.basis import Basis
 from dubito.calibrate.curvature import ClassGuess, CurvatureGuess, Moments, ProductGuess
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
@@ -44,7 +45,7 @@ def test_a_class_of_its_own_is_exact() -> None:
     """For a diagonal and a bias a class's two entries are two numbers, which it holds exactly."""
     p, weight, shards = made(60, 3)
     penalty = np.random.default_rng(1).uniform(0.1, 1, (3, 2))
-    loss = PenalisedLoss(shards, 1.0, penalty, float(weight.sum()))
+    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
     moments = shards.sum(loss.moments_of)
     slope = np.random.default_rng(2).normal(size=(3, 2))
     got = CurvatureGuess(moments, float(weight.sum()), penalty)(slope)
@@ -60,7 +61,7 @@ def test_rows_all_alike_make_the_product_exact() -> None:
     p = np.tile([0.2, 0.3, 0.5], (20, 1))
     weight, penalty = np.ones(20), np.full((3, 4), 0.3)
     batch = Batch.of(np.zeros(20, int), Logits(np.log(p)))
-    loss = PenalisedLoss(ArrayShards(batch), 1.0, penalty, 20.0)
+    loss = PenalisedLoss(ArrayShards(batch), Basis(1.0), penalty, 20.0)
     guess = ProductGuess(loss.moments_of(batch), 20.0, penalty)
     f = np.column_stack([np.log(p), np.ones(20)])
     slope = np.random.default_rng(0).normal(size=(3, 4))
@@ -72,7 +73,7 @@ def test_rows_all_alike_make_the_product_exact() -> None:
 def test_it_is_symmetric_and_points_downhill(make: type) -> None:
     _, weight, shards = made(200, 4)
     penalty = np.full((4, 5), 0.05)
-    loss = PenalisedLoss(shards, 1.0, penalty, float(weight.sum()))
+    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
     guess = make(shards.sum(loss.moments_of), float(weight.sum()), penalty)
     basis = np.eye(penalty.size)
     inverse = np.stack([guess(row.reshape(4, 5)).ravel() for row in basis])
@@ -84,7 +85,7 @@ def test_it_takes_most_of_the_curvature_away() -> None:
     p, weight, shards = made(200, 4)
     penalty = np.full((4, 5), 0.05)
     np.fill_diagonal(penalty, 0.01)
-    loss = PenalisedLoss(shards, 1.0, penalty, float(weight.sum()))
+    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
     guess = CurvatureGuess(shards.sum(loss.moments_of), float(weight.sum()), penalty)
     f = np.column_stack([np.log(p), np.ones(200)])
     curvature = whole_curvature(p, f, weight, penalty)

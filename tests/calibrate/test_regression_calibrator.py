@@ -276,7 +276,7 @@ def test_what_something_else_wrote_is_refused() -> None:
     )
     with pytest.raises(BadTypeError, match="Got format 9"):
         QuantileRecalibration.from_dict({**values, "format": 9})
-    with pytest.raises(BadTypeError, match=r"what `to_dict` of a calibrator wrote\. Got a list"):
+    with pytest.raises(BadTypeError, match=r"what `to_dict` wrote\. Got a list"):
         VarianceScaling.from_dict([])  # type: ignore[arg-type]
 
 

@@ -5,6 +5,7 @@ from dubito.calibrate.beta import BetaScaling
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.candidates import AsItCame
 from dubito.calibrate.classifier import CalibratedClassifier
+from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.histogram import HistogramBinning
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling
@@ -23,6 +24,7 @@ __all__ = [
     "AutoCalibrator",
     "BetaScaling",
     "CalibratedClassifier",
+    "ForestCalibration",
     "HistogramBinning",
     "IsotonicCalibration",
     "MatrixScaling",

@@ -1,9 +1,8 @@
 """Maps of log probabilities to scores, u = x + V f(x) + b: how vector and matrix scaling fit.
 
 Both start from V = 0, b = 0 and minimise mean log loss plus L2 penalties. V and b are held in a
-table of K rows whose last column is b. Before it stand the diagonal of V as one column, V for
-f(x) = x as K columns, or, for maps that bend, K columns for each part of f: x, the probabilities,
-and max(x - c, 0) for each bend c.
+table of K rows whose last column is b. Before it stand the diagonal of V as one column, or all of
+V, a column for each number of the basis f.
 """
 
 from __future__ import annotations
@@ -16,30 +15,28 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dubito.arrays import FloatArray, freeze
+from dubito.calibrate.basis import Basis
 from dubito.calibrate.curvature import CurvatureGuess, Moments
 from dubito.calibrate.descent import descend
-from dubito.calibrate.rows import FLOOR, LabelledRows, class_weights, log_probabilities
+from dubito.calibrate.rows import LabelledRows, class_weights
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.affine import residual_rows, vector_sums
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["N_PARTS", "affine_scores", "fit_affine"]
+__all__ = ["affine_scores", "fit_affine"]
 
-BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
-N_PARTS = 2 + len(BENDS)  # of f, for a map that bends
-
-LOWEST = float(np.log(FLOOR))  # log probability, of logits as of probabilities
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MANY_ENTRIES = 1 << 16  # of a part of the rows
+MANY_PRODUCTS = 1 << 24  # of rows and a table; for fewer, threads cost more than they save
 MOST_HELD = 1 << 25  # numbers kept in memory between rounds, 256 MB
 CLOSE = {"float64": 1e-8, "float32": 1e-7}  # loss to be gained, below which a fit has ended
 
 
-def affine_scores(outputs: Logits | Probabilities, beta: float, table: FloatArray) -> FloatArray:
-    """Return the scores of some rows, their log probabilities taken at an inverse temperature."""
-    numbers = numbers_of(outputs, beta, table.shape[1])
+def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArray) -> FloatArray:
+    """Return the scores of some rows."""
+    numbers = basis.numbers(outputs)
     if table.shape[1] == 2:
         return np.asarray(numbers * (1 + table[:, 0]) + table[:, 1])
     return full_scores(numbers, table)
@@ -53,34 +50,24 @@ def full_scores(numbers: FloatArray, table: FloatArray) -> FloatArray:
     return scores
 
 
-def numbers_of(
-    outputs: Logits | Probabilities, beta: float, n_columns: int, precision: str = "float64"
-) -> FloatArray:
-    """Return f(x) of some rows, for a table of so many columns."""
-    x = log_probabilities(outputs, beta, precision)
-    np.maximum(x, LOWEST, out=x)
-    if n_columns <= x.shape[1] + 1:
-        return x
-    return np.column_stack([x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)])
-
-
-def fit_affine(shards: Shards, beta: float, penalty: FloatArray) -> FloatArray:
+def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
     """Return the table of least mean log loss plus sum(penalty * table^2).
 
-    Log probabilities are taken at the inverse temperature `beta`. L-BFGS takes a pass over the rows
-    a round, and few rounds, as it starts from a good guess of the curvature.
+    L-BFGS takes a pass over the rows a round, and few rounds, as it starts from a good guess of the
+    curvature.
     """
     penalty = np.maximum(penalty, LEAST_PENALTY)
     if penalty.shape[1] > 2 and isinstance(shards, ArrayShards):
         n_entries = len(shards.batch) * penalty.shape[0]
-        block_entries = min(max(n_entries // 4, 1 << 13), 1 << 17)
-        shards = replace(shards, block_entries=block_entries)
+        is_short = n_entries * penalty.shape[1] < MANY_PRODUCTS
+        block_entries = n_entries if is_short else min(n_entries // 4, 1 << 17)
+        shards = replace(shards, block_entries=max(block_entries, 1))
     weight = float(class_weights(shards).sum())
     if not weight > 0:
         raise EmptyStateError("A calibrator")
     # Threads go over parts of the rows: matrix products must not start threads of their own.
     with blas().limit(limits=1, user_api="blas"):
-        loss = PenalisedLoss(shards, beta, penalty, weight)
+        loss = PenalisedLoss(shards, basis, penalty, weight)
         guess = CurvatureGuess(shards.sum(loss.moments_of), weight, penalty)
         return descend(loss.at, np.zeros(penalty.shape), guess, CLOSE[loss.precision])
 
@@ -94,8 +81,8 @@ def blas() -> Any:
 class PenalisedLoss:
     """Mean log loss of a table over shards plus its penalty, and the derivatives of that."""
 
-    def __init__(self, shards: Shards, beta: float, penalty: FloatArray, weight: float) -> None:
-        self.shards, self.beta, self.penalty, self.weight = shards, beta, penalty, weight
+    def __init__(self, shards: Shards, basis: Basis, penalty: FloatArray, weight: float) -> None:
+        self.shards, self.basis, self.penalty, self.weight = shards, basis, penalty, weight
         array = LabelledRows.of(next(shards.batches())).array
         # Where rows are many, the noise of single precision is far below that of the labels.
         self.precision: str = array.dtype.name if array.size >= MANY_ENTRIES else "float64"
@@ -126,7 +113,7 @@ class PenalisedLoss:
         rows = LabelledRows.of(batch)
         numbers = None if self.held is None else self.held.get(batch.first_row)
         if numbers is None:
-            numbers = numbers_of(rows.outputs, self.beta, self.penalty.shape[1], self.precision)
+            numbers = self.basis.numbers(rows.outputs, self.precision)
             if self.held is not None:
                 self.held[batch.first_row] = numbers
         return rows, numbers

@@ -10,10 +10,10 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous
 from dubito.calibrate.cross_fit import evidence_of, mark_of
-from dubito.calibrate.keeping import AbstractKept
 from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_outputs, labelled_shards
 from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
+from dubito.keeping import AbstractKept
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.labelled import warn_of_missing

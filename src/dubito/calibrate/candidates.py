@@ -8,6 +8,7 @@ from typing import final
 from dubito.arrays import FloatArray
 from dubito.calibrate.beta import BetaScaling
 from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.matrix import StructuredMatrixScaling
 from dubito.calibrate.mixture import TemperatureMixture
@@ -52,7 +53,7 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
     yield TemperatureScaling()
     yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
     if n_classes <= MOST_BENT:
-        yield StructuredMatrixScaling(strength=3.0, is_bent=True)
+        yield StructuredMatrixScaling(strength=3.0, shape="bent")
     if has_many:
         yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
         yield TemperatureMixture()
@@ -65,5 +66,7 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
             yield StructuredMatrixScaling(strength=0.3)
             yield StructuredMatrixScaling(strength=0.03)
     if has_many and n_classes <= MOST_BENT:
-        yield StructuredMatrixScaling(strength=0.3, is_bent=True)
-        yield StructuredMatrixScaling(strength=0.03, is_bent=True)
+        yield ForestCalibration()
+        yield StructuredMatrixScaling(strength=0.3, shape="local")
+        yield StructuredMatrixScaling(strength=0.3, shape="bent")
+        yield StructuredMatrixScaling(strength=0.03, shape="bent")

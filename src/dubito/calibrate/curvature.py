@@ -77,16 +77,18 @@ class ClassGuess:
 
 @final
 class ProductGuess:
-    """The mean of diag(p) - p p' times the mean of f f', penalised as most entries are."""
+    """The mean of diag(p) - p p' times the mean of f f', penalised as most entries of a column."""
 
     def __init__(self, moments: Moments, weight: float, penalty: FloatArray) -> None:
         trace = max(float(np.trace(moments.classes)), TINY)
+        # In units in which every column's penalty is 1, both factors and it share directions.
+        self.units = 1 / np.sqrt(2 * np.median(penalty, axis=0))
+        scaled = moments.numbers / trace * np.outer(self.units, self.units)
         of_classes, self.classes = eigh(moments.classes / weight)
-        of_numbers, self.numbers = eigh(moments.numbers / trace)
-        bends = np.outer(np.maximum(of_classes, 0), np.maximum(of_numbers, 0))
-        self.diagonal = bends + 2 * np.median(penalty)
+        of_numbers, self.numbers = eigh(scaled)
+        self.diagonal = 1 + np.outer(np.maximum(of_classes, 0), np.maximum(of_numbers, 0))
 
     def __call__(self, slope: FloatArray) -> FloatArray:
         """Return the inverse times a slope, in the directions in which it is diagonal."""
-        turned = self.classes.T @ slope @ self.numbers
-        return np.asarray(self.classes @ (turned / self.diagonal) @ self.numbers.T)
+        turned = self.classes.T @ (slope * self.units) @ self.numbers
+        return np.asarray(self.classes @ (turned / self.diagonal) @ self.numbers.T) * self.units

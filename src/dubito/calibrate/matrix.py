@@ -7,12 +7,14 @@ from typing import final
 
 import numpy as np
 
-from dubito.arrays import FloatArray
-from dubito.calibrate.affine import N_PARTS, affine_scores, fit_affine
+from dubito.arrays import FloatArray, freeze
+from dubito.calibrate.affine import affine_scores, fit_affine
+from dubito.calibrate.basis import SHAPES, Basis, bumps_of
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
 from dubito.calibrate.temperature import best_inverse_temperature
 from dubito.data.shards import Shards
+from dubito.errors import BadValueError
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["MatrixScaling", "StructuredMatrixScaling", "matrix_penalty"]
@@ -39,18 +41,21 @@ class AbstractMatrixScaling(AbstractCalibrator):
     def _penalty(self, n_rows: float) -> FloatArray:
         """Return the L2 penalty of each entry of the matrix and the intercept."""
 
+    def _basis(self) -> Basis:
+        """Return what the matrix is multiplied with."""
+        return Basis(1 / self.temperature_)
+
     def _learn(self, shards: Shards) -> None:
-        beta = best_inverse_temperature(shards)
+        self.temperature_ = 1 / best_inverse_temperature(shards)
         penalty = self._penalty(class_weights(shards).sum())
-        table = fit_affine(shards, beta, penalty)
-        self.temperature_ = 1 / beta
+        table = fit_affine(shards, self._basis(), penalty)
         departs, self.bias_ = table[:, :-1], table[:, -1].copy()
         self.weight_ = np.eye(*departs.shape) + departs
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         departs = self.weight_ - np.eye(*self.weight_.shape)
         table = np.column_stack([departs, self.bias_])
-        return affine_scores(outputs, 1 / self.temperature_, table)
+        return affine_scores(outputs, self._basis(), table)
 
     def _words(self) -> str:
         diagonal = np.diag(self.weight_)
@@ -97,10 +102,10 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
 
     For multi-class outputs of any size: with few rows it is temperature scaling, with many a full
     matrix. Penalties are `strength` times K/n for diagonal and intercept and K(K-1)/n off the
-    diagonal. `is_bent` lets classes act on each other by broken lines instead of straight ones, for
-    outputs that are off differently at different levels; `weight_` then has K columns for the log
-    probabilities, K for the probabilities, and K for what is above each of the bends. Berta et al.,
-    "Structured matrix scaling for multi-class calibration", 2025.
+    diagonal. For outputs that are off differently at different levels `shape="bent"` lets classes
+    act on each other by broken lines, and "local" adds bumps around known rows (1/n each);
+    `weight_` then has more columns. Berta et al., "Structured matrix scaling for multi-class
+    calibration", 2025.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
@@ -109,14 +114,33 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
     (3, 3)
     """
 
-    def __init__(self, strength: float = 1.0, is_bent: bool = False):
+    centres_: FloatArray
+    width_: float
+
+    def __init__(self, strength: float = 1.0, shape: str = "straight"):
         self.strength = strength
-        self.is_bent = is_bent
+        self.shape = shape
+
+    def _learn(self, shards: Shards) -> None:
+        if self.shape not in SHAPES:
+            rule, fix = f"one of {', '.join(map(repr, SHAPES))}", "shape='bent'"
+            raise BadValueError("shape", type(self).__name__, rule, repr(self.shape), fix)
+        if self.shape == "local":
+            self.centres_, self.width_ = bumps_of(shards, best_inverse_temperature(shards))
+        super()._learn(shards)
+
+    def _basis(self) -> Basis:
+        beta = 1 / self.temperature_
+        if self.shape == "local":
+            return Basis(beta, self.shape, freeze(self.centres_), float(self.width_))
+        return Basis(beta, self.shape)
 
     def _penalty(self, n_rows: float) -> FloatArray:
         strength = as_strength(self.strength, "strength", type(self).__name__)
         own = strength * self.n_classes_ / n_rows
         across = own * (self.n_classes_ - 1)
-        n_parts = N_PARTS if self.is_bent else 1
         penalty = matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
-        return np.column_stack([np.tile(penalty[:, :-1], n_parts), penalty[:, -1]])
+        parts = [np.tile(penalty[:, :-1], self._basis().n_parts())]
+        if self.shape == "local":
+            parts.append(np.full((self.n_classes_, len(self.centres_)), strength / n_rows))
+        return np.column_stack([*parts, penalty[:, -1]])

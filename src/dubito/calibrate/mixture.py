@@ -80,11 +80,11 @@ def mixture_weights(likelihoods: FloatArray, weights: FloatArray, pull: float = 
     """
     n_parts = likelihoods.shape[1]
     equal = np.full(n_parts, 1 / n_parts)
-    shares, rows, weights = equal, contiguous(likelihoods), contiguous(weights)
+    shares, parts, weights = equal, contiguous(likelihoods.T), contiguous(weights)
     total = weights.sum()
     explained = np.empty(n_parts)
     for _ in range(MOST_STEPS):
-        mixture_step(rows, weights, shares, explained)
+        mixture_step(parts, weights, shares, explained)
         ratio = np.divide(explained, shares, out=np.zeros(n_parts), where=shares > 0)
         if ratio.max() - total < CLOSE * total:
             break

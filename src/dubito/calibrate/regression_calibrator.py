@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.keeping import AbstractKept
 from dubito.data.batch import Batch
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
@@ -23,6 +22,7 @@ from dubito.errors import (
     EmptyStateError,
     StateMismatchError,
 )
+from dubito.keeping import AbstractKept
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.labelled import warn_of_missing
 from dubito.measure.regression import require_targets

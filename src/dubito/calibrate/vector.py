@@ -8,6 +8,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.calibrate.affine import affine_scores, fit_affine
+from dubito.calibrate.basis import Basis
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
 from dubito.calibrate.temperature import best_inverse_temperature
@@ -44,13 +45,13 @@ class VectorScaling(AbstractCalibrator):
         beta = best_inverse_temperature(shards)
         n_rows = class_weights(shards).sum()
         penalty = np.full((self.n_classes_, 2), strength * self.n_classes_ / n_rows)
-        table = fit_affine(shards, beta, penalty)
+        table = fit_affine(shards, Basis(beta), penalty)
         self.temperature_ = 1 / beta
         self.weight_, self.bias_ = 1 + table[:, 0], table[:, 1] - table[:, 1].mean()
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         table = np.column_stack([self.weight_ - 1, self.bias_])
-        return affine_scores(outputs, 1 / self.temperature_, table)
+        return affine_scores(outputs, Basis(1 / self.temperature_), table)
 
     def _words(self) -> str:
         low, high = self.weight_.min(), self.weight_.max()

@@ -1,4 +1,4 @@
-"""One step of expectation-maximisation for the weights of a mixture."""
+"""One step of expectation-maximisation for the shares of a mixture."""
 
 import numpy as np
 
@@ -6,19 +6,30 @@ from dubito.kernels.compile import kernel
 
 __all__ = ["mixture_step"]
 
+CHUNK = 512  # rows; what they are given stays in the first cache
+
 
 @kernel
-def mixture_step(likelihoods, weights, shares, responsibilities):
-    """Fill `responsibilities` with what each part explains; return the weighted log likelihood."""
-    total = 0.0
-    responsibilities[:] = 0.0
-    for i in range(likelihoods.shape[0]):
-        row = likelihoods[i]
-        mixed = 0.0
-        for m in range(row.size):
-            mixed += shares[m] * row[m]
-        total += weights[i] * np.log(mixed)
-        scale = weights[i] / mixed
-        for m in range(row.size):
-            responsibilities[m] += scale * shares[m] * row[m]
-    return total
+def mixture_step(parts, weights, shares, explained):
+    """Fill `explained` with the weight of the rows that each part explains.
+
+    `parts` has a row for each part of the mixture: what it gives every label.
+    """
+    explained[:] = 0.0
+    buffer = np.empty(CHUNK)
+    for low in range(0, weights.size, CHUNK):
+        some = weights[low : low + CHUNK]
+        scale = buffer[: some.size]
+        scale[:] = 0.0
+        for m in range(shares.size):
+            part = parts[m, low : low + CHUNK]
+            for i in range(part.size):
+                scale[i] += shares[m] * part[i]
+        for i in range(some.size):
+            scale[i] = some[i] / scale[i]
+        for m in range(shares.size):
+            part = parts[m, low : low + CHUNK]
+            total = 0.0
+            for i in range(part.size):
+                total += scale[i] * part[i]
+            explained[m] += shares[m] * total

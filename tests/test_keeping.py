@@ -17,8 +17,8 @@ from dubito.calibrate import (
     TemperatureScaling,
     VarianceScaling,
 )
-from dubito.calibrate.keeping import revived, to_plain
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.keeping import revived, to_plain
 
 EMPTY: dict[str, Any] = {"format": 1, "settings": {}, "learned": {}}
 LABELS = np.arange(30) % 3
@@ -73,12 +73,12 @@ def test_regressions_are_kept_too() -> None:
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ([1], BadTypeError, "must be what `to_dict` of a calibrator wrote. Got a list."),
-        ({}, BadTypeError, "must be what `to_dict` of a calibrator wrote. Got a dict."),
+        ([1], BadTypeError, "must be what `to_dict` wrote. Got a list."),
+        ({}, BadTypeError, "must be what `to_dict` wrote. Got a dict."),
         ({"format": 2}, BadTypeError, "Got format 2. Try the version of dubito that wrote it."),
         ({"format": 1}, BadTypeError, "Got a dict."),
-        ({**EMPTY, "calibrator": "Guess"}, BadValueError, "Got 'Guess'."),
-        ({**EMPTY, "calibrator": "PlattScaling"}, BadValueError, "Got 'PlattScaling'."),
+        ({**EMPTY, "kind": "Guess"}, BadValueError, "Got 'Guess'."),
+        ({**EMPTY, "kind": "PlattScaling"}, BadValueError, "Got 'PlattScaling'."),
     ],
 )
 def test_what_cannot_be_read_says_so(values: Any, error: type[Exception], message: str) -> None:

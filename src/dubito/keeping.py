@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from dubito.errors import BadTypeError, BadValueError, UnfittedError
 
 __all__ = ["AbstractKept"]
 
+HOMES = ("dubito.calibrate", "dubito.doubt")  # packages whose public classes may be read
 FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
 
 
@@ -53,22 +55,21 @@ class AbstractKept(BaseEstimator, ABC):
 
 def kind_named(values: Any, kind: type[AbstractKept]) -> type[AbstractKept]:
     """Return the class that wrote `values`, or raise where it is not what was asked for."""
-    import dubito.calibrate as package
-
     caller = f"{kind.__name__}.from_dict"
     parts = ("settings", "learned")
     is_whole = isinstance(values, dict) and all(isinstance(values.get(p), dict) for p in parts)
     if not is_whole or values.get("format") != FORMAT:
-        rule, fix = "what `to_dict` of a calibrator wrote", "`calibrator.to_dict()`"
+        rule, fix = "what `to_dict` wrote", "`fitted.to_dict()`"
         got = f"a {type(values).__name__}"
         if isinstance(values, dict) and values.get("format", FORMAT) != FORMAT:
             got, fix = f"format {values['format']!r}", "the version of dubito that wrote it"
         raise BadTypeError("values", caller, rule, got, fix)
-    name = str(values.get("calibrator"))
-    found = getattr(package, name, None)
+    name = str(values.get("kind"))
+    homes = (import_module(home) for home in HOMES)
+    found = next((getattr(home, name) for home in homes if name in getattr(home, "__all__", ())), None)
     if not (isinstance(found, type) and issubclass(found, AbstractKept)):
         fix = "the version of dubito that wrote it"
-        raise BadValueError("values", caller, "of a known calibrator", repr(name), fix)
+        raise BadValueError("values", caller, "of a known kind", repr(name), fix)
     if not issubclass(found, kind):
         rule = f"what {kind.__name__} wrote"
         raise BadValueError("values", caller, rule, repr(name), f"{name}.from_dict")
@@ -79,7 +80,7 @@ def plain(kept: AbstractKept) -> dict[str, Any]:
     """Return something, fitted or not, as what JSON holds."""
     settings = kept.get_params(deep=False)
     return {
-        "calibrator": type(kept).__name__,
+        "kind": type(kept).__name__,
         "format": FORMAT,
         "settings": {name: to_plain(value) for name, value in settings.items() if is_plain(value)},
         "learned": to_plain(kept._learned()),
@@ -107,9 +108,9 @@ def to_plain(value: Any) -> Any:
 
 
 def revived(value: Any) -> Any:
-    """Return what `to_plain` made plain: numbers as arrays, calibrators as they were."""
+    """Return what `to_plain` made plain: numbers as arrays, what is fitted as it was."""
     if isinstance(value, dict):
-        if "calibrator" in value:
+        if value.get("format") == FORMAT and "kind" in value:
             return AbstractKept.from_dict(value)
         return {name: revived(entry) for name, entry in value.items()}
     if isinstance(value, list):

@@ -1,0 +1,75 @@
+"""The numbers f(x) of a row that a calibration map is linear in, x its log probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, contiguous
+from dubito.calibrate.cross_fit import labelled_only
+from dubito.calibrate.rows import FLOOR, as_class_outputs, log_probabilities
+from dubito.data.sampling import sample_rows
+from dubito.data.shards import Shards
+from dubito.kernels.bumps import bump_rows
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["SHAPES", "Basis", "bumps_of"]
+
+SHAPES = ("straight", "bent", "local")
+BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
+N_BUMPS = 200
+WIDTH = 0.2  # of a bump, as part of the median distance between two
+FAR = -8.0  # log probabilities below are alike to bumps
+LOWEST = float(np.log(FLOOR))  # log probability, of logits as of probabilities
+MOST_ROWS = 20_000  # that bumps are chosen from
+STRIDE = 12345.678901  # large and crooked, so that what is left of its multiples is as if random
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """What f(x) is made of, x taken at the inverse temperature `beta`.
+
+    Straight maps read x alone; bent ones also the probabilities and max(x - c, 0) for each bend c;
+    local ones also a bump around each of some known rows.
+    """
+
+    beta: float
+    shape: str = "straight"
+    centres: FloatArray | None = None
+    width: float = 1.0
+
+    def n_parts(self) -> int:
+        """Return how many numbers f has for each class, bumps apart."""
+        return 1 if self.shape == "straight" else 2 + len(BENDS)
+
+    def numbers(self, outputs: Logits | Probabilities, precision: str = "float64") -> FloatArray:
+        """Return f(x) of some rows."""
+        x = log_probabilities(outputs, self.beta, precision)
+        np.maximum(x, LOWEST, out=x)
+        if self.shape == "straight":
+            return x
+        parts = [x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)]
+        if self.centres is not None:
+            parts.append(np.empty((len(x), len(self.centres)), precision))
+            bump_rows(contiguous(np.maximum(x, FAR)), self.centres, self.width, parts[-1])
+        return np.column_stack(parts)
+
+
+def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
+    """Return the rows that bumps stand at, and how wide these are.
+
+    Rows are chosen by what is left of a multiple of their numbers: as good as drawn, and the same
+    ones whatever the order of rows or classes is, and however often a row came.
+    """
+    batch = labelled_only(sample_rows(shards, MOST_ROWS))
+    x = Basis(beta).numbers(as_class_outputs(batch.outputs, "a calibrator"))
+    x = np.maximum(x, FAR)
+    left = np.round(np.mod(np.mod(STRIDE * x, 1).sum(axis=1), 1), 9)
+    _, firsts = np.unique(left, return_index=True)
+    centres = contiguous(x[firsts[:N_BUMPS]])
+    apart = np.sqrt(np.square(centres[:, np.newaxis] - centres).sum(axis=2))
+    is_apart = apart > 0
+    return centres, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0

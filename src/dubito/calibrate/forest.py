@@ -1,0 +1,158 @@
+"""Forest calibration: labels counted among rows whose outputs are alike."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.cross_fit import labelled_only
+from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength, log_probabilities
+from dubito.calibrate.vector import VectorScaling
+from dubito.data.sampling import sample_rows
+from dubito.data.shards import Shards
+from dubito.errors import BadValueError
+from dubito.kernels.blocks import map_in_order
+from dubito.kernels.softmax import softmax_rows
+from dubito.kernels.trees import add_forest, grow_tree, leaves_of
+from dubito.outputs import Logits, Probabilities
+
+__all__ = ["ForestCalibration"]
+
+
+class Tree(NamedTuple):
+    """The nodes of a tree, and the labels that its leaves counted, leaf by leaf."""
+
+    column: IntArray
+    threshold: FloatArray
+    child: IntArray
+    n_labels: IntArray  # a node
+    labels: IntArray
+    weights: FloatArray
+
+
+@final
+class ForestCalibration(AbstractCalibrator):
+    """Count labels among rows whose outputs are alike, as random trees see it.
+
+    For outputs that are wrong in ways no smooth map follows, and a thousand rows or more. Leaves of
+    at least `least_rows` rows are pulled towards vector scaling, as if it had counted `pull` rows
+    there. Trees grow on a seeded sample where there are over `most_rows` rows. The predicted class
+    may change. Geurts, Ernst and Wehenkel, "Extremely randomized trees", 2006.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(2000)
+    >>> y = (p > 0.3) & (p < 0.8)  # no rising curve can follow
+    >>> ForestCalibration().fit(p, y).predict_proba([0.1, 0.5, 0.9])[:, 1].round(1).tolist()
+    [0.0, 1.0, 0.0]
+    """
+
+    prior_: VectorScaling
+    roots_: IntArray
+    column_: IntArray
+    threshold_: FloatArray
+    child_: IntArray
+    start_: IntArray
+    labels_: IntArray
+    weights_: FloatArray
+
+    def __init__(
+        self,
+        n_trees: int = 30,
+        least_rows: float = 5.0,
+        pull: float = 5.0,
+        most_rows: int = 20_000,
+        seed: int = 0,
+    ):
+        self.n_trees = n_trees
+        self.least_rows = least_rows
+        self.pull = pull
+        self.most_rows = most_rows
+        self.seed = seed
+
+    def _learn(self, shards: Shards) -> None:
+        name = type(self).__name__
+        for argument, least in {"n_trees": 1, "most_rows": 2}.items():
+            self._require_whole(argument, least)
+        least_rows = as_strength(self.least_rows, "least_rows", name)
+        as_strength(self.pull, "pull", name)
+        self.prior_ = VectorScaling(strength=1.0)
+        self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
+        self.prior_._learn(shards)
+        rows = LabelledRows.of(labelled_only(sample_rows(shards, self.most_rows, self.seed)))
+        seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_trees).tolist()
+        self._plant(list(map_in_order(partial(tree_of, Counted.of(rows), least_rows), seeds)))
+
+    def _require_whole(self, argument: str, least: int) -> None:
+        value = getattr(self, argument)
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not (is_whole and value >= least):
+            rule, fix = f"a whole number from {least} up", f"{argument}={max(least, 30)}"
+            raise BadValueError(argument, type(self).__name__, rule, repr(value), fix)
+
+    def _plant(self, trees: list[Tree]) -> None:
+        """Join the nodes of all trees, and what their leaves counted."""
+        sizes = [tree.child.size for tree in trees]
+        self.roots_ = np.cumsum([0, *sizes[:-1]])
+        self.column_ = np.concatenate([tree.column for tree in trees])
+        self.threshold_ = np.concatenate([tree.threshold for tree in trees])
+        moved = zip(trees, self.roots_, strict=True)
+        self.child_ = np.concatenate([tree.child + root * (tree.child > 0) for tree, root in moved])
+        counts = np.concatenate([tree.n_labels for tree in trees])
+        self.start_ = np.concatenate([[0], np.cumsum(counts)])
+        self.labels_ = np.concatenate([tree.labels for tree in trees])
+        self.weights_ = np.concatenate([tree.weights for tree in trees])
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        shares = np.empty(outputs.array.shape)
+        softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, shares)
+        nodes = (self.roots_, self.column_, self.threshold_, self.child_, self.start_)
+        leaves = (self.labels_, self.weights_)
+        add_forest(numbers_of(outputs), *map(freeze, nodes + leaves), float(self.pull), shares)
+        return np.log(np.maximum(shares, FLOOR))
+
+    def _words(self) -> str:
+        n_leaves = int((self.child_ == 0).sum()) / self.roots_.size
+        return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
+
+
+def numbers_of(outputs: Logits | Probabilities) -> FloatArray:
+    """Return what trees look at: log probabilities, and probabilities."""
+    x = log_probabilities(outputs)
+    return freeze(np.column_stack([x, np.exp(x)]).astype(np.float32))
+
+
+class Counted(NamedTuple):
+    """What trees grow on: numbers, a label and a weight a row, rows again for each soft label."""
+
+    numbers: FloatArray
+    codes: IntArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, rows: LabelledRows) -> Counted:
+        numbers = numbers_of(rows.outputs)
+        if not rows.soft.shape[0]:
+            return cls(numbers, rows.codes, rows.weight)
+        shares = rows.weight[:, np.newaxis] * rows.soft
+        chosen, codes = np.nonzero(shares)
+        return cls(freeze(numbers[chosen]), freeze(codes), freeze(shares[chosen, codes]))
+
+
+def tree_of(rows: Counted, least_rows: float, seed: int) -> Tree:
+    """Grow a tree, and count the labels in its leaves."""
+    size = 2 * rows.codes.size + 1
+    column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    threshold = np.zeros(size, np.float32)
+    n_nodes = grow_tree(*rows, least_rows, seed, column, threshold, child)
+    column, threshold, child = column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
+    leaves = np.empty(rows.codes.size, np.int64)
+    leaves_of(rows.numbers, 0, column, threshold, child, leaves)
+    counts = np.zeros((n_nodes, rows.codes.max() + 1))
+    np.add.at(counts, (leaves, rows.codes), rows.weight)
+    nodes, labels = np.nonzero(counts)
+    n_labels = np.bincount(nodes, minlength=n_nodes)
+    return Tree(column, threshold, child, n_labels, labels, counts[nodes, labels])

@@ -1,0 +1,1 @@
+"""What the model does not know, and why: scores where larger always means more doubt."""

@@ -1,0 +1,67 @@
+"""The numbers that a map is linear in."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose as close
+from scipy.spatial.distance import cdist, pdist
+from scipy.special import log_softmax
+
+from dubito import Logits
+from dubito.calibrate import StructuredMatrixScaling
+from dubito.calibrate.basis import BENDS, FAR, N_BUMPS, WIDTH, Basis, bumps_of
+from dubito.data import ArrayShards, Batch
+from dubito.errors import BadValueError
+
+LOGITS = np.random.default_rng(0).normal(0, 4, (300, 3))
+
+
+def shards(logits: np.ndarray) -> ArrayShards:
+    return ArrayShards(Batch.of(np.zeros(len(logits), int), Logits(logits)))
+
+
+def test_straight_is_the_log_probability_at_a_temperature() -> None:
+    close(Basis(0.5).numbers(Logits(LOGITS)), log_softmax(LOGITS / 2, axis=1), rtol=1e-12)
+
+
+def test_bent_adds_probabilities_and_broken_lines() -> None:
+    got = Basis(1.0, "bent").numbers(Logits(LOGITS))
+    x = log_softmax(LOGITS, axis=1)
+    close(got, np.column_stack([x, np.exp(x), *(np.maximum(x - c, 0) for c in BENDS)]), atol=1e-12)
+    assert got.shape[1] == 3 * Basis(1.0, "bent").n_parts()
+
+
+def test_local_adds_a_bump_a_centre() -> None:
+    centres, width = bumps_of(shards(LOGITS), 1.0)
+    got = Basis(1.0, "local", centres, width).numbers(Logits(LOGITS))
+    x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
+    close(got[:, 15:], np.exp(-cdist(x, centres, "sqeuclidean") / (2 * width**2)), atol=1e-10)
+
+
+def test_bumps_stand_at_rows_and_are_narrower_than_they_are_apart() -> None:
+    centres, width = bumps_of(shards(LOGITS), 1.0)
+    x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
+    assert centres.shape == (N_BUMPS, 3)
+    assert cdist(centres, x).min(axis=1).max() < 1e-9
+    assert width == pytest.approx(WIDTH * np.median(pdist(centres)), rel=1e-6)
+
+
+def test_bumps_are_the_same_in_any_order_and_however_often() -> None:
+    centres, width = bumps_of(shards(LOGITS), 1.0)
+    order = np.random.default_rng(1).permutation(300)
+    for rows in (order, np.concatenate([order, order[:50]])):
+        again, same = bumps_of(shards(LOGITS[rows]), 1.0)
+        assert again == pytest.approx(centres)
+        assert same == pytest.approx(width)
+    turned, _ = bumps_of(shards(LOGITS[:, [2, 0, 1]]), 1.0)
+    assert turned == pytest.approx(centres[:, [2, 0, 1]])
+
+
+def test_rows_all_alike_have_one_bump() -> None:
+    centres, width = bumps_of(shards(np.ones((20, 3))), 1.0)
+    assert centres.shape == (1, 3)
+    assert width == 1.0
+
+
+def test_a_shape_unheard_of_is_refused() -> None:
+    with pytest.raises(BadValueError, match=r"one of 'straight', 'bent', 'local'\. Got 'round'"):
+        StructuredMatrixScaling(shape="round").fit(Logits(LOGITS), np.zeros(300, int))
