@@ -38,7 +38,6 @@ from benchmarks.sets import CalibrationSet, real_sets, small_sets
 __all__ = ["main"]
 
 PLAIN = "dubito TemperatureScaling"
-# While the choice is being written, the temperature stands in its place.
 OURS = "dubito AutoCalibrator"
 YARDSTICK = "probmetrics logistic"
 
@@ -150,12 +149,19 @@ def line_of(one: Standing) -> str:
 
 
 def summary(standings: list[Standing]) -> list[str]:
-    """Return the two figures that sum it up."""
+    """Return the figures that sum it up."""
     worst = max(standings, key=lambda one: one.to_best)
-    mean = np.mean([one.to_yardstick for one in standings])
+    families: dict[str, list[float]] = {}
+    for one in standings:
+        families.setdefault(one.entry.family, []).append(one.to_yardstick)
+    mean = np.mean([np.mean(ratios) for ratios in families.values()])
+    apart = np.mean([one.to_yardstick for one in standings])
+    n_better = sum(one.to_best < 1 for one in standings)
     return [
-        f"mean log loss relative to {YARDSTICK}, {len(standings)} sets: {mean:.4f}",
-        f"largest relative to the best peer: {worst.to_best:.4f} ({worst.entry.name})",
+        f"mean log loss relative to {YARDSTICK}, {len(families)} sets of rows: {mean:.4f}",
+        f"with every prompt of llama as a set of its own, {len(standings)} sets: {apart:.4f}",
+        f"below the best peer there on {n_better} of {len(standings)}; "
+        f"largest relative to it: {worst.to_best:.4f} ({worst.entry.name})",
     ]
 
 

@@ -1,7 +1,7 @@
 """Rows to compare calibrators on: real outputs in fixed random halves, and generated logits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ Split = tuple[IntArray, IntArray]
 class CalibrationSet:
     """Log probabilities and labels, and the rows to fit on and to test on, once or several times.
 
-    A shift is a set whose test rows come from elsewhere than those to fit on.
+    A shift is a set whose test rows come from elsewhere than those to fit on. Sets of one family
+    are of the same rows.
     """
 
     name: str
@@ -32,6 +33,7 @@ class CalibrationSet:
     y: IntArray
     splits: tuple[Split, ...]
     is_shift: bool = False
+    family: str = ""
 
     @property
     def n_classes(self) -> int:
@@ -42,7 +44,8 @@ class CalibrationSet:
 def real_sets(folder: Path) -> Iterator[CalibrationSet]:
     """Yield every set in a folder of NPZ files, the shift last."""
     for name, logits, labels in real_outputs(folder):
-        yield in_halves(name, logits, labels)
+        family = "llama" if name.startswith("llama") else name
+        yield replace(in_halves(name, logits, labels), family=family)
     arrays = np.load(folder / "cifar10_densenet40_f16.npz", allow_pickle=False)
     logits = np.concatenate([arrays["logits_val"], arrays["logits_test"]])
     y = np.concatenate([arrays["labels_val"], arrays["labels_test"]]).astype(np.int64)
@@ -86,7 +89,8 @@ def small_sets() -> Iterator[CalibrationSet]:
     """Yield two generated sets on which everything takes a moment."""
     for n_classes in (2, 4):
         logits, y = generated(800, n_classes)
-        yield in_halves(f"generated, {n_classes} classes", logits, y)
+        name = f"generated, {n_classes} classes"
+        yield replace(in_halves(name, logits, y), family=name)
 
 
 def in_halves(name: str, logits: FloatArray, labels: Any) -> CalibrationSet:

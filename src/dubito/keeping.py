@@ -65,8 +65,8 @@ def kind_named(values: Any, kind: type[AbstractKept]) -> type[AbstractKept]:
             got, fix = f"format {values['format']!r}", "the version of dubito that wrote it"
         raise BadTypeError("values", caller, rule, got, fix)
     name = str(values.get("kind"))
-    homes = (import_module(home) for home in HOMES)
-    found = next((getattr(home, name) for home in homes if name in getattr(home, "__all__", ())), None)
+    homes = [import_module(home) for home in HOMES]
+    found = next((getattr(home, name) for home in homes if name in home.__all__), None)
     if not (isinstance(found, type) and issubclass(found, AbstractKept)):
         fix = "the version of dubito that wrote it"
         raise BadValueError("values", caller, "of a known kind", repr(name), fix)

@@ -21,7 +21,7 @@ def test_the_benchmark_prints_and_writes_its_tables(
     printed, errors = capsys.readouterr()
     assert path.read_text() == printed
     assert "generated, 4 classes" in printed
-    assert "largest relative to the best peer" in printed
+    assert "below the best peer there on" in printed
     assert "scikit-learn temperature" in errors
     kept = json.loads(cache.read_text())
     assert "scikit-learn temperature" in kept

@@ -4,6 +4,7 @@ import pytest
 from benchmarks.penalised import objective, penalties
 from dubito import Logits
 from dubito.calibrate.affine import fit_affine
+from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 
@@ -14,7 +15,7 @@ def test_our_solution_is_lower_than_its_neighbours(name: str) -> None:
     y = rng.integers(0, 3, 200)
     logits = np.log(rng.dirichlet(np.ones(3), 200))
     penalty = penalties(name, 200, 3)
-    table = fit_affine(ArrayShards(Batch.of(y, Logits(logits))), 1.0, penalty)
+    table = fit_affine(ArrayShards(Batch.of(y, Logits(logits))), Basis(1.0), penalty)
     least = objective(logits, y, table, penalty)
     for _ in range(20):
         nearby = table + 0.01 * rng.normal(size=table.shape)

@@ -12,10 +12,11 @@ from dubito.calibrate.cross_fit import labelled_only
 from dubito.calibrate.rows import FLOOR, as_class_outputs, log_probabilities
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
+from dubito.errors import BadValueError
 from dubito.kernels.bumps import bump_rows
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["SHAPES", "Basis", "bumps_of"]
+__all__ = ["Basis", "as_shape", "bumps_of"]
 
 SHAPES = ("straight", "bent", "local")
 BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
@@ -56,6 +57,14 @@ class Basis:
             parts.append(np.empty((len(x), len(self.centres)), precision))
             bump_rows(contiguous(np.maximum(x, FAR)), self.centres, self.width, parts[-1])
         return np.column_stack(parts)
+
+
+def as_shape(shape: str, caller: str) -> str:
+    """Return a shape there is."""
+    if shape not in SHAPES:
+        rule = f"one of {', '.join(map(repr, SHAPES))}"
+        raise BadValueError("shape", caller, rule, repr(shape), "shape='bent'")
+    return shape
 
 
 def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:

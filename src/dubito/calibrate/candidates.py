@@ -24,6 +24,7 @@ __all__ = ["AsItCame", "candidates"]
 
 MANY_ROWS = 1000  # what bends freely needs so many
 MOST_BENT = 100  # classes; above, five numbers a class for every class are too many
+MOST_LOCAL = 30  # classes; above, rows are too far apart for what happens near each
 MOST_MATRIX = 250  # classes; above, a number for every pair of classes is too much work
 
 
@@ -65,8 +66,9 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
             yield OneVsRest(BetaScaling())
             yield StructuredMatrixScaling(strength=0.3)
             yield StructuredMatrixScaling(strength=0.03)
-    if has_many and n_classes <= MOST_BENT:
+    if has_many and n_classes <= MOST_LOCAL:
         yield ForestCalibration()
         yield StructuredMatrixScaling(strength=0.3, shape="local")
+    if has_many and n_classes <= MOST_BENT:
         yield StructuredMatrixScaling(strength=0.3, shape="bent")
         yield StructuredMatrixScaling(strength=0.03, shape="bent")

@@ -9,12 +9,11 @@ import numpy as np
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.affine import affine_scores, fit_affine
-from dubito.calibrate.basis import SHAPES, Basis, bumps_of
+from dubito.calibrate.basis import Basis, as_shape, bumps_of
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
 from dubito.calibrate.temperature import best_inverse_temperature
 from dubito.data.shards import Shards
-from dubito.errors import BadValueError
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["MatrixScaling", "StructuredMatrixScaling", "matrix_penalty"]
@@ -122,10 +121,7 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
         self.shape = shape
 
     def _learn(self, shards: Shards) -> None:
-        if self.shape not in SHAPES:
-            rule, fix = f"one of {', '.join(map(repr, SHAPES))}", "shape='bent'"
-            raise BadValueError("shape", type(self).__name__, rule, repr(self.shape), fix)
-        if self.shape == "local":
+        if as_shape(self.shape, type(self).__name__) == "local":
             self.centres_, self.width_ = bumps_of(shards, best_inverse_temperature(shards))
         super()._learn(shards)
 
