@@ -28,7 +28,7 @@ __all__ = [
     "audit",
 ]
 
-PACKAGES = ("calibrate", "data", "errors", "measure")
+PACKAGES = ("calibrate", "data", "doubt", "errors", "measure")
 
 
 def __getattr__(name: str) -> Any:

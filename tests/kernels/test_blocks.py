@@ -7,12 +7,19 @@ from itertools import count, islice
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from dubito import Logits, Probabilities, audit
 from dubito.data import Batch
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
-from dubito.kernels.blocks import BLOCK_ENTRIES, map_in_order, n_threads, row_blocks
+from dubito.kernels.blocks import (
+    BLOCK_ENTRIES,
+    map_in_order,
+    n_threads,
+    one_thread_a_product,
+    row_blocks,
+)
 
 WAIT = 60  # seconds until a test that hangs fails
 
@@ -208,3 +215,13 @@ def test_digits_do_not_depend_on_the_number_of_threads(
         return figures.tobytes(), repr(audit(y, outputs).to_dict()).encode()
 
     assert digits(1) == digits(2) == digits(5)
+
+
+def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
+    def n_of_blas() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    before = n_of_blas()
+    with one_thread_a_product():
+        assert n_of_blas() == {1}
+    assert n_of_blas() == before

@@ -8,11 +8,8 @@ V, a column for each number of the basis f.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.basis import Basis
@@ -23,6 +20,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.affine import residual_rows, vector_sums
+from dubito.kernels.blocks import one_thread_a_product
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["affine_scores", "fit_affine"]
@@ -65,17 +63,10 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
     weight = float(class_weights(shards).sum())
     if not weight > 0:
         raise EmptyStateError("A calibrator")
-    # Threads go over parts of the rows: matrix products must not start threads of their own.
-    with blas().limit(limits=1, user_api="blas"):
+    with one_thread_a_product():
         loss = PenalisedLoss(shards, basis, penalty, weight)
         guess = CurvatureGuess(shards.sum(loss.moments_of), weight, penalty)
         return descend(loss.at, np.zeros(penalty.shape), guess, CLOSE[loss.precision])
-
-
-@cache
-def blas() -> Any:
-    """Return what sets the number of threads of matrix products; finding it takes a while."""
-    return ThreadpoolController()
 
 
 class PenalisedLoss:

@@ -20,8 +20,9 @@ from dubito.calibrate.vector import VectorScaling
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["AsItCame", "candidates"]
+__all__ = ["AsItCame", "FEW_ROWS", "candidates"]
 
+FEW_ROWS = 100  # with fewer, only the simplest can be told from luck
 MANY_ROWS = 1000  # what bends freely needs so many
 MOST_BENT = 100  # classes; above, five numbers a class for every class are too many
 MOST_LOCAL = 30  # classes; above, rows are too far apart for what happens near each
@@ -52,6 +53,8 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
     is_binary = n_classes == 2
     yield AsItCame()
     yield TemperatureScaling()
+    if n_rows < FEW_ROWS:
+        return
     yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
     if n_classes <= MOST_BENT:
         yield StructuredMatrixScaling(strength=3.0, shape="bent")

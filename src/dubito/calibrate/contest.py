@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import AbstractCalibrator
-from dubito.calibrate.candidates import candidates
+from dubito.calibrate.candidates import FEW_ROWS, candidates
 from dubito.calibrate.cross_fit import Fold, held_out_likelihoods, labelled_only
 from dubito.calibrate.mixture import mixture_weights
 from dubito.calibrate.rows import FLOOR, as_class_outputs
@@ -19,9 +19,7 @@ from dubito.data.batch import Batch
 
 __all__ = ["Contest", "name_of"]
 
-FAR_AHEAD = (
-    3.0  # standard errors; folds have fewer rows than the last fit, which flatters the plain
-)
+FAR_AHEAD = 3.0  # standard errors; fits of folds have fewer rows, which flatters what is plain
 FEWEST_TRIED = 2  # whatever the time: what came in, and a temperature
 LEAST_SHARE = 0.001  # of a mixture; what has less is left out
 PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
@@ -93,8 +91,14 @@ class Contest:
 
     @cached_property
     def is_mixed(self) -> bool:
-        """Whether the mixture wins; it may not lose to doing nothing."""
-        return self.is_close and bool(self.mean(-np.log(self.mixed)) <= self.losses[0])
+        """Whether the mixture wins; it may not lose to doing nothing, nor be made of luck."""
+        is_helpful = bool(self.mean(-np.log(self.mixed)) <= self.losses[0])
+        return self.is_close and is_helpful and not self.is_short
+
+    @property
+    def is_short(self) -> bool:
+        """Whether shares of a mixture would be luck."""
+        return self.weights.size < FEW_ROWS
 
     @property
     def loss(self) -> float:
@@ -111,6 +115,8 @@ class Contest:
         """Why it won."""
         if self.is_mixed:
             return "no candidate alone is better than the mixture by three standard errors"
+        if self.is_short:
+            return f"fewer than {FEW_ROWS} rows are too few to mix by"
         if self.is_close:
             return "the mixture does worse than nothing"
         return "better alone than in a mixture, by three standard errors"

@@ -14,7 +14,7 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs
 
-__all__ = ["ArrayShards", "CountedShards", "Shards"]
+__all__ = ["ArrayShards", "CountedShards", "Shards", "Sum"]
 
 
 class Summable(Protocol):

@@ -6,12 +6,15 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 from dubito.errors import BadValueError
 
-__all__ = ["map_in_order", "n_threads", "row_blocks"]
+__all__ = ["map_in_order", "n_threads", "one_thread_a_product", "row_blocks"]
 
 BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
 
@@ -37,6 +40,20 @@ def n_threads() -> int:
             "DUBITO_THREADS=2",
         )
     return int(wish)
+
+
+def one_thread_a_product() -> Any:
+    """Return a context in which matrix products start no threads of their own, in any thread.
+
+    For work that goes over blocks of rows in threads already.
+    """
+    return blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def blas() -> ThreadpoolController:
+    """Return what sets the number of threads of matrix products; finding it takes a while."""
+    return ThreadpoolController()
 
 
 def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) -> list[slice]:

@@ -1,0 +1,238 @@
+"""What split-conformal prediction shares: scores of known rows, and the threshold they give.
+
+A score says how badly the truth of a row fits its outputs. If n known rows and a new one are
+exchangeable, the new score is as likely to be of any rank: it is at most the k-th smallest known
+one with probability k / (n + 1) or more. The threshold is that of the least k for which this is the
+wanted level, ceil((n + 1) level); with fewer rows than that, there is none. In memory it is exact;
+streamed it is moved up by less than 1/4,096 of itself, so that the guarantee holds all the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import FloatArray, IntArray, as_share
+from dubito.data.batch import Batch, as_column
+from dubito.data.codes import is_absent
+from dubito.data.shards import ArrayShards, Shards
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    EmptyStateError,
+    StateMismatchError,
+)
+from dubito.keeping import AbstractKept
+from dubito.measure.groups import GroupedState
+from dubito.measure.labelled import warn_of_missing
+from dubito.measure.ranking import RankedState
+from dubito.outputs import AbstractOutputs
+
+__all__ = ["AbstractConformal", "rounded_up"]
+
+ALL = "all"  # the one group where rows have none
+GRID_BITS = 12  # a grid cell is at most 2^-12 of its score wide
+
+
+class AbstractConformal(AbstractKept):
+    """Learns a threshold of scores, one a group on wish, that truths keep to as often as `level`.
+
+    It says what it takes (`_as_known`), what the rows are (`_facts`), and the score of each truth
+    (`_scores`). A threshold is None where rows are too few for any.
+    """
+
+    level: float
+    is_grouped_: bool
+    thresholds_: dict[str, float | None]
+    n_rows_: dict[str, float]
+
+    unbounded: ClassVar[str]  # what it gives without a threshold, in words
+
+    def fit(self, outputs: Any, y: Any = None, groups: Any = None) -> Self:
+        """Learn from outputs and truths that the model never saw, or from shards that hold both.
+
+        With `groups`, one value a row, each group has a threshold and so the guarantee of its own;
+        shards are taken by their groups if they have any. Rows without truth are left out, a
+        weight of 2 is a row that came twice.
+        """
+        name = type(self).__name__
+        level = as_share(self.level, "level", name, is_open=True)
+        self._check()
+        shards = self._shards(outputs, y, groups)
+        seen = (
+            self._seen(shards.batch, is_exact=True)
+            if isinstance(shards, ArrayShards)
+            else shards.sum(lambda batch: self._seen(batch, is_exact=False))
+        )
+        n_rows = {group: float(s.weight.sum()) for group, s in seen.states.states.items()}
+        if not any(n_rows.values()):
+            raise EmptyStateError(name)
+        warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
+        self._forget()
+        for learned, value in seen.facts.items():
+            setattr(self, learned, value)
+        self.n_rows_ = n_rows
+        self.thresholds_ = {g: threshold_of(s, level) for g, s in seen.states.states.items()}
+        self._warn_of_none(level)
+        return self
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise where a setting is none."""
+
+    @abstractmethod
+    def _as_known(self, outputs: Any, caller: str) -> AbstractOutputs:
+        """Return outputs as what it takes, or raise."""
+
+    @abstractmethod
+    def _facts(self, batch: Batch) -> dict[str, Any]:
+        """Return what is learned of the outputs besides their scores; raise without truths."""
+
+    @abstractmethod
+    def _scores(self, batch: Batch) -> FloatArray:
+        """Return the score of each row's truth, anything where it is missing."""
+
+    def _shards(self, outputs: Any, y: Any, groups: Any) -> Shards:
+        name = type(self).__name__
+        if not isinstance(outputs, Shards):
+            known = self._as_known(outputs, name)
+            return ArrayShards(Batch.of(y, known, groups=groups, caller=name, argument="y"))
+        if y is not None or groups is not None:
+            got = "truths" if y is not None else "groups"
+            fix = f"{name}().fit(shards), with truths and groups among the shards' columns"
+            raise BadTypeError("outputs", name, "arrays beside truths or groups", got, fix)
+        return outputs
+
+    def _seen(self, batch: Batch, *, is_exact: bool) -> SeenScores:
+        facts = {**self._facts(batch), "is_grouped_": batch.groups is not None}
+        scores = self._scores(batch)
+        scores = scores if is_exact else rounded_up(scores)
+        names, positions = group_names(batch.groups, len(batch))
+        ends = np.cumsum(np.bincount(positions, minlength=len(names)))
+        parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
+        weight, none = batch.labelled_weight, np.zeros(len(batch))
+        states = {
+            name: RankedState.of_scores(none[rows], scores[rows], weight[rows])
+            for name, rows in zip(names, parts, strict=True)
+        }
+        return SeenScores(facts, GroupedState(states), batch.n_missing, len(batch))
+
+    def _reach(self, groups: Any, n_rows: int, method: str) -> FloatArray:
+        """Return the threshold of each row, infinite where there is none."""
+        caller = f"{type(self).__name__}.{method}"
+        column = as_column(groups, n_rows, "groups", caller)
+        if (column is not None) != self.is_grouped_:
+            rule = "one value a row, as in the fit" if self.is_grouped_ else "None, as in the fit"
+            got, fix = ("None" if column is None else "groups"), "groups in both or in neither"
+            raise BadTypeError("groups", caller, rule, got, fix)
+        names, positions = group_names(column, n_rows)
+        for i, name in enumerate(names):
+            if name not in self.thresholds_:
+                shown = ", ".join(list(self.thresholds_)[:5])
+                rule = f"groups of the fit ({shown}{', ...' * (len(self.thresholds_) > 5)})"
+                row, fix = int(np.argmax(positions == i)), "a fit on rows of every group"
+                raise BadValueError("groups", caller, rule, name, fix, row)
+        found = [self.thresholds_[name] for name in names]
+        reach = np.array([np.inf if one is None else one for one in found])
+        return np.asarray(reach[positions])
+
+    def _warn_of_none(self, level: float) -> None:
+        needed = rows_needed(level)
+        none = [group for group, found in self.thresholds_.items() if found is None]
+        few = [group for group in none if self.n_rows_[group] < needed]
+        endless = [group for group in none if group not in few]
+        reasons = [
+            (few, f"too few rows for a level of {level:g}", f"{needed:,} rows or more"),
+            (endless, "too many infinite scores", "method='absolute'"),
+        ]
+        for groups, why, fix in reasons:
+            if groups:
+                where = ", ".join(
+                    f"{group}: {self.n_rows_[group]:g}" if self.is_grouped_ else f"{n:g}"
+                    for group, n in ((g, self.n_rows_[g]) for g in groups[:5])
+                ) + (", ..." * (len(groups) > 5))
+                text = f"{type(self).__name__}: {why} ({where}): {self.unbounded}. Try {fix}."
+                warnings.warn(text, DubitoWarning, stacklevel=3)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenScores:
+    """The scores of some rows, group by group, and what the rows are."""
+
+    facts: dict[str, Any]
+    states: GroupedState[RankedState]
+    n_missing: int
+    n_rows: int
+
+    def __add__(self, other: SeenScores) -> SeenScores:
+        if self.facts != other.facts:
+            raise StateMismatchError("kinds of outputs", self.facts, other.facts)
+        return SeenScores(
+            self.facts,
+            self.states + other.states,
+            self.n_missing + other.n_missing,
+            self.n_rows + other.n_rows,
+        )
+
+
+def threshold_of(state: RankedState, level: float) -> float | None:
+    """Return the smallest score that `level` of the rows and a new one keep to, if there is any."""
+    # Not ceil((n + 1) level): whole numbers divided round as the level itself was rounded.
+    is_reached = np.cumsum(state.weight) / (1 + state.weight.sum()) >= level
+    found = float(state.doubt[np.argmax(is_reached)]) if is_reached.any() else np.inf
+    return found if np.isfinite(found) else None
+
+
+def rows_needed(level: float) -> int:
+    """Return with how many rows there is a threshold.
+
+    >>> rows_needed(0.9)
+    9
+    """
+    about = int(level / (1 - level))
+    near = range(max(about - 1, 1), about + 1)
+    return next((n for n in near if n / (n + 1) >= level), about + 1)
+
+
+def group_names(groups: NDArray[Any] | None, n_rows: int) -> tuple[list[str], IntArray]:
+    """Return the different groups by name, and which of them each row is of."""
+    if groups is None:
+        return [ALL], np.zeros(n_rows, dtype=np.int64)
+    is_plain = groups.dtype.kind in "biufU"
+    keys = groups if is_plain else np.array([name_of(one) for one in groups.tolist()], dtype=str)
+    different, positions = np.unique(keys, return_inverse=True)
+    return [name_of(one) for one in different.tolist()], positions
+
+
+def name_of(group: Any) -> str:
+    """Return what a group is called, as metrics by group call it."""
+    return "(missing)" if is_absent(group) else str(group)
+
+
+def rounded_up(values: FloatArray) -> FloatArray:
+    """Return numbers moved up to a fixed grid, in their order.
+
+    Each moves by less than 1/4,096 of itself; between 1/2 and 1 also of what it lacks to 1, where
+    the doubts of many classes lie.
+
+    >>> rounded_up(np.array([-1.0, 0.30001])).tolist()
+    [-1.0, 0.300048828125]
+    """
+    floats = values.astype(np.float64)
+    is_near_1 = (floats > 0.5) & (floats < 1)
+    return np.where(is_near_1, 1 + to_cell(floats - 1), to_cell(floats))
+
+
+def to_cell(values: FloatArray) -> FloatArray:
+    """Return numbers rounded up to 12 bits behind the leading one."""
+    mantissa, exponent = np.frexp(values)
+    whole = np.ceil(np.ldexp(mantissa, GRID_BITS + 1))
+    with np.errstate(over="ignore"):  # beyond the largest float is infinite, which is up too
+        return np.asarray(np.ldexp(whole, exponent - GRID_BITS - 1))

@@ -1,0 +1,230 @@
+"""Why confidence does, or does not, tell strangers from known data: words first, then figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, require_rows
+from dubito.doubt.activation import as_features, as_layer, familiarity_of, norms_of
+from dubito.doubt.diagnosis_words import advice_on, diagnosis_lines, verdict_on
+from dubito.doubt.softmax import OutputDoubts, output_doubts_of
+from dubito.errors import BadValueError
+from dubito.measure.detection import auroc
+from dubito.outputs import AbstractClassOutputs, as_outputs
+
+__all__ = ["Diagnosis", "Separation", "diagnose"]
+
+Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "unclear"]
+
+N_ERRORS = 2  # a difference of so many standard errors is no accident
+USEFUL = 0.6  # an AUROC from which on a doubt is said to tell strangers apart
+WIDEST = 0.1  # a margin beyond which nothing is said to be alike
+KEPT = 0.95  # the share of known rows that the threshold looked at lets pass
+CALLER = "diagnose"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """How well a doubt tells strangers apart: the AUROC, and its standard error (DeLong's).
+
+    `chance_error` is the standard error of a doubt that knows nothing, on so many rows. What is
+    said to be clear is so by the larger of both: a few rows in perfect order prove little.
+    """
+
+    auroc: float
+    standard_error: float
+    chance_error: float
+
+    @property
+    def margin(self) -> float:
+        """How far apart things must be to be no accident."""
+        return N_ERRORS * max(self.standard_error, self.chance_error)
+
+    @property
+    def tells(self) -> bool:
+        """Whether strangers have clearly more doubt."""
+        return self.auroc >= USEFUL and self.auroc - self.margin > 0.5
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether strangers have clearly less doubt."""
+        return self.auroc + self.margin < 0.5
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether there are too few rows to say either, or that strangers are alike."""
+        return self.margin > WIDEST and not self.tells and not self.is_reversed
+
+    def beats(self, other: Separation) -> bool:
+        """Whether this one is clearly the better of two."""
+        return bool(self.auroc - other.auroc > np.hypot(self.margin, other.margin))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the doubts make of strangers. `print(diagnosis)` tells it in words.
+
+    `share_as_confident` of the strangers have at least the median confidence of known rows,
+    `share_passing` pass a threshold on the confidence that 95 % of known rows pass. Confidences and
+    norms are medians. What was not given, or logits alone can tell, is None.
+    """
+
+    kind: Kind
+    n_known: int
+    n_strange: int
+    known_confidence: float
+    strange_confidence: float
+    share_as_confident: float
+    share_passing: float
+    known_norm: float | None
+    strange_norm: float | None
+    least_confidence: Separation
+    entropy: Separation
+    narrow_margin: Separation
+    energy: Separation | None
+    weak_activation: Separation | None
+    unfamiliarity: Separation | None
+
+    @property
+    def separations(self) -> dict[str, Separation]:
+        """Every doubt that was measured, the best first."""
+        names = ("least_confidence", "entropy", "narrow_margin", "energy")
+        every = {name: getattr(self, name) for name in (*names, "weak_activation", "unfamiliarity")}
+        known = {name: found for name, found in every.items() if found is not None}
+        return dict(sorted(known.items(), key=lambda pair: -pair[1].auroc))
+
+    @property
+    def verdict(self) -> str:
+        """What happens, in a few sentences."""
+        return verdict_on(self)
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return advice_on(self)
+
+    def __str__(self) -> str:
+        return "\n".join(diagnosis_lines(self))
+
+
+def diagnose(
+    known_outputs: Any,
+    strange_outputs: Any,
+    *,
+    known_features: Any = None,
+    strange_features: Any = None,
+    weights: Any = None,
+) -> Diagnosis:
+    """Return why confidence does, or does not, tell strangers from known rows, and what would.
+
+    Saturation: strangers are as confident as known rows; extrapolation: they are more confident.
+    With features and weights of the last layer (classes x features) it says whether norms or angles
+    tell them apart. Pearce et al., "Understanding softmax confidence and uncertainty", 2021.
+
+    >>> known, strange = [[0.9, 0.1], [0.7, 0.3]] * 50, [[0.99, 0.01], [0.8, 0.2]] * 50
+    >>> diagnose(known, strange).kind
+    'extrapolation'
+    """
+    known, strange = doubts_of_both(known_outputs, strange_outputs)
+    known_norms = strange_norms = known_angles = strange_angles = None
+    if any(given is not None for given in (known_features, strange_features, weights)):
+        known_norms, known_angles = layer_of("known", known_features, weights, known)
+        strange_norms, strange_angles = layer_of("strange", strange_features, weights, strange)
+    a, b = known.least_confidence, strange.least_confidence
+    by_confidence = separation_of(a, b)
+    share_passing = float((b <= np.quantile(a, KEPT, method="higher")).mean())
+    return Diagnosis(
+        kind=kind_of(by_confidence, share_passing),
+        n_known=a.size,
+        n_strange=b.size,
+        known_confidence=1 - float(np.median(a)),
+        strange_confidence=1 - float(np.median(b)),
+        share_as_confident=float((b <= np.median(a)).mean()),
+        share_passing=share_passing,
+        known_norm=None if known_norms is None else float(np.median(known_norms)),
+        strange_norm=None if strange_norms is None else float(np.median(strange_norms)),
+        least_confidence=by_confidence,
+        entropy=separation_of(known.entropy, strange.entropy),
+        narrow_margin=separation_of(known.narrow_margin, strange.narrow_margin),
+        energy=separation_if_known(known.energy, strange.energy),
+        weak_activation=separation_if_known(strange_norms, known_norms),  # less is more doubt
+        unfamiliarity=separation_if_known(known_angles, strange_angles),
+    )
+
+
+def doubts_of_both(known_outputs: Any, strange_outputs: Any) -> tuple[OutputDoubts, OutputDoubts]:
+    """Return the doubts of known rows and of strangers, outputs of one model."""
+    n_classes = None
+    found = []
+    for outputs, argument in (
+        (known_outputs, "known_outputs"),
+        (strange_outputs, "strange_outputs"),
+    ):
+        wrapped = as_outputs(outputs, argument, CALLER)
+        found.append(output_doubts_of(wrapped, argument, CALLER))
+        assert isinstance(wrapped, AbstractClassOutputs)
+        if not wrapped.n_rows:
+            fix = "rows of both kinds"
+            raise BadValueError(argument, CALLER, "1 row or more", "none", fix)
+        if n_classes not in (None, wrapped.n_classes):
+            rule, fix = f"of {n_classes} classes, like known_outputs", "outputs of one model"
+            raise BadValueError(argument, CALLER, rule, f"{wrapped.n_classes}", fix)
+        n_classes = wrapped.n_classes
+    return found[0], found[1]
+
+
+def layer_of(
+    which: str, features: Any, weights: Any, doubts: OutputDoubts
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return the norms of features and, where weights are known, the unfamiliarities."""
+    argument = f"{which}_features"
+    if features is None:
+        rule, fix = "given with the other features and weights", "all of them, or none"
+        raise BadValueError(argument, CALLER, rule, "None", fix)
+    if weights is None:
+        z, w = as_features(features, argument, CALLER), None
+    else:
+        z, w = as_layer(features, weights, 1, CALLER, argument)
+    require_rows(z, doubts.entropy.size, argument, CALLER, f"{which}_outputs")
+    return norms_of(z), None if w is None else 1 - familiarity_of(z, w)
+
+
+def separation_if_known(known: FloatArray | None, strange: FloatArray | None) -> Separation | None:
+    """Return how well a doubt tells strangers apart, or None where it is not known of both."""
+    return None if known is None or strange is None else separation_of(known, strange)
+
+
+def separation_of(known: FloatArray, strange: FloatArray) -> Separation:
+    """Return how well a doubt tells strangers apart.
+
+    DeLong et al., "Comparing the areas under two or more correlated ROC curves", 1988.
+    """
+    is_outlier = np.repeat([False, True], [known.size, strange.size])
+    value = auroc(is_outlier, np.concatenate([known, strange]))
+    parts = (shares_below(known, strange), shares_below(strange, known))
+    variance = sum(share.var(ddof=1) / share.size for share in parts if share.size > 1)
+    by_chance = (known.size + strange.size + 1) / (12 * known.size * strange.size)
+    return Separation(value, float(np.sqrt(variance)), float(np.sqrt(by_chance)))
+
+
+def shares_below(some: FloatArray, others: FloatArray) -> FloatArray:
+    """Return for each of the others the share of `some` below it; a tie counts half."""
+    ranked = np.sort(some)
+    places = np.searchsorted(ranked, others, "left") + np.searchsorted(ranked, others, "right")
+    return places / (2 * some.size)
+
+
+def kind_of(by_confidence: Separation, share_passing: float) -> Kind:
+    """Name what happens to the confidence of strangers."""
+    if by_confidence.is_reversed:
+        return "extrapolation"
+    if by_confidence.is_unclear:
+        return "unclear"
+    if not by_confidence.tells:
+        return "saturation"
+    return "partial saturation" if share_passing > 0.5 else "separation"

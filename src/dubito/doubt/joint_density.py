@@ -1,0 +1,176 @@
+"""A density of inputs and targets together: what is likely of the targets, and what is strange."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any, Self, final
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+from dubito.arrays import FloatArray
+from dubito.data.sampling import sample_rows
+from dubito.data.shards import Shards
+from dubito.data.truth import Targets
+from dubito.doubt.conditional import ConditionalMixture
+from dubito.doubt.densities import as_count
+from dubito.doubt.features import AbstractFeatureScore, as_feature_matrix, over_blocks
+from dubito.doubt.moments import require_summable
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.measure.labelled import warn_of_missing
+from dubito.outputs import Normal, Samples
+
+__all__ = ["JointDensity"]
+
+MOST_ROWS = 100_000  # that a mixture is fitted on; of streams, a seeded sample
+MOST_ROUNDS = 1_000
+CONSTANT = 1e-12  # a deviation this small beside the mean is rounding
+LEAST_VARIANCE = 1e-6  # of a component, as a share of the variance of the column
+
+
+@final
+class JointDensity(AbstractFeatureScore):
+    """A Gaussian mixture over inputs and targets: p(y | x) of a regression, doubt is -log p(x).
+
+    For noise that depends on the inputs, and for targets of several branches. `n_components` is how
+    many normal distributions are mixed. Of shards, 100,000 rows are drawn at most, seeded.
+    Ghahramani and Jordan, "Supervised learning from incomplete data via an EM approach", 1994.
+
+    >>> x = np.linspace(0, 1, 50)[:, np.newaxis]
+    >>> density = JointDensity(n_components=1).fit(x, 3 * x[:, 0] + np.sin(40 * x[:, 0]) / 10)
+    >>> density.predict([[0.5]]).mean.round(2).tolist()
+    [1.5]
+    """
+
+    n_targets_: int | None  # None for one number a row
+    weights_: FloatArray
+    means_: FloatArray
+    covariances_: FloatArray
+
+    def __init__(self, n_components: int = 5, seed: int = 0):
+        self.n_components = n_components
+        self.seed = seed
+
+    def fit(self, features: Any, y: Any = None) -> Self:
+        """Learn from rows x dimensions and targets, or from shards that hold both."""
+        name = type(self).__name__
+        n_components = as_count(self.n_components, "n_components", name, 5)
+        rows, targets = rows_and_targets(features, y, name)
+        warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
+        is_known = ~targets.is_missing
+        both = np.column_stack([rows, targets.values]).astype(np.float64)[is_known]
+        require_enough(both, n_components, name)
+        mixture = mixture_of(both, n_components, self.seed, name)
+        self._forget()
+        self.n_features_ = rows.shape[1]
+        self.n_targets_ = None if targets.values.ndim == 1 else targets.values.shape[1]
+        self.weights_, self.means_, self.covariances_ = mixture
+        return self
+
+    def log_density(self, features: Any, y: Any) -> FloatArray:
+        """Return log p(y | x) of each row."""
+        both, d = self._known_pairs(features, y, "log_density"), self.n_features_
+        return over_blocks(
+            lambda rows: self._conditional.log_density(rows[:, :d], rows[:, d:]),
+            both,
+            self._n_entries(),
+        )
+
+    def density(self, features: Any, y: Any) -> FloatArray:
+        """Return p(y | x) of each row."""
+        return np.asarray(np.exp(self.log_density(features, y)))
+
+    def predict(self, features: Any) -> Normal:
+        """Return the mean and the standard deviation of p(y | x)."""
+        known = self._known(features, "predict")
+        both = over_blocks(self._conditional.mean_and_std, known, self._n_entries())
+        mean, std = (self._as_targets(both[:, i]) for i in range(2))
+        return Normal(mean, std)
+
+    def sample(self, features: Any, n: int = 100, seed: int = 0) -> Samples:
+        """Return draws of y given x, rows x draws (x targets)."""
+        known = self._known(features, "sample")
+        n_draws = as_count(n, "n", f"{type(self).__name__}.sample")
+        random = np.random.default_rng(seed)
+        return Samples(self._as_targets(self._conditional.draws(known, n_draws, random)))
+
+    def _doubt(self, features: FloatArray) -> FloatArray:
+        return np.asarray(-logsumexp(self._conditional.joint(features), axis=1))
+
+    def _n_entries(self) -> int:
+        n_targets = self.n_targets_ or 1
+        return self.n_features_ + self.weights_.size * (n_targets + 1)
+
+    def _as_targets(self, values: FloatArray) -> FloatArray:
+        """Return values without the axis of targets where a target is one number."""
+        return values[..., 0] if self.n_targets_ is None else values
+
+    def _known_pairs(self, features: Any, y: Any, method: str) -> FloatArray:
+        """Return checked features and targets, side by side."""
+        known = self._known(features, method)
+        caller = f"{type(self).__name__}.{method}"
+        targets = Targets.of(y, len(known), "y", caller)
+        n_targets = None if targets.values.ndim == 1 else targets.values.shape[1]
+        if n_targets != self.n_targets_ or targets.n_missing:
+            wanted = "one number a row" if self.n_targets_ is None else f"{self.n_targets_} targets"
+            got = f"shape {targets.values.shape}, {targets.n_missing} rows missing"
+            fix = "targets as in the fit, without missing ones"
+            raise BadValueError("y", caller, f"{wanted}, none missing", got, fix)
+        return np.column_stack([known, targets.values]).astype(np.float64)
+
+    @cached_property
+    def _conditional(self) -> ConditionalMixture:
+        return ConditionalMixture(self.weights_, self.means_, self.covariances_, self.n_features_)
+
+
+def rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, Targets]:
+    """Return features and targets of the same rows; of shards, a sample of those with a target."""
+    if not isinstance(features, Shards):
+        if y is None:
+            raise BadTypeError("y", caller, "the targets", "None", "a number a row")
+        array = as_feature_matrix(features, caller)
+        return array, Targets.of(y, len(array), "y", caller)
+    if y is not None:
+        fix = f"{caller}().fit(shards), with targets among the shards' columns"
+        raise BadTypeError("features", caller, "arrays beside targets", "targets", fix)
+    batch = sample_rows(features, MOST_ROWS)
+    if batch.features is None or not isinstance(batch.truth, Targets):
+        got = "no features" if batch.features is None else "no targets"
+        fix = "`features=` and the target's column among the columns of the shards"
+        raise BadTypeError("features", caller, "shards with features and targets", got, fix)
+    if np.unique(batch.weight).size > 1:
+        rule, fix = "shards whose rows weigh the same", "a fit without weights"
+        raise BadValueError("features", caller, rule, "weights that differ", fix)
+    return batch.features, batch.truth
+
+
+def require_enough(rows: FloatArray, n_components: int, caller: str) -> None:
+    """Raise unless there are rows enough for the components."""
+    if not len(rows):
+        raise EmptyStateError(caller)
+    if len(rows) < max(2, n_components):
+        rule = f"{max(2, n_components)} rows or more for {n_components} components"
+        raise BadValueError("features", caller, rule, f"{len(rows)}", "fewer components")
+
+
+def mixture_of(
+    rows: FloatArray, n_components: int, seed: int, caller: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return weights, means and covariances of a mixture; columns are fitted at one scale."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, scale = require_summable(np.stack([rows.mean(axis=0), rows.std(axis=0)]), caller)
+    scale = np.where(scale > CONSTANT * np.abs(middle), scale, 1.0)
+    mixture = GaussianMixture(
+        n_components, max_iter=MOST_ROUNDS, reg_covar=LEAST_VARIANCE, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit((rows - middle) / scale)
+    if not mixture.converged_:
+        text = f"{caller}: the mixture still moved after {MOST_ROUNDS:,} rounds."
+        warnings.warn(text, DubitoWarning, stacklevel=3)
+    covariances = mixture.covariances_ * scale * scale[:, np.newaxis]
+    return mixture.weights_, middle + mixture.means_ * scale, covariances

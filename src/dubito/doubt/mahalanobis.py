@@ -1,0 +1,112 @@
+"""Mahalanobis distance: how far a row is from the nearest class, in that class's own units."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.doubt.covariances import fit_shared
+from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
+from dubito.doubt.gaussians import SharedGaussians, squares_of
+from dubito.doubt.shrinking import as_shrinkage
+from dubito.errors import BadTypeError
+
+__all__ = ["MahalanobisDistance"]
+
+SAFETY = 4.0  # how many times its usual size an error of rounding may have
+
+
+@final
+class MahalanobisDistance(AbstractFeatureDoubt):
+    """The squared distance to the nearest class mean, in units of the covariance within classes.
+
+    Without labels there is one mean. `is_normalised` takes features at length 1, where their norm
+    says more of confidence than of strangeness. `shrinkage` is the share of correlations given up;
+    "auto" finds it from the number of rows. Lee et al., "A simple unified framework for detecting
+    out-of-distribution samples and adversarial attacks", 2018.
+
+    >>> features = [[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]]
+    >>> MahalanobisDistance().fit(features).score([[1.0, 1.0], [3.0, 1.0]]).tolist()
+    [0.0, 4.0]
+    """
+
+    means_: FloatArray
+    covariance_: FloatArray
+    shrinkage_: float
+
+    def __init__(self, *, is_normalised: bool = False, shrinkage: float | Literal["auto"] = "auto"):
+        self.is_normalised = is_normalised
+        self.shrinkage = shrinkage
+
+    def _learn(self, shards: FeatureShards) -> None:
+        name = type(self).__name__
+        if not isinstance(self.is_normalised, bool | np.bool_):
+            got, fix = repr(self.is_normalised), "is_normalised=True"
+            raise BadTypeError("is_normalised", name, "True or False", got, fix)
+        rows = shards.mapped(normalised) if self.is_normalised else shards
+        fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)
+        self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
+        self.shrinkage_ = float(fitted.shrinkage[0])
+
+    def _doubt(self, features: FloatArray) -> FloatArray:
+        white = self._classes.white(normalised(features) if self.is_normalised else features)
+        nearest = self._search.nearest(white)
+        # The very difference: no square of something large is taken from another.
+        return squares_of(white - self._classes.white_means[nearest])
+
+    @cached_property
+    def _classes(self) -> SharedGaussians:
+        return SharedGaussians(self.means_, self.covariance_)
+
+    @cached_property
+    def _search(self) -> NearestMean:
+        return NearestMean(self._classes.white_means)
+
+
+@final
+class NearestMean:
+    """The nearest of many means by matrix products: |m|^2 - 2 z.m, least where m is nearest to z.
+
+    In float32; again in float64 for rows whose two nearest means are closer than rounding may err.
+    """
+
+    def __init__(self, means: FloatArray) -> None:
+        squares = squares_of(means)
+        self.wide = np.vstack([-2 * means.T, squares])
+        self.narrow = self.wide.astype(np.float32)
+        self.longest = float(np.sqrt(squares.max()))
+
+    def nearest(self, rows: FloatArray) -> IntArray:
+        """Return the number of each row's nearest mean."""
+        if self.wide.shape[1] == 1:
+            return np.zeros(rows.shape[0], np.int64)
+        best, gap = best_and_gap(rows, self.narrow)
+        n_terms, unit = rows.shape[1], float(np.finfo(np.float32).eps)
+        length = np.sqrt(squares_of(rows))
+        error = SAFETY * (1 + np.sqrt(n_terms)) * unit * self.longest * (length + self.longest)
+        is_unsure = ~(gap > error)  # NaN is unsure too
+        if is_unsure.any():
+            best[is_unsure] = best_and_gap(rows[is_unsure], self.wide)[0]
+        return best
+
+
+def best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the least column of `[rows, 1] @ table` of each row, and how far the second is."""
+    longer = np.ones((rows.shape[0], rows.shape[1] + 1), table.dtype)
+    longer[:, :-1] = rows
+    values, numbers = longer @ table, np.arange(rows.shape[0])
+    best = values.argmin(axis=1)
+    least = values[numbers, best]
+    values[numbers, best] = np.inf
+    return best, values.min(axis=1) - least
+
+
+def normalised(features: FloatArray) -> FloatArray:
+    """Return rows of length 1, in float64; a row of zeros stays one."""
+    largest = np.abs(features).max(axis=1, keepdims=True).astype(np.float64)
+    scaled = features / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish
+    lengths = np.sqrt(squares_of(scaled))[:, np.newaxis]
+    return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))

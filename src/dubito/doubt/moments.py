@@ -1,0 +1,127 @@
+"""Sums over rows of features: means of classes, and how rows scatter about them.
+
+Two passes, the second about the means that the first found: nothing cancels, however far from 0 the
+features are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy import sparse
+
+from dubito.arrays import FloatArray
+from dubito.doubt.feature_shards import FeatureRows, FeatureShards
+from dubito.errors import BadValueError
+
+__all__ = [
+    "ClassMeans",
+    "Scatters",
+    "class_means",
+    "own_scatters",
+    "pooled_scatter",
+    "require_summable",
+    "squared_deviations",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassMeans:
+    """Means of classes, their weights, and how many rows of equal weight these are worth."""
+
+    means: FloatArray
+    weights: FloatArray
+    n_effective: FloatArray
+    reach: FloatArray  # a feature: the furthest a mean is from the middle, what rounding hangs on
+
+    @property
+    def n_pooled(self) -> float:
+        """How many rows all are worth, less one for each mean beyond the first."""
+        squares = np.square(self.weights) / self.n_effective
+        n_rows = float(np.square(self.weights.sum()) / squares.sum())
+        return max(1.0, n_rows - (self.weights.size - 1))
+
+    def residuals(self, rows: FeatureRows) -> FloatArray:
+        """Return how far rows are from the means of their classes, in float64."""
+        return np.asarray(rows.features - self.means[rows.codes])
+
+
+def class_means(shards: FeatureShards, caller: str) -> ClassMeans:
+    """Return the weighted means of classes."""
+    first = next(shards.blocks()).features
+    start = first[0].astype(np.float64)
+    middle = start + (first - start).mean(axis=0)  # the very value of a feature that never varies
+
+    def sums_of(rows: FeatureRows) -> FloatArray:
+        squares = np.bincount(rows.codes, np.square(rows.weight), shards.n_classes)
+        return np.column_stack([by_class(rows, rows.features - middle, shards.n_classes), squares])
+
+    sums = shards.sum(sums_of)
+    require_summable(sums, caller)
+    offsets = sums[:, :-1] / shards.weights[:, np.newaxis]
+    n_effective = np.square(shards.weights) / sums[:, -1]
+    return ClassMeans(middle + offsets, shards.weights, n_effective, np.abs(offsets).max(axis=0))
+
+
+def pooled_scatter(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+    """Return the sum of outer products of what rows are off the means of their classes."""
+
+    def scatter(rows: FeatureRows) -> FloatArray:
+        residuals = of.residuals(rows)
+        residuals *= np.sqrt(rows.weight)[:, np.newaxis]
+        return np.asarray(residuals.T @ residuals)
+
+    return require_summable(shards.sum(scatter), caller)
+
+
+def squared_deviations(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+    """Return classes x features of the sum of squares of what rows are off their class's mean."""
+
+    def squares(rows: FeatureRows) -> FloatArray:
+        return by_class(rows, np.square(of.residuals(rows)), shards.n_classes)
+
+    return require_summable(shards.sum(squares), caller)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Scatters:
+    """A scatter matrix a class, of the classes that were seen."""
+
+    of_class: dict[int, FloatArray]
+
+    def __add__(self, other: Scatters) -> Scatters:
+        merged = dict(self.of_class)
+        for code, scatter in other.of_class.items():
+            merged[code] = merged[code] + scatter if code in merged else scatter
+        return Scatters(merged)
+
+
+def own_scatters(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+    """Return classes x features x features: the scatter of each class about its mean."""
+
+    def scatters(rows: FeatureRows) -> Scatters:
+        residuals = of.residuals(rows) * np.sqrt(rows.weight)[:, np.newaxis]
+        parts = {int(code): residuals[rows.codes == code] for code in np.unique(rows.codes)}
+        return Scatters({code: part.T @ part for code, part in parts.items()})
+
+    found = shards.sum(scatters).of_class
+    return require_summable(np.stack([found[k] for k in range(shards.n_classes)]), caller)
+
+
+def by_class(rows: FeatureRows, values: FloatArray, n_classes: int) -> FloatArray:
+    """Return the weighted sums of rows of values over the rows of each class."""
+    starts = np.arange(len(rows) + 1)
+    places = sparse.csc_array((rows.weight, rows.codes, starts), shape=(n_classes, len(rows)))
+    return np.asarray(places @ values)
+
+
+def require_summable(sums: FloatArray, caller: str) -> FloatArray:
+    """Return sums, or raise where the features are too large to be squared and added."""
+    if not np.isfinite(sums).all():
+        rule, fix = "small enough to be squared and summed", "dividing them by a scale of theirs"
+        raise BadValueError("features", caller, rule, "sums beyond the largest float", fix)
+    return sums

@@ -1,0 +1,135 @@
+"""Do conformal sets, intervals and regions cover as often as their law says?
+
+    python -m studies.conformal_coverage            # 1,000 fresh draws, less than a minute
+    python -m studies.conformal_coverage --quick    # 100 draws
+
+Each draw is new: n known rows to fit on, m rows to cover. With k = ceil((n + 1) level), how many of
+the m are covered follows the law BetaBinomial(m, k, n + 1 - k), whatever the model. The models here
+are wrong on purpose: overconfident classes, a biased mean, a std that is too small.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy import stats
+
+from dubito import Logits, Normal, Quantiles
+from dubito.arrays import FloatArray, IntArray
+from dubito.doubt.conformal_intervals import ConformalIntervals
+from dubito.doubt.conformal_sets import ConformalSets
+from dubito.doubt.region import OutlierRegion
+
+__all__ = ["LAWFUL", "METHODS", "Fit", "covered", "fit_of", "law_of", "main"]
+
+LEVEL, N_KNOWN, N_NEW = 0.9, 200, 200
+N_CELLS = 20  # of the test, nearly as likely as each other
+LAWFUL = 0.001  # a p-value below says that coverage does not follow its law
+
+
+def classes(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArray]:
+    """Return logits of five classes that are twice too sharp, and labels."""
+    honest = rng.normal(0, 1.5, (n_rows, 5))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+    return (2 * honest).astype(np.float32), labels
+
+
+def numbers(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return a biased mean, a std that is too small, and truths with skewed noise."""
+    mean, std = rng.normal(size=n_rows), np.exp(rng.normal(0, 0.5, n_rows))
+    return mean, std, mean + 0.5 + 1.5 * std * (rng.exponential(size=n_rows) - 1)
+
+
+def sets_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
+    """Return how many of m labels are in their sets."""
+    logits, y = classes(rng, n + m)
+    sets = ConformalSets(LEVEL, method).fit(Logits(logits[:n]), y[:n])
+    return round(m * sets.predict(Logits(logits[n:])).coverage(y[n:]))
+
+
+def intervals_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
+    """Return how many of m truths are in their intervals."""
+    mean, std, y = numbers(rng, n + m)
+    outputs: Any = Normal(mean, std)
+    if method == "quantiles":
+        outputs = Quantiles(np.stack([mean - std, mean + std], axis=1), [0.05, 0.95])
+    known, new = outputs.take(slice(0, n)), outputs.take(slice(n, n + m))
+    fitted = ConformalIntervals(LEVEL, method).fit(known, y[:n])
+    return round(m * fitted.predict(new).coverage(y[n:]))
+
+
+def region_of(rng: np.random.Generator, n: int, m: int) -> int:
+    """Return how many of m points like the known ones are not called strange."""
+    doubt = rng.gamma(0.5, size=n + m)
+    return int(m - OutlierRegion(1 - LEVEL).fit(doubt[:n]).contains(doubt[n:]).sum())
+
+
+METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {
+    "ConformalSets, lac": lambda *draw: sets_of("lac", *draw),
+    "ConformalSets, aps": lambda *draw: sets_of("aps", *draw),
+    "ConformalIntervals, absolute": lambda *draw: intervals_of("absolute", *draw),
+    "ConformalIntervals, normalised": lambda *draw: intervals_of("normalised", *draw),
+    "ConformalIntervals, quantiles": lambda *draw: intervals_of("quantiles", *draw),
+    "OutlierRegion": region_of,
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How counts of covered rows agree with a law: their mean, the law's, and a p-value."""
+
+    mean: float
+    expected: float
+    p_value: float
+
+
+def law_of(n: int, m: int, level: float) -> Any:
+    """Return the law of how many of m rows are covered by a fit on n."""
+    k = int(np.ceil(round((n + 1) * level, 9)))
+    return stats.betabinom(m, k, n + 1 - k)
+
+
+def covered(method: str, n_draws: int, n: int = N_KNOWN, m: int = N_NEW, seed: int = 0) -> IntArray:
+    """Return how many of m rows were covered in each of some fresh draws."""
+    rng = np.random.default_rng(seed)
+    return np.array([METHODS[method](rng, n, m) for _ in range(n_draws)])
+
+
+def fit_of(counts: IntArray, law: Any, m: int) -> Fit:
+    """Return how counts agree with their law, by a chi-square test over some 20 cells."""
+    chances = law.pmf(np.arange(m + 1))
+    cells = np.minimum(np.cumsum(chances) * N_CELLS, N_CELLS - 1).astype(int)
+    _, cells = np.unique(cells, return_inverse=True)
+    expected = np.bincount(cells, chances) * len(counts) / chances.sum()
+    found = np.bincount(cells[counts], minlength=expected.size)
+    p_value = float(stats.chisquare(found, expected).pvalue)
+    return Fit(float(counts.mean() / m), float(law.mean() / m), p_value)
+
+
+def main() -> None:
+    """Print coverage over fresh draws beside its law."""
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--quick", action="store_true", help="100 draws instead of 1,000")
+    n_draws = 100 if parser.parse_args().quick else 1000
+    law = law_of(N_KNOWN, N_NEW, LEVEL)
+    fits = {name: fit_of(covered(name, n_draws), law, N_NEW) for name in METHODS}
+    n_lawful = sum(fit.p_value >= LAWFUL for fit in fits.values())
+    means = [fit.mean for fit in fits.values()]
+    print(
+        f"{n_lawful} of {len(fits)} methods cover as their law says: asked for {LEVEL:.0%}, they "
+        f"held {min(means):.2%} to {max(means):.2%}\nof new rows on average, where the law's mean "
+        f"is {law.mean() / N_NEW:.2%}. Single draws differ, as they should: the law puts\n90 % of "
+        f"them between {law.ppf(0.05) / N_NEW:.1%} and {law.ppf(0.95) / N_NEW:.1%}.\n"
+    )
+    print(f"{n_draws:,} fresh draws of {N_KNOWN} known and {N_NEW} new rows; chi-square test\n")
+    print(f"{'':<32} {'coverage':>10} {'law':>10} {'p-value':>10}")
+    for name, fit in fits.items():
+        print(f"{name:<32} {fit.mean:>10.3%} {fit.expected:>10.3%} {fit.p_value:>10.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""Norms and angles agree with plain NumPy, and with the softmax that they are parts of."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special
+
+from dubito.data import load_fashion_mnist
+from dubito.doubt.activation import (
+    familiarity,
+    feature_norm,
+    mental_model,
+    softmax_by_parts,
+    unfamiliarity,
+    weak_activation,
+)
+from dubito.errors import BadTypeError, BadValueError
+
+Floats = NDArray[np.floating[Any]]
+Precision = type[np.floating[Any]]
+
+each_precision = pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+OF_A_LAYER: list[Callable[..., Any]] = [familiarity, unfamiliarity, mental_model, softmax_by_parts]
+each_of_a_layer = pytest.mark.parametrize("function", OF_A_LAYER)
+
+
+def layer(
+    dtype: Precision = np.float64, n_rows: int = 40, n_classes: int = 5, n_features: int = 7
+) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(n_classes)
+    z, w = rng.normal(0, 3, (n_rows, n_features)), rng.normal(size=(n_classes, n_features))
+    return z.astype(dtype), w.astype(dtype)
+
+
+def cosines(z: Floats, w: Floats) -> Floats:
+    """Return each cosine on its own, in a plain loop."""
+    z, w = z.astype(np.float64), w.astype(np.float64)
+    return np.array(
+        [[a @ b / (np.linalg.norm(a) * np.linalg.norm(b)) for b in w] for a in z], np.float64
+    )
+
+
+def simplex(n_classes: int) -> Floats:
+    """Return unit vectors whose cosines to each other are all -1 / (K - 1)."""
+    centred = np.eye(n_classes) - 1 / n_classes
+    return np.asarray(centred / np.linalg.norm(centred, axis=1, keepdims=True))
+
+
+@each_precision
+def test_norms_and_cosines_against_plain_loops(dtype: Precision) -> None:
+    z, w = layer(dtype)
+    norms = np.linalg.norm(z.astype(np.float64), axis=1)
+    closest = cosines(z, w).max(axis=1)
+    assert feature_norm(z).dtype == familiarity(z, w).dtype == np.float64
+    close(feature_norm(z), norms, rtol=1e-13)
+    close(weak_activation(z), -norms, rtol=1e-13)
+    close(familiarity(z, w), closest, rtol=1e-13)
+    close(unfamiliarity(z, w), 1 - closest, rtol=1e-12)
+
+
+def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, w = layer()
+    norms, closest, parts = feature_norm(z), familiarity(z, w), softmax_by_parts(z, w)
+    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 30)
+    close(feature_norm(z), norms, rtol=1e-15)
+    close(familiarity(z, w), closest, rtol=1e-14)
+    close(softmax_by_parts(z, w).doubt_by_norm, parts.doubt_by_norm, rtol=1e-12)
+    close(softmax_by_parts(z, w).doubt, parts.doubt, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e30, 1e200, 1e305])
+def test_neither_tiny_nor_huge_features_lose_their_norm_or_angle(scale: float) -> None:
+    z, w = np.array([[3.0, 4.0], [1.0, -1.0]]) * scale, np.eye(2) * scale
+    close(feature_norm(z), np.array([5, np.sqrt(2)]) * scale, rtol=1e-3)
+    close(familiarity(z, w), [0.8, np.sqrt(0.5)], rtol=1e-3)
+
+
+@each_of_a_layer
+def test_zero_features_and_weights_have_the_cosine_0(function: Callable[..., Any]) -> None:
+    z, w = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[0.0, 0.0], [-1.0, 0.0]])
+    found = function(z, w)
+    if function is softmax_by_parts:
+        assert found.familiarity.tolist() == [0, 0]
+        close(found.doubt, [0.5, 1 - special.expit(1.0)])
+    else:
+        expected = {familiarity: 0.0, unfamiliarity: 1.0, mental_model: -0.5}
+        assert found[0] == expected[function]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+@pytest.mark.parametrize("a", [1e-3, 0.5, 3.0, 20.0])
+def test_the_simplex_form_is_the_softmax_of_a_simplex(n_classes: int, a: float) -> None:
+    rng = np.random.default_rng(0)
+    w = np.hstack([simplex(n_classes), np.zeros((n_classes, 3))])
+    apart = np.hstack([np.zeros((n_classes, n_classes)), rng.normal(0, 5, (n_classes, 3))])
+    z = a * w + apart
+    p = special.softmax(z @ w.T, axis=1)
+    close(mental_model(z, w, form="simplex"), -p.max(axis=1), rtol=0, atol=1e-9)
+    # The published form is surer of a row of which a part points at no class.
+    published = mental_model(z, w, form="published")
+    assert (published <= -p.max(axis=1)).all()
+    assert a > 3 or (published < -p.max(axis=1) - 1e-6).all()
+
+
+@each_precision
+@pytest.mark.parametrize("n_classes", [2, 5, 30])
+def test_both_forms_are_those_of_the_formula(dtype: Precision, n_classes: int) -> None:
+    z, w = layer(dtype, n_classes=n_classes)
+    norm, c, k = np.linalg.norm(z.astype(float), axis=1), cosines(z, w).max(axis=1), n_classes
+    published = -1 / (1 + (k - 1) * np.exp(-norm * (1 / (k - 1) + c)))
+    close(mental_model(z, w), published, rtol=1e-12)
+    consistent = -1 / (1 + (k - 1) * np.exp(-norm * c * k / (k - 1)))
+    close(mental_model(z, w, form="simplex"), consistent, rtol=1e-12)
+
+
+def test_both_forms_agree_where_a_row_points_at_a_class() -> None:
+    w = simplex(4)
+    close(mental_model(2 * w, w), mental_model(2 * w, w, form="simplex"), rtol=1e-12)
+
+
+def plain_parts(z: Floats, w: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the three largest probabilities row by row, as the definitions say."""
+    norms, lengths, angles = (
+        np.linalg.norm(z, axis=1),
+        np.linalg.norm(w, axis=1),
+        cosines(z, w),
+    )
+    orders = [np.argsort(-(row @ w.T)) for row in z]
+    pull = np.mean([(lengths * angle)[o] for angle, o in zip(angles, orders, strict=True)], axis=0)
+    bias = np.mean([b[o] for o in orders], axis=0)
+    whole = [special.softmax(row @ w.T + b).max() for row in z]
+    by_angle = [special.softmax(norms.mean() * lengths * angle + b).max() for angle in angles]
+    by_norm = [special.softmax(norm * pull + bias).max() for norm in norms]
+    return np.array(whole), np.array(by_angle), np.array(by_norm)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("n_classes", [2, 5, 70])
+def test_the_parts_against_plain_loops(has_bias: bool, n_classes: int) -> None:
+    z, w = layer(n_classes=n_classes)
+    z /= 4
+    b = np.random.default_rng(1).normal(size=n_classes) if has_bias else None
+    parts = softmax_by_parts(z, w, b)
+    whole, by_angle, by_norm = plain_parts(z, w, np.zeros(n_classes) if b is None else b)
+    close(parts.norm, np.linalg.norm(z, axis=1), rtol=1e-13)
+    close(parts.familiarity, cosines(z, w).max(axis=1), rtol=1e-13)
+    close(parts.doubt, 1 - whole, rtol=1e-9, atol=1e-13)
+    close(parts.doubt_by_angle, 1 - by_angle, rtol=1e-9, atol=1e-13)
+    close(parts.doubt_by_norm, 1 - by_norm, rtol=1e-9, atol=1e-13)
+
+
+def test_rows_of_one_norm_differ_by_their_angles_alone() -> None:
+    z, w = layer()
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    parts = softmax_by_parts(z, w)
+    close(parts.doubt_by_angle, parts.doubt, rtol=1e-9)
+    close(parts.doubt_by_norm, parts.doubt_by_norm[0], rtol=1e-9)
+
+
+def test_rows_of_one_direction_differ_by_their_norms_alone() -> None:
+    z, w = layer()
+    b = np.random.default_rng(2).normal(size=5)
+    z = np.linspace(0.9, 1.1, 9)[:, np.newaxis] * z[0]
+    parts = softmax_by_parts(z, w, b)
+    close(parts.doubt_by_norm, parts.doubt, rtol=1e-9)
+    close(parts.doubt_by_angle, parts.doubt_by_angle[0], rtol=1e-9)
+
+
+def test_without_a_bias_longer_features_never_doubt_more() -> None:
+    z, w = layer(n_rows=200)
+    parts = softmax_by_parts(z, w)
+    order = np.argsort(parts.norm)
+    assert (np.diff(parts.doubt_by_norm[order]) <= 0).all()
+
+
+def test_the_parts_of_a_real_layer_make_its_logits() -> None:
+    sample = load_fashion_mnist()
+    parts = softmax_by_parts(sample.test_features, sample.weight, sample.bias)
+    p = special.softmax(sample.test_logits.astype(np.float64), axis=1)
+    # Features came as float16.
+    close(parts.doubt, 1 - p.max(axis=1), atol=0.02)
+
+
+@st.composite
+def nasty_layers(draw: Any) -> tuple[Floats, Floats]:
+    dtype: Precision = draw(st.sampled_from([np.float32, np.float64]))
+    info = np.finfo(dtype)
+    special_values = [0.0, -0.0, 1.0, -1.0, 1e4, float(info.tiny), float(info.max), float(info.min)]
+    anything = st.floats(-1e3, 1e3, width=32 if dtype is np.float32 else 64)
+    elements = st.sampled_from(special_values) | anything
+    n_rows, n_classes, n_features = (draw(st.integers(low, 4)) for low in (1, 2, 1))
+    z: Floats = draw(hnp.arrays(dtype, (n_rows, n_features), elements=elements))
+    w: Floats = draw(hnp.arrays(dtype, (n_classes, n_features), elements=elements))
+    return z, w
+
+
+@settings(deadline=None, max_examples=200)
+@given(nasty_layers())
+def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Floats]) -> None:
+    z, w = given_layer
+    before = z.copy(), w.copy()
+    norm, c = feature_norm(z), familiarity(z, w)
+    assert (np.isfinite(norm) & (norm >= 0)).all()
+    assert (norm >= np.abs(z).max(axis=1) * (1 - 1e-12)).all()
+    assert ((c >= -1) & (c <= 1)).all()
+    for form in ("published", "simplex"):
+        model = mental_model(z, w, form)
+        assert ((model >= -1) & (model <= 0)).all()
+    parts = softmax_by_parts(z, w, np.ones(len(w)))
+    for doubt in (parts.doubt, parts.doubt_by_angle, parts.doubt_by_norm):
+        assert ((doubt >= 0) & (doubt <= 1 - 1 / len(w) + 1e-9)).all()
+    assert (z == before[0]).all()
+    assert (w == before[1]).all()
+
+
+def test_one_class_has_a_familiarity() -> None:
+    assert familiarity([[2.0, 0.0]], [[1.0, 0.0]]).tolist() == [1.0]
+
+
+def test_no_rows_have_no_doubts() -> None:
+    z, w = np.empty((0, 2)), np.eye(2)
+    assert feature_norm(z).shape == familiarity(z, w).shape == mental_model(z, w).shape == (0,)
+
+
+@each_of_a_layer
+def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function(np.ones((4, 3)), np.ones((2, 5)))
+    assert str(caught.value) == (
+        f"`weights` of {function.__name__} must be classes x 3 features, like the features. "
+        "Got shape (2, 5). Try the features that go into the layer of these weights."
+    )
+
+
+@each_of_a_layer
+def test_turned_weights_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function(np.ones((4, 3)), np.ones((3, 2)))
+    assert str(caught.value) == (
+        f"`weights` of {function.__name__} must be classes x 3 features, like the features. "
+        "Got shape (3, 2). Try `weights.T`."
+    )
+
+
+@pytest.mark.parametrize("function", [mental_model, softmax_by_parts])
+def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function([[1.0]], [[1.0]])
+    assert str(caught.value) == (
+        f"`weights` of {function.__name__} must be of 2 classes or more. Got 1. "
+        "Try one row of weights a class."
+    )
+
+
+@each_of_a_layer
+def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function([[1.0]], [1.0])
+    assert str(caught.value) == (
+        f"`weights` of {function.__name__} must be classes x features. Got shape (1,). "
+        "Try `.reshape(-1, 1)` for a single column."
+    )
+
+
+@each_of_a_layer
+def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function([[1.0]], [[1.0], [np.nan]])
+    assert str(caught.value) == (
+        f"`weights` of {function.__name__} must be finite. Got nan in row 1, column 0. "
+        "Try leaving such rows out, or mending what made them."
+    )
+
+
+@pytest.mark.parametrize("function", [feature_norm, weak_activation])
+def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(BadValueError) as caught:
+        function([1.0, 2.0])
+    assert str(caught.value) == (
+        f"`features` of {function.__name__} must be rows x features. Got shape (2,). "
+        "Try `.reshape(-1, 1)` for a single column."
+    )
+    with pytest.raises(BadValueError) as caught:
+        function([[1.0, np.inf]])
+    assert str(caught.value) == (
+        f"`features` of {function.__name__} must be finite. Got inf in row 0, column 1. "
+        "Try leaving such rows out, or mending what made them."
+    )
+    with pytest.raises(BadTypeError):
+        function(None)
+
+
+def test_a_bias_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        softmax_by_parts(np.ones((4, 3)), np.ones((2, 3)), [0.0, 0.0, 0.0])
+    assert str(caught.value) == (
+        "`bias` of softmax_by_parts must be 2 numbers, one a class. Got shape (3,). "
+        "Try the bias of the layer of these weights."
+    )
+
+
+def test_parts_of_no_rows_are_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        softmax_by_parts(np.empty((0, 3)), np.ones((2, 3)))
+    assert str(caught.value) == (
+        "`features` of softmax_by_parts must be 1 row or more. Got none. Try at least one row."
+    )
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        mental_model([[1.0]], [[1.0], [2.0]], form="own")  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "`form` of mental_model must be 'published' or 'simplex'. Got 'own'. Try form='published'."
+    )

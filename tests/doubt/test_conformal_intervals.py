@@ -1,0 +1,372 @@
+"""Intervals: those of a slow reference, and covered as promised."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import clone
+
+from dubito import Normal, Probabilities, Quantiles, Samples
+from dubito.data import ArrayShards, Batch, Shards
+from dubito.doubt.conformal_intervals import ConformalIntervals, Intervals
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    EmptyStateError,
+    MissingLabelsWarning,
+    UnfittedError,
+)
+
+Floats = NDArray[np.floating[Any]]
+
+RNG = np.random.default_rng(0)
+N = 300
+MEAN, STD = RNG.normal(size=N), np.exp(RNG.normal(size=N) / 2)
+Y = MEAN + 0.3 + 2 * STD * RNG.normal(size=N)
+LEVELS = np.array([0.1, 0.5, 0.9])
+KINDS: dict[str, Any] = {
+    "array": MEAN,
+    "Normal": Normal(MEAN, STD),
+    "Samples": Samples(MEAN[:, None] + STD[:, None] * RNG.normal(size=(N, 20))),
+    "Quantiles": Quantiles(stats.norm.ppf(LEVELS, MEAN[:, None], STD[:, None]), LEVELS),
+}
+CASES = [
+    ("array", "absolute"),
+    ("Normal", "absolute"),
+    ("Normal", "normalised"),
+    ("Normal", "quantiles"),
+    ("Samples", "absolute"),
+    ("Samples", "normalised"),
+    ("Samples", "quantiles"),
+    ("Quantiles", "absolute"),
+    ("Quantiles", "quantiles"),
+]
+each_case = pytest.mark.parametrize(("kind", "method"), CASES)
+quiet = pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
+
+
+class Parts(Shards):
+    """A batch cut into parts, as if it were streamed."""
+
+    def __init__(self, batch: Batch, n_parts: int = 3) -> None:
+        self.batches_of = [batch.take(rows) for rows in np.array_split(range(len(batch)), n_parts)]
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.batches_of.__getitem__, i) for i in range(len(self.batches_of)))
+
+
+def taken(outputs: Any, rows: slice) -> Any:
+    return outputs[rows] if isinstance(outputs, np.ndarray) else outputs.take(rows)
+
+
+def bands(kind: str, method: str) -> tuple[Floats, Floats, Floats]:
+    """Return what is widened and its unit, for a level of 0.8, by plain NumPy."""
+    outputs, one = KINDS[kind], np.ones(N)
+    if method == "quantiles":
+        if kind == "Normal":
+            reach = stats.norm.ppf(0.9) * STD
+            return MEAN - reach, MEAN + reach, one
+        if kind == "Samples":
+            draws = np.sort(outputs.array, axis=1)  # the 2.1st and the 18.9th of 20
+            low = 0.9 * draws[:, 1] + 0.1 * draws[:, 2]
+            return low, 0.1 * draws[:, 17] + 0.9 * draws[:, 18], one
+        return outputs.array[:, 0], outputs.array[:, 2], one
+    middle = outputs.array.mean(axis=1) if kind == "Samples" else MEAN
+    if method == "absolute":
+        return middle, middle, one
+    scale = outputs.array.std(axis=1, ddof=1) if kind == "Samples" else STD
+    return middle, middle, scale
+
+
+@each_case
+def test_intervals_are_those_of_the_reference(kind: str, method: Any) -> None:
+    low, high, scale = bands(kind, method)
+    scores = np.maximum(low - Y, Y - high) / scale
+    threshold = np.sort(scores[:200])[int(np.ceil(201 * 0.8)) - 1]
+    fitted = ConformalIntervals(0.8, method).fit(taken(KINDS[kind], slice(0, 200)), Y[:200])
+    assert fitted.thresholds_["all"] == pytest.approx(threshold, rel=1e-12)
+    found = fitted.predict(taken(KINDS[kind], slice(200, N)))
+    close(found.low, (low - threshold * scale)[200:], rtol=1e-12, atol=1e-12)
+    close(found.high, (high + threshold * scale)[200:], rtol=1e-12, atol=1e-12)
+    close(found.width, found.high - found.low)
+    held = (scores[200:] <= threshold).mean()
+    assert found.coverage(Y[200:]) == pytest.approx(held)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        ("array", "absolute"),
+        ("Normal", "normalised"),
+        ("Samples", "quantiles"),
+        ("Quantiles", "quantiles"),
+    ],
+)
+def test_the_method_follows_from_the_declared_kind(kind: str, method: Any) -> None:
+    fitted = ConformalIntervals(0.8).fit(KINDS[kind], Y)
+    assert (fitted.kind_, fitted.method_) == (kind, method)
+    assert fitted.thresholds_ == ConformalIntervals(0.8, method).fit(KINDS[kind], Y).thresholds_
+
+
+VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, -0.7, 1e10, 1e16, -1e300, 1e308])
+
+
+@quiet
+@settings(deadline=None, max_examples=200)
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(2, 10), st.just(4)), elements=VALUES),
+    st.sampled_from([np.float16, np.float32, np.float64]),
+    st.sampled_from([0.3, 0.5, 0.75, 0.8]),
+    st.sampled_from(["array", "Normal", "Samples", "Samples normalised", "Quantiles"]),
+    st.booleans(),
+)
+def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
+    table: Floats, dtype: Any, level: float, kind: str, is_streamed: bool
+) -> None:
+    # Exchangeable rows are any of n + 1 in turn: this is the guarantee, without chance.
+    most = float(np.finfo(dtype).max) / 4
+    y, a, b = table[:, 0], *np.clip(table[:, 1:3], -most, most).astype(dtype).T
+    tails = [(1 - level) / 2, 1 - (1 - level) / 2]
+    ends = np.sort(np.stack([a, b], axis=1), axis=1)
+    draws = np.concatenate([ends] * 5, axis=1)
+    outputs: Any = {
+        "array": a,
+        "Normal": Normal(a, np.abs(b) + dtype(1e-3)),
+        "Samples": Samples(draws),
+        "Samples normalised": Samples(draws),
+        "Quantiles": Quantiles(ends, tails),
+    }[kind]
+    method: Any = "normalised" if kind == "Samples normalised" else None
+    n_covered = 0
+    for i in range(len(y)):
+        others = np.delete(np.arange(len(y)), i)
+        known = outputs[others] if kind == "array" else outputs.take(others)
+        wrapped = Samples(known[:, None]) if kind == "array" else known
+        batch = Batch.of(y[others], wrapped)
+        fitted = ConformalIntervals(level, method)
+        fitted.fit(Parts(batch, 1) if is_streamed else ArrayShards(batch))
+        found = fitted.predict(taken(outputs, slice(i, i + 1)))
+        assert (found.low <= found.high).all()
+        n_covered += found.coverage(y[i : i + 1]) == 1
+    assert n_covered >= level * len(y) - 1e-9
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_truth_at_the_threshold_is_in_whatever_rounding_does(dtype: Any) -> None:
+    # Truths take one of two values: half of the rows lie exactly at the threshold.
+    rng = np.random.default_rng(0)
+    mean = (1000 * rng.random(4000)).astype(dtype)
+    y = mean.astype(np.float64) + np.where(np.arange(4000) % 2, 0.3, -0.1)
+    fitted = ConformalIntervals(0.8).fit(Normal(mean, np.full(4000, 0.1, dtype)), y)
+    found = fitted.predict(Normal(mean, np.full(4000, 0.1, dtype)))
+    assert found.coverage(y) >= 0.8
+    assert found.low.dtype == np.float64
+
+
+def test_intervals_shrink_where_quantiles_were_too_wide_and_never_cross() -> None:
+    wide = Quantiles(np.tile([-10.0, 10.0], (99, 1)), [0.1, 0.9])
+    y = np.linspace(-1, 1, 99)
+    fitted = ConformalIntervals(0.8).fit(wide, y)
+    found = fitted.predict(wide)
+    close(found.high, np.sort(np.abs(y))[79], rtol=1e-12)
+    assert found.coverage(y) == pytest.approx(0.8, abs=0.02)
+    narrow = fitted.predict(Quantiles([[3.0, 5.0]], [0.1, 0.9]))
+    assert (narrow.low.tolist(), narrow.high.tolist()) == ([4.0], [4.0])
+
+
+def test_each_group_has_the_threshold_of_its_own_rows() -> None:
+    groups = np.arange(N) % 2
+    y = np.where(groups, MEAN + 5 * (Y - MEAN), Y)
+    fitted = ConformalIntervals(0.8).fit(KINDS["Normal"], y, groups)
+    found = fitted.predict(KINDS["Normal"], groups)
+    for name in (0, 1):
+        rows = np.flatnonzero(groups == name)
+        alone = ConformalIntervals(0.8).fit(KINDS["Normal"].take(rows), y[rows])
+        assert fitted.thresholds_[str(name)] == alone.thresholds_["all"]
+        assert found.low[rows].tolist() == alone.predict(KINDS["Normal"].take(rows)).low.tolist()
+
+
+@pytest.mark.parametrize("kind", ["Normal", "Samples", "Quantiles"])
+def test_a_stream_gives_intervals_that_are_little_wider_never_narrower(kind: str) -> None:
+    batch = Batch.of(Y, KINDS[kind])
+    streamed = ConformalIntervals(0.8).fit(Parts(batch)).thresholds_["all"]
+    exact = ConformalIntervals(0.8).fit(KINDS[kind], Y).thresholds_["all"]
+    assert streamed is not None
+    assert exact is not None
+    assert 0 <= streamed - exact <= abs(exact) / 4096
+
+
+@each_case
+def test_too_few_rows_give_infinite_intervals_and_a_warning(kind: str, method: Any) -> None:
+    with pytest.warns(DubitoWarning) as caught:
+        fitted = ConformalIntervals(0.8, method).fit(taken(KINDS[kind], slice(0, 3)), Y[:3])
+    assert str(caught[0].message) == (
+        "ConformalIntervals: too few rows for a level of 0.8 (3): their intervals are infinite. "
+        "Try 4 rows or more."
+    )
+    assert caught[0].filename == __file__
+    found = fitted.predict(KINDS[kind])
+    assert (found.low == -np.inf).all()
+    assert (found.high == np.inf).all()
+    assert found.coverage(Y) == 1
+
+
+def test_draws_that_all_agree_have_no_unit() -> None:
+    same = Samples(np.zeros((10, 3)))
+    with pytest.warns(DubitoWarning) as caught:
+        fitted = ConformalIntervals(0.8, "normalised").fit(same, [0.0] * 5 + [1.0] * 5)
+    assert str(caught[0].message) == (
+        "ConformalIntervals: too many infinite scores (10): their intervals are infinite. "
+        "Try method='absolute'."
+    )
+    assert fitted.predict(same).high.tolist() == [np.inf] * 10
+    right = ConformalIntervals(0.8, "normalised").fit(same, [0.0] * 9 + [1.0])
+    assert right.predict(same).high.tolist() == [0.0] * 10
+    assert right.predict(same).low.tolist() == [0.0] * 10
+
+
+def test_missing_truths_are_left_out_and_counted() -> None:
+    y = np.where(np.arange(N) % 3, Y, np.nan)
+    with pytest.warns(MissingLabelsWarning, match="100 of 300 rows have no label"):
+        fitted = ConformalIntervals(0.8).fit(MEAN, y)
+    is_known = np.arange(N) % 3 > 0
+    expected = ConformalIntervals(0.8).fit(MEAN[is_known], Y[is_known])
+    assert fitted.thresholds_ == expected.thresholds_
+    with pytest.warns(MissingLabelsWarning, match="100 of 300"):
+        coverage = fitted.predict(MEAN).coverage(y)
+    assert coverage == expected.predict(MEAN[is_known]).coverage(Y[is_known])
+
+
+@each_case
+def test_it_is_kept_pickled_and_cloned(kind: str, method: Any) -> None:
+    fitted = ConformalIntervals(0.8, method).fit(KINDS[kind], Y)
+    expected = fitted.predict(KINDS[kind]).low.tolist()
+    kept = json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
+    for twin in (ConformalIntervals.from_dict(kept), pickle.loads(pickle.dumps(fitted))):
+        assert twin.predict(KINDS[kind]).low.tolist() == expected
+    assert clone(fitted).get_params() == fitted.get_params()
+
+
+def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
+    before = MEAN.copy()
+    fitted = ConformalIntervals().fit(MEAN, Y)
+    assert fitted.predict(np.empty(0)).low.shape == (0,)
+    assert (before == MEAN).all()
+    assert MEAN.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (
+            lambda: ConformalIntervals(method="cqr").fit(MEAN, Y),  # type: ignore[arg-type]
+            BadValueError,
+            "`method` of ConformalIntervals must be 'absolute', 'normalised', 'quantiles' or None. "
+            "Got 'cqr'. Try method=None.",
+        ),
+        (
+            lambda: ConformalIntervals(method="normalised").fit(MEAN, Y),
+            BadValueError,
+            "`method` of ConformalIntervals must be 'absolute' for predictions without a spread. "
+            "Got 'normalised'. Try method=None.",
+        ),
+        (
+            lambda: ConformalIntervals(0.8, "normalised").fit(KINDS["Quantiles"], Y),
+            BadValueError,
+            "`method` of ConformalIntervals must be 'absolute' or 'quantiles' for Quantiles. "
+            "Got 'normalised'. Try method=None.",
+        ),
+        (
+            lambda: ConformalIntervals(1.0).fit(MEAN, Y),
+            BadValueError,
+            "`level` of ConformalIntervals must be a number between 0 and 1, not either of them. "
+            "Got 1.0. Try dividing percentages by 100.",
+        ),
+        (
+            lambda: ConformalIntervals(0.95).fit(KINDS["Samples"], Y),
+            BadValueError,
+            "`level` of ConformalIntervals must be at most 0.905 with 20 draws. Got 0.95. "
+            "Try more draws, or a lower level.",
+        ),
+        (
+            lambda: ConformalIntervals(0.9).fit(KINDS["Quantiles"], Y),
+            BadValueError,
+            "`level` of ConformalIntervals must be one whose ends 0.05 and 0.95 are among the "
+            "levels. Got 0.9. Try another level (there are 0.1, 0.5, 0.9).",
+        ),
+        (
+            lambda: ConformalIntervals().fit(Probabilities([0.5]), [0]),
+            BadTypeError,
+            "`outputs` of ConformalIntervals must be Normal, Samples, Quantiles or an array of "
+            "predictions. Got Probabilities. "
+            "Try wrapping them, say Normal(mean, std), or ConformalSets for classes.",
+        ),
+        (
+            lambda: ConformalIntervals().fit(Normal([[0.0, 1.0]], [[1.0, 1.0]]), [[0.0, 1.0]]),
+            BadValueError,
+            "`outputs` of ConformalIntervals must be of one number a row. Got 2 targets. "
+            "Try a fit for each target.",
+        ),
+        (
+            lambda: ConformalIntervals().fit([[0.0, 1.0]], [0.0]),
+            BadValueError,
+            "`outputs` of ConformalIntervals must be one number a row. Got shape (1, 2). "
+            "Try `.ravel()` for a single column.",
+        ),
+        (
+            lambda: ConformalIntervals().fit([0.0, np.nan], [0.0, 1.0]),
+            BadValueError,
+            "`outputs` of ConformalIntervals must be finite. Got nan in row 1. "
+            "Try leaving such rows out, or mending what made them.",
+        ),
+        (
+            lambda: ConformalIntervals().fit(MEAN),
+            BadTypeError,
+            "`y` of ConformalIntervals must be the targets. Got None. Try one number a row.",
+        ),
+        (
+            lambda: ConformalIntervals().fit(KINDS["Normal"], Y[:, None]),
+            BadValueError,
+            "`y` of ConformalIntervals must be one number a row. Got shape (300, 1). "
+            "Try `.ravel()`.",
+        ),
+        (
+            lambda: ConformalIntervals(0.8).fit(KINDS["Normal"], Y).predict(MEAN),
+            BadTypeError,
+            "`outputs` of ConformalIntervals.predict must be Normal, as in the fit. Got array. "
+            "Try a fit on outputs of this kind.",
+        ),
+        (
+            lambda: ConformalIntervals().predict(MEAN),
+            UnfittedError,
+            "predict of ConformalIntervals needs a fit first. Try `.fit(outputs, y)`.",
+        ),
+        (
+            lambda: Intervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
+            BadValueError,
+            "`y` of Intervals.coverage must be one number a row. Got shape (300, 2). "
+            "Try `.ravel()` for a single column.",
+        ),
+    ],
+)
+def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        ask()
+    assert str(caught.value) == message
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
+def test_coverage_of_no_truths_is_none() -> None:
+    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labelled row"):
+        Intervals(np.zeros(1), np.ones(1)).coverage([np.nan])

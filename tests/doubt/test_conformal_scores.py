@@ -1,0 +1,85 @@
+"""Thresholds: the right rank, in each group, and never lower for being streamed."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dubito.doubt.conformal_scores import group_names, rounded_up, rows_needed, threshold_of
+from dubito.measure.ranking import RankedState
+
+NASTY = [0.0, -0.0, 0.5, 1.0, -1.0, 5e-324, -5e-324, 2.3e-308, 1e308, -1e308, 1 - 2**-53, 2 / 3]
+
+
+def state_of(scores: list[float], weight: list[float] | None = None) -> RankedState:
+    n = len(scores)
+    return RankedState.of_scores(np.zeros(n), np.array(scores), np.array(weight or [1.0] * n))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-10, 10) | st.just(1.0), min_size=1, max_size=60),
+    st.integers(1, 999).map(lambda thousandths: Fraction(thousandths, 1000)),
+)
+def test_the_threshold_is_the_kth_smallest_score(scores: list[float], level: Fraction) -> None:
+    k = -(-(len(scores) + 1) * level // 1)  # the ceiling, without rounding
+    expected = sorted(scores)[int(k) - 1] if k <= len(scores) else None
+    assert threshold_of(state_of(scores), float(level)) == expected
+    assert (expected is None) == (len(scores) < rows_needed(float(level)))
+
+
+def test_a_rank_that_is_whole_is_not_rounded_up() -> None:
+    assert np.ceil(100 * 0.07) == 8  # what a plain ceiling would make of it
+    assert threshold_of(state_of([float(i) for i in range(1, 100)]), 0.07) == 7
+
+
+def test_a_weight_counts_rows() -> None:
+    assert threshold_of(state_of([1, 2, 3], [2, 0, 6]), 0.3) == 3
+    assert threshold_of(state_of([1, 2, 3], [2, 1, 6]), 0.3) == 2
+
+
+def test_an_infinite_score_is_no_threshold() -> None:
+    assert threshold_of(state_of([1.0, np.inf]), 0.6) is None
+    assert threshold_of(state_of([]), 0.6) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "n_rows"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99), (0.999, 999)]
+)
+def test_how_many_rows_it_takes(level: float, n_rows: int) -> None:
+    assert rows_needed(level) == n_rows
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(NASTY) | st.floats(-1e305, 1e305), min_size=1, max_size=50))
+def test_the_grid_moves_up_in_order_and_little(values: list[float]) -> None:
+    scores = np.sort(np.array(values))
+    grid = rounded_up(scores)
+    assert (grid[1:] >= grid[:-1]).all()
+    assert (grid >= scores).all()
+    is_near_1 = (scores > 0.5) & (scores < 1)
+    size = np.where(is_near_1, 1 - scores, np.abs(scores))
+    assert (grid - scores <= size / 4096).all()
+
+
+def test_a_grid_holds_few_cells_however_many_rows() -> None:
+    doubt = 10 ** np.random.default_rng(0).uniform(-4, 0, 500_000)
+    assert np.unique(rounded_up(doubt)).size < 70_000
+    assert np.unique(rounded_up(1 - doubt)).size < 70_000
+
+
+def test_infinity_stays_and_the_largest_float_goes_there() -> None:
+    assert rounded_up(np.array([np.inf, np.finfo(np.float64).max])).tolist() == [np.inf, np.inf]
+
+
+def test_groups_have_names_whatever_they_are() -> None:
+    names, positions = group_names(np.array([2, None, "a", 2, np.nan], dtype=object), 5)
+    assert names == ["(missing)", "2", "a"]
+    assert positions.tolist() == [1, 0, 2, 1, 0]
+    assert group_names(None, 2)[1].tolist() == [0, 0]
+    names, positions = group_names(np.array([2.5, np.nan, -1, np.nan]), 4)
+    assert [names[i] for i in positions] == ["2.5", "(missing)", "-1.0", "(missing)"]
+    names, positions = group_names(np.array([True, False]), 2)
+    assert [names[i] for i in positions] == ["True", "False"]

@@ -1,0 +1,464 @@
+"""Sets of classes: those of a slow reference, and covered as promised."""
+
+import json
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from scipy import special
+from sklearn.base import clone
+
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.data import ArrayShards, Batch, Shards
+from dubito.doubt.conformal_sets import ConformalSets, PredictionSets, falling, shares_of
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    EmptyStateError,
+    MissingLabelsWarning,
+    StateMismatchError,
+    UnfittedError,
+)
+
+Floats = NDArray[np.floating[Any]]
+
+quiet = pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
+each_method = pytest.mark.parametrize("method", ["lac", "aps"])
+each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+class Parts(Shards):
+    """A batch cut into parts, as if it were streamed."""
+
+    def __init__(self, batch: Batch, n_parts: int = 3) -> None:
+        self.batches_of = [batch.take(rows) for rows in np.array_split(range(len(batch)), n_parts)]
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.batches_of.__getitem__, i) for i in range(len(self.batches_of)))
+
+
+def made(n_rows: int, n_classes: int = 4, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
+    """Return logits that are twice too sharp, and labels."""
+    rng = np.random.default_rng(seed)
+    honest = rng.normal(0, 1.5, (n_rows, n_classes))
+    return 2 * honest, (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+
+
+def score(p: Floats, k: int, share: float | None) -> float:
+    """Return 1 - p of a class, or the sum of more probable ones and a share of its own."""
+    if share is None:
+        return float(1 - p[k])
+    before = sum(p[j] for j in range(len(p)) if p[j] > p[k] or (p[j] == p[k] and j < k))
+    return float(before + share * p[k])
+
+
+def reference(
+    p: Floats, y: Any, new: Floats, level: float, shares: tuple[Any, Any], is_past: bool
+) -> list[list[bool]]:
+    """Return sets of new rows, class by class, by the k-th smallest score.
+
+    Where sums are not randomised, the class that takes its sum past the threshold is in.
+    """
+    scores = sorted(score(p[i], y[i], shares[0][i]) for i in range(len(p)))
+    k = int(np.ceil((len(p) + 1) * level))
+    threshold = scores[k - 1] if k <= len(p) else np.inf
+    return [
+        [
+            score(row, j, shares[1][i]) <= threshold + 1e-12
+            or (is_past and score(row, j, 0.0) < threshold)
+            for j in range(len(row))
+        ]
+        for i, row in enumerate(new)
+    ]
+
+
+def shares(array: Floats, sets: ConformalSets) -> Any:
+    if sets.method == "lac":
+        return [None] * len(array)
+    return shares_of(array, sets.seed) if sets.is_randomised else np.ones(len(array))
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ConformalSets(0.85),
+        ConformalSets(0.85, "aps"),
+        ConformalSets(0.85, "aps", seed=7),
+        ConformalSets(0.85, "aps", is_randomised=False),
+    ],
+)
+@each_precision
+@pytest.mark.parametrize("is_logits", [True, False])
+def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool) -> None:
+    logits, y = made(300)
+    array = logits.astype(dtype) if is_logits else special.softmax(logits, axis=1).astype(dtype)
+    p = special.softmax(array.astype(np.float64), axis=1) if is_logits else array
+    wrap: Any = Logits if is_logits else Probabilities
+    known, new = array[:200], array[200:]
+    found = clone(sets).fit(wrap(known), y[:200]).predict(wrap(new))
+    both = shares(known, sets), shares(new, sets)
+    exact = p.astype(np.float64)
+    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.is_randomised)
+    assert found.contains.tolist() == expected
+    assert found.sizes.tolist() == [sum(row) for row in expected]
+    held = [expected[i][y[200 + i]] for i in range(100)]
+    assert found.coverage(y[200:]) == pytest.approx(np.mean(held))
+
+
+def test_the_threshold_is_the_log_odds_of_the_score() -> None:
+    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+    sets = ConformalSets(0.6).fit(p, [0, 0, 0, 0])
+    assert sets.thresholds_["all"] == pytest.approx(special.logit(0.4))
+    assert sets.n_rows_ == {"all": 4}
+    # A probability that ties with the threshold is in; here no class of the second row is.
+    assert sets.predict([[0.6, 0.4], [0.5, 0.5]]).contains.tolist() == [[True, False], [False] * 2]
+    full = ConformalSets(0.6, can_be_empty=False).fit(p, [0, 0, 0, 0])
+    assert full.predict([[0.6, 0.4], [0.45, 0.55]]).sizes.tolist() == [1, 1]
+    assert full.predict([[0.45, 0.55]]).names(0) == [1]
+
+
+@st.composite
+def nasty_rows(draw: Any) -> tuple[Floats, Any]:
+    dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    shape = draw(st.tuples(st.integers(2, 12), st.integers(2, 4)))
+    values = st.sampled_from([0.0, 1.0, -1.0, 30.0, -30.0, 100.0, 1e4, -1e4])
+    logits = draw(hnp.arrays(dtype, shape, elements=values))
+    y = draw(hnp.arrays(np.int64, shape[0], elements=st.integers(0, shape[1] - 1)))
+    return logits, y
+
+
+@quiet
+@settings(deadline=None, max_examples=150)
+@given(
+    nasty_rows(),
+    st.sampled_from([0.3, 0.5, 0.75, 0.8, 0.9]),
+    st.sampled_from(["lac", "aps"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
+    rows: tuple[Floats, Any], level: float, method: Any, is_randomised: bool, is_streamed: bool
+) -> None:
+    # Exchangeable rows are any of n + 1 in turn: this is the guarantee, without chance.
+    logits, y = rows
+    n_covered = 0
+    for i in range(len(y)):
+        known, labels = np.delete(logits, i, axis=0), np.delete(y, i)
+        batch = Batch.of(labels, Logits(known))
+        sets = ConformalSets(level, method, is_randomised)
+        sets.fit(Parts(batch, 2) if is_streamed else ArrayShards(batch))
+        n_covered += sets.predict(Logits(logits[i : i + 1])).coverage(y[i : i + 1]) == 1
+    assert n_covered >= level * len(y) - 1e-9
+
+
+@each_method
+@each_precision
+def test_saturated_rows_still_differ(method: Any, dtype: Any) -> None:
+    # Each top class is sure beyond float64's 1 - p, one row in four is wrong: the second is right.
+    rng = np.random.default_rng(0)
+    logits = np.tile([600.0, 500.0, 400.0, 300.0], (400, 1)) + rng.normal(size=(400, 4))
+    y = (np.arange(400) % 4 == 0).astype(int)
+    outputs = Logits(logits.astype(dtype))
+    sets = ConformalSets(0.9, method).fit(outputs, y).predict(outputs)
+    assert sets.sizes.max() == 2
+    assert not sets.contains[:, 2:].any()
+    assert sets.coverage(y) >= 0.9
+
+
+@each_method
+def test_a_row_has_the_same_set_in_any_company(method: Any) -> None:
+    logits, y = made(500)
+    sets = ConformalSets(0.9, method).fit(Logits(logits), y)
+    whole = sets.predict(Logits(logits)).contains
+    single = [sets.predict(Logits(row[None])).contains[0] for row in logits[:50]]
+    assert whole[:50].tolist() == np.array(single).tolist()
+    assert sets.predict(Logits(logits[::-1])).contains[::-1].tolist() == whole.tolist()
+
+
+def test_the_shares_are_as_good_as_random_and_hang_on_the_seed() -> None:
+    # Rows that differ in little: one entry, by one unit of its last place.
+    array = np.tile(np.array([0.25, 0.75]), (20_000, 1))
+    array[:, 0] += np.arange(20_000) * np.spacing(0.25)
+    drawn = shares_of(array, 0)
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    counts = np.histogram(drawn, 20, (0, 1))[0]
+    assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square of 19, 0.1 %
+    assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
+    assert abs(np.corrcoef(drawn, shares_of(array, 1))[0, 1]) < 0.03
+    assert drawn.tolist() == shares_of(array[::-1], 0)[::-1].tolist()
+    assert shares_of(array[:1], 2**64 - 1)[0] != shares_of(array[:1], 2**63)[0]
+
+
+def test_of_equal_classes_the_first_comes_first() -> None:
+    p = np.repeat(np.arange(60.0), 3).reshape(1, -1) / np.arange(1.0, 6.0)[:, None]
+    p[0] += np.random.default_rng(0).permutation(180) / 1000
+    assert falling(p).tolist() == np.argsort(-p, axis=1, kind="stable").tolist()
+
+
+def test_sets_that_are_not_randomised_hold_those_that_are() -> None:
+    logits, y = made(2000)
+    outputs, new = Logits(logits[:1000]), Logits(logits[1000:])
+    plain = ConformalSets(0.9, "aps", is_randomised=False).fit(outputs, y[:1000]).predict(new)
+    drawn = ConformalSets(0.9, "aps").fit(outputs, y[:1000]).predict(new)
+    assert plain.sizes.mean() > drawn.sizes.mean()
+    assert plain.coverage(y[1000:]) >= drawn.coverage(y[1000:])
+    assert plain.sizes.min() == 1
+    assert (plain.contains >= drawn.contains).mean() > 0.99
+
+
+@each_method
+def test_members_speak_by_their_mean_and_arrays_are_probabilities(method: Any) -> None:
+    logits, y = made(200)
+    members = Members(special.softmax([logits, logits / 2], axis=2))
+    a = ConformalSets(0.8, method).fit(members, y).predict(members)
+    b = ConformalSets(0.8, method).fit(members.mean.array, y).predict(members.mean)
+    assert a.contains.tolist() == b.contains.tolist()
+
+
+@each_method
+def test_each_group_has_the_threshold_of_its_own_rows(method: Any) -> None:
+    logits, y = made(400)
+    groups = np.array(["easy", "hard"])[np.arange(400) % 2]
+    logits[groups == "hard"] *= -1
+    sets = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+    found = sets.predict(Logits(logits), groups)
+    for name in ("easy", "hard"):
+        rows = groups == name
+        alone = ConformalSets(0.9, method).fit(Logits(logits[rows]), y[rows])
+        assert sets.thresholds_[name] == alone.thresholds_["all"]
+        expected = alone.predict(Logits(logits[rows])).contains
+        assert found.contains[rows].tolist() == expected.tolist()
+    assert found.sizes[groups == "hard"].mean() > found.sizes[groups == "easy"].mean()
+
+
+@each_method
+def test_a_stream_gives_sets_that_are_little_larger_never_smaller(method: Any) -> None:
+    logits, y = made(5000)
+    groups = np.arange(5000) % 3
+    batch = Batch.of(y, Logits(logits), groups=groups)
+    streamed = ConformalSets(0.9, method).fit(Parts(batch))
+    exact = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+    for name, threshold in exact.thresholds_.items():
+        above = streamed.thresholds_[name]
+        assert threshold is not None
+        assert above is not None
+        assert 0 <= above - threshold <= abs(threshold) / 4096
+    assert streamed.n_rows_ == exact.n_rows_
+    found, expected = (s.predict(Logits(logits), groups).contains for s in (streamed, exact))
+    assert (found >= expected).all()
+    assert found.mean() < expected.mean() + 0.002
+
+
+@each_method
+def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
+    logits, y = made(30)
+    with pytest.warns(DubitoWarning) as caught:
+        sets = ConformalSets(0.9, method).fit(Logits(logits[:8]), y[:8])
+    assert str(caught[0].message) == (
+        "ConformalSets: too few rows for a level of 0.9 (8): their sets hold every class. "
+        "Try 9 rows or more."
+    )
+    assert caught[0].filename == __file__
+    assert sets.thresholds_ == {"all": None}
+    assert sets.predict(Logits(logits)).contains.all()
+    groups = ["a"] * 20 + ["b"] * 8 + ["c"] * 2
+    with pytest.warns(DubitoWarning) as caught:
+        sets = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+    assert str(caught[0].message) == (
+        "ConformalSets: too few rows for a level of 0.9 (b: 8, c: 2): their sets hold every class. "
+        "Try 9 rows or more."
+    )
+    assert sets.predict(Logits(logits), groups).contains[20:].all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConformalSets(0.9, method).fit(Logits(logits[:9]), y[:9])
+
+
+def test_missing_labels_are_left_out_and_counted() -> None:
+    logits, y = made(100)
+    labels = [None if i % 4 == 0 else int(v) for i, v in enumerate(y)]
+    with pytest.warns(MissingLabelsWarning, match="25 of 100 rows have no label"):
+        sets = ConformalSets().fit(Logits(logits), labels)
+    is_known = np.arange(100) % 4 > 0
+    expected = ConformalSets().fit(Logits(logits[is_known]), y[is_known])
+    assert sets.thresholds_ == expected.thresholds_
+    found = sets.predict(Logits(logits))
+    with pytest.warns(MissingLabelsWarning, match="25 of 100"):
+        coverage = found.coverage(labels)
+    assert coverage == expected.predict(Logits(logits[is_known])).coverage(y[is_known])
+
+
+def test_classes_have_their_names() -> None:
+    pets = Probabilities([[0.8, 0.2], [0.3, 0.7], [0.9, 0.1]], classes=["cat", "dog"])
+    sets = ConformalSets(0.5).fit(pets, ["cat", "cat", "cat"]).predict(pets)
+    assert sets.names(0) == ["cat"]
+    assert sets.names(1) == []
+    assert sets.coverage(["cat", "dog", "dog"]) == pytest.approx(1 / 3)
+    plain = PredictionSets(np.array([[True, False, True]]))
+    assert plain.names(0) == [0, 2]
+
+
+def test_the_callers_array_stays_and_no_rows_have_no_sets() -> None:
+    logits, y = made(50)
+    before = logits.copy()
+    sets = ConformalSets(method="aps").fit(Logits(logits), y)
+    assert sets.predict(Logits(np.empty((0, 4)))).contains.shape == (0, 4)
+    assert (logits == before).all()
+    assert logits.flags.writeable
+    assert not sets.predict(Logits(logits)).contains.flags.writeable
+
+
+@each_method
+def test_it_is_kept_pickled_and_cloned(method: Any) -> None:
+    logits, y = made(60)
+    groups = ["a"] * 55 + ["b"] * 5
+    with pytest.warns(DubitoWarning, match="too few rows"):
+        sets = ConformalSets(0.9, method, seed=3).fit(Logits(logits), y, groups)
+    expected = sets.predict(Logits(logits), groups).contains.tolist()
+    kept = json.loads(json.dumps(sets.to_dict(), allow_nan=False))
+    for twin in (ConformalSets.from_dict(kept), pickle.loads(pickle.dumps(sets))):
+        assert twin.predict(Logits(logits), groups).contains.tolist() == expected
+    assert clone(sets).get_params() == sets.get_params()
+
+
+LOGITS, LABELS = made(20)
+FITTED = ConformalSets(0.8).fit(Logits(LOGITS), LABELS)
+NAMED = ConformalSets(0.8).fit(Logits(LOGITS, list("abcd")), [*"abcd"] * 5)
+GROUPED = ConformalSets(0.5).fit(Logits(LOGITS), LABELS, [1, 2] * 10)
+SETS = PredictionSets(np.ones((2, 3), dtype=bool))
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (
+            lambda: ConformalSets(method="raps").fit(Logits(LOGITS), LABELS),  # type: ignore[arg-type]
+            BadValueError,
+            "`method` of ConformalSets must be 'lac' or 'aps'. Got 'raps'. Try method='lac'.",
+        ),
+        (
+            lambda: ConformalSets(seed=-1).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            "`seed` of ConformalSets must be a whole number from 0 up, below 2^64. Got -1. "
+            "Try seed=0.",
+        ),
+        (
+            lambda: ConformalSets(90).fit(Logits(LOGITS), LABELS),
+            BadValueError,
+            "`level` of ConformalSets must be a number between 0 and 1, not either of them. "
+            "Got 90. Try dividing percentages by 100.",
+        ),
+        (
+            lambda: ConformalSets().fit(Logits(LOGITS)),
+            BadTypeError,
+            "`y` of ConformalSets must be the labels. Got None. "
+            "Try the true labels; of shards, a column of them.",
+        ),
+        (
+            lambda: ConformalSets().fit(Logits(LOGITS), np.full((20, 4), 0.25)),
+            BadValueError,
+            "`y` of ConformalSets must be one label a row. Got label probabilities. "
+            "Try the most probable class of each row, or a draw from them.",
+        ),
+        (
+            lambda: ConformalSets().fit(Logits(LOGITS), [None] * 20),
+            EmptyStateError,
+            "ConformalSets needs at least 1 labelled row of positive weight. Got 0. "
+            "Try rows whose labels are not all missing and whose weights are not all 0.",
+        ),
+        (
+            lambda: ConformalSets().fit(TopLabel([0.5], [True])),
+            BadTypeError,
+            "`outputs` of ConformalSets must be Logits, Probabilities, Members or an array of "
+            "probabilities. Got TopLabel. "
+            "Try the whole distribution over classes, or ConformalIntervals for a regression.",
+        ),
+        (
+            lambda: ConformalSets().fit(Parts(Batch.of(LABELS, Logits(LOGITS))), LABELS),
+            BadTypeError,
+            "`outputs` of ConformalSets must be arrays beside truths or groups. Got truths. "
+            "Try ConformalSets().fit(shards), with truths and groups among the shards' columns.",
+        ),
+        (
+            lambda: FITTED.predict(Normal([0.0], [1.0])),
+            BadTypeError,
+            "`outputs` of ConformalSets.predict must be Logits, Probabilities, Members or an array "
+            "of probabilities. Got Normal. "
+            "Try the whole distribution over classes, or ConformalIntervals for a regression.",
+        ),
+        (
+            lambda: FITTED.predict([[0.5, 0.5]]),
+            BadValueError,
+            "`outputs` of ConformalSets.predict must be over the 4 classes of the fit. "
+            "Got 2 columns. Try the same columns.",
+        ),
+        (
+            lambda: NAMED.predict(Logits(LOGITS, list("dcba"))),
+            BadValueError,
+            "`outputs` of ConformalSets.predict must be over the classes ('a', 'b', 'c', 'd'). "
+            "Got ('d', 'c', 'b', 'a'). Try the columns in the fit's order.",
+        ),
+        (
+            lambda: GROUPED.predict(Logits(LOGITS)),
+            BadTypeError,
+            "`groups` of ConformalSets.predict must be one value a row, as in the fit. Got None. "
+            "Try groups in both or in neither.",
+        ),
+        (
+            lambda: FITTED.predict(Logits(LOGITS), [1] * 20),
+            BadTypeError,
+            "`groups` of ConformalSets.predict must be None, as in the fit. Got groups. "
+            "Try groups in both or in neither.",
+        ),
+        (
+            lambda: GROUPED.predict(Logits(LOGITS), [1] * 7 + [3] + [2] * 12),
+            BadValueError,
+            "`groups` of ConformalSets.predict must be groups of the fit (1, 2). "
+            "Got 3 in row 7. Try a fit on rows of every group.",
+        ),
+        (
+            lambda: ConformalSets().predict([[0.5, 0.5]]),
+            UnfittedError,
+            "predict of ConformalSets needs a fit first. Try `.fit(outputs, y)`.",
+        ),
+        (
+            lambda: SETS.coverage([0, 3]),
+            BadValueError,
+            "`y` of PredictionSets.coverage must be column numbers from 0 to 2. Got 3 in row 1. "
+            "Try a column for every class (there are 3), or labels that start at 0.",
+        ),
+        (
+            lambda: SETS.coverage(np.full((2, 3), 1 / 3)),
+            BadValueError,
+            "`y` of PredictionSets.coverage must be one label a row. Got label probabilities. "
+            "Try the most probable class of each row, or a draw from them.",
+        ),
+    ],
+)
+def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        ask()
+    assert str(caught.value) == message
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
+def test_coverage_of_no_labels_is_none() -> None:
+    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labelled row"):
+        SETS.coverage([None, None])
+
+
+def test_shards_of_different_classes_do_not_mix() -> None:
+    one, two = Batch.of([0], [[0.5, 0.5]]), Batch.of([0], [[0.5, 0.25, 0.25]])
+    shards = Parts(one, 1)
+    shards.batches_of = [one, two]
+    with pytest.raises(StateMismatchError, match="kinds of outputs are the same"):
+        ConformalSets().fit(shards)

@@ -1,0 +1,267 @@
+"""A diagnosis names what happens, with numbers that plain counting confirms."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from dubito import Logits, Members, Probabilities, TopLabel
+from dubito.data import load_fashion_mnist
+from dubito.doubt.activation import unfamiliarity, weak_activation
+from dubito.doubt.diagnosis import Diagnosis, Separation, diagnose, separation_of
+from dubito.doubt.softmax import output_doubts
+from dubito.errors import BadTypeError, BadValueError
+
+Floats = NDArray[np.floating[Any]]
+
+
+def rows(n_rows: int, lead: float, seed: int) -> Floats:
+    """Return logits of rows whose top class leads by about so much."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n_rows, 4))
+    logits[np.arange(n_rows), rng.integers(0, 4, n_rows)] += lead
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("lead", "n_strange", "kind"),
+    [
+        (8.0, 400, "extrapolation"),
+        (5.0, 400, "saturation"),
+        (4.0, 400, "partial saturation"),
+        (1.0, 400, "separation"),
+        (5.0, 5, "unclear"),
+    ],
+)
+def test_each_kind_is_named(lead: float, n_strange: int, kind: str) -> None:
+    known, strange = Logits(rows(400, 5.0, 0)), Logits(rows(n_strange, lead, 1))
+    assert diagnose(known, strange).kind == kind
+
+
+def test_a_few_rows_in_perfect_order_prove_little() -> None:
+    sure, unsure = [[0.99, 0.01]] * 2, [[0.6, 0.4]] * 2
+    assert diagnose(sure, unsure).least_confidence.auroc == 1
+    assert diagnose(sure, unsure).kind == diagnose(unsure, sure).kind == "unclear"
+    assert diagnose(sure, sure).kind == diagnose(sure[:1], unsure[:1]).kind == "unclear"
+
+
+def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
+    sure = Logits(np.tile([1e4, 0.0, -1e4], (200, 1)))
+    found = diagnose(sure, sure)
+    assert found.kind == "saturation"
+    assert found.share_as_confident == found.share_passing == 1
+    assert found.least_confidence.auroc == 0.5
+
+
+def sample_diagnosis(name: str) -> tuple[Diagnosis, dict[str, tuple[Floats, Floats]]]:
+    """Return a diagnosis of the shipped sample, and the doubts of known rows and strangers."""
+    sample = load_fashion_mnist()
+    logits, features = getattr(sample, f"{name}_logits"), getattr(sample, f"{name}_features")
+    found = diagnose(
+        Logits(sample.test_logits),
+        Logits(logits),
+        known_features=sample.test_features,
+        strange_features=features,
+        weights=sample.weight,
+    )
+    known, strange = output_doubts(Logits(sample.test_logits)), output_doubts(Logits(logits))
+    pairs = {
+        field: (getattr(known, field), getattr(strange, field))
+        for field in ("least_confidence", "entropy", "narrow_margin", "energy")
+    }
+    z, s, w = sample.test_features, features, sample.weight
+    pairs["weak_activation"] = weak_activation(z), weak_activation(s)
+    pairs["unfamiliarity"] = unfamiliarity(z, w), unfamiliarity(s, w)
+    return found, pairs
+
+
+@pytest.mark.parametrize("name", ["unseen_classes", "digits", "corrupted"])
+def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
+    found, pairs = sample_diagnosis(name)
+    known, strange = pairs["least_confidence"]
+    assert (found.n_known, found.n_strange) == (4000, 1000)
+    assert found.kind == "partial saturation"
+    assert found.known_confidence == pytest.approx(1 - np.median(known))
+    assert found.strange_confidence == pytest.approx(1 - np.median(strange))
+    assert found.share_as_confident == np.mean([one <= np.median(known) for one in strange])
+    threshold = np.sort(known)[int(np.ceil(0.95 * 3999))]
+    assert found.share_passing == np.mean(strange <= threshold)
+    assert 0.95 <= np.mean(known <= threshold) < 0.952
+    assert found.known_norm == pytest.approx(-np.median(pairs["weak_activation"][0]))
+    assert found.strange_norm == pytest.approx(-np.median(pairs["weak_activation"][1]))
+    assert found.separations.keys() == pairs.keys()
+    flags = np.repeat([0, 1], [4000, 1000])
+    for field, (of_known, of_strange) in pairs.items():
+        expected = roc_auc_score(flags, np.concatenate([of_known, of_strange]))
+        assert getattr(found, field).auroc == pytest.approx(expected, abs=1e-12)
+        assert found.separations[field] is getattr(found, field)
+    areas = [one.auroc for one in found.separations.values()]
+    assert areas == sorted(areas, reverse=True)
+
+
+def test_what_tells_strangers_apart_in_the_sample() -> None:
+    unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
+    assert next(iter(unseen.separations)) == "unfamiliarity"
+    assert unseen.weak_activation is not None
+    assert not unseen.weak_activation.tells
+    assert not unseen.weak_activation.is_reversed
+    assert next(iter(digits.separations)) == "energy"
+    assert digits.weak_activation is not None
+    assert digits.weak_activation.tells
+
+
+def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
+    """Return AUROC and DeLong's standard error over all pairs."""
+    wins = (strange[:, np.newaxis] > known) + 0.5 * (strange[:, np.newaxis] == known)
+    of_strange, of_known = wins.mean(axis=1), wins.mean(axis=0)
+    variance = of_strange.var(ddof=1) / len(strange) + of_known.var(ddof=1) / len(known)
+    return float(wins.mean()), float(np.sqrt(variance))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
+    hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
+)
+def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
+    found = separation_of(known, strange)
+    close([found.auroc, found.standard_error], plain_separation(known, strange), atol=1e-12)
+    turned = separation_of(strange, known)
+    close([turned.auroc, turned.standard_error], [1 - found.auroc, found.standard_error], atol=1e-9)
+
+
+def test_the_standard_errors_are_those_of_many_draws() -> None:
+    rng = np.random.default_rng(0)
+    draws = [
+        separation_of(rng.normal(size=60), rng.normal(shift, 1, 40))
+        for shift in (0.0, 1.0)
+        for _ in range(1500)
+    ]
+    chance, shifted = draws[:1500], draws[1500:]
+    spread = np.std([one.auroc for one in chance])
+    assert chance[0].chance_error == pytest.approx(spread, rel=0.06)
+    assert np.mean([one.standard_error for one in chance]) == pytest.approx(spread, rel=0.06)
+    spread = np.std([one.auroc for one in shifted])
+    assert np.mean([one.standard_error for one in shifted]) == pytest.approx(spread, rel=0.06)
+
+
+def test_one_row_of_each_has_the_error_of_chance_only() -> None:
+    found = separation_of(np.array([0.0]), np.array([1.0]))
+    assert found == Separation(1.0, 0.0, 0.5)
+
+
+def test_what_is_clear_is_so_by_the_larger_error() -> None:
+    assert Separation(0.7, 0.05, 0.09).tells
+    assert not Separation(0.7, 0.05, 0.11).tells
+    assert Separation(0.7, 0.05, 0.11).is_unclear
+    assert not Separation(0.59, 0.01, 0.01).tells
+    assert not Separation(0.59, 0.01, 0.01).is_unclear
+    assert Separation(0.3, 0.09, 0.05).is_reversed
+    assert not Separation(0.3, 0.11, 0.05).is_reversed
+    assert Separation(0.8, 0.03, 0.01).beats(Separation(0.7, 0.03, 0.01))
+    assert not Separation(0.8, 0.04, 0.01).beats(Separation(0.7, 0.03, 0.04))
+
+
+def test_longer_features_are_told() -> None:
+    rng = np.random.default_rng(0)
+    z, w = rng.normal(size=(300, 5)), rng.normal(size=(3, 5))
+    found = diagnose(
+        Logits(z @ w.T),
+        Logits(5 * z @ w.T),
+        known_features=z,
+        strange_features=5 * z,
+        weights=w,
+    )
+    assert found.kind == "extrapolation"
+    assert found.weak_activation is not None
+    assert found.weak_activation.is_reversed
+    assert found.unfamiliarity is not None
+    assert found.unfamiliarity.auroc == pytest.approx(0.5, abs=1e-3)
+    assert found.strange_norm == pytest.approx(5 * (found.known_norm or 0))
+
+
+def test_what_is_not_known_is_none() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(3), (2, 50))
+    found = diagnose(p[0], Probabilities(p[1]))
+    assert found.energy is found.weak_activation is found.unfamiliarity is None
+    assert found.known_norm is found.strange_norm is None
+    mixed = diagnose(
+        Logits(np.log(p[0])), Members(p[1:]), known_features=p[0], strange_features=p[1]
+    )
+    assert mixed.energy is mixed.unfamiliarity is None
+    assert mixed.weak_activation is not None
+    assert mixed.least_confidence.auroc == pytest.approx(found.least_confidence.auroc)
+
+
+@pytest.mark.parametrize("which", ["known", "strange"])
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_features_come_together(which: str, has_weights: bool) -> None:
+    given_one: dict[str, Any] = {
+        "known_features" if which == "strange" else "strange_features": [[1.0]]
+    }
+    weights = [[1.0], [2.0]] if has_weights else None
+    with pytest.raises(BadValueError) as caught:
+        diagnose([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
+    assert str(caught.value) == (
+        f"`{which}_features` of diagnose must be given with the other features and weights. "
+        "Got None. Try all of them, or none."
+    )
+
+
+def test_weights_alone_are_refused() -> None:
+    with pytest.raises(BadValueError, match="`known_features` of diagnose must be given with"):
+        diagnose([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
+
+
+def test_features_of_other_rows_are_refused() -> None:
+    p = [[0.5, 0.5]]
+    with pytest.raises(BadValueError) as caught:
+        diagnose(p, p, known_features=[[1.0]], strange_features=[[1.0], [2.0]])
+    assert str(caught.value) == (
+        "`strange_features` of diagnose must be of length 1, like strange_outputs. Got length 2. "
+        "Try aligning both by the same row order."
+    )
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    p = [[0.5, 0.5]]
+    with pytest.raises(BadValueError) as caught:
+        diagnose(p, p, known_features=[[1.0]], strange_features=[[1.0]], weights=np.ones((2, 3)))
+    assert str(caught.value) == (
+        "`weights` of diagnose must be classes x 1 features, like the features. Got shape (2, 3). "
+        "Try the features that go into the layer of these weights."
+    )
+
+
+def test_outputs_of_two_models_are_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        diagnose([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
+    assert str(caught.value) == (
+        "`strange_outputs` of diagnose must be of 2 classes, like known_outputs. Got 3. "
+        "Try outputs of one model."
+    )
+
+
+@pytest.mark.parametrize("which", ["known", "strange"])
+def test_no_rows_are_refused(which: str) -> None:
+    some, none = np.full((3, 2), 0.5), np.empty((0, 2))
+    with pytest.raises(BadValueError) as caught:
+        diagnose(*((none, some) if which == "known" else (some, none)))
+    assert str(caught.value) == (
+        f"`{which}_outputs` of diagnose must be 1 row or more. Got none. Try rows of both kinds."
+    )
+
+
+def test_top_labels_are_refused() -> None:
+    with pytest.raises(BadTypeError) as caught:
+        diagnose(TopLabel([0.5], [1]), [[0.5, 0.5]])
+    assert str(caught.value) == (
+        "`known_outputs` of diagnose must be Logits, Probabilities, Members or an array of "
+        "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
+    )

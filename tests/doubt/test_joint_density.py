@@ -1,0 +1,234 @@
+"""A regression's whole distribution from a mixture over inputs and target."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose as close
+from numpy.testing import assert_array_equal as same
+from scipy import special, stats
+from sklearn.linear_model import LinearRegression
+
+from dubito import Normal, Probabilities, Samples
+from dubito.data import ArrayShards, Batch
+from dubito.doubt.joint_density import JointDensity
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    EmptyStateError,
+    MissingLabelsWarning,
+    UnfittedError,
+)
+from tests.doubt.test_feature_shards import streamed
+
+RNG = np.random.default_rng(9)
+X = RNG.uniform(-2, 2, (600, 2))
+Y = np.where(RNG.random(600) < 0.5, 1, -1) * (2 + X[:, 0]) + 0.1 * RNG.normal(size=600)
+NEW = RNG.uniform(-2, 2, (40, 2))
+FITTED = JointDensity(n_components=4).fit(X, Y)
+
+
+def scipys(columns: slice) -> Any:
+    return [
+        stats.multivariate_normal(mean[columns], covariance[columns, columns])
+        for mean, covariance in zip(FITTED.means_, FITTED.covariances_, strict=True)
+    ]
+
+
+def mixed(parts: Any, rows: Any) -> Any:
+    logs = [np.log(w) + one.logpdf(rows) for w, one in zip(FITTED.weights_, parts, strict=True)]
+    return special.logsumexp(logs, axis=0)
+
+
+def test_densities_are_ratios_of_scipys() -> None:
+    y = RNG.normal(0, 3, 40)
+    joint = mixed(scipys(slice(0, 3)), np.column_stack([NEW, y]))
+    marginal = mixed(scipys(slice(0, 2)), NEW)
+    close(FITTED.log_density(NEW, y), joint - marginal, rtol=1e-7)
+    close(FITTED.density(NEW, y), np.exp(joint - marginal), rtol=1e-7, atol=1e-300)
+    close(FITTED.score(NEW), -marginal, rtol=1e-9)
+
+
+def test_inputs_far_from_all_are_strange() -> None:
+    assert FITTED.score([[50.0, 0.0]])[0] > FITTED.score(X).max()
+
+
+def test_one_component_is_linear_regression() -> None:
+    y = X @ [3.0, -1.0] + 5 + RNG.normal(0, 0.5, 600)
+    found = JointDensity(n_components=1).fit(X, y).predict(NEW)
+    peer = LinearRegression().fit(X, y)
+    assert isinstance(found, Normal)
+    close(found.mean, peer.predict(NEW), rtol=1e-4)
+    close(found.std, np.std(y - peer.predict(X)), rtol=1e-4)
+
+
+def test_two_branches_are_found_where_a_mean_finds_none() -> None:
+    x = [[1.0, 0.0]]
+    on, between = FITTED.density(x, [3.0]), FITTED.density(x, [0.0])
+    assert on[0] > 100 * between[0]
+    spread = FITTED.predict(x)
+    assert abs(spread.mean[0]) < 1
+    assert spread.std[0] == pytest.approx(3, rel=0.15)
+
+
+def test_draws_are_seeded_and_spread_as_predicted() -> None:
+    draws = FITTED.sample(NEW, 4000, seed=3)
+    assert isinstance(draws, Samples)
+    assert draws.array.shape == (40, 4000)
+    found = FITTED.predict(NEW)
+    assert (np.abs(draws.array.mean(axis=1) - found.mean) < 0.1 * found.std).all()
+    assert (np.abs(draws.array.std(axis=1) / found.std - 1) < 0.1).all()
+    same(draws.array, FITTED.sample(NEW, 4000, seed=3).array)
+    assert not np.array_equal(draws.array, FITTED.sample(NEW, 4000, seed=4).array)
+
+
+def test_several_targets_come_as_columns() -> None:
+    both = np.column_stack([Y, X[:, 1] + 0.1 * RNG.normal(size=600)])
+    fitted = JointDensity(n_components=2).fit(X, both)
+    assert fitted.n_targets_ == 2
+    assert fitted.predict(NEW).mean.shape == (40, 2)
+    assert fitted.sample(NEW, 5).array.shape == (40, 5, 2)
+    assert fitted.log_density(NEW, np.zeros((40, 2))).shape == (40,)
+
+
+def test_units_change_nothing_but_the_units() -> None:
+    scale, move = np.array([1e6, 1e-6]), np.array([1e7, 0.0])
+    found = JointDensity(n_components=4).fit(X * scale + move, 1e3 * Y)
+    close(found.predict(NEW * scale + move).mean, 1e3 * FITTED.predict(NEW).mean, rtol=1e-3, atol=1)
+    close(found.score(NEW * scale + move), FITTED.score(NEW), rtol=1e-3, atol=1e-2)
+
+
+def test_constant_columns_and_equal_rows_are_no_obstacle() -> None:
+    x = np.column_stack([X, np.full(600, 0.1)])
+    found = JointDensity(n_components=2).fit(x, Y)
+    assert np.isfinite(found.score(x)).all()
+    same_rows = JointDensity(n_components=2).fit(np.ones((5, 1)), np.ones(5))
+    assert same_rows.predict([[1.0]]).mean.tolist() == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_narrow_floats_are_read_as_what_they_are(kind: Any) -> None:
+    x, y = X.astype(kind), Y.astype(kind)
+    wide = JointDensity(2).fit(x.astype(np.float64), y.astype(np.float64))
+    close(JointDensity(2).fit(x, y).score(x), wide.score(x.astype(np.float64)), rtol=1e-9)
+
+
+def test_shards_hold_inputs_and_targets() -> None:
+    batch = Batch.of(Y, Normal(np.zeros(600), np.ones(600)), features=X)
+    for source in (ArrayShards(batch), streamed(batch)):
+        same(JointDensity(n_components=4).fit(source).score(NEW), FITTED.score(NEW))
+
+
+def test_no_rows_have_no_predictions() -> None:
+    nothing = np.empty((0, 2))
+    assert FITTED.predict(nothing).n_rows == 0
+    assert FITTED.sample(nothing, 3).array.shape == (0, 3)
+    assert FITTED.log_density(nothing, []).shape == (0,)
+    assert FITTED.score(nothing).shape == (0,)
+
+
+def test_missing_targets_are_left_out_and_told() -> None:
+    y = np.where(np.arange(600) % 2 == 0, np.nan, Y)
+    with pytest.warns(MissingLabelsWarning, match="JointDensity: 300 of 600 rows have no label"):
+        found = JointDensity(2).fit(X, y)
+    same(found.score(NEW), JointDensity(2).fit(X[1::2], Y[1::2]).score(NEW))
+
+
+def test_a_mixture_that_still_moves_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dubito.doubt.joint_density.MOST_ROUNDS", 1)
+    with pytest.warns(DubitoWarning, match="the mixture still moved after 1 rounds") as caught:
+        JointDensity(4).fit(X, Y)
+    assert caught[0].filename == __file__
+
+
+CLASSES = Batch.of([0, 1], Probabilities([[0.5, 0.5]] * 2), features=[[1.0], [2.0]])
+WEIGHED = Batch.of(
+    [0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]), features=[[1.0], [2.0]], sample_weight=[1, 2]
+)
+BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (
+            lambda: JointDensity().fit(X),
+            BadTypeError,
+            "`y` of JointDensity must be the targets. Got None. Try a number a row.",
+        ),
+        (
+            lambda: JointDensity(n_components=0).fit(X, Y),
+            BadValueError,
+            "`n_components` of JointDensity must be a whole number from 1 up. Got 0. "
+            "Try n_components=5.",
+        ),
+        (
+            lambda: JointDensity().fit(X[:3], Y[:3]),
+            BadValueError,
+            "`features` of JointDensity must be 5 rows or more for 5 components. Got 3. "
+            "Try fewer components.",
+        ),
+        (
+            lambda: JointDensity(1).fit(np.empty((0, 2)), []),
+            EmptyStateError,
+            "JointDensity needs at least 1 labelled row of positive weight. Got 0. "
+            "Try rows whose labels are not all missing and whose weights are not all 0.",
+        ),
+        (
+            lambda: JointDensity(1).fit([[1e200], [-1e200]], [0.0, 1.0]),
+            BadValueError,
+            "`features` of JointDensity must be small enough to be squared and summed. "
+            "Got sums beyond the largest float. Try dividing them by a scale of theirs.",
+        ),
+        (
+            lambda: JointDensity().fit(ArrayShards(BARE), [0, 1]),
+            BadTypeError,
+            "`features` of JointDensity must be arrays beside targets. Got targets. "
+            "Try JointDensity().fit(shards), with targets among the shards' columns.",
+        ),
+        (
+            lambda: JointDensity().fit(ArrayShards(BARE)),
+            BadTypeError,
+            "`features` of JointDensity must be shards with features and targets. "
+            "Got no features. Try `features=` and the target's column among the columns of the "
+            "shards.",
+        ),
+        (
+            lambda: JointDensity().fit(ArrayShards(CLASSES)),
+            BadTypeError,
+            "`features` of JointDensity must be shards with features and targets. "
+            "Got no targets. Try `features=` and the target's column among the columns of the "
+            "shards.",
+        ),
+        (
+            lambda: JointDensity().fit(ArrayShards(WEIGHED)),
+            BadValueError,
+            "`features` of JointDensity must be shards whose rows weigh the same. "
+            "Got weights that differ. Try a fit without weights.",
+        ),
+        (
+            lambda: FITTED.log_density(NEW, np.zeros((40, 2))),
+            BadValueError,
+            "`y` of JointDensity.log_density must be one number a row, none missing. "
+            "Got shape (40, 2), 0 rows missing. Try targets as in the fit, without missing ones.",
+        ),
+        (
+            lambda: FITTED.sample(NEW, 0),
+            BadValueError,
+            "`n` of JointDensity.sample must be a whole number from 1 up. Got 0. Try n=100.",
+        ),
+        (
+            lambda: JointDensity().predict(NEW),
+            UnfittedError,
+            "predict of JointDensity needs a fit first. Try `.fit(outputs, y)`.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    call: Callable[[], Any], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == text

@@ -1,0 +1,281 @@
+"""Two parts that sum to the total, neither below 0, each what a plain formula says."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
+from dubito.doubt.members import SplitDoubt, split_doubt
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels import blocks
+
+Floats = NDArray[np.floating[Any]]
+Precision = type[np.floating[Any]]
+
+each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+each_way = pytest.mark.parametrize("by", ["entropy", "variance"])
+each_width = pytest.mark.parametrize("n_classes", [2, 3, 10, 64, 1023, 1500])
+
+
+def made(
+    n_passes: int, n_rows: int, n_classes: int, dtype: Precision = np.float64, seed: int = 0
+) -> Floats:
+    """Return probabilities of passes, some of them exactly 0."""
+    rng = np.random.default_rng(seed)
+    shares = special.softmax(rng.normal(0, 3, (n_passes, n_rows, n_classes)), axis=2)
+    shares *= rng.random(shares.shape) < 0.8
+    shares[..., 0] += 1e-3
+    return np.asarray(shares / shares.sum(axis=2, keepdims=True), dtype)
+
+
+def reference(array: Floats, by: str) -> tuple[Floats, Floats, Floats]:
+    """Return total, aleatoric and epistemic doubt, straight from their definitions."""
+    p = array.astype(np.float64)
+    mean = p.mean(axis=0)
+    if by == "variance":
+        total = (mean * (1 - mean)).sum(axis=-1)
+        return total, (p * (1 - p)).sum(axis=-1).mean(axis=0), p.var(axis=0).sum(axis=-1)
+    total = special.entr(mean).sum(axis=-1)
+    aleatoric = special.entr(p).sum(axis=-1).mean(axis=0)
+    return total, aleatoric, special.rel_entr(p, mean[np.newaxis]).sum(axis=-1).mean(axis=0)
+
+
+def parts(doubt: SplitDoubt) -> tuple[Floats, Floats, Floats]:
+    return doubt.total, doubt.aleatoric, doubt.epistemic
+
+
+@each_way
+@each_precision
+@each_width
+def test_the_parts_are_those_of_the_formulas(by: Any, dtype: Precision, n_classes: int) -> None:
+    array = made(7, 40, n_classes, dtype)
+    doubt = split_doubt(Members(array), by=by)
+    for found, expected in zip(parts(doubt), reference(array, by), strict=True):
+        assert found.shape == (40,)
+        assert found.dtype == np.float64
+        # Float32 rows sum to 1 but for 1e-7, which the plain divergence takes for a distance.
+        close(found, expected, rtol=1e-10, atol=1e-13 if dtype is np.float64 else 2e-7)
+    close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
+
+
+def test_entropy_agrees_with_scipy_row_by_row() -> None:
+    array = made(4, 9, 5)
+    doubt = split_doubt(array)
+    for row in range(9):
+        mean = array[:, row].mean(axis=0)
+        close(doubt.total[row], stats.entropy(mean))
+        close(doubt.epistemic[row], np.mean([stats.entropy(p, mean) for p in array[:, row]]))
+
+
+def test_mutual_information_is_that_of_the_joint_table() -> None:
+    array = made(6, 1, 4)
+    joint = array[:, 0] / 6  # of pass and label
+    apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    expected = special.rel_entr(joint, apart).sum()
+    close(split_doubt(array).epistemic[0], expected, rtol=1e-12)
+
+
+@st.composite
+def nasty_members(draw: Any) -> Floats:
+    dtype: Precision = draw(st.sampled_from([np.float32, np.float64, np.float16]))
+    shape = draw(st.tuples(st.integers(2, 5), st.integers(1, 4), st.sampled_from([2, 3, 70])))
+    tiny = [0.0, 1e-300, float(np.finfo(np.float32).smallest_subnormal), 1e-30, 1e-8, 1.0, 1e6]
+    entries = st.sampled_from(tiny) | st.floats(0, 1)
+    shares = draw(hnp.arrays(np.float64, shape, elements=entries))
+    shares[..., draw(st.integers(0, shape[2] - 1))] += draw(st.sampled_from([1e-3, 1.0, 1e9]))
+    return np.asarray(shares / shares.sum(axis=2, keepdims=True), dtype)
+
+
+@settings(deadline=None, max_examples=200)
+@given(nasty_members(), st.sampled_from(["entropy", "variance"]))
+def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> None:
+    doubt = split_doubt(Members(array), by=by)
+    n_classes = array.shape[2]
+    highest = np.log(n_classes) if by == "entropy" else 1 - 1 / n_classes
+    for part in parts(doubt):
+        assert (part >= 0).all()
+        assert (part <= highest + 1e-6).all()
+    close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
+def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:
+    doubt = split_doubt(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
+    assert (doubt.epistemic == 0).all()
+    close(doubt.total, doubt.aleatoric, rtol=1e-14)
+
+
+@each_way
+@each_precision
+def test_sure_members_that_disagree_leave_no_aleatoric_doubt(by: Any, dtype: Precision) -> None:
+    array = np.eye(4, dtype=dtype)[[[0], [1], [2], [2]]]
+    doubt = split_doubt(array, by=by)
+    mean = np.array([0.25, 0.25, 0.5])
+    expected = special.entr(mean).sum() if by == "entropy" else 1 - (mean**2).sum()
+    assert doubt.aleatoric.tolist() == [0.0]
+    close(doubt.epistemic, expected, rtol=1e-14)
+    close(doubt.total, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("step", [1e-3, 1e-5, 1e-7, 1e-9])
+def test_epistemic_doubt_of_members_that_nearly_agree_keeps_its_digits(step: float) -> None:
+    p, off = np.array([0.5, 0.5]), np.array([step, -step])
+    members = np.stack([p + off, p - off])[:, np.newaxis]
+    # Two classes and two members, each way off by a relative t = 2 step:
+    # half of (1 + t) log(1 + t) + (1 - t) log(1 - t), for each class and on average.
+    t = members[0, 0, 0] - members[1, 0, 0]
+    expected = t**2 / 2 + t**4 / 12 + t**6 / 30
+    close(split_doubt(members).epistemic, expected, rtol=1e-7)
+
+
+@each_way
+def test_the_order_of_passes_and_classes_does_not_matter(by: Any) -> None:
+    array = made(5, 30, 6)
+    expected = parts(split_doubt(array, by=by))
+    for other in (array[::-1], array[:, :, ::-1], np.asfortranarray(array)):
+        for found, part in zip(parts(split_doubt(other, by=by)), expected, strict=True):
+            close(found, part, rtol=1e-12, atol=1e-15)
+
+
+@each_way
+def test_blocks_and_threads_leave_every_digit_as_it_was(
+    by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = made(3, 200, 5)
+    whole = parts(split_doubt(array, by=by))
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 45)
+    for one in (array, np.asfortranarray(array)):
+        for found, expected in zip(parts(split_doubt(one, by=by)), whole, strict=True):
+            assert (found == expected).all()
+
+
+def test_passes_come_as_members_arrays_lists_or_outputs() -> None:
+    array = made(3, 8, 4)
+    expected = split_doubt(Members(array)).epistemic
+    assert (split_doubt(array).epistemic == expected).all()
+    assert (split_doubt(array.tolist()).epistemic == expected).all()
+    assert (split_doubt([Probabilities(one) for one in array]).epistemic == expected).all()
+    with np.errstate(divide="ignore"):
+        logits = np.maximum(np.log(array), -1000)
+    close(split_doubt([Logits(one) for one in logits]).epistemic, expected, rtol=1e-9)
+
+
+@each_way
+def test_maps_give_a_number_a_pixel(by: Any) -> None:
+    array = made(3, 2 * 4 * 5, 6)
+    doubt = split_doubt(array.reshape(3, 2, 4, 5, 6), by=by)
+    assert doubt.total.shape == (2, 4, 5)
+    for found, expected in zip(parts(doubt), parts(split_doubt(array, by=by)), strict=True):
+        assert (found.ravel() == expected).all()
+
+
+def test_no_rows_are_no_numbers() -> None:
+    assert split_doubt(np.empty((2, 0, 3))).total.shape == (0,)
+
+
+@each_way
+def test_members_are_neither_copied_nor_changed(by: Any) -> None:
+    array = made(5, 20_000, 20, np.float32)
+    members, before = Members(array), array[:, ::1000].copy()
+    split_doubt(array[:, :2], by=by)
+    tracemalloc.start()
+    try:
+        split_doubt(members, by=by)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * array.shape[1] + 1e6 < array.nbytes
+    assert (array[:, ::1000] == before).all()
+
+
+@pytest.mark.parametrize("shape", [(50,), (50, 3)])
+@each_precision
+def test_normals_follow_the_law_of_total_variance(shape: tuple[int, ...], dtype: Precision) -> None:
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, 2, (4, *shape)).astype(dtype)
+    stds = (rng.random((4, *shape)) + 0.1).astype(dtype)
+    members = [Normal(m, s) for m, s in zip(means, stds, strict=True)]
+    doubt = split_doubt(members)
+    second = (stds.astype(np.float64) ** 2 + means.astype(np.float64) ** 2).mean(axis=0)
+    close(doubt.total, second - means.mean(axis=0, dtype=np.float64) ** 2, rtol=1e-10)
+    close(doubt.aleatoric, (stds.astype(np.float64) ** 2).mean(axis=0), rtol=1e-12)
+    close(doubt.epistemic, means.astype(np.float64).var(axis=0), rtol=1e-12)
+    assert (split_doubt(members, by="variance").total == doubt.total).all()
+
+
+def test_samples_pool_to_the_variance_of_all_draws() -> None:
+    draws = np.random.default_rng(0).normal(5, 2, (3, 20, 100)) + np.arange(3)[:, None, None]
+    doubt = split_doubt([Samples(one) for one in draws])
+    close(doubt.total, draws.transpose(1, 0, 2).reshape(20, -1).var(axis=1), rtol=1e-12)
+    close(doubt.aleatoric, draws.var(axis=2).mean(axis=0), rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.floats(-1e150, 1e150), st.floats(1e-150, 1e150), st.integers(2, 7), st.integers(1, 5))
+def test_equal_normals_or_samples_leave_no_epistemic_doubt(
+    mean: float, std: float, n_members: int, n_rows: int
+) -> None:
+    normal = Normal(np.full(n_rows, mean), np.full(n_rows, std))
+    assert (split_doubt([normal] * n_members).epistemic == 0).all()
+    samples = Samples(np.full((n_rows, 3), mean))
+    doubt = split_doubt((samples,) * n_members)
+    assert (doubt.total == 0).all()
+
+
+def refused(kind: type[Exception], members: Any, by: Any = None) -> str:
+    with pytest.raises(kind) as caught:
+        split_doubt(members, by=by)
+    return str(caught.value)
+
+
+def test_one_pass_cannot_be_split() -> None:
+    message = (
+        "`members` of split_doubt must be 2 passes or more, as one shows no epistemic doubt. "
+        "Got 1. Try several passes: an ensemble, dropout, or augmented views."
+    )
+    normal = Normal([0.0], [1.0])
+    assert refused(BadValueError, Members([[[0.5, 0.5]]])) == message
+    assert refused(BadValueError, normal) == message
+    assert refused(BadValueError, [normal]) == message
+
+
+def test_what_cannot_be_split_is_refused() -> None:
+    p, normal = np.full((2, 3), 1 / 3), Normal([0.0], [1.0])
+    assert refused(BadValueError, [p, p], "range") == (
+        "`by` of split_doubt must be 'entropy' or 'variance'. Got 'range'. Try by='entropy'."
+    )
+    assert refused(BadValueError, [normal, normal], "entropy") == (
+        "`by` of split_doubt must be 'variance' for Normal or Samples. "
+        "Got 'entropy'. Try by='variance'."
+    )
+    assert refused(BadTypeError, Probabilities(p)) == (
+        "`members` of split_doubt must be Members, or an array of their shape. "
+        "Got Probabilities. Try Members.of([pass_1, pass_2, ...])."
+    )
+    assert refused(BadValueError, p) == (
+        "`members` of split_doubt must be passes x rows x classes. "
+        "Got shape (2, 3). Try np.stack([pass_1, pass_2, ...])."
+    )
+    assert refused(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]) == (
+        "`members[1]` of split_doubt must be Normal or Samples, like the others. "
+        "Got Quantiles. Try outputs of one kind."
+    )
+    assert refused(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]) == (
+        "`members[1]` of split_doubt must be of the first one's shape (1,). "
+        "Got shape (2,). Try the same rows in each."
+    )
+    assert refused(BadValueError, [normal, Normal([0.0], [1e200])]) == (
+        "`members` of split_doubt must be of a variance that a float can hold. "
+        "Got one beyond 1.8e308. Try targets in a larger unit."
+    )
+    assert "passes[0]" in refused(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)
+    assert "rows that sum to 1" in refused(BadValueError, np.ones((2, 3, 4)))

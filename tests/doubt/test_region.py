@@ -1,0 +1,311 @@
+"""Known points are called strange as seldom as wished, whatever their doubts."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from scipy import stats
+from sklearn.base import clone
+
+from dubito import Logits
+from dubito.data import ArrayShards, Batch, Shards
+from dubito.doubt.region import OutlierRegion
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoWarning,
+    EmptyStateError,
+    UnfittedError,
+)
+
+Floats = NDArray[np.floating[Any]]
+
+quiet = pytest.mark.filterwarnings("ignore::dubito.errors.DubitoWarning")
+nasty = st.sampled_from([0.0, -0.0, 1.0, 0.5, 5e-324, -5e-324, 1e308, -1e308, 1 / 3]) | st.floats(
+    -1e300, 1e300
+)
+doubts = hnp.arrays(np.float64, st.integers(1, 40), elements=nasty)
+epsilons = st.sampled_from([0.01, 0.05, 0.1, 0.3, 1 / 3, 0.5, 0.9])
+
+
+class Parts(Shards):
+    """A batch cut into parts, as if it were streamed."""
+
+    def __init__(self, batch: Batch, n_parts: int = 3) -> None:
+        self.batches_of = [batch.take(rows) for rows in np.array_split(range(len(batch)), n_parts)]
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return (partial(self.batches_of.__getitem__, i) for i in range(len(self.batches_of)))
+
+
+def reference(known: Floats, new: Floats) -> list[float]:
+    """Return p-values by counting, point by point."""
+    return [(1 + sum(k >= d for k in known.tolist())) / (len(known) + 1) for d in new.tolist()]
+
+
+def batch_of(values: Floats, weight: Any = None) -> Batch:
+    """Return rows whose feature is a doubt."""
+    outputs = np.full((len(values), 2), 0.5)
+    return Batch.of(None, outputs, features=values[:, None], sample_weight=weight)
+
+
+def feature(features: Any) -> Any:
+    return features[:, 0]
+
+
+@quiet
+@settings(deadline=None)
+@given(doubts, doubts, epsilons)
+def test_p_values_are_counts_and_decide_what_is_strange(
+    known: Floats, new: Floats, epsilon: float
+) -> None:
+    region = OutlierRegion(epsilon).fit(known)
+    new = np.concatenate([new, known])
+    p = reference(known, new)
+    assert region.p_value(new).tolist() == p
+    assert region.contains(new).tolist() == [value < epsilon for value in p]
+    assert region.contains(new).tolist() == (new > region.threshold_).tolist()
+
+
+@quiet
+@settings(deadline=None)
+@given(doubts, epsilons)
+def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
+    values: Floats, epsilon: float
+) -> None:
+    # Exchangeable points are any of n + 1 values in turn: this is the guarantee, without chance.
+    if len(values) < 2:
+        return
+    n_strange = 0
+    for i in range(len(values)):
+        others = np.delete(values, i)
+        n_strange += int(OutlierRegion(epsilon).fit(others).contains(values[i : i + 1])[0])
+    assert n_strange <= epsilon * len(values)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05])
+@pytest.mark.parametrize("n_rows", [150, 199])
+def test_the_share_of_known_points_called_strange_follows_its_law(
+    epsilon: float, n_rows: int
+) -> None:
+    rng = np.random.default_rng(0)
+    n_new, n_draws = 100, 2000
+    counts = []
+    for _ in range(n_draws):
+        doubt = rng.standard_cauchy(n_rows + n_new)
+        region = OutlierRegion(epsilon).fit(doubt[:n_rows])
+        counts.append(int(region.contains(doubt[n_rows:]).sum()))
+    beyond = int(np.ceil(round(epsilon * (n_rows + 1), 9))) - 1  # known doubts above the threshold
+    law = stats.betabinom(n_new, beyond, n_rows + 1 - beyond)
+    assert law.mean() <= epsilon * n_new
+    standard_error = law.std() / np.sqrt(n_draws)
+    assert np.mean(counts) == pytest.approx(law.mean(), abs=4 * standard_error)
+    chances = law.pmf(np.arange(n_new + 1))
+    likely = chances * n_draws >= 8
+    found = np.bincount(counts, minlength=n_new + 1)
+    pooled = np.append(found[likely], found[~likely].sum())
+    expected = np.append(chances[likely], 1 - chances[likely].sum()) * n_draws
+    assert stats.chisquare(pooled, expected).pvalue > 0.001
+
+
+def test_epsilon_is_a_setting_that_needs_no_second_fit() -> None:
+    region = OutlierRegion(0.01).fit(np.arange(1000.0))
+    assert region.threshold_ == 990
+    region.epsilon = 0.1
+    assert region.threshold_ == 900
+    assert region.contains(np.arange(1000.0)).sum() == 99
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float64, 30, elements=st.floats(-10, 10)), st.data())
+def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
+    weight = data.draw(hnp.arrays(np.int64, 30, elements=st.integers(0, 3)))
+    weight[0] = 30
+    region = OutlierRegion().fit(known, weight)
+    twin = OutlierRegion().fit(np.repeat(known, weight))
+    assert region.p_value(known).tolist() == twin.p_value(known).tolist()
+    assert region.threshold_ == twin.threshold_
+
+
+@quiet
+@settings(deadline=None)
+@given(doubts, doubts, st.integers(1, 4))
+def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
+    known: Floats, new: Floats, n_parts: int
+) -> None:
+    new = np.concatenate([new, known])
+    streamed = OutlierRegion().fit(Parts(batch_of(known), n_parts), doubt=feature, of="features")
+    exact = OutlierRegion().fit(known)
+    p = streamed.p_value(new)
+    lower = new - np.maximum(np.abs(new) / 4095, 5e-324)
+    assert (p >= exact.p_value(new)).all()
+    assert (p <= exact.p_value(lower)).all()
+
+
+def test_a_stream_of_real_doubts_is_nearly_exact_and_keeps_few_numbers() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 4, (60_000, 5))
+    batch = Batch.of(None, Logits(logits))
+
+    def least_confidence(outputs: Any) -> Floats:
+        return Batch.of(None, outputs).rows.doubt
+
+    streamed = OutlierRegion(0.01).fit(Parts(batch, 7), doubt=least_confidence)
+    memory = OutlierRegion(0.01).fit(ArrayShards(batch), doubt=least_confidence)
+    exact = OutlierRegion(0.01).fit(least_confidence(batch.outputs))
+    assert memory.doubt_.tolist() == exact.doubt_.tolist()
+    assert streamed.doubt_.size < 45_000
+    assert streamed.threshold_ == pytest.approx(exact.threshold_, rel=1 / 4096)
+    values = exact.doubt_[::10]
+    assert np.abs(streamed.p_value(values) - exact.p_value(values)).max() < 0.002
+
+
+def test_shards_weigh_their_rows_and_may_give_the_whole_batch() -> None:
+    values, weight = np.arange(40.0), np.arange(40.0) % 3
+    shards = Parts(batch_of(values, weight))
+    region = OutlierRegion().fit(shards, doubt=lambda b: b.features[:, 0], of="batch")
+    expected = OutlierRegion().fit(values, weight)
+    assert region.p_value(values).tolist() == expected.p_value(values).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
+def test_doubts_of_any_precision_and_the_callers_array_stays(dtype: Any) -> None:
+    known = np.arange(100).astype(dtype)
+    region = OutlierRegion().fit(known)
+    assert region.threshold_ == 95
+    assert region.p_value(known)[-1] == 2 / 101
+    assert known.dtype == dtype
+    assert known.flags.writeable
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1 / 3, 0.1, 0.05, 0.01, 0.007, 0.001])
+def test_too_few_rows_are_told_how_many_it_takes(epsilon: float) -> None:
+    needed = next(n for n in range(1, 2000) if 1 / (n + 1) < epsilon)
+    with pytest.warns(DubitoWarning) as caught:
+        region = OutlierRegion(epsilon).fit(np.arange(needed - 1.0) if needed > 1 else [1.0])
+    assert str(caught[0].message) == (
+        f"OutlierRegion: with {max(needed - 1, 1)} known rows no point is ever strange at epsilon "
+        f"= {epsilon:g}. Try {needed:,} rows or more."
+    )
+    assert caught[0].filename == __file__
+    assert region.threshold_ == np.inf
+    assert not region.contains([1e308])[0]
+    enough = OutlierRegion(epsilon).fit(np.arange(float(needed)))
+    assert enough.contains([1e308])[0]
+
+
+@quiet
+def test_an_epsilon_of_nothing_calls_nothing_strange() -> None:
+    assert OutlierRegion(5e-324).fit([1.0]).threshold_ == np.inf
+
+
+def test_it_is_kept_pickled_and_cloned() -> None:
+    region = OutlierRegion(0.1).fit(np.repeat(np.linspace(-1, 1, 21), 2))
+    new = np.linspace(-2, 2, 99)
+    kept = json.loads(json.dumps(region.to_dict(), allow_nan=False))
+    for twin in (OutlierRegion.from_dict(kept), pickle.loads(pickle.dumps(region))):
+        assert twin.p_value(new).tolist() == region.p_value(new).tolist()
+        assert twin.threshold_ == region.threshold_
+    assert not hasattr(clone(region), "doubt_")
+
+
+@pytest.mark.parametrize("ask", ["to_dict", "threshold_", "p_value", "contains"])
+def test_nothing_is_told_before_a_fit(ask: str) -> None:
+    region = OutlierRegion()
+    with pytest.raises(UnfittedError, match=f"{ask} of OutlierRegion needs a fit first"):
+        getattr(region, ask)(*[[0.5]] * (ask in ("p_value", "contains")))
+
+
+def test_a_refit_that_fails_leaves_what_was() -> None:
+    region = OutlierRegion().fit(np.arange(100.0))
+    with pytest.raises(BadValueError):
+        region.fit([np.nan])
+    assert region.threshold_ == 95
+
+
+SHARDS = Parts(batch_of(np.arange(9.0)))
+
+
+@pytest.mark.parametrize(
+    ("fit", "error", "message"),
+    [
+        (
+            lambda: OutlierRegion().fit([0.1, np.nan]),
+            BadValueError,
+            "`doubt` of OutlierRegion must be finite. Got nan in row 1. "
+            "Try leaving such rows out, or mending what made them.",
+        ),
+        (
+            lambda: OutlierRegion().fit([[0.1]]),
+            BadValueError,
+            "`doubt` of OutlierRegion must be one number a row. Got shape (1, 1). "
+            "Try `.ravel()` for a single column.",
+        ),
+        (
+            lambda: OutlierRegion().fit(np.arange(30.0)).p_value([np.inf]),
+            BadValueError,
+            "`doubt` of OutlierRegion.p_value must be finite. Got inf in row 0. "
+            "Try leaving such rows out, or mending what made them.",
+        ),
+        (
+            lambda: OutlierRegion(5).fit([0.1]),
+            BadValueError,
+            "`epsilon` of OutlierRegion must be a number between 0 and 1, not either of them. "
+            "Got 5. Try dividing percentages by 100.",
+        ),
+        (
+            lambda: OutlierRegion().fit([0.1, 0.2], [1.0]),
+            BadValueError,
+            "`sample_weight` of OutlierRegion must be of length 2, like the outputs. "
+            "Got length 1. Try aligning both by the same row order.",
+        ),
+        (
+            lambda: OutlierRegion().fit([], []),
+            EmptyStateError,
+            "OutlierRegion needs at least 1 labelled row of positive weight. Got 0. "
+            "Try rows whose labels are not all missing and whose weights are not all 0.",
+        ),
+        (
+            lambda: OutlierRegion().fit([0.1], doubt=feature),
+            BadTypeError,
+            "`doubt` of OutlierRegion must be None beside an array of doubts. Got function. "
+            "Try `.fit(doubt(outputs))`.",
+        ),
+        (
+            lambda: OutlierRegion().fit(SHARDS),
+            BadTypeError,
+            "`doubt` of OutlierRegion must be a function of a batch beside shards. Got NoneType. "
+            "Try `.fit(shards, doubt=entropy)`.",
+        ),
+        (
+            lambda: OutlierRegion().fit(SHARDS, [1.0], doubt=feature),
+            BadTypeError,
+            "`sample_weight` of OutlierRegion must be None beside shards. Got list. "
+            "Try weights among the shards' columns.",
+        ),
+        (
+            lambda: OutlierRegion().fit(SHARDS, doubt=feature, of="rows"),  # type: ignore[arg-type]
+            BadValueError,
+            "`of` of OutlierRegion must be 'outputs', 'features' or 'batch'. Got 'rows'. "
+            "Try of='outputs'.",
+        ),
+        (
+            lambda: OutlierRegion().fit(SHARDS, doubt=lambda _: [1.0], of="features"),
+            BadValueError,
+            "`doubt` of OutlierRegion must be of length 3, like the batch. Got length 1. "
+            "Try aligning both by the same row order.",
+        ),
+    ],
+)
+def test_what_cannot_be_says_so(fit: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        fit()
+    assert str(caught.value) == message

@@ -1,0 +1,227 @@
+"""Doubts from the outputs agree with SciPy, and keep their digits where a model is nearly sure."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.doubt.softmax import (
+    energy,
+    entropy,
+    least_confidence,
+    narrow_margin,
+    output_doubts,
+)
+from dubito.errors import BadTypeError, BadValueError
+
+Floats = NDArray[np.floating[Any]]
+Precision = type[np.floating[Any]]
+Doubt = Callable[[Any], Floats]
+
+FROM_PROBABILITIES: list[Doubt] = [least_confidence, entropy, narrow_margin]
+TOLERANCE = {np.float16: 1e-6, np.float32: 1e-6, np.float64: 1e-12}
+
+each_precision = pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+each_width = pytest.mark.parametrize("n_classes", [2, 8, 64, 65, 300])
+
+
+def some_logits(n_rows: int, n_classes: int, dtype: Precision) -> Floats:
+    rng = np.random.default_rng(n_classes)
+    return rng.normal(0, 2, (n_rows, n_classes)).astype(dtype)
+
+
+def reference(p: Floats) -> list[Floats]:
+    """Return 1 - confidence, entropy and 1 - margin the plain way, fit for rows that are unsure."""
+    ranked = np.sort(p, axis=1)
+    margin = ranked[:, -1] - ranked[:, -2]
+    return [1 - ranked[:, -1], stats.entropy(p, axis=1), 1 - margin]
+
+
+@each_precision
+@each_width
+def test_logits_against_scipy(dtype: Precision, n_classes: int) -> None:
+    logits = some_logits(500, n_classes, dtype)
+    wide = logits.astype(np.float64)
+    for doubt, expected in zip(
+        FROM_PROBABILITIES, reference(special.softmax(wide, axis=1)), strict=True
+    ):
+        found = doubt(Logits(logits))
+        assert found.dtype == np.float64
+        close(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    close(energy(Logits(logits)), -special.logsumexp(wide, axis=1), rtol=TOLERANCE[dtype])
+
+
+@each_width
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_against_scipy(dtype: Precision, n_classes: int) -> None:
+    p = special.softmax(some_logits(500, n_classes, np.float64), axis=1).astype(dtype)
+    expected = reference(p.astype(np.float64))
+    for doubt, numbers in zip(FROM_PROBABILITIES, expected, strict=True):
+        close(doubt(p), numbers, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        assert (doubt(Probabilities(p)) == doubt(p)).all()
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 100])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("is_logits", [True, False])
+def test_a_row_that_is_sure_to_1e_12_keeps_its_digits(
+    n_classes: int, dtype: Precision, is_logits: bool
+) -> None:
+    others = np.full(n_classes - 1, 1e-12 / (n_classes - 1))
+    shares = np.append(others, 1 - 1e-12)[np.newaxis]
+    outputs: Any = Logits(np.log(shares).astype(dtype)) if is_logits else shares.astype(dtype)
+    # What the outputs hold after rounding, in more digits than they have.
+    held = outputs.array if is_logits else outputs
+    kept = np.exp(held.astype(np.longdouble)) if is_logits else held.astype(np.longdouble)
+    kept /= kept[0, -1]
+    rest = kept[0, :-1].sum()
+    total = 1 + rest
+    expected = np.log1p(rest) - (kept * np.log(kept)).sum() / total
+    close(entropy(outputs), float(expected), rtol=1e-6)
+    close(least_confidence(outputs), float(rest / total), rtol=1e-6)
+    close(narrow_margin(outputs), float((rest + kept[0, 0]) / total), rtol=1e-6)
+    # And what was meant, but for the rounding of the outputs themselves.
+    close(least_confidence(outputs), 1e-12, rtol=1e-5)
+    close(entropy(outputs), -(others * np.log(others)).sum() + 1e-12, rtol=1e-5)
+
+
+def test_all_at_once_are_the_same_as_one_by_one() -> None:
+    logits = Logits(some_logits(100, 10, np.float32))
+    together = output_doubts(logits)
+    assert (together.least_confidence == least_confidence(logits)).all()
+    assert (together.entropy == entropy(logits)).all()
+    assert (together.narrow_margin == narrow_margin(logits)).all()
+    assert together.energy is not None
+    assert (together.energy == energy(logits)).all()
+    with pytest.raises(FrozenInstanceError):
+        together.energy = None  # type: ignore[misc]
+
+
+def test_probabilities_have_no_energy() -> None:
+    assert output_doubts([[0.5, 0.5]]).energy is None
+
+
+def test_many_blocks_over_threads_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = Logits(some_logits(1_000, 30, np.float32))
+    whole = output_doubts(logits).entropy
+    monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 700)
+    monkeypatch.setenv("DUBITO_THREADS", "3")
+    assert (output_doubts(logits).entropy == whole).all()
+
+
+@pytest.mark.parametrize("doubt", FROM_PROBABILITIES)
+def test_members_doubt_by_their_mean(doubt: Doubt) -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(4), (3, 20))
+    close(doubt(Members(p)), doubt(p.mean(axis=0)), rtol=1e-12)
+
+
+def test_a_top_label_has_a_least_confidence() -> None:
+    assert least_confidence(TopLabel([0.75, 1.0], [1, 1])).tolist() == [0.25, 0.0]
+
+
+def test_one_column_is_the_positive_class_of_two() -> None:
+    assert least_confidence([0.75, 0.5]).tolist() == [0.25, 0.5]
+    close(narrow_margin(Logits([0.0, np.log(3)])), [1.0, 0.5])
+
+
+def test_no_rows_have_no_doubts() -> None:
+    assert least_confidence(Logits(np.empty((0, 3)))).shape == (0,)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_callers_array_stays_as_it_is(order: Any) -> None:
+    logits = np.array(some_logits(50, 6, np.float32), order=order)
+    before = logits.copy()
+    output_doubts(Logits(logits))
+    assert (logits == before).all()
+    assert logits.flags.writeable
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 5), st.sampled_from([2, 3, 70])),
+        elements=st.floats(0, 1) | st.sampled_from([0.0, 1e-300, 1e-30, 1.0]),
+    )
+)
+def test_doubts_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> None:
+    shares = shares + (shares.sum(axis=1, keepdims=True) == 0)
+    p = shares / shares.sum(axis=1, keepdims=True)
+    found = output_doubts(p)
+    n_classes = p.shape[1]
+    assert (found.least_confidence >= 0).all()
+    assert (found.least_confidence <= 1 - 1 / n_classes + 1e-12).all()
+    assert (found.narrow_margin >= found.least_confidence).all()
+    assert (found.narrow_margin <= 1).all()
+    assert (found.entropy >= 0).all()
+    assert (found.entropy <= np.log(n_classes) + 1e-12).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(hnp.arrays(np.float64, (3, 4), elements=st.floats(-50, 50)), st.floats(-100, 100, width=16))
+def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift: float) -> None:
+    before, after = output_doubts(Logits(logits)), output_doubts(Logits(logits + shift))
+    close(after.least_confidence, before.least_confidence, rtol=1e-9)
+    close(after.entropy, before.entropy, rtol=1e-9)
+    close(after.narrow_margin, before.narrow_margin, rtol=1e-9)
+    assert before.energy is not None
+    assert after.energy is not None
+    close(after.energy, before.energy - shift, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        ([[0.5, 0.5]], "list"),
+        (Probabilities([[0.5, 0.5]]), "Probabilities"),
+        (Members([[[0.5, 0.5]]]), "Members"),
+        (TopLabel([0.5], [1]), "TopLabel"),
+    ],
+)
+def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        energy(outputs)
+    assert str(caught.value) == (
+        f"`outputs` of energy must be Logits. Got {kind}. "
+        "Try Logits(...), as the energy of probabilities is 0 whatever the model thinks."
+    )
+
+
+@pytest.mark.parametrize("doubt", [entropy, narrow_margin, output_doubts])
+def test_a_top_label_tells_no_more_than_its_confidence(doubt: Doubt) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        doubt(TopLabel([0.5], [1]))
+    assert str(caught.value) == (
+        f"`outputs` of {doubt.__name__} must be Logits, Probabilities, Members or an array of "
+        "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
+    )
+
+
+@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, output_doubts])
+def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        doubt(Normal([0.0], [1.0]))
+    assert str(caught.value) == (
+        f"`outputs` of {doubt.__name__} must be Logits, Probabilities, Members or an array of "
+        "probabilities. Got Normal. Try a classifier's outputs."
+    )
+
+
+@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, output_doubts])
+def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
+    with pytest.raises(BadValueError) as caught:
+        doubt([[3.0, 1.0]])
+    assert str(caught.value) == (
+        f"`outputs` of {doubt.__name__} must be rows that sum to 1. Got a sum of 4 in row 0. "
+        "Try `Logits` if these are logits, or dividing each row by its sum."
+    )

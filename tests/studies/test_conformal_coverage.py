@@ -1,0 +1,47 @@
+"""Coverage follows its law, and the study would tell if it did not."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from studies import conformal_coverage as study
+
+
+@pytest.mark.parametrize("method", study.METHODS)
+@pytest.mark.parametrize(("n", "m"), [(60, 40), (200, 200)])
+def test_coverage_of_fresh_draws_follows_its_law(method: str, n: int, m: int) -> None:
+    law = study.law_of(n, m, study.LEVEL)
+    counts = study.covered(method, 1000, n, m, seed=1)
+    fit = study.fit_of(counts, law, m)
+    assert fit.p_value > study.LAWFUL
+    assert fit.mean == pytest.approx(fit.expected, abs=4 * law.std() / m / np.sqrt(1000))
+    assert fit.expected >= study.LEVEL
+
+
+def test_the_law_is_the_beta_binomial_of_the_textbook() -> None:
+    # 99 known rows, level 0.9: coverage is Beta(90, 10), so that the mean is exactly 90 %.
+    law = study.law_of(99, 50, 0.9)
+    assert law.mean() / 50 == pytest.approx(0.9)
+    beta = stats.beta(90, 10)
+    expected = beta.expect(lambda chance: stats.binom.pmf(47, 50, chance))
+    assert law.pmf(47) == pytest.approx(expected, rel=1e-6)
+
+
+def test_another_law_would_be_told() -> None:
+    counts = study.covered("ConformalIntervals, absolute", 1000, seed=1)
+    wrong = [study.law_of(200, 200, 0.92), study.law_of(100, 200, 0.9), stats.binom(200, 0.9)]
+    for law in wrong:
+        assert study.fit_of(counts, law, 200).p_value < study.LAWFUL
+
+
+def test_the_study_says_first_how_many_methods_keep_their_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["conformal_coverage", "--quick"])
+    study.main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("6 of 6 methods cover as their law says: asked for 90%, they held ")
+    assert "100 fresh draws of 200 known and 200 new rows" in printed
+    assert all(name in printed for name in study.METHODS)
