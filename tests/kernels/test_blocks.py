@@ -15,9 +15,9 @@ from dubito.errors import BadValueError
 from dubito.kernels import blocks
 from dubito.kernels.blocks import (
     BLOCK_ENTRIES,
+    kept_threads,
     map_in_order,
     n_threads,
-    one_thread_a_product,
     row_blocks,
 )
 
@@ -222,6 +222,35 @@ def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
         return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
 
     before = n_of_blas()
-    with one_thread_a_product():
+    with kept_threads():
         assert n_of_blas() == {1}
     assert n_of_blas() == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_are_kept_between_maps_and_end_with_the_context() -> None:
+    before = threading.active_count()
+    with kept_threads():
+        first, second = (
+            set(map_in_order(lambda _: threading.get_ident(), range(50))) for _ in range(2)
+        )
+        assert threading.get_ident() not in first | second
+        assert len(first | second) <= 2
+    assert threading.active_count() == before
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_error_leaves_kept_threads_of_use() -> None:
+    with kept_threads():
+        with pytest.raises(ZeroDivisionError):
+            list(map_in_order(lambda i: 1 / (i - 2), range(10)))
+        assert list(map_in_order(lambda i: i, range(10))) == list(range(10))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_maps_nest_within_kept_threads() -> None:
+    def inner(item: int) -> int:
+        return sum(map_in_order(lambda i: item * i, range(4)))
+
+    with kept_threads():
+        assert list(map_in_order(inner, range(6))) == [6 * item for item in range(6)]

@@ -15,12 +15,12 @@ from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.basis import Basis
 from dubito.calibrate.curvature import CurvatureGuess, Moments
 from dubito.calibrate.descent import descend
-from dubito.calibrate.rows import LabelledRows, class_weights
+from dubito.calibrate.rows import LabelledRows
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.affine import residual_rows, vector_sums
-from dubito.kernels.blocks import one_thread_a_product
+from dubito.kernels.blocks import kept_threads
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["affine_scores", "fit_affine"]
@@ -28,8 +28,9 @@ __all__ = ["affine_scores", "fit_affine"]
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MANY_ENTRIES = 1 << 16  # of a part of the rows
 MANY_PRODUCTS = 1 << 24  # of rows and a table; for fewer, threads cost more than they save
+ENOUGH_ROWS = 600  # of a part, to guess the curvature from
 MOST_HELD = 1 << 25  # numbers kept in memory between rounds, 256 MB
-CLOSE = {"float64": 1e-8, "float32": 1e-7}  # loss to be gained, below which a fit has ended
+CLOSE = {"float64": 1e-8, "float32": 5e-7}  # loss to be gained, below which a fit has ended
 
 
 def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArray) -> FloatArray:
@@ -60,10 +61,10 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         is_short = n_entries * penalty.shape[1] < MANY_PRODUCTS
         block_entries = n_entries if is_short else min(n_entries // 4, 1 << 17)
         shards = replace(shards, block_entries=max(block_entries, 1))
-    weight = float(class_weights(shards).sum())
-    if not weight > 0:
-        raise EmptyStateError("A calibrator")
-    with one_thread_a_product():
+    with kept_threads():
+        weight = float(shards.sum(lambda batch: batch.labelled_weight.sum()))
+        if not weight > 0:
+            raise EmptyStateError("A calibrator")
         loss = PenalisedLoss(shards, basis, penalty, weight)
         guess = CurvatureGuess(shards.sum(loss.moments_of), weight, penalty)
         return descend(loss.at, np.zeros(penalty.shape), guess, CLOSE[loss.precision])
@@ -117,8 +118,11 @@ class PenalisedLoss:
             squares, firsts, total = sums[2:, :, np.newaxis]
             of_classes = of_numbers = np.empty((0, 0))
         else:
+            is_large = rows.array.size >= MANY_ENTRIES
+            step = max(1, len(numbers) // ENOUGH_ROWS) if is_large else 1
+            numbers, weight = numbers[::step], step * rows.weight[::step]
             p = np.exp(numbers[:, : rows.outputs.n_classes])
-            weighted = rows.weight.astype(p.dtype)[:, np.newaxis] * p
+            weighted = weight.astype(p.dtype)[:, np.newaxis] * p
             bends = weighted * (1 - p)
             squares, firsts = bends.T @ np.square(numbers), bends.T @ numbers
             total = bends.sum(axis=0)[:, np.newaxis]

@@ -24,7 +24,7 @@ from dubito.data.shards import ArrayShards, Shards, Sum
 from dubito.data.truth import Labels
 from dubito.doubt.labels import codes_and_classes
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
-from dubito.kernels.blocks import map_in_order, one_thread_a_product, row_blocks
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs, ClassName
 
 __all__ = ["FeatureRows", "FeatureShards", "as_feature_matrix", "feature_shards"]
@@ -138,7 +138,7 @@ def sum_of(
             first = next(sums, None)
             return None if first is None else reduce(add, sums, first)
 
-    with one_thread_a_product():
+    with kept_threads():
         found = (one for one in map_in_order(within, parts) if one is not None)
         first = next(found, None)
         if first is None:

@@ -17,7 +17,7 @@ from dubito.doubt.feature_shards import (
 )
 from dubito.errors import BadValueError
 from dubito.keeping import AbstractKept
-from dubito.kernels.blocks import map_in_order, one_thread_a_product, row_blocks
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import ClassName
 
@@ -104,5 +104,5 @@ def over_blocks(
             return function(features[rows])
 
     blocks = row_blocks(features.shape[0], n_entries) or [slice(0, 0)]
-    with one_thread_a_product():
+    with kept_threads():
         return np.concatenate(list(map_in_order(quietly, blocks)))

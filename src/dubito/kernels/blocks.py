@@ -6,17 +6,22 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from dubito.errors import BadValueError
 
-__all__ = ["map_in_order", "n_threads", "one_thread_a_product", "row_blocks"]
+__all__ = ["kept_threads", "map_in_order", "n_threads", "row_blocks"]
 
 BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
+
+# Threads of the pool itself see none: a map inside a map has threads of its own.
+KEPT: ContextVar[ThreadPoolExecutor | None] = ContextVar("kept", default=None)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,12 +47,18 @@ def n_threads() -> int:
     return int(wish)
 
 
-def one_thread_a_product() -> Any:
-    """Return a context in which matrix products start no threads of their own, in any thread.
+@contextmanager
+def kept_threads() -> Iterator[None]:
+    """Keep threads between the maps inside, and matrix products from starting more of their own.
 
-    For work that goes over blocks of rows in threads already.
+    For work that goes over blocks of rows many times, or multiplies matrices there.
     """
-    return blas().limit(limits=1, user_api="blas")
+    with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads()) as pool:
+        token = KEPT.set(pool)
+        try:
+            yield
+        finally:
+            KEPT.reset(token)
 
 
 @cache
@@ -79,10 +90,12 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> I
         yield from map(function, stream)
         return
     # A pool of its own, so that a process forked later never inherits threads that do not run.
-    pool = ThreadPoolExecutor(threads)
+    kept = KEPT.get()
+    pool = kept or ThreadPoolExecutor(threads)
     is_left_early = False
+    under_way: list[Future[Result]] = []
     try:
-        under_way: list[Future[Result]] = [pool.submit(function, item) for item in first]
+        under_way.extend(pool.submit(function, item) for item in first)
         while under_way:
             more = islice(stream, max(0, 2 * threads - len(under_way)))
             under_way.extend(pool.submit(function, item) for item in more)
@@ -92,4 +105,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> I
         is_left_early = True
         raise
     finally:
-        pool.shutdown(wait=not is_left_early, cancel_futures=True)
+        if kept is None:
+            pool.shutdown(wait=not is_left_early, cancel_futures=True)
+        for future in under_way:
+            future.cancel()
