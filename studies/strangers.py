@@ -148,6 +148,8 @@ def table() -> str:
     lines = [
         f"{known.logits.n_rows:,} known images; strangers: "
         + ", ".join(f"{of.logits.n_rows:,} {kind}" for kind, of in strangers.items()),
+        "AUROC: the chance that a stranger has more doubt than a known image (0.5 is guessing);",
+        "FPR95: the share of known images above the doubt that 95 % of strangers exceed",
         "",
         f"{'':<24}{heads}",
         f"{'':<24}" + f" {'AUROC':>9} {'FPR95':>7}" * len(strangers),

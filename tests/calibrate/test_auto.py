@@ -52,7 +52,7 @@ def test_the_leaderboard_is_what_cross_fitting_by_hand_gives() -> None:
     told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
     assert len(told) == len(list(candidates(3, 300))) + 1
     for candidate in candidates(3, 300):
-        likelihoods, weights, _ = held_out_likelihoods(candidate, batch, folds)
+        likelihoods, weights, *_ = held_out_likelihoods(candidate, batch, folds)
         by_hand = -(weights @ np.log(likelihoods)) / weights.sum()
         assert told[repr(candidate)] == pytest.approx(by_hand, rel=1e-9)
     losses = [row["log_loss"] for row in auto.leaderboard_]
@@ -242,10 +242,37 @@ def test_what_is_no_splitter_is_refused(cv: Any) -> None:
         AutoCalibrator(cv=cv).fit(Logits(logits), y)
 
 
-def test_a_splitter_of_more_rows_than_are_chosen_by_is_refused() -> None:
+def test_a_splitter_splits_the_rows_that_are_chosen_by() -> None:
     logits, y = overconfident(300, 3)
-    with pytest.raises(BadValueError, match="a number of folds for more than 100 rows"):
-        AutoCalibrator(cv=StratifiedKFold(3), most_rows=100).fit(Logits(logits), y)
+    groups = np.arange(300) % 7
+    for cv, labels in ((StratifiedKFold(3), None), (GroupKFold(3), groups)):
+        auto = AutoCalibrator(cv=cv, most_rows=150).fit(Logits(logits), y, groups=labels)
+        assert auto.evidence_["n_rows"] == 150
+
+
+def test_rows_by_number_cannot_split_a_sample() -> None:
+    logits, y = overconfident(300, 3)
+    splits = [(range(200), range(200, 300))]
+    with pytest.raises(BadValueError, match="folds or a splitter for more than 100 rows"):
+        AutoCalibrator(cv=splits, most_rows=100).fit(Logits(logits), y)
+
+
+def test_rows_held_out_are_what_the_summary_counts() -> None:
+    logits, y = overconfident(400, 3)
+    auto = AutoCalibrator(cv=ShuffleSplit(1, test_size=120, random_state=0)).fit(Logits(logits), y)
+    assert auto.evidence_["n_rows"] == 120
+
+
+def test_fewer_groups_than_folds_are_told() -> None:
+    logits, y = overconfident(300, 3)
+    with pytest.raises(BadValueError, match=r"from 2 up to the 3 groups\. Got 5\. Try cv=3"):
+        AutoCalibrator().fit(Logits(logits), y, groups=np.arange(300) % 3)
+
+
+def test_label_probabilities_are_a_row_each() -> None:
+    logits, _ = overconfident(40, 3)
+    soft = np.exp(logits / 3) / np.exp(logits / 3).sum(axis=1, keepdims=True)
+    assert AutoCalibrator().fit(Logits(logits), soft).chosen_ != "mixture"
 
 
 def test_rows_written_over_since_the_fit_are_noticed() -> None:

@@ -8,7 +8,7 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling, VectorScaling
 from dubito.calibrate.candidates import AsItCame
 from dubito.calibrate.contest import Contest, Tried, name_of
-from dubito.calibrate.cross_fit import folds_of
+from dubito.calibrate.cross_fit import HeldOut, folds_of
 from dubito.data import Batch
 
 Floats = NDArray[np.float64]
@@ -20,7 +20,8 @@ def contest(likelihoods: Floats, weights: Floats | None = None) -> Contest:
     n_rows, n_tried = likelihoods.shape
     tried = [Tried(candidate, 1.0) for candidate in CANDIDATES[:n_tried]]
     weights = np.ones(n_rows) if weights is None else weights
-    return Contest(tried, likelihoods, weights, np.arange(n_rows) % 5)
+    rows = np.arange(n_rows)
+    return Contest(tried, [HeldOut(one, weights, rows % 5, rows) for one in likelihoods.T])
 
 
 def test_the_mixture_wins_where_candidates_know_different_rows() -> None:
@@ -52,8 +53,8 @@ def test_it_never_loses_to_doing_nothing() -> None:
 
 
 def test_weights_count_as_rows() -> None:
-    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (10, 3))
-    weights = np.array([2.0] * 5 + [1.0] * 5)
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (110, 3))
+    weights = np.array([2.0] * 5 + [1.0] * 105)
     doubled = np.concatenate([likelihoods, likelihoods[:5]])
     weighted, repeated = contest(likelihoods, weights), contest(doubled)
     assert weighted.losses == pytest.approx(repeated.losses)
@@ -80,3 +81,32 @@ def test_no_time_is_time_for_two() -> None:
     batch = Batch.of(logits.argmax(axis=1), Logits(logits))
     held = Contest.held(batch, folds_of(batch, 5), 0)
     assert [name_of(one.calibrator) for one in held.tried] == ["AsItCame()", "TemperatureScaling()"]
+
+
+def test_rows_held_out_twice_count_once() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
+    rows = np.arange(120)
+    tried = [Tried(candidate, 1.0) for candidate in CANDIDATES[:2]]
+    once = Contest(tried, [HeldOut(one, np.ones(120), rows % 5, rows) for one in likelihoods.T])
+    twice = Contest(
+        tried,
+        [
+            HeldOut(np.tile(one, 2), np.ones(240), np.arange(240) // 24, np.tile(rows, 2))
+            for one in likelihoods.T
+        ],
+    )
+    assert twice.n_rows == once.n_rows == 120
+    values = likelihoods[:, 0]
+    assert twice.error(np.tile(values, 2)) == pytest.approx(once.error(values))
+    for part in np.unique(twice.part_of):  # no row on both sides
+        is_seen = twice.part_of != part
+        assert not set(twice.row_of[is_seen]) & set(twice.row_of[~is_seen])
+
+
+def test_one_fold_is_judged_in_parts() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
+    rows = np.arange(120)
+    tried = [Tried(candidate, 1.0) for candidate in CANDIDATES[:2]]
+    single = Contest(tried, [HeldOut(one, np.ones(120), 0 * rows, rows) for one in likelihoods.T])
+    assert np.unique(single.part_of).size > 1
+    assert np.isfinite(single.loss)

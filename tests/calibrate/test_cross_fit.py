@@ -105,7 +105,7 @@ def test_held_out_rows_are_not_fitted() -> None:
     batch = batch_of(90, sample_weight=weight)
     logits, y = made(90)
     folds = folds_of(batch, 3)
-    likelihoods, weights, fold_of = held_out_likelihoods(VectorScaling(), batch, folds)
+    likelihoods, weights, fold_of, row_of = held_out_likelihoods(VectorScaling(), batch, folds)
     expected = []
     for train, test in folds:
         fitted = VectorScaling().fit(Logits(logits[train]), y[train], weight[train])
@@ -113,6 +113,7 @@ def test_held_out_rows_are_not_fitted() -> None:
     close(likelihoods, np.concatenate(expected), rtol=1e-12)
     close(weights, weight[np.concatenate([test for _, test in folds])])
     assert fold_of.tolist() == np.repeat([0, 1, 2], 30).tolist()
+    assert row_of.tolist() == np.concatenate([test for _, test in folds]).tolist()
 
 
 def test_warnings_of_single_folds_are_not_passed_on() -> None:

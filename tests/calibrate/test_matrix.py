@@ -65,12 +65,14 @@ def penalties(n_classes: int, diagonal: float, off_diagonal: float, intercept: f
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
-@pytest.mark.parametrize(("off_diagonal", "intercept"), [(1e-3, 1e-3), (0.1, 0.01), (0.0, 0.0)])
+@pytest.mark.parametrize(("off_diagonal", "intercept"), [(1.0, 1.0), (0.1, 0.01), (0.0, 0.0)])
 def test_matrix_scaling_is_as_low_as_the_reference(
     n_classes: int, off_diagonal: float, intercept: float
 ) -> None:
     logits, y = made(200, n_classes)
     scaling = MatrixScaling(off_diagonal, intercept).fit(Logits(logits), y)
+    unit = n_classes / len(y)
+    off_diagonal, intercept = off_diagonal * unit * (n_classes - 1), intercept * unit
     assert_least(scaling, logits, y, penalties(n_classes, 0.0, off_diagonal, intercept))
 
 

@@ -52,7 +52,7 @@ def test_label_probabilities_are_kept_beside_the_codes() -> None:
 
 def test_likelihoods_of_plain_labels_are_a_row_a_labelled_row() -> None:
     rows = LabelledRows.of(Batch.of([2, np.nan, 0], P, sample_weight=[1.0, 2.0, 0.5]))
-    likelihoods, weights = rows.likelihoods_of([P, np.full((3, 3), 1 / 3)])
+    likelihoods, weights, _ = rows.likelihoods_of([P, np.full((3, 3), 1 / 3)])
     close(likelihoods, [[0.1, 1 / 3], [0.2, 1 / 3]])
     assert weights.tolist() == [1.0, 0.5]
 
@@ -60,7 +60,8 @@ def test_likelihoods_of_plain_labels_are_a_row_a_labelled_row() -> None:
 def test_likelihoods_of_label_probabilities_are_a_row_a_class_that_has_some() -> None:
     weight = np.array([1.0, 2.0, 0.0])
     rows = LabelledRows.of(Batch.of(SOFT, P, sample_weight=weight))
-    likelihoods, weights = rows.likelihoods_of([P])
+    likelihoods, weights, held = rows.likelihoods_of([P])
+    assert held.tolist() == [0, 0, 1]
     close(likelihoods[:, 0], [0.7, 0.2, 0.6])
     close(weights, [0.5, 0.5, 2.0])
     whole = -(weight[:, np.newaxis] * SOFT * np.log(P)).sum()

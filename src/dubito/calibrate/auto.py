@@ -89,8 +89,9 @@ class AutoCalibrator(AbstractCalibrator):
             self.leaderboard_, self.chosen_ = [], "AsItCame()"
             self.reason_ = f"{n_used} rows are too few to choose by"
             return
-        if len(batch) == self.most_rows and not is_number(self.cv) and shards.sum(len) > len(batch):
-            rule = f"a number of folds for more than {self.most_rows:,} rows (`most_rows`)"
+        is_listed = not (is_number(self.cv) or hasattr(self.cv, "split"))
+        if is_listed and len(batch) == self.most_rows and shards.sum(len) > len(batch):
+            rule = f"folds or a splitter for more than {self.most_rows:,} rows (`most_rows`)"
             raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
         contest = Contest.held(batch, folds_of(batch, self.cv, self.seed), self.time_budget)
         members, shares = contest.winners()
@@ -99,7 +100,7 @@ class AutoCalibrator(AbstractCalibrator):
         self.evidence_ = {
             "before": contest.losses[0].item(),
             "after": contest.loss,
-            "n_rows": n_used,
+            "n_rows": contest.n_rows,
         }
         self._take(members, shares, shards)
 

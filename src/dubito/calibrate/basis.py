@@ -74,11 +74,14 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     ones whatever the order of rows or classes is, and however often a row came.
     """
     batch = labelled_only(sample_rows(shards, MOST_ROWS))
-    x = Basis(beta).numbers(as_class_outputs(batch.outputs, "a calibrator"))
-    x = np.maximum(x, FAR)
-    left = np.round(np.mod(np.mod(STRIDE * x, 1).sum(axis=1), 1), 9)
-    _, firsts = np.unique(left, return_index=True)
-    centres = contiguous(x[firsts[:N_BUMPS]])
+    outputs = as_class_outputs(batch.outputs, "a calibrator")
+    about = Basis(float(f"{beta:.6g}"))  # sums in another order change last digits
+    rounded = np.round(about.numbers(outputs), 6)
+    distinct, firsts = np.unique(rounded, axis=0, return_index=True)
+    left = np.round(np.mod(np.mod(STRIDE * distinct, 1).sum(axis=1), 1), 9)
+    last = np.sort(left)[:N_BUMPS][-1]
+    chosen = outputs.take(firsts[left <= last])
+    centres = contiguous(np.maximum(Basis(beta).numbers(chosen), FAR))
     apart = np.sqrt(np.square(centres[:, np.newaxis] - centres).sum(axis=2))
     is_apart = apart > 0
     return centres, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.candidates import FEW_ROWS, candidates
-from dubito.calibrate.cross_fit import Fold, held_out_likelihoods, labelled_only
+from dubito.calibrate.cross_fit import Fold, HeldOut, held_out_likelihoods, labelled_only
 from dubito.calibrate.mixture import mixture_weights
 from dubito.calibrate.rows import FLOOR, as_class_outputs
 from dubito.data.batch import Batch
@@ -21,7 +21,8 @@ __all__ = ["Contest", "name_of"]
 
 FAR_AHEAD = 3.0  # standard errors; fits of folds have fewer rows, which flatters what is plain
 FEWEST_TRIED = 2  # whatever the time: what came in, and a temperature
-LEAST_SHARE = 0.001  # of a mixture; what has less is left out
+LEAST_SHARE = 0.01  # of a mixture; what has less is left out
+N_PARTS = 5  # of the rows, to judge shares on, where folds will not do
 PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
 
 
@@ -36,16 +37,20 @@ class Tried(NamedTuple):
 class Contest:
     """What each candidate gives labels it did not see, and who wins by that.
 
-    `likelihoods` has a row for each label and a column for each candidate, the first of which
-    leaves everything as it came.
+    `held` has an array of likelihoods for each candidate, the first of which leaves everything as
+    it came.
     """
 
-    def __init__(
-        self, tried: list[Tried], likelihoods: FloatArray, weights: FloatArray, fold_of: IntArray
-    ) -> None:
+    def __init__(self, tried: list[Tried], held: list[HeldOut]) -> None:
         self.tried = tried
-        self.likelihoods = np.maximum(likelihoods, FLOOR)
-        self.weights, self.fold_of = weights, fold_of
+        self.likelihoods = np.maximum(np.stack([one.likelihoods for one in held], axis=1), FLOOR)
+        _, self.weights, fold_of, row_of = held[0]
+        rows, self.row_of = np.unique(row_of, return_inverse=True)
+        self.n_rows = int(rows.size)
+        folds_of_row = np.unique(np.column_stack([row_of, fold_of]), axis=0)
+        # Shares are judged on folds they were not fitted to; where folds share rows, on other rows.
+        is_parted = np.unique(fold_of).size > 1 and len(folds_of_row) == self.n_rows
+        self.part_of = fold_of if is_parted else self.row_of % N_PARTS
 
     @classmethod
     def held(cls, batch: Batch, folds: list[Fold], time_budget: float | None) -> Self:
@@ -53,15 +58,14 @@ class Contest:
         end = np.inf if time_budget is None else time.perf_counter() + time_budget
         n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
         tried: list[Tried] = []
-        columns = []
+        held = []
         for candidate in candidates(n_classes, len(labelled_only(batch))):
             begun = time.perf_counter()
             if begun > end and len(tried) >= FEWEST_TRIED:
                 break
-            likelihoods, weights, fold_of = held_out_likelihoods(candidate, batch, folds)
-            columns.append(likelihoods)
+            held.append(held_out_likelihoods(candidate, batch, folds))
             tried.append(Tried(candidate, time.perf_counter() - begun))
-        return cls(tried, np.stack(columns, axis=1), weights, fold_of)
+        return cls(tried, held)
 
     @cached_property
     def losses(self) -> FloatArray:
@@ -75,10 +79,10 @@ class Contest:
 
     @cached_property
     def mixed(self) -> FloatArray:
-        """What mixtures give the labels of folds whose shares they were not fitted to."""
+        """What mixtures give labels that their shares were not fitted to."""
         result = np.empty(len(self.likelihoods))
-        for fold in np.unique(self.fold_of):
-            is_seen = self.fold_of != fold
+        for part in np.unique(self.part_of):
+            is_seen = self.part_of != part
             shares = mixture_weights(self.likelihoods[is_seen], self.weights[is_seen], PULL)
             result[~is_seen] = self.likelihoods[~is_seen] @ shares
         return result
@@ -98,7 +102,7 @@ class Contest:
     @property
     def is_short(self) -> bool:
         """Whether shares of a mixture would be luck."""
-        return self.weights.size < FEW_ROWS
+        return self.n_rows < FEW_ROWS
 
     @property
     def loss(self) -> float:
@@ -163,9 +167,10 @@ class Contest:
         return self.weights @ values / self.weights.sum()
 
     def error(self, values: FloatArray) -> float:
-        """Return the standard error of a weighted mean."""
+        """Return the standard error of a weighted mean; all entries of a row stand together."""
         share = self.weights / self.weights.sum()
-        return float(np.sqrt(np.sum(share**2 * (values - self.mean(values)) ** 2)))
+        by_row = np.bincount(self.row_of, share * (values - self.mean(values)))
+        return float(np.sqrt(np.sum(by_row**2)))
 
 
 def name_of(calibrator: AbstractCalibrator) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fold",
+    "HeldOut",
     "evidence_of",
     "folds_of",
     "held_out_likelihoods",
@@ -56,19 +57,28 @@ def evidence_of(calibrator: AbstractCalibrator) -> str:
 def cross_fitted_losses(calibrator: AbstractCalibrator, batch: Batch) -> dict[str, Any]:
     """Return the log loss of what came in, and of rows that each fold's calibrator did not see."""
     folds = folds_of(batch, min(N_FOLDS, len(batch)))
-    likelihoods, weights, _ = held_out_likelihoods(calibrator, batch, folds)
-    after = -(weights @ np.log(likelihoods)) / weights.sum()
+    held = held_out_likelihoods(calibrator, batch, folds)
+    after = -(held.weights @ np.log(held.likelihoods)) / held.weights.sum()
     rows = LabelledRows.of(batch)
-    came, weights = rows.likelihoods_of([np.exp(log_probabilities(rows.outputs))])
+    came, weights, _ = rows.likelihoods_of([np.exp(log_probabilities(rows.outputs))])
     before = -(weights @ np.log(np.maximum(came[:, 0], FLOOR))) / weights.sum()
     # Adding 0 takes the sign from a loss of -0.
     return {"before": float(before) + 0.0, "after": float(after) + 0.0, "n_rows": len(batch)}
 
 
+class HeldOut(NamedTuple):
+    """What held-out labels are given, entry by entry: their weights, folds, and rows."""
+
+    likelihoods: FloatArray
+    weights: FloatArray
+    fold_of: IntArray
+    row_of: IntArray
+
+
 def held_out_likelihoods(
     calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return what held-out labels are given, their weights, and the fold of each.
+) -> HeldOut:
+    """Return what labels are given that were held out, by what the other rows taught.
 
     Warnings of single folds are not passed on: what they are of, the fit on all rows tells.
     """
@@ -78,10 +88,9 @@ def held_out_likelihoods(
             warnings.simplefilter("ignore", DubitoWarning)
             fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
         rows = LabelledRows.of(batch.take(test))
-        likelihoods, weights = rows.likelihoods_of([fitted.predict_proba(rows.outputs)])
-        found.append((likelihoods[:, 0], weights, np.full(weights.size, fold)))
-    likelihoods, weights, fold_of = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return likelihoods, weights, fold_of
+        likelihoods, weights, held = rows.likelihoods_of([fitted.predict_proba(rows.outputs)])
+        found.append((likelihoods[:, 0], weights, np.full(weights.size, fold), test[held]))
+    return HeldOut(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
@@ -101,13 +110,18 @@ def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
             order = np.random.default_rng(seed).permutation(rows[is_used])
             parts = [np.sort(part) for part in np.array_split(order, cv)]
             return [(np.setdiff1d(order, part), part) for part in parts]
+        n_groups = np.unique(np.asarray(batch.groups)[is_used]).size
+        if not 2 <= cv <= n_groups:
+            rule, fix = f"from 2 up to the {n_groups} groups", f"cv={max(n_groups, 2)}"
+            raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
         cv = GroupKFold(cv, shuffle=True, random_state=seed)
     try:
-        found = list(check_cv(cv).split(rows, codes_of(batch), batch.groups))
+        splits = list(check_cv(cv).split(rows, codes_of(batch), batch.groups))
+        found = [(rows[train], rows[test]) for train, test in splits]
     except (TypeError, ValueError, IndexError) as error:
         rule = "a number of folds, or a splitter of scikit-learn that suits the rows"
         raise BadValueError("cv", "AutoCalibrator", rule, f"{cv!r} ({error})", "cv=5") from error
-    return [(rows[train][is_used[train]], rows[test][is_used[test]]) for train, test in found]
+    return [(train[is_used[train]], test[is_used[test]]) for train, test in found]
 
 
 def is_number(cv: Any) -> bool:

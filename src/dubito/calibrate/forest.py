@@ -8,9 +8,10 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.calibrate.basis import Basis
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.cross_fit import labelled_only
-from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength, log_probabilities
+from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength
 from dubito.calibrate.vector import VectorScaling
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
@@ -121,7 +122,7 @@ class ForestCalibration(AbstractCalibrator):
 
 def numbers_of(outputs: Logits | Probabilities) -> FloatArray:
     """Return what trees look at: log probabilities, and probabilities."""
-    x = log_probabilities(outputs)
+    x = Basis(1.0).numbers(outputs)
     return freeze(np.column_stack([x, np.exp(x)]).astype(np.float32))
 
 

@@ -44,8 +44,12 @@ class AbstractMatrixScaling(AbstractCalibrator):
         """Return what the matrix is multiplied with."""
         return Basis(1 / self.temperature_)
 
+    def _place(self, shards: Shards) -> None:
+        """Set whatever else the basis needs, once the temperature is known."""
+
     def _learn(self, shards: Shards) -> None:
         self.temperature_ = 1 / best_inverse_temperature(shards)
+        self._place(shards)
         penalty = self._penalty(class_weights(shards).sum())
         table = fit_affine(shards, self._basis(), penalty)
         departs, self.bias_ = table[:, :-1], table[:, -1].copy()
@@ -72,8 +76,8 @@ class AbstractMatrixScaling(AbstractCalibrator):
 class MatrixScaling(AbstractMatrixScaling):
     """Learn a whole matrix, with L2 penalties towards the identity.
 
-    For many rows a class. `off_diagonal` and `intercept` are the penalties of those entries beside
-    the mean log loss; the diagonal is free. Kull et al., "Beyond temperature scaling", 2019 (ODIR).
+    For many rows a class. `off_diagonal` times K(K-1)/n and `intercept` times K/n are the penalties
+    of those entries; the diagonal is free. Kull et al., "Beyond temperature scaling", 2019 (ODIR).
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 500)
@@ -82,16 +86,19 @@ class MatrixScaling(AbstractMatrixScaling):
     (3, 3)
     """
 
-    def __init__(self, off_diagonal: float = 1e-3, intercept: float = 1e-3):
+    def __init__(self, off_diagonal: float = 1.0, intercept: float = 1.0):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
     def _penalty(self, n_rows: float) -> FloatArray:
+        off_diagonal = as_strength(self.off_diagonal, "off_diagonal", type(self).__name__)
+        intercept = as_strength(self.intercept, "intercept", type(self).__name__)
+        unit = self.n_classes_ / n_rows
         return matrix_penalty(
             self.n_classes_,
             diagonal=0.0,
-            off_diagonal=as_strength(self.off_diagonal, "off_diagonal", type(self).__name__),
-            intercept=as_strength(self.intercept, "intercept", type(self).__name__),
+            off_diagonal=off_diagonal * unit * (self.n_classes_ - 1),
+            intercept=intercept * unit,
         )
 
 
@@ -121,9 +128,12 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
         self.shape = shape
 
     def _learn(self, shards: Shards) -> None:
-        if as_shape(self.shape, type(self).__name__) == "local":
-            self.centres_, self.width_ = bumps_of(shards, best_inverse_temperature(shards))
+        as_shape(self.shape, type(self).__name__)
         super()._learn(shards)
+
+    def _place(self, shards: Shards) -> None:
+        if self.shape == "local":
+            self.centres_, self.width_ = bumps_of(shards, 1 / self.temperature_)
 
     def _basis(self) -> Basis:
         beta = 1 / self.temperature_

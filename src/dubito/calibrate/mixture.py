@@ -40,7 +40,7 @@ class TemperatureMixture(AbstractCalibrator):
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)
         rows = LabelledRows.of(sample_rows(shards, MOST_ROWS))
-        likelihoods, weights = rows.likelihoods_of(parts_of(rows.outputs, beta))
+        likelihoods, weights, _ = rows.likelihoods_of(parts_of(rows.outputs, beta))
         self.temperature_ = 1 / beta
         self.shares_ = mixture_weights(likelihoods, weights)
 

@@ -62,10 +62,12 @@ class LabelledRows:
             weight=contiguous(batch.labelled_weight),
         )
 
-    def likelihoods_of(self, parts: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """Return what each part (rows x classes of probabilities) gives the labels, and weights.
+    def likelihoods_of(
+        self, parts: Sequence[FloatArray]
+    ) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return what each part (rows x classes of probabilities) gives labels, weights, and rows.
 
-        A row a labelled row; where labels are probabilities, a row for each class that has some.
+        An entry a labelled row; where labels are probabilities, one for each class that has some.
         """
         if self.soft.shape[0] == self.codes.size:
             shares = self.weight[:, np.newaxis] * self.soft
@@ -74,7 +76,7 @@ class LabelledRows:
         else:
             rows = np.flatnonzero(self.weight)
             classes, weights = np.asarray(self.codes[rows]), self.weight[rows]
-        return np.stack([part[rows, classes] for part in parts], axis=1), weights
+        return np.stack([part[rows, classes] for part in parts], axis=1), weights, rows
 
 
 def as_strength(value: Any, argument: str, caller: str) -> float:

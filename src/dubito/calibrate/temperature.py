@@ -161,12 +161,12 @@ def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
             twin = Batch(scaled, batch.truth, batch.weight)
             return ReliabilityState.of(twin, edges)
 
-        return shards.sum(bins).expected()
+        # Rounded, as the grid is, so that the search does not hang on last digits.
+        return round(shards.sum(bins).expected(), 9)
 
-    # Rounded, so that the search does not hang on the last digits of the start.
-    grid = np.round(np.log(start), 4) + np.linspace(-1.5, 1.5, 31)
-    grid = np.append(grid, np.log(start))
-    errors = [error(point) for point in grid]
+    centre = np.round(np.log(start), 6)
+    grid = np.append(centre + np.linspace(-1.5, 1.5, 31), centre)
+    errors = [error(float(point)) for point in grid]
     best = int(np.argmin(errors))
     step = 0.1
     found = minimize_scalar(

@@ -10,7 +10,7 @@ from dubito.kernels.compile import kernel
 
 __all__ = ["add_forest", "grow_tree", "leaves_of"]
 
-ALIKE = 1e-9  # relative difference of purities that rounding may make; the lower threshold then
+ALIKE = 1e-9  # relative difference of purities that rounding may make; then the lower threshold
 
 
 @kernel
@@ -41,8 +41,8 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
             weight += weights[i]
             squares += weights[i] * (weights[i] + 2 * total[codes[i]])
             total[codes[i]] += weights[i]
-        best = squares / weight * (1 + ALIKE)
-        best_column, best_threshold = -1, np.inf
+        best = squares / weight
+        best_column, best_threshold, best_left = -1, np.inf, np.inf
         if weight >= 2 * least and squares < weight * weight * (1 - ALIKE):
             for j in range(n_columns):
                 smallest, largest = np.inf, -np.inf
@@ -50,7 +50,7 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
                     smallest, largest = min(smallest, numbers[i, j]), max(largest, numbers[i, j])
                 if smallest == largest:
                     continue
-                cut = smallest + part * (largest - smallest)
+                cut = np.float32(smallest + part * (largest - smallest))
                 left_weight, left_squares, right_squares = 0.0, 0.0, squares
                 for i in rows:
                     if numbers[i, j] <= cut:
@@ -65,9 +65,13 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
                 if left_weight < least or right_weight < least:
                     continue
                 purity = left_squares / left_weight + right_squares / right_weight
-                is_alike = abs(purity - best) <= ALIKE * best
-                if cut < best_threshold if is_alike else purity > best:
-                    best, best_column, best_threshold = purity, j, cut
+                is_better = purity > best * (1 + ALIKE)
+                if best_column >= 0 and not is_better and purity > best * (1 - ALIKE):
+                    is_lower = cut < best_threshold
+                    is_better = is_lower or (cut == best_threshold and left_weight < best_left)
+                if is_better:
+                    best, best_column = purity, j
+                    best_threshold, best_left = cut, left_weight
         for i in rows:
             total[codes[i]] = 0.0
         if best_column < 0:
