@@ -118,7 +118,7 @@ def imported_from(module: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("package", ["calibrate", "data", "doubt", "measure"])
+@pytest.mark.parametrize("package", ["calibrate", "data", "decide", "doubt", "measure"])
 def test_a_package_offers_what_it_imports(package: str) -> None:
     loaded = importlib.import_module(f"dubito.{package}")
     assert imported_from(SOURCE / package / "__init__.py") == set(loaded.__all__)
@@ -145,6 +145,9 @@ FIXED = {
     "dubito.calibrate": """TemperatureScaling VectorScaling MatrixScaling StructuredMatrixScaling
         TemperatureMixture PlattScaling BetaScaling HistogramBinning IsotonicCalibration OneVsRest
         AutoCalibrator CalibratedClassifier""",
+    "dubito.decide": """CostMatrix expected_costs least_cost_actions reject_threshold
+        choose_threshold adjust_prior estimate_prior combine_posteriors minkowski_estimate
+        predicted_risk""",
     "dubito.doubt": """least_confidence entropy narrow_margin energy feature_norm familiarity
         weak_activation unfamiliarity mental_model MahalanobisDistance NeighbourDistance
         VirtualLogit ClassDensities split_doubt vote OutlierRegion ConformalSets

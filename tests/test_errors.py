@@ -72,6 +72,11 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (
+            EmptyStateError("OutlierRegion", is_labelled=False),
+            "OutlierRegion needs at least 1 row of positive weight. Got 0. "
+            "Try rows whose weights are not all 0.",
+        ),
+        (
             StateMismatchError("bin edges", [0, 1], [0, 0.5, 1]),
             "States can be added only when their bin edges are the same. "
             "Got [0, 1] and [0, 0.5, 1]. Try making both with the same settings.",

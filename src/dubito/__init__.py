@@ -28,7 +28,7 @@ __all__ = [
     "audit",
 ]
 
-PACKAGES = ("calibrate", "data", "doubt", "errors", "measure")
+PACKAGES = ("calibrate", "data", "decide", "doubt", "errors", "measure")
 
 
 def __getattr__(name: str) -> Any:

@@ -92,11 +92,16 @@ class BadFileError(DubitoError, ValueError):
 class EmptyStateError(DubitoError, ValueError):
     """A metric was asked of no rows at all."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, what: str, is_labelled: bool = True) -> None:
+        super().__init__(what, is_labelled)
+        self.what, self.is_labelled = what, is_labelled
 
     def __str__(self) -> str:
+        if not self.is_labelled:
+            return (
+                f"{self.what} needs at least 1 row of positive weight. Got 0. "
+                "Try rows whose weights are not all 0."
+            )
         return (
             f"{self.what} needs at least 1 labelled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0."
@@ -125,7 +130,7 @@ class UnfittedError(DubitoError, ValueError, AttributeError):
         self.kind, self.method = kind, method
 
     def __str__(self) -> str:
-        return f"{self.method} of {self.kind} needs a fit first. Try `.fit(outputs, y)`."
+        return f"{self.method} of {self.kind} needs a fit first. Try `.fit(...)`."
 
 
 class MissingExtraError(DubitoError, ImportError):

@@ -13,7 +13,11 @@ from dubito.errors import BadTypeError, BadValueError, UnfittedError
 
 __all__ = ["AbstractKept"]
 
-HOMES = ("dubito.calibrate", "dubito.doubt")  # packages whose public classes may be read
+HOMES = (
+    "dubito.calibrate",
+    "dubito.decide",
+    "dubito.doubt",
+)  # packages whose public classes may be read
 FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
 
 

@@ -403,7 +403,7 @@ def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
         "summary": (),
         "to_dict": (),
     }.items():
-        message = f"{method} of {kind} needs a fit first. Try `.fit(outputs, y)`."
+        message = f"{method} of {kind} needs a fit first. Try `.fit(...)`."
         with refused(UnfittedError, message):
             getattr(clone(case.calibrator), method)(*arguments)
 

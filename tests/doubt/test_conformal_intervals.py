@@ -350,7 +350,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalIntervals().predict(MEAN),
             UnfittedError,
-            "predict of ConformalIntervals needs a fit first. Try `.fit(outputs, y)`.",
+            "predict of ConformalIntervals needs a fit first. Try `.fit(...)`.",
         ),
         (
             lambda: Intervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
@@ -370,3 +370,12 @@ def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) 
 def test_coverage_of_no_truths_is_none() -> None:
     with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labelled row"):
         Intervals(np.zeros(1), np.ones(1)).coverage([np.nan])
+
+
+@pytest.mark.parametrize(("kind", "method"), CASES)
+def test_settings_count_at_the_next_fit_only(kind: str, method: Any) -> None:
+    fitted = ConformalIntervals(0.8, method).fit(KINDS[kind], Y)
+    expected = fitted.predict(KINDS[kind])
+    found = fitted.set_params(level=0.5, method="absolute").predict(KINDS[kind])
+    assert found.low.tolist() == expected.low.tolist()
+    assert found.high.tolist() == expected.high.tolist()

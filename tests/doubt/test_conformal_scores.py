@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dubito.doubt.conformal_scores import group_names, rounded_up, rows_needed, threshold_of
+from dubito.doubt.conformal_scores import group_names, rows_needed, threshold_of
 from dubito.measure.ranking import RankedState
-
-NASTY = [0.0, -0.0, 0.5, 1.0, -1.0, 5e-324, -5e-324, 2.3e-308, 1e308, -1e308, 1 - 2**-53, 2 / 3]
 
 
 def state_of(scores: list[float], weight: list[float] | None = None) -> RankedState:
@@ -50,28 +48,6 @@ def test_an_infinite_score_is_no_threshold() -> None:
 )
 def test_how_many_rows_it_takes(level: float, n_rows: int) -> None:
     assert rows_needed(level) == n_rows
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.lists(st.sampled_from(NASTY) | st.floats(-1e305, 1e305), min_size=1, max_size=50))
-def test_the_grid_moves_up_in_order_and_little(values: list[float]) -> None:
-    scores = np.sort(np.array(values))
-    grid = rounded_up(scores)
-    assert (grid[1:] >= grid[:-1]).all()
-    assert (grid >= scores).all()
-    is_near_1 = (scores > 0.5) & (scores < 1)
-    size = np.where(is_near_1, 1 - scores, np.abs(scores))
-    assert (grid - scores <= size / 4096).all()
-
-
-def test_a_grid_holds_few_cells_however_many_rows() -> None:
-    doubt = 10 ** np.random.default_rng(0).uniform(-4, 0, 500_000)
-    assert np.unique(rounded_up(doubt)).size < 70_000
-    assert np.unique(rounded_up(1 - doubt)).size < 70_000
-
-
-def test_infinity_stays_and_the_largest_float_goes_there() -> None:
-    assert rounded_up(np.array([np.inf, np.finfo(np.float64).max])).tolist() == [np.inf, np.inf]
 
 
 def test_groups_have_names_whatever_they_are() -> None:

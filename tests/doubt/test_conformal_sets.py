@@ -18,7 +18,13 @@ from sklearn.base import clone
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal_sets import ConformalSets, PredictionSets, falling, shares_of
+from dubito.doubt.conformal_sets import (
+    ConformalSets,
+    PredictionSets,
+    canonical,
+    falling,
+    shares_of,
+)
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -81,10 +87,11 @@ def reference(
     ]
 
 
-def shares(array: Floats, sets: ConformalSets) -> Any:
+def shares(outputs: Any, sets: ConformalSets) -> Any:
     if sets.method == "lac":
-        return [None] * len(array)
-    return shares_of(array, sets.seed) if sets.is_randomised else np.ones(len(array))
+        return [None] * outputs.n_rows
+    is_drawn = sets.is_randomised
+    return shares_of(canonical(outputs), sets.seed) if is_drawn else np.ones(outputs.n_rows)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,7 @@ def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool)
     wrap: Any = Logits if is_logits else Probabilities
     known, new = array[:200], array[200:]
     found = clone(sets).fit(wrap(known), y[:200]).predict(wrap(new))
-    both = shares(known, sets), shares(new, sets)
+    both = shares(wrap(known), sets), shares(wrap(new), sets)
     exact = p.astype(np.float64)
     expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.is_randomised)
     assert found.contains.tolist() == expected
@@ -428,7 +435,7 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalSets().predict([[0.5, 0.5]]),
             UnfittedError,
-            "predict of ConformalSets needs a fit first. Try `.fit(outputs, y)`.",
+            "predict of ConformalSets needs a fit first. Try `.fit(...)`.",
         ),
         (
             lambda: SETS.coverage([0, 3]),
@@ -462,3 +469,37 @@ def test_shards_of_different_classes_do_not_mix() -> None:
     shards.batches_of = [one, two]
     with pytest.raises(StateMismatchError, match="kinds of outputs are the same"):
         ConformalSets().fit(shards)
+
+
+def test_settings_count_at_the_next_fit_only() -> None:
+    logits, y = made(300)
+    fitted = ConformalSets(0.85, "aps").fit(Logits(logits), y)
+    expected = fitted.predict(Logits(logits)).contains
+    fitted.set_params(level=0.5, method="lac", is_randomised=False, seed=9)
+    assert (fitted.predict(Logits(logits)).contains == expected).all()
+
+
+@pytest.mark.parametrize("wrap", [Logits, Probabilities])
+def test_sums_hang_neither_on_precision_nor_on_the_sign_of_0(wrap: Any) -> None:
+    logits, y = made(400)
+    logits[::3, 1] = 0.0
+    array = (logits if wrap is Logits else special.softmax(logits, axis=1)).astype(np.float32)
+    if wrap is Probabilities:
+        array[np.arange(400), array.argmin(axis=1)] = 0.0
+        array /= array.sum(axis=1, keepdims=True)
+    signed = np.where(array == 0, np.float32(-0.0), array)
+    copies = [array, signed, array.astype(np.float64), signed.astype(np.float64)]
+    assert np.signbit(signed).sum() > np.signbit(array).sum()
+    first = ConformalSets(0.85, "aps").fit(wrap(array), y).predict(wrap(array)).contains
+    for copy in copies:
+        found = ConformalSets(0.85, "aps").fit(wrap(copy), y).predict(wrap(copy))
+        assert (found.contains == first).all()
+
+
+@pytest.mark.parametrize("argument", ["is_randomised", "can_be_empty"])
+def test_what_is_true_or_false_is_nothing_else(argument: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        ConformalSets(**{argument: "x"}).fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"`{argument}` of ConformalSets must be True or False. Got 'x'. Try {argument}=True."
+    )

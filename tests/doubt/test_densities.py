@@ -14,6 +14,7 @@ from sklearn.discriminant_analysis import (
 from sklearn.naive_bayes import GaussianNB
 
 from dubito.doubt.densities import ClassDensities, as_count
+from dubito.doubt.softmax import output_doubts
 from dubito.errors import BadValueError, UnfittedError
 
 RNG = np.random.default_rng(6)
@@ -142,3 +143,24 @@ def test_numbers_of_draws_are_whole(n: Any) -> None:
     assert str(caught.value) == (
         f"`n` of caller must be a whole number from 1 up. Got {n!r}. Try n=100."
     )
+
+
+def test_settings_count_at_the_next_fit_only() -> None:
+    found = ClassDensities("own").fit(X, Y).set_params(covariance="naive")
+    same(found.score(NEW), ClassDensities("own").fit(X, Y).score(NEW))
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 2**32, True, None, 1.5])
+def test_seeds_are_whole(seed: Any) -> None:
+    with pytest.raises(BadValueError) as caught:
+        ClassDensities().fit(X, Y).sample(3, seed=seed)
+    assert str(caught.value) == (
+        "`seed` of ClassDensities.sample must be a whole number from 0 up, below 2^32. "
+        f"Got {seed!r}. Try seed=0."
+    )
+
+
+def test_one_class_leaves_no_doubt_of_outputs() -> None:
+    found = output_doubts(ClassDensities().fit(X).posteriors(NEW))
+    for doubt in (found.narrow_margin, found.least_confidence, found.entropy):
+        assert doubt.tolist() == [0.0] * 60

@@ -135,8 +135,8 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labelled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "caller needs at least 1 row of positive weight. Got 0. "
+            "Try rows whose weights are not all 0.",
         ),
         (
             lambda: feature_shards([[1.0]], [None], None, "caller"),
@@ -147,8 +147,8 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labelled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "caller needs at least 1 row of positive weight. Got 0. "
+            "Try rows whose weights are not all 0.",
         ),
         (
             lambda: feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),

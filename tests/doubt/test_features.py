@@ -76,9 +76,7 @@ def test_a_fit_that_fails_leaves_nothing() -> None:
         doubt.fit([[-1.0]])
     with pytest.raises(UnfittedError) as caught:
         doubt.score([[1.0]])
-    assert str(caught.value) == (
-        "score of MeanOfColumns needs a fit first. Try `.fit(outputs, y)`."
-    )
+    assert str(caught.value) == ("score of MeanOfColumns needs a fit first. Try `.fit(...)`.")
 
 
 def test_other_features_than_those_of_the_fit_are_refused() -> None:

@@ -80,3 +80,14 @@ def test_whitening_makes_the_covariance_the_identity() -> None:
     whitening = Whitening.of(FULL[0])
     close(whitening.matrix.T @ FULL[0] @ whitening.matrix, np.eye(4), atol=1e-12)
     assert whitening.log_determinant == pytest.approx(np.linalg.slogdet(FULL[0])[1])
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e8])
+@pytest.mark.parametrize("size", [1e-150, 1.0, 1e150])
+def test_products_lose_no_digits_of_naive_distances(far: float, size: float) -> None:
+    rng = np.random.default_rng(0)
+    means = (rng.normal(0, 5, (7, 12)) + far) * size
+    variance = np.square(10 ** rng.uniform(-3, 3, (7, 12)) * size)
+    rows = means[rng.integers(0, 7, 50)] + rng.normal(0, 2, (50, 12)) * size
+    expected = (np.square((rows[:, None] - means) / np.sqrt(variance))).sum(axis=2)
+    close(NaiveGaussians(means, variance).squared_distances(rows), expected, rtol=1e-12)

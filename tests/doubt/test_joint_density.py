@@ -222,7 +222,7 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity().predict(NEW),
             UnfittedError,
-            "predict of JointDensity needs a fit first. Try `.fit(outputs, y)`.",
+            "predict of JointDensity needs a fit first. Try `.fit(...)`.",
         ),
     ],
 )
@@ -232,3 +232,10 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == text
+
+
+def test_seeds_are_whole() -> None:
+    with pytest.raises(BadValueError, match="`seed` of JointDensity must be a whole number"):
+        JointDensity(seed="a").fit(X, Y)  # type: ignore[arg-type]
+    with pytest.raises(BadValueError, match=r"`seed` of JointDensity\.sample must be a whole"):
+        FITTED.sample(NEW, seed="a")  # type: ignore[arg-type]

@@ -120,3 +120,10 @@ def test_settings_are_checked() -> None:
     )
     with pytest.raises(BadValueError, match="`shrinkage` of MahalanobisDistance must be 'auto'"):
         MahalanobisDistance(shrinkage=-1).fit([[1.0], [2.0]])
+
+
+def test_settings_count_at_the_next_fit_only() -> None:
+    x, y = made(60, 3, 2)
+    found = MahalanobisDistance().fit(x, y)
+    expected = found.score(x)
+    assert (found.set_params(is_normalised=True).score(x) == expected).all()

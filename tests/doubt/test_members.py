@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt.members import SplitDoubt, split_doubt
+from dubito.doubt.members import SplitDoubt, moments_of, split_doubt
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -212,11 +212,22 @@ def test_normals_follow_the_law_of_total_variance(shape: tuple[int, ...], dtype:
     assert (split_doubt(members, by="variance").total == doubt.total).all()
 
 
-def test_samples_pool_to_the_variance_of_all_draws() -> None:
+def test_samples_stand_for_what_they_were_drawn_from() -> None:
     draws = np.random.default_rng(0).normal(5, 2, (3, 20, 100)) + np.arange(3)[:, None, None]
     doubt = split_doubt([Samples(one) for one in draws])
-    close(doubt.total, draws.transpose(1, 0, 2).reshape(20, -1).var(axis=1), rtol=1e-12)
-    close(doubt.aleatoric, draws.var(axis=2).mean(axis=0), rtol=1e-12)
+    close(doubt.aleatoric, draws.var(axis=2, ddof=1).mean(axis=0), rtol=1e-12)
+    close(doubt.epistemic, draws.mean(axis=2).var(axis=0), rtol=1e-12)
+    single = split_doubt([Samples(one[:, :1]) for one in draws])
+    assert (single.aleatoric == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(9, 5), (9, 2), (9, 5, 3)])
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_moments_are_numpys_whatever_the_size(shape: tuple[int, ...], size: float) -> None:
+    draws = np.random.default_rng(1).normal(3, 1, shape)
+    mean, std = moments_of(Samples(draws * size))
+    close(mean / size, draws.mean(axis=1), rtol=1e-12)
+    close(std / size, draws.std(axis=1, ddof=1), rtol=1e-12)
 
 
 @settings(deadline=None, max_examples=100)

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 
-from dubito.data import Batch, Shards
+from dubito.data import ArrayShards, Batch, Shards
 from dubito.doubt import neighbours
 from dubito.doubt.neighbours import NeighbourDistance, SearchRows
 from dubito.errors import BadValueError, UnfittedError
@@ -227,7 +227,7 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(monkeypatch: pytest.Monk
     assert (doubt.score(queries) == expected).all()
 
 
-def test_only_rows_with_weight_and_label_are_known() -> None:
+def test_only_rows_with_weight_are_known() -> None:
     known, weight = made(60, 4), np.arange(60) % 3.0
     found = NeighbourDistance(2, False).fit(known, sample_weight=weight)
     assert (found.known_ == known[weight > 0]).all()
@@ -304,3 +304,28 @@ def test_scores_need_a_fit_and_as_many_features() -> None:
         "`features` of NeighbourDistance.score must be of 2 columns, as in the fit. "
         "Got 1. Try the features of the fit."
     )
+
+
+@pytest.mark.parametrize("y", [[None] * 30 + [1] * 30, [-1.5] * 60, [object()] * 60])
+def test_labels_are_not_even_read(y: Any) -> None:
+    known = made(60, 4)
+    found = NeighbourDistance(2).fit(known, y)
+    assert found.classes_ is None
+    assert (found.known_ == NeighbourDistance(2).fit(known).known_).all()
+
+
+def test_streamed_rows_without_labels_are_known_too() -> None:
+    known, y = made(60, 4), [None, 0, 1] * 20
+    batch = Batch.of(y, np.full((60, 2), 0.5), features=known)
+    expected = NeighbourDistance(2).fit(known).known_
+    for shards in (Parts(batch, 4), ArrayShards(batch)):
+        assert (NeighbourDistance(2).fit(shards).known_ == expected).all()
+
+
+def test_settings_count_at_the_next_fit_only() -> None:
+    known, new = made(60, 4), made(9, 4, seed=1)
+    found = NeighbourDistance(2).fit(known)
+    expected = found.score(new)
+    found.set_params(n_neighbours=100, is_normalised=False)
+    assert (found.score(new) == expected).all()
+    assert (NeighbourDistance.from_dict(found.to_dict()).score(new) == expected).all()

@@ -22,6 +22,7 @@ from dubito.doubt.softmax import (
     output_doubts,
 )
 from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import unchecked
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -225,3 +226,11 @@ def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
         f"`outputs` of {doubt.__name__} must be rows that sum to 1. Got a sum of 4 in row 0. "
         "Try `Logits` if these are logits, or dividing each row by its sum."
     )
+
+
+@pytest.mark.parametrize("kind", [Logits, Probabilities])
+def test_a_single_class_leaves_no_margin_to_doubt(kind: Any) -> None:
+    outputs = unchecked(kind, {"array": np.ones((3, 1)), "classes": ("only",)})
+    assert narrow_margin(outputs).tolist() == [0.0] * 3
+    assert entropy(outputs).tolist() == [0.0] * 3
+    assert least_confidence(outputs).tolist() == [0.0] * 3

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from dubito.data import Batch, Shards
 from dubito.doubt.virtual_logit import VirtualLogit
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import auroc
 
 Floats = NDArray[np.floating[Any]]
@@ -251,3 +251,48 @@ def test_features_too_large_to_be_squared_are_refused() -> None:
         "`features` of VirtualLogit must be small enough to be squared and summed. "
         "Got sums beyond the largest float. Try dividing them by a scale of theirs."
     )
+
+
+class Frame:
+    """Something that only says how to be read as an array, as data frames do."""
+
+    def __init__(self, array: Floats) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Floats:
+        return np.array(self.array, dtype=dtype)
+
+
+def test_the_layer_is_copied_at_the_fit() -> None:
+    features, weights, bias = made(80, 6, 3)
+    doubt = VirtualLogit(weights, bias).fit(features)
+    expected = doubt.score(features)
+    weights *= -3
+    bias += 5
+    assert (doubt.score(features) == expected).all()
+    doubt.set_params(weights=None, bias=None, n_dimensions=1)
+    assert (doubt.score(features) == expected).all()
+
+
+def test_weights_that_json_cannot_hold_are_kept_as_learnt() -> None:
+    features, weights, bias = made(80, 6, 3)
+    doubt = VirtualLogit(Frame(weights), Frame(bias)).fit(features)
+    kept = VirtualLogit.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    assert kept.weight_.tolist() == weights.tolist()
+    assert (kept.score(features) == doubt.score(features)).all()
+
+
+def test_a_layer_that_is_missing_is_told() -> None:
+    with pytest.raises(BadTypeError) as caught:
+        VirtualLogit().fit([[1.0, 2.0]])
+    assert str(caught.value) == (
+        "`weights` of VirtualLogit must be those of the model's last layer. Got None. "
+        "Try VirtualLogit(weights, bias)."
+    )
+
+
+def test_labels_are_not_even_read() -> None:
+    features, weights, bias = made(80, 6, 3)
+    expected = VirtualLogit(weights, bias).fit(features).score(features)
+    for y in ([None] * 40 + [0] * 40, [-1.5] * 80):
+        assert (VirtualLogit(weights, bias).fit(features, y).score(features) == expected).all()

@@ -17,6 +17,7 @@ from dubito.arrays import (
 from dubito.data.batch import Batch
 from dubito.data.truth import Targets
 from dubito.doubt.conformal_scores import AbstractConformal
+from dubito.doubt.members import moments_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.labelled import warn_of_missing
@@ -65,6 +66,7 @@ class ConformalIntervals(AbstractConformal):
 
     kind_: str  # of outputs, by name
     method_: Method
+    level_: float
 
     unbounded = "their intervals are infinite"
 
@@ -89,7 +91,7 @@ class ConformalIntervals(AbstractConformal):
         low, high = np.empty(known.n_rows), np.empty(known.n_rows)
 
         def fill(rows: slice) -> None:
-            parts = spread_of(known.take(rows), self.method_, self.level, caller)
+            parts = spread_of(known.take(rows), self.method_, self.level_, caller)
             low[rows], high[rows] = widened(*parts, reach[rows])
 
         for _ in map_in_order(fill, row_blocks(known.n_rows, n_entries(known))):
@@ -125,7 +127,7 @@ class ConformalIntervals(AbstractConformal):
             rule = " or ".join(map(repr, METHODS[kind])) + f" for {WORDS.get(kind, kind)}"
             raise BadValueError("method", name, rule, repr(method), "method=None")
         require_numbers(batch, name)
-        return {"kind_": kind, "method_": method}
+        return {"kind_": kind, "method_": method, "level_": float(self.level)}
 
     def _scores(self, batch: Batch) -> FloatArray:
         name = type(self).__name__
@@ -184,19 +186,11 @@ def spread_of(
             low, high = central_interval(outputs, level, caller)
             return low.astype(np.float64), high.astype(np.float64), one
         if isinstance(outputs, Samples):
-            point, scale = moments_of(outputs.array)
+            point, scale = moments_of(outputs)
         else:
             point = point_of_rows(outputs).astype(np.float64)
             scale = outputs.std.astype(np.float64) if isinstance(outputs, Normal) else one
     return point, point, one if method == "absolute" else scale
-
-
-def moments_of(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and std of each row's draws, in units of their size: squares do not overflow."""
-    _, exponent = np.frexp(np.abs(draws).max(axis=1, keepdims=True))
-    units = np.ldexp(draws.astype(np.float64), -exponent)
-    std = units.std(axis=1, ddof=1) if draws.shape[1] > 1 else np.zeros(len(draws))
-    return np.ldexp(units.mean(axis=1), exponent[:, 0]), np.ldexp(std, exponent[:, 0])
 
 
 def widened(

@@ -58,6 +58,9 @@ class ConformalSets(AbstractConformal):
 
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
+    method_: Literal["lac", "aps"]
+    is_randomised_: bool
+    seed_: int
 
     unbounded = "their sets hold every class"
 
@@ -81,14 +84,15 @@ class ConformalSets(AbstractConformal):
         caller = f"{type(self).__name__}.predict"
         known = self._as_known(outputs, caller)
         require_classes(known, self.n_classes_, self.classes_, caller)
+        require_bool(self.can_be_empty, "can_be_empty", caller)
         reach = self._reach(groups, known.n_rows, "predict")
         contains = np.empty(known.array.shape, dtype=bool)
 
         def fill(rows: slice) -> None:
             part, most = known.take(rows), reach[rows, np.newaxis]
-            scores = self._class_scores(part)
+            scores = class_scores(part, self.method_, self.is_randomised_, self.seed_)
             contains[rows] = scores <= most
-            if self.method == "aps" and not self.is_randomised:
+            if self.method_ == "aps" and not self.is_randomised_:
                 contains[rows] |= odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
             if not self.can_be_empty:
                 best = scores.argmin(axis=1, keepdims=True)
@@ -103,6 +107,8 @@ class ConformalSets(AbstractConformal):
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"
             raise BadValueError("method", name, rule, repr(self.method), fix)
+        require_bool(self.is_randomised, "is_randomised", name)
+        require_bool(self.can_be_empty, "can_be_empty", name)
         is_whole = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
         if not (is_whole and 0 <= self.seed < 2**64):
             rule = "a whole number from 0 up, below 2^64"
@@ -121,7 +127,13 @@ class ConformalSets(AbstractConformal):
     def _facts(self, batch: Batch) -> dict[str, Any]:
         outputs = self._as_known(batch.outputs, type(self).__name__)
         require_labels(batch.truth, "y", type(self).__name__)
-        return {"n_classes_": outputs.n_classes, "classes_": outputs.classes}
+        return {
+            "n_classes_": outputs.n_classes,
+            "classes_": outputs.classes,
+            "method_": self.method,
+            "is_randomised_": bool(self.is_randomised),
+            "seed_": int(self.seed),
+        }
 
     def _scores(self, batch: Batch) -> FloatArray:
         outputs, labels = self._as_known(batch.outputs, type(self).__name__), batch.truth
@@ -129,19 +141,12 @@ class ConformalSets(AbstractConformal):
         columns = np.maximum(labels.codes, 0)[:, np.newaxis]
 
         def of(rows: slice) -> FloatArray:
-            scores = self._class_scores(outputs.take(rows))
+            part = outputs.take(rows)
+            scores = class_scores(part, self.method, self.is_randomised, self.seed)
             return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
 
         blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
         return np.concatenate(list(map_in_order(of, blocks)))
-
-    def _class_scores(self, outputs: Logits | Probabilities) -> FloatArray:
-        """Return the log odds of the score of each class: what fit and predict both go by."""
-        if self.method == "lac":
-            return odds_against(outputs)
-        is_drawn = self.is_randomised
-        share = shares_of(outputs.array, self.seed) if is_drawn else np.ones(outputs.n_rows)
-        return odds_of_sums(outputs, share[:, np.newaxis])
 
 
 @final
@@ -204,6 +209,23 @@ def require_classes(
         raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
 
 
+def require_bool(value: Any, argument: str, caller: str) -> None:
+    """Raise unless a setting is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        fix = f"{argument}=True"
+        raise BadValueError(argument, caller, "True or False", repr(value), fix)
+
+
+def class_scores(
+    outputs: Logits | Probabilities, method: str, is_randomised: bool, seed: int
+) -> FloatArray:
+    """Return the log odds of the score of each class: what fit and predict both go by."""
+    if method == "lac":
+        return odds_against(outputs)
+    share = shares_of(canonical(outputs), seed) if is_randomised else np.ones(outputs.n_rows)
+    return odds_of_sums(outputs, share[:, np.newaxis])
+
+
 def odds_against(outputs: Logits | Probabilities) -> FloatArray:
     """Return the log odds of 1 - p, a class each."""
     odds = np.empty(outputs.array.shape)
@@ -219,7 +241,7 @@ def odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArr
     """
     p = outputs.array.astype(np.float64)
     if isinstance(outputs, Logits):
-        log_softmax_rows(contiguous(outputs.array), 1.0, True, FLOOR, p)
+        log_softmax_rows(contiguous(p.copy()), 1.0, True, FLOOR, p)
         p = np.exp(p)
     order = falling(p)
     ranked = np.take_along_axis(p, order, axis=1)
@@ -243,6 +265,19 @@ def falling(p: FloatArray) -> IntArray:
     has_equals = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
     order[has_equals] = np.argsort(-p[has_equals], axis=1, kind="stable")
     return order
+
+
+def canonical(outputs: Logits | Probabilities) -> FloatArray:
+    """Return entries as float64 that are the same of float32 numbers and of their float64 copies.
+
+    Probabilities of float64 were made to sum to 1 more closely than those of float32: here both
+    are, and are then rounded to float32. There is no -0.
+    """
+    entries = outputs.array.astype(np.float64)
+    if isinstance(outputs, Probabilities):
+        shares = entries / entries.sum(axis=1, keepdims=True)
+        entries = shares.astype(np.float32).astype(np.float64)
+    return np.asarray(entries + 0.0)
 
 
 def shares_of(array: FloatArray, seed: int) -> FloatArray:

@@ -21,7 +21,7 @@ from dubito.doubt.shrinking import as_shrinkage
 from dubito.errors import BadValueError
 from dubito.outputs import Probabilities, unchecked
 
-__all__ = ["ClassDensities", "as_count"]
+__all__ = ["ClassDensities", "as_count", "as_seed"]
 
 FITS = {"shared": fit_shared, "own": fit_own, "naive": fit_naive}
 KINDS: dict[str, type[AbstractGaussians]] = {
@@ -50,6 +50,7 @@ class ClassDensities(AbstractFeatureDoubt):
     means_: FloatArray
     covariance_: FloatArray
     shrinkage_: FloatArray
+    kind_: str  # of covariance
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ClassDensities(AbstractFeatureDoubt):
         """Return features of new rows, drawn class first, and their labels (0 without classes)."""
         self._require_fitted("sample")
         n_rows = as_count(n, "n", f"{type(self).__name__}.sample")
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(as_seed(seed, f"{type(self).__name__}.sample"))
         codes = random.choice(self.priors_.size, n_rows, p=self.priors_)
         noise = random.standard_normal((n_rows, self.n_features_))
         classes = (0,) if self.classes_ is None else self.classes_
@@ -97,6 +98,7 @@ class ClassDensities(AbstractFeatureDoubt):
         fitted = FITS[self.covariance](shards, shrinkage, name)
         self.priors_ = shards.weights / shards.weights.sum()
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
+        self.kind_ = self.covariance
         self.shrinkage_ = fitted.shrinkage
 
     def _doubt(self, features: FloatArray) -> FloatArray:
@@ -104,7 +106,7 @@ class ClassDensities(AbstractFeatureDoubt):
 
     @cached_property
     def _gaussians(self) -> AbstractGaussians:
-        return KINDS[self.covariance](self.means_, self.covariance_)
+        return KINDS[self.kind_](self.means_, self.covariance_)
 
     def _joint(self, features: FloatArray) -> FloatArray:
         """Return log p(x, class)."""
@@ -125,4 +127,13 @@ def as_count(value: Any, argument: str, caller: str, example: int = 100) -> int:
     if not (is_whole and value >= 1):
         rule, fix = "a whole number from 1 up", f"{argument}={example}"
         raise BadValueError(argument, caller, rule, repr(value), fix)
+    return int(value)
+
+
+def as_seed(value: Any, caller: str) -> int:
+    """Return what a generator starts from: a whole number from 0 up, below 2^32."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_whole and 0 <= value < 2**32):
+        rule = "a whole number from 0 up, below 2^32"
+        raise BadValueError("seed", caller, rule, repr(value), "seed=0")
     return int(value)

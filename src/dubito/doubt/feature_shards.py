@@ -27,7 +27,13 @@ from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs, ClassName
 
-__all__ = ["FeatureRows", "FeatureShards", "as_feature_matrix", "feature_shards"]
+__all__ = [
+    "FeatureRows",
+    "FeatureShards",
+    "as_feature_matrix",
+    "feature_shards",
+    "unlabelled_shards",
+]
 
 
 @final
@@ -92,21 +98,28 @@ class FeatureShards:
         return replace(self, parts=lambda: (partial(changed, part) for part in self.parts()))
 
 
-def feature_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
+def unlabelled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
+    """Return rows to learn from without their labels, whatever those are."""
+    return feature_shards(features, y, sample_weight, caller, is_labelled=False)
+
+
+def feature_shards(
+    features: Any, y: Any, sample_weight: Any, caller: str, *, is_labelled: bool = True
+) -> FeatureShards:
     """Return rows to learn from, after a first pass that checks and counts them."""
     if isinstance(features, Shards):
         refuse_beside_shards(y, sample_weight, caller)
-        parts, n_features, names = streamed_parts(features, caller)
+        parts, n_features, names = streamed_parts(features, caller, is_labelled=is_labelled)
     else:
         array = as_feature_matrix(features, caller)
         n_features = array.shape[1]
-        codes, names = codes_and_classes(y, array.shape[0], caller)
+        codes, names = codes_and_classes(y if is_labelled else None, array.shape[0], caller)
         whole = FeatureRows(array, codes, as_weights(sample_weight, array.shape[0], caller))
         parts = partial(parts_in_memory, whole)
     n_codes = 1 if names is None else len(names)
     seen = sum_of(parts(), lambda rows: SeenRows.of(rows, n_codes), caller)
     if not seen.weights.any():
-        raise EmptyStateError(caller)
+        raise EmptyStateError(caller, is_labelled=names is not None)
     used = np.flatnonzero(seen.weights)
     numbers = np.full(n_codes + 1, MISSING)  # the last one is where a missing label points
     numbers[used] = np.arange(used.size)
@@ -142,7 +155,7 @@ def sum_of(
         found = (one for one in map_in_order(within, parts) if one is not None)
         first = next(found, None)
         if first is None:
-            raise EmptyStateError(caller)
+            raise EmptyStateError(caller, is_labelled=False)
         with np.errstate(over="ignore", invalid="ignore"):
             return reduce(add, found, first)
 
@@ -192,19 +205,26 @@ def usable(part: Part, numbers: IntArray) -> Iterator[FeatureRows]:
 
 
 def streamed_parts(
-    shards: Shards, caller: str
+    shards: Shards, caller: str, *, is_labelled: bool
 ) -> tuple[Callable[[], Iterator[Part]], int, tuple[ClassName, ...] | None]:
     """Return what makes the blocks of shards, how many features they have, and their classes."""
+
+    def read(batch: Batch) -> FeatureRows:
+        return rows_of(batch if is_labelled else replace(batch, truth=None), caller)
+
+    def named(batch: Batch) -> tuple[ClassName, ...] | None:
+        return names_in(batch) if is_labelled else None
+
     if isinstance(shards, ArrayShards):  # its blocks are those of outputs, far narrower than ours
-        whole = rows_of(shards.batch, caller)
-        return partial(parts_in_memory, whole), whole.features.shape[1], names_in(shards.batch)
+        whole = read(shards.batch)
+        return partial(parts_in_memory, whole), whole.features.shape[1], named(shards.batch)
     first = next(shards.batches(), None)
     if first is None:
-        raise EmptyStateError(caller)
-    n_features, names = rows_of(first, caller).features.shape[1], names_in(first)
+        raise EmptyStateError(caller, is_labelled=False)
+    n_features, names = read(first).features.shape[1], named(first)
 
     def blocks_of(make: Callable[[], Batch]) -> Iterator[FeatureRows]:
-        whole = rows_of(make(), caller)
+        whole = read(make())
         return (whole.take(rows) for rows in row_blocks(*whole.features.shape))
 
     return lambda: (partial(blocks_of, make) for make in shards.parts()), n_features, names

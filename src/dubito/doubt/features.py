@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dubito.doubt.feature_shards import (
     FeatureShards,
     as_feature_matrix,
     feature_shards,
+    unlabelled_shards,
 )
 from dubito.errors import BadValueError
 from dubito.keeping import AbstractKept
@@ -72,13 +73,16 @@ class AbstractFeatureDoubt(AbstractFeatureScore):
 
     classes_: tuple[ClassName, ...] | None
 
+    uses_labels: ClassVar[bool] = True  # where not, labels are not even read
+
     def fit(self, features: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from rows x dimensions and labels, if any, or from shards that hold both.
 
-        Rows without a label are left out where others have one.
+        Rows without a label are left out where others have one, unless labels are of no use to it.
         """
         name = type(self).__name__
-        shards = feature_shards(features, y, sample_weight, name)
+        reader = feature_shards if self.uses_labels else unlabelled_shards
+        shards = reader(features, y, sample_weight, name)
         warn_of_missing(shards.n_missing, shards.n_rows, name, stacklevel=3)
         self._forget()
         self.n_features_, self.classes_ = shards.n_features, shards.classes

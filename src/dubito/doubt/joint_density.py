@@ -16,7 +16,7 @@ from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
 from dubito.data.truth import Targets
 from dubito.doubt.conditional import ConditionalMixture
-from dubito.doubt.densities import as_count
+from dubito.doubt.densities import as_count, as_seed
 from dubito.doubt.features import AbstractFeatureScore, as_feature_matrix, over_blocks
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
@@ -58,12 +58,13 @@ class JointDensity(AbstractFeatureScore):
         """Learn from rows x dimensions and targets, or from shards that hold both."""
         name = type(self).__name__
         n_components = as_count(self.n_components, "n_components", name, 5)
+        seed = as_seed(self.seed, name)
         rows, targets = rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
         is_known = ~targets.is_missing
         both = np.column_stack([rows, targets.values]).astype(np.float64)[is_known]
         require_enough(both, n_components, name)
-        mixture = mixture_of(both, n_components, self.seed, name)
+        mixture = mixture_of(both, n_components, seed, name)
         self._forget()
         self.n_features_ = rows.shape[1]
         self.n_targets_ = None if targets.values.ndim == 1 else targets.values.shape[1]
@@ -94,7 +95,7 @@ class JointDensity(AbstractFeatureScore):
         """Return draws of y given x, rows x draws (x targets)."""
         known = self._known(features, "sample")
         n_draws = as_count(n, "n", f"{type(self).__name__}.sample")
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(as_seed(seed, f"{type(self).__name__}.sample"))
         return Samples(self._as_targets(self._conditional.draws(known, n_draws, random)))
 
     def _doubt(self, features: FloatArray) -> FloatArray:

@@ -36,6 +36,7 @@ class MahalanobisDistance(AbstractFeatureDoubt):
     means_: FloatArray
     covariance_: FloatArray
     shrinkage_: float
+    is_normalised_: bool
 
     def __init__(self, *, is_normalised: bool = False, shrinkage: float | Literal["auto"] = "auto"):
         self.is_normalised = is_normalised
@@ -46,13 +47,14 @@ class MahalanobisDistance(AbstractFeatureDoubt):
         if not isinstance(self.is_normalised, bool | np.bool_):
             got, fix = repr(self.is_normalised), "is_normalised=True"
             raise BadTypeError("is_normalised", name, "True or False", got, fix)
-        rows = shards.mapped(normalised) if self.is_normalised else shards
+        self.is_normalised_ = bool(self.is_normalised)
+        rows = shards.mapped(normalised) if self.is_normalised_ else shards
         fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.shrinkage_ = float(fitted.shrinkage[0])
 
     def _doubt(self, features: FloatArray) -> FloatArray:
-        white = self._classes.white(normalised(features) if self.is_normalised else features)
+        white = self._classes.white(normalised(features) if self.is_normalised_ else features)
         nearest = self._search.nearest(white)
         # The very difference: no square of something large is taken from another.
         return squares_of(white - self._classes.white_means[nearest])

@@ -14,7 +14,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.members import entropy_parts, variance_parts
 from dubito.outputs import AbstractOutputs, Members, Normal, Samples
 
-__all__ = ["SplitDoubt", "as_members", "fill_rows", "split_doubt"]
+__all__ = ["SplitDoubt", "as_members", "fill_rows", "moments_of", "split_doubt"]
 
 KERNELS = {"entropy": entropy_parts, "variance": variance_parts}
 CALLER = "split_doubt"
@@ -126,7 +126,7 @@ def split_variance(members: Sequence[Normal | Samples]) -> SplitDoubt:
             if mean.shape != first.shape:
                 rule, fix = f"of the first one's shape {first.shape}", "the same rows in each"
                 raise BadValueError(f"members[{i}]", CALLER, rule, f"shape {mean.shape}", fix)
-        aleatoric = np.mean([variance for _, variance in moments], axis=0)
+        aleatoric = np.mean([np.square(std) for _, std in moments], axis=0)
         # From the first on: means that are all the same vary by nothing at all.
         epistemic = np.var([mean - first for mean, _ in moments], axis=0)
         total = aleatoric + epistemic
@@ -137,12 +137,20 @@ def split_variance(members: Sequence[Normal | Samples]) -> SplitDoubt:
 
 
 def moments_of(outputs: Normal | Samples) -> tuple[FloatArray, FloatArray]:
-    """Return mean and variance of each row; draws stand for the whole distribution."""
+    """Return mean and std of each row, in float64; of draws, those of what they were drawn from.
+
+    Draws are taken in units of their size, so that no square overflows, and from the first on, so
+    that equal ones have no spread at all; nor has a single one.
+    """
     if isinstance(outputs, Normal):
-        return outputs.mean.astype(np.float64), outputs.std.astype(np.float64) ** 2
+        return outputs.mean.astype(np.float64), outputs.std.astype(np.float64)
     draws = outputs.array.astype(np.float64)
-    first = draws[:, :1]
-    return (draws - first).mean(axis=1) + first[:, 0], (draws - first).var(axis=1)
+    _, exponent = np.frexp(np.abs(draws).max(axis=1, keepdims=True))
+    units = np.ldexp(draws, -exponent)
+    first, size = units[:, :1], exponent[:, 0]
+    beyond = units - first
+    std = beyond.std(axis=1, ddof=min(1, draws.shape[1] - 1))
+    return np.ldexp(beyond.mean(axis=1) + first[:, 0], size), np.ldexp(std, size)
 
 
 def too_few_passes(n_passes: int) -> BadValueError:

@@ -37,6 +37,10 @@ class NeighbourDistance(AbstractFeatureDoubt):
     """
 
     known_: FloatArray
+    n_neighbours_: int
+    is_normalised_: bool
+
+    uses_labels = False
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class NeighbourDistance(AbstractFeatureDoubt):
 
     def _learn(self, shards: FeatureShards) -> None:
         self._require_settings()
+        self.n_neighbours_, self.is_normalised_ = int(self.n_neighbours), bool(self.is_normalised)
         sizes = shards.sum(lambda rows: [len(rows)])
         chosen = chosen_rows(sum(sizes), self.most_rows, self.seed)
         if chosen.size < self.n_neighbours:
@@ -73,8 +78,8 @@ class NeighbourDistance(AbstractFeatureDoubt):
         return known
 
     def _measured(self, features: FloatArray) -> FloatArray:
-        """Return features at length 1, if so set."""
-        if not self.is_normalised:
+        """Return features at length 1, if so set at the fit."""
+        if not self.is_normalised_:
             return features
         units = np.empty(features.shape, features.dtype)
         unit_rows(contiguous(features), units)
@@ -82,7 +87,7 @@ class NeighbourDistance(AbstractFeatureDoubt):
 
     @cached_property
     def _search(self) -> SearchRows:
-        return SearchRows.of(self.known_, is_unit=self.is_normalised)
+        return SearchRows.of(self.known_, is_unit=self.is_normalised_)
 
     def _n_entries(self) -> int:
         return max(self.n_features_, (1 << 20) // BLOCK)
@@ -93,7 +98,7 @@ class NeighbourDistance(AbstractFeatureDoubt):
         close = queries / search.scale - search.centre / search.scale
         lengths = np.sqrt(np.einsum("ij,ij->i", close, close))
         slack = search.slack(lengths, np.abs(queries).max(axis=1))
-        heaps = np.full((len(queries), self.n_neighbours), np.inf)
+        heaps = np.full((len(queries), self.n_neighbours_), np.inf)
         narrow = close.astype(np.float32)
         for rows in row_blocks(len(known), len(queries), CHUNK_ENTRIES):
             nearest_rows(

@@ -19,7 +19,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
-from dubito.doubt.conformal_scores import rounded_up
+from dubito.doubt.known_scores import KnownScores, ranked
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.keeping import AbstractKept
 from dubito.measure.ranking import RankedState
@@ -58,9 +58,9 @@ class OutlierRegion(AbstractKept):
         """Learn the doubts of known rows that the model was not trained on: an array, or shards.
 
         With shards, `doubt` gives the doubts of a batch's outputs, of its features or, for
-        `of="batch"`, of all of it. Streamed doubts are moved up by less than 1/4,096 of themselves:
-        p-values are never lower than exact ones, nor higher than those of a doubt so much lower. A
-        weight counts rows: 2 is a row that came twice.
+        `of="batch"`, of all of it. Of more than 1,000,000 streamed doubts some move up past a few
+        others, so that p-values are never lower than exact ones. A weight counts rows: 2 is a row
+        that came twice.
         """
         name = type(self).__name__
         epsilon = as_share(self.epsilon, "epsilon", name, is_open=True)
@@ -73,7 +73,7 @@ class OutlierRegion(AbstractKept):
             values = as_doubts(known, name)
             state = ranked(values, as_weights(sample_weight, len(values), name))
         if not state.weight.size:
-            raise EmptyStateError(name)
+            raise EmptyStateError(name, is_labelled=False)
         self._forget()
         self.doubt_, self.weight_ = state.doubt, state.weight
         warn_of_few(float(state.weight.sum()), epsilon, name)
@@ -102,7 +102,7 @@ class OutlierRegion(AbstractKept):
 
 
 def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankedState:
-    """Rank the doubts of shards: exactly in memory, on a grid where they are streamed."""
+    """Rank the doubts of shards: exactly in memory, in cells of ranks where they are many."""
     if not callable(doubt):
         rule, fix = "a function of a batch beside shards", "`.fit(shards, doubt=entropy)`"
         raise BadTypeError("doubt", caller, rule, type(doubt).__name__, fix)
@@ -119,18 +119,9 @@ def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: st
         require_rows(values, len(batch), "doubt", caller, "the batch")
         return values, batch.weight
 
-    def on_grid(batch: Batch) -> RankedState:
-        values, weight = of_batch(batch)
-        return ranked(rounded_up(values), weight)
-
-    return (
-        ranked(*of_batch(shards.batch)) if isinstance(shards, ArrayShards) else shards.sum(on_grid)
-    )
-
-
-def ranked(doubt: FloatArray, weight: FloatArray) -> RankedState:
-    """Rank doubts; none is positive, as all are known."""
-    return RankedState.of_scores(np.zeros(len(doubt)), doubt, weight)
+    if isinstance(shards, ArrayShards):
+        return ranked(*of_batch(shards.batch))
+    return shards.sum(lambda batch: KnownScores.of(*of_batch(batch))).ranked
 
 
 def as_doubts(value: Any, caller: str) -> FloatArray:

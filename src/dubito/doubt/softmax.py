@@ -125,6 +125,8 @@ def output_doubts_of(outputs: Any, argument: str, caller: str) -> OutputDoubts:
 
     for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
         pass
+    if n_classes == 1:  # a class without rivals leads by everything
+        doubts[fused.NARROW_MARGIN] = 0.0
     return OutputDoubts(
         least_confidence=doubts[fused.LEAST_CONFIDENCE],
         entropy=doubts[fused.ENTROPY],

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureRows, FeatureShards
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["VirtualLogit"]
 
@@ -32,19 +32,23 @@ class VirtualLogit(AbstractFeatureDoubt):
     [-0.13, 7.87]
     """
 
+    weight_: FloatArray
+    bias_: FloatArray
     origin_: FloatArray
     residual_: FloatArray  # features x directions that are not of the main space
     alpha_: float
 
-    def __init__(self, weights: Any, bias: Any = None, n_dimensions: int | None = None):
+    uses_labels = False
+
+    def __init__(self, weights: Any = None, bias: Any = None, n_dimensions: int | None = None):
         self.weights = weights
         self.bias = bias
         self.n_dimensions = n_dimensions
 
     def _learn(self, shards: FeatureShards) -> None:
-        weights, bias = self._layer()
+        self.weight_, self.bias_ = self._layer()
         n_dimensions = self._n_main()
-        self.origin_ = -np.linalg.pinv(weights) @ bias
+        self.origin_ = -np.linalg.pinv(self.weight_) @ self.bias_
         second = shards.sum(self._second_moment)
         if not np.isfinite(second).all():
             rule, fix = (
@@ -70,11 +74,10 @@ class VirtualLogit(AbstractFeatureDoubt):
         return np.asarray(virtual - logsumexp(self._logits(features), axis=1))
 
     def _n_entries(self) -> int:
-        return max(self.n_features_, len(self.weights))
+        return max(self.n_features_, len(self.weight_))
 
     def _logits(self, features: FloatArray) -> FloatArray:
-        weights, bias = self._layer()
-        return np.asarray(features @ weights.T + bias)
+        return np.asarray(features @ self.weight_.T + self.bias_)
 
     def _beyond(self, features: FloatArray) -> FloatArray:
         """Return the length of what each row has beyond the main space."""
@@ -91,7 +94,10 @@ class VirtualLogit(AbstractFeatureDoubt):
         return np.stack([highest, self._beyond(rows.features), lengths]) @ rows.weight
 
     def _layer(self) -> tuple[FloatArray, FloatArray]:
-        """Return weights and bias in float64, or raise where they do not fit the features."""
+        """Return copies of weights and bias in float64, or raise where they do not fit."""
+        if self.weights is None:
+            rule, fix = "those of the model's last layer", "VirtualLogit(weights, bias)"
+            raise BadTypeError("weights", NAME, rule, "None", fix)
         weights = as_finite(as_floats(self.weights, "weights", NAME), "weights", NAME)
         require_dimensions(weights, (2,), "weights", NAME, "classes x features")
         if weights.shape[1] != self.n_features_:

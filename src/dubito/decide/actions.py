@@ -1,0 +1,219 @@
+"""From probabilities and costs to the action that costs least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    as_finite,
+    as_floats,
+    contiguous,
+    freeze,
+    require_dimensions,
+    require_everywhere,
+    require_rows,
+)
+from dubito.decide.cost_checks import HIGHEST_COST
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.kernels.costs import TIE, narrow_costs, narrow_least, share_rows
+from dubito.kernels.rows import NARROW
+from dubito.outputs import Logits, Members, Probabilities, as_outputs
+
+__all__ = [
+    "LeastCosts",
+    "MARGIN",
+    "as_amounts",
+    "as_class_outputs",
+    "expected_costs",
+    "least_cost_actions",
+    "least_costs",
+]
+
+MARGIN = 1e-9  # where reject costs at most so much more than the least, it wins
+WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are written down, 2 MB
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LeastCosts:
+    """The action of least expected cost, a number each row, and that cost."""
+
+    action: IntArray
+    cost: FloatArray
+
+
+def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> FloatArray:
+    """Return what each action costs on average, rows x actions, in float64.
+
+    `amounts`, one a row, are needed where costs grow with them. Bishop, "Pattern recognition and
+    machine learning", 2006, section 1.5.2.
+
+    >>> costs = CostMatrix.from_errors(false_positive=1, false_negative=8)
+    >>> expected_costs([[0.75, 0.25]], costs).tolist()
+    [[2.0, 0.75]]
+    """
+    asked = Question.of(outputs, costs, amounts, "expected_costs")
+    base, rate = asked.costs.array, asked.rate
+    result = np.empty((asked.array.shape[0], base.shape[0]))
+
+    def fill(rows: slice) -> None:
+        if asked.is_narrow:
+            narrow_costs(*asked.block(rows), base, rate, asked.amounts[rows], result[rows])
+        else:
+            result[rows] = asked.wide_costs(rows, base, rate)
+
+    asked.run(fill)
+    return result
+
+
+def least_cost_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> IntArray:
+    """Return the number of the action of least expected cost, a row each.
+
+    On a tie reject wins (within 1e-9), else the first action. With `CostMatrix.zero_one` it is the
+    most probable class.
+
+    >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
+    >>> least_cost_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
+    [0, 2, 2]
+    """
+    return least_costs_of(outputs, costs, amounts, "least_cost_actions").action
+
+
+def least_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> LeastCosts:
+    """Return the action of least expected cost and that cost, in one pass over the outputs.
+
+    >>> least_costs([[0.875, 0.125]], CostMatrix.zero_one(2)).cost.tolist()
+    [0.125]
+    """
+    return least_costs_of(outputs, costs, amounts, "least_costs")
+
+
+def least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> LeastCosts:
+    """Return the action of least expected cost and that cost, for `caller`."""
+    asked = Question.of(outputs, costs, amounts, caller)
+    # Above the cheapest action of a class no cost is below 0: sums do not cancel, and ties but for
+    # rounding are told as a share of the least.
+    base, rate = above_cheapest(asked.costs.array), above_cheapest(asked.rate)
+    reject = -1 if asked.costs.reject is None else asked.costs.reject
+    n_rows = asked.array.shape[0]
+    action, least = np.empty(n_rows, np.int64), np.empty(n_rows)
+
+    def fill(rows: slice) -> None:
+        if asked.is_narrow:
+            amounts = asked.amounts[rows]
+            block = asked.block(rows)
+            narrow_least(*block, base, rate, amounts, reject, MARGIN, action[rows], least[rows])
+        else:
+            action[rows], least[rows] = least_of(asked.wide_costs(rows, base, rate), reject)
+
+    asked.run(fill)
+    return LeastCosts(action, least)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """Outputs, costs and amounts that fit each other."""
+
+    array: FloatArray
+    is_logits: bool
+    costs: CostMatrix
+    rate: FloatArray
+    amounts: FloatArray
+
+    @classmethod
+    def of(cls, outputs: Any, costs: Any, amounts: Any, caller: str) -> Question:
+        """Check what was asked; without rates there are no amounts."""
+        wrapped = as_class_outputs(outputs, "outputs", caller)
+        table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
+        rate = freeze(np.zeros((0, table.n_classes))) if table.rate is None else table.rate
+        sizes = as_amounts(amounts, table, wrapped.n_rows, caller)
+        return cls(wrapped.array, isinstance(wrapped, Logits), table, rate, sizes)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether classes are so few that lanes run over rows."""
+        return bool(self.array.shape[1] <= NARROW)
+
+    def block(self, rows: slice) -> tuple[FloatArray, bool]:
+        """Return a range of rows as kernels take them."""
+        return contiguous(self.array[rows]), self.is_logits
+
+    def wide_costs(self, rows: slice, base: FloatArray, rate: FloatArray) -> FloatArray:
+        """Return expected costs of a range of rows by a matrix product."""
+        array, is_logits = self.block(rows)
+        shares = np.empty(array.shape)
+        share_rows(array, is_logits, shares)
+        costs: FloatArray = shares @ base.T
+        if self.amounts.size:
+            costs += self.amounts[rows, np.newaxis] * (shares @ rate.T)
+        return costs
+
+    def run(self, fill: Any) -> None:
+        """Call `fill` with every block of rows, over threads."""
+        n_rows, n_classes = self.array.shape
+        if self.is_narrow:
+            for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
+                pass
+            return
+        widest = max(n_classes, self.costs.n_actions)
+        with kept_threads():
+            for _ in map_in_order(fill, row_blocks(n_rows, widest, WIDE_ENTRIES)):
+                pass
+
+
+def above_cheapest(table: FloatArray) -> FloatArray:
+    """Return what each action costs above the cheapest of a class, and below that the cheapest."""
+    if not table.shape[0]:
+        return table
+    cheapest = table.min(axis=0)
+    return contiguous(np.vstack([table - cheapest, cheapest]))
+
+
+def least_of(costs: FloatArray, reject: int) -> tuple[IntArray, FloatArray]:
+    """Return the first action of least cost, or reject near it, and its cost with the cheapest."""
+    above = costs[:, :-1]
+    lowest = above.min(axis=1)
+    action = (above <= lowest[:, np.newaxis] * (1.0 + TIE)).argmax(axis=1)
+    if reject >= 0:
+        action = np.where(above[:, reject] <= lowest + MARGIN, reject, action)
+    return action, above[np.arange(len(action)), action] + costs[:, -1]
+
+
+def as_class_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
+    """Return outputs of one matrix, rows x classes: of several members, their mean."""
+    wrapped = as_outputs(outputs, argument, caller)
+    if isinstance(wrapped, Members):
+        wrapped = wrapped.mean
+    if not isinstance(wrapped, Logits | Probabilities):
+        kinds = "Logits, Probabilities, Members or an array of probabilities"
+        fix = "a classifier's outputs, all classes of them"
+        raise BadTypeError(argument, caller, kinds, type(wrapped).__name__, fix)
+    return wrapped
+
+
+def as_amounts(amounts: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
+    """Return one amount a row in float64; none where costs do not grow with them."""
+    if costs.rate is None:
+        if amounts is not None:
+            rule, fix = "None, as no cost grows with it", "CostMatrix(..., rate=...)"
+            raise BadValueError("amounts", caller, rule, type(amounts).__name__, fix)
+        return freeze(np.empty(0))
+    if amounts is None:
+        rule, fix = "one number a row, as costs grow with it", "amounts=..., such as prices"
+        raise BadTypeError("amounts", caller, rule, "None", fix)
+    array = as_finite(as_floats(amounts, "amounts", caller), "amounts", caller)
+    require_dimensions(array, (1,), "amounts", caller, "one number a row")
+    require_rows(array, n_rows, "amounts", caller)
+    array = array.astype(np.float64)
+    is_fine = (array >= 0) & (array <= HIGHEST_COST)
+    rule = f"between 0 and {HIGHEST_COST:g}"
+    require_everywhere(is_fine, array, "amounts", caller, rule, "a rate below 0 for a gain")
+    return freeze(array)

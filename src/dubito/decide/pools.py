@@ -1,0 +1,214 @@
+"""Pools: several models of the same rows as one, with weights learned on validation data.
+
+No independence is assumed: how much a model is worth beside the others is learned. Both pools are
+fitted on rows that no model was trained on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self, final
+
+import numpy as np
+from scipy.optimize import minimize
+
+from dubito.arrays import FloatArray, contiguous
+from dubito.calibrate.mixture import mixture_weights
+from dubito.calibrate.rows import FLOOR, as_strength
+from dubito.data.batch import Batch
+from dubito.decide.combine import as_models
+from dubito.decide.pool_data import PoolData, logs_of
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.keeping import AbstractKept
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.softmax import softmax_rows
+from dubito.measure.labelled import warn_of_missing
+from dubito.outputs import ClassName, Logits, Probabilities
+
+__all__ = ["AbstractPool", "LinearPool", "LogLinearPool"]
+
+N_FOLDS = 2  # of the log loss in the summary
+FEWEST_ROWS = 20  # for it
+MOST_POWER, MOST_BIAS = 1e4, 1e4  # without a penalty, rows that are always right know no end
+
+
+class AbstractPool(AbstractKept):
+    """Learns how much each model is worth, and makes one prediction of all.
+
+    `log_loss_` is cross-fitted: each half of the rows by weights learned on the other; None of
+    fewer than 20 rows. `log_losses_` are those of the models alone.
+    """
+
+    weights_: FloatArray
+    n_classes_: int
+    classes_: tuple[ClassName, ...] | None
+    n_rows_: int
+    log_loss_: float | None
+    log_losses_: FloatArray
+
+    def fit(self, outputs: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from the outputs of each model, a list, and the labels of the same rows."""
+        name = type(self).__name__
+        models = as_models(outputs, name)
+        batch = Batch.of(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
+        if batch.truth is None:
+            raise BadTypeError("y", name, "the labels", "None", "the true labels")
+        warn_of_missing(batch.n_missing, len(batch), name, stacklevel=3)
+        rows = np.flatnonzero(batch.labelled_weight)
+        if not rows.size:
+            raise EmptyStateError("A pool")
+        self._check()
+        self._forget()
+        data = PoolData.of(batch.take(rows), [model.take(rows) for model in models])
+        learned = self._learn(data)
+        cross_fitted = self._cross_fitted(data)
+        self.n_classes_, self.classes_ = models[0].n_classes, models[0].classes
+        self.n_rows_, self.log_loss_ = int(rows.size), cross_fitted
+        self.log_losses_ = np.array([data.loss_of(logs) for logs in data.logs])
+        for key, value in learned.items():
+            setattr(self, key, value)
+        return self
+
+    def predict_proba(self, outputs: Any) -> FloatArray:
+        """Return the pool's probabilities, rows x classes, none below 1e-12."""
+        self._require_fitted("predict_proba")
+        caller = f"{type(self).__name__}.predict_proba"
+        models = as_models(outputs, caller)
+        self._require_known(models, caller)
+        precision = np.result_type(*(model.array.dtype for model in models))
+        result = np.empty(models[0].array.shape, precision)
+
+        def fill(rows: slice) -> None:
+            logs = logs_of([model.take(rows) for model in models])
+            softmax_rows(contiguous(self._pooled(logs, self._learned())), FLOOR, result[rows])
+
+        for _ in map_in_order(fill, row_blocks(*result.shape)):
+            pass
+        return result
+
+    def summary(self) -> str:
+        """Say in words what each model is worth, and what the pool does to log loss."""
+        self._require_fitted("summary")
+        weights = ", ".join(f"{weight:.3g}" for weight in self.weights_)
+        best = int(np.argmin(self.log_losses_))
+        if self.log_loss_ is None:
+            return f"weights {weights}, learned on {self.n_rows_:,} rows: too few to tell its worth"
+        return (
+            f"weights {weights}; log loss {self.log_loss_:.4g} cross-fitted on {self.n_rows_:,} "
+            f"rows, against {self.log_losses_[best]:.4g} of the best single model (number {best})"
+        )
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raise where a setting is wrong."""
+
+    @abstractmethod
+    def _learn(self, data: PoolData) -> dict[str, Any]:
+        """Return what is learned of some rows, by name."""
+
+    @abstractmethod
+    def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
+        """Return log probabilities of the pool, up to a shift a row, of those of each model."""
+
+    def _cross_fitted(self, data: PoolData) -> float | None:
+        n_rows = data.weight.size
+        if n_rows < FEWEST_ROWS:
+            return None
+        fold = np.random.default_rng(0).permutation(n_rows) % N_FOLDS
+        total = 0.0
+        for f in range(N_FOLDS):
+            learned, other = self._learn(data.take(fold != f)), data.take(fold == f)
+            total += other.loss_of(self._pooled(other.logs, learned)) * other.weight.sum()
+        return float(total / data.weight.sum())
+
+    def _require_known(self, models: list[Logits | Probabilities], caller: str) -> None:
+        if len(models) != self.weights_.size:
+            rule, fix = f"the {self.weights_.size} models of the fit", "one of each, in its order"
+            raise BadValueError("outputs", caller, rule, f"{len(models)} models", fix)
+        if models[0].n_classes != self.n_classes_:
+            rule, fix = f"over the {self.n_classes_} classes of the fit", "the same columns"
+            raise BadValueError("outputs", caller, rule, f"{models[0].n_classes} columns", fix)
+        names = models[0].classes
+        if None not in (names, self.classes_) and names != self.classes_:
+            rule, fix = f"over the classes {self.classes_}", "the columns in the fit's order"
+            raise BadValueError("outputs", caller, rule, f"{names}", fix)
+
+
+@final
+class LinearPool(AbstractPool):
+    """Mix the models' probabilities with weights that sum to 1.
+
+    Take it where each model is right for rows of its own: a row's prediction is never surer than
+    the surest model. The weights are the most likely ones. Genest and Zidek, "Combining
+    probability distributions", 1986.
+
+    >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> LinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
+    [1.0, 0.0]
+    """
+
+    def _check(self) -> None:
+        """It has no settings."""
+
+    def _learn(self, data: PoolData) -> dict[str, Any]:
+        return {"weights_": mixture_weights(*data.likelihoods())}
+
+    def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
+        mixed = np.tensordot(learned["weights_"], np.exp(logs), axes=1)
+        return np.log(np.maximum(mixed, FLOOR))
+
+
+@final
+class LogLinearPool(AbstractPool):
+    """Multiply the models' probabilities, each to a power that is learned, 0 or above.
+
+    Take it where models see different sides of the same rows. Powers of 1 each are the product
+    rule, powers that sum to 1 a geometric mean; `has_bias` learns a shift a class too, such as the
+    prior that the product counts twice. `strength` times half the squared distance from powers of
+    1 / models and shifts of 0 is added to the sum of losses. Genest and Zidek, "Combining
+    probability distributions", 1986.
+
+    >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
+    >>> LogLinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
+    [1.0, 0.5]
+    """
+
+    bias_: FloatArray
+
+    def __init__(self, has_bias: bool = False, strength: float = 1.0) -> None:
+        self.has_bias = has_bias
+        self.strength = strength
+
+    def _check(self) -> None:
+        as_strength(self.strength, "strength", type(self).__name__)
+
+    def _learn(self, data: PoolData) -> dict[str, Any]:
+        n_models, _, n_classes = data.logs.shape
+        n_bias = n_classes if self.has_bias else 0
+        centre = np.append(np.full(n_models, 1 / n_models), np.zeros(n_bias))
+        strength = float(self.strength) / data.weight.sum()
+        share = data.weight / data.weight.sum()
+        logs = np.ascontiguousarray(data.logs.transpose(0, 2, 1))  # rows last: quick sums
+        labels = share * data.labels.T
+        wanted = np.append(np.tensordot(logs, labels, axes=2), labels.sum(axis=1)[:n_bias])
+
+        def loss(x: FloatArray) -> tuple[float, FloatArray]:
+            scores = np.tensordot(x[:n_models], logs, axes=1)
+            scores += x[n_models:, np.newaxis] if self.has_bias else 0.0
+            top = scores.max(axis=0)
+            parts = np.exp(scores - top)
+            total = parts.sum(axis=0)
+            parts *= share / total
+            slope = np.append(np.tensordot(logs, parts, axes=2), parts.sum(axis=1)[:n_bias])
+            away = x - centre
+            value = float(share @ (np.log(total) + top) - wanted @ x)
+            return value + 0.5 * strength * float(away @ away), slope - wanted + strength * away
+
+        bounds = [(0.0, MOST_POWER)] * n_models + [(-MOST_BIAS, MOST_BIAS)] * n_bias
+        options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
+        found = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        bias = found.x[n_models:] if self.has_bias else np.zeros(n_classes)
+        return {"weights_": found.x[:n_models], "bias_": bias}
+
+    def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
+        return np.asarray(np.tensordot(learned["weights_"], logs, axes=1) + learned["bias_"])

@@ -1,0 +1,191 @@
+"""What decisions are worth: expected, paid, and beside always doing the same or knowing all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_share
+from dubito.data.batch import Batch, as_weights
+from dubito.decide.actions import least_costs
+from dubito.decide.costs import CostMatrix
+from dubito.decide.realised import Judged, require_weight
+from dubito.errors import BadValueError
+from dubito.kernels.blocks import kept_threads
+from dubito.measure.intervals import Interval, as_n_resamples, confidence_interval
+
+__all__ = ["CostReport", "MeanInterval", "cost_report", "predicted_risk"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """Costs a row: paid, expected, and what other ways to decide would have cost.
+
+    `gap` is what was expected less what was paid: below 0 the model expects too little. A regret
+    is what was paid less what the other way costs: below 0 the decisions are better. `constant` is
+    the best of all single actions, found on these very rows, and held fixed in its interval.
+    """
+
+    realised: Interval
+    predicted: float
+    gap: Interval
+    constant_action: str
+    constant: float
+    regret_to_constant: Interval
+    oracle: float
+    regret_to_oracle: Interval
+    shares: dict[str, float]
+    level: float
+    n_rows: int
+    n_missing: int
+
+    def __str__(self) -> str:
+        taken = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        missing = f"; {self.n_missing:,} more without a label left out" if self.n_missing else ""
+        return "\n".join(
+            [
+                f"A row costs {self.realised.value:.4g} on average{self.between(self.realised)}.",
+                f"The model expected {self.predicted:.4g}: {self.surprise}.",
+                f"Always '{self.constant_action}' would cost {self.constant:.4g}: these decisions "
+                f"are {self.comparison}.",
+                f"Knowing every truth it would cost {self.oracle:.4g}: "
+                f"{self.regret_to_oracle.value:.4g} less.",
+                f"Actions: {taken}.",
+                f"{self.n_rows:,} rows{missing}; {self.level:.0%} intervals in brackets.",
+            ]
+        )
+
+    @property
+    def surprise(self) -> str:
+        """Whether the model expected too little or too much, where the interval tells."""
+        gap = self.gap
+        if gap.high < 0:
+            return f"too little by {-gap.value:.4g}{self.between(turned(gap))}"
+        if gap.low > 0:
+            return f"too much by {gap.value:.4g}{self.between(gap)}"
+        return f"no sign that it is wrong, off by {gap.value:.4g}{self.between(gap)}"
+
+    @property
+    def comparison(self) -> str:
+        """How much better or worse than always doing the same."""
+        regret = self.regret_to_constant
+        if regret.value > 0:
+            return f"{regret.value:.4g} worse{self.between(regret)}"
+        return f"{0 - regret.value:.4g} better{self.between(turned(regret))}"
+
+    def between(self, interval: Interval) -> str:
+        """Return an interval in brackets."""
+        return f" ({interval.low:.4g} to {interval.high:.4g})"
+
+
+def turned(interval: Interval) -> Interval:
+    """Return an interval with its sign turned, without a -0."""
+    return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
+
+
+def predicted_risk(
+    outputs: Any, costs: CostMatrix | None = None, amounts: Any = None, *, sample_weight: Any = None
+) -> float:
+    """Return the error, or the cost, that the outputs themselves expect: no labels needed.
+
+    It is the mean of 1 - the largest probability, or of the least expected cost; true only as far
+    as the outputs are calibrated. Bishop, "Pattern recognition and machine learning", 2006, 1.5.1.
+
+    >>> predicted_risk([[0.75, 0.25], [0.5, 0.5]])
+    0.375
+    """
+    caller = "predicted_risk"
+    if costs is None:
+        if amounts is not None:
+            rule, fix = "None without costs", "`costs=CostMatrix(..., rate=...)` with it"
+            raise BadValueError("amounts", caller, rule, type(amounts).__name__, fix)
+        risk = Batch.of(None, outputs, caller=caller).rows.doubt
+    else:
+        risk = least_costs(outputs, costs, amounts).cost
+    weight = as_weights(sample_weight, risk.size, caller)
+    require_weight(weight, "A predicted risk")
+    return float(np.average(risk, weights=weight))
+
+
+def cost_report(
+    y_true: Any,
+    outputs: Any,
+    costs: CostMatrix,
+    amounts: Any = None,
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+    n_resamples: int = 1000,
+    sample_weight: Any = None,
+) -> CostReport:
+    """Return what deciding by least expected cost cost on rows whose truth is known.
+
+    Use rows that neither the model nor its calibrator saw. Poisson bootstrap intervals.
+
+    >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
+    >>> report = cost_report([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]], costs)
+    >>> round(report.predicted, 3), round(report.realised.value, 3), report.constant_action
+    (0.533, 3.667, 'treat')
+    """
+    caller = "cost_report"
+    interval = MeanInterval.of(level, seed, n_resamples, caller)
+    judged = Judged.of(y_true, outputs, costs, amounts, sample_weight, caller)
+    weight, realised = judged.weight, judged.realised
+    constant = judged.by_action[:, judged.best_constant]
+    shares = np.bincount(judged.action, weight, judged.costs.n_actions) / weight.sum()
+    return CostReport(
+        realised=interval(realised, weight),
+        predicted=float(np.average(judged.expected, weights=weight)),
+        gap=interval(judged.expected - realised, weight),
+        constant_action=judged.costs.actions[judged.best_constant],
+        constant=float(np.average(constant, weights=weight)),
+        regret_to_constant=interval(realised - constant, weight),
+        oracle=float(np.average(judged.oracle, weights=weight)),
+        regret_to_oracle=interval(realised - judged.oracle, weight),
+        shares=dict(zip(judged.costs.actions, shares.tolist(), strict=True)),
+        level=interval.level,
+        n_rows=int(np.count_nonzero(weight)),
+        n_missing=judged.labels.n_missing,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MeanInterval:
+    """A bootstrap of weighted means over rows; the same resamples for all that it is asked."""
+
+    level: float
+    seed: int
+    n_resamples: int
+
+    @classmethod
+    def of(cls, level: Any, seed: Any, n_resamples: Any, caller: str) -> MeanInterval:
+        """Check the settings."""
+        share = as_share(level, "level", caller, is_open=True)
+        return cls(share, seed, as_n_resamples(n_resamples, caller))
+
+    def __call__(self, values: FloatArray, weight: FloatArray) -> Interval:
+        """Return the mean of one number a row, or of two the ratio of their means' sizes."""
+        with kept_threads():
+            return confidence_interval(
+                mean_or_ratio,
+                None,
+                values,
+                level=self.level,
+                seed=self.seed,
+                n_resamples=self.n_resamples,
+                sample_weight=weight,
+            )
+
+
+def mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
+    """Return the mean of a column, or the size of the first column's mean in that of the second."""
+    require_weight(sample_weight, "A mean")
+    means = sample_weight @ values / sample_weight.sum()
+    if np.ndim(means) == 0:
+        return float(means)
+    require_weight(np.abs(means[1:]), "A ratio")
+    return float(abs(means[0]) / abs(means[1]))

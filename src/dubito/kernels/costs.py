@@ -1,0 +1,142 @@
+"""Expected costs of actions, and the least of them, a row at a time.
+
+Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
+ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
+probabilities of a row, the cost of action a is sum_k p_k (base_ak + rate_ak amount).
+"""
+
+import numpy as np
+
+from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import exponential, highest
+
+__all__ = ["TIE", "narrow_costs", "narrow_least", "share_rows"]
+
+TILE = 256  # rows a tile
+TIE = 1e-12  # costs this close, as a share of the least, are the same but for rounding
+LOWEST = -1000.0  # shares below exp(-1000) are nothing in any precision
+
+
+@kernel
+def share_rows(array, is_logits, result):
+    """Fill `result` with probabilities in float64, for rows of many classes."""
+    for i in range(array.shape[0]):
+        row, out = array[i], result[i]
+        if is_logits:
+            top = np.float64(highest(row))
+            for k in range(row.size):
+                out[k] = exponential(max(np.float64(row[k]) - top, LOWEST))
+        else:
+            for k in range(row.size):
+                out[k] = np.float64(row[k])
+        total = 0.0
+        for k in range(row.size):
+            total += out[k]
+        for k in range(row.size):
+            out[k] /= total
+
+
+@kernel
+def fill_shares(rows, is_logits, tile, top, total):
+    """Fill a tile, classes x rows, with probabilities in float64."""
+    size, n_classes = rows.shape
+    for j in range(size):
+        for k in range(n_classes):
+            tile[k, j] = np.float64(rows[j, k])
+    if is_logits:
+        top[:size] = tile[0, :size]
+        for k in range(1, n_classes):
+            column = tile[k]
+            for j in range(size):
+                top[j] = column[j] if column[j] > top[j] else top[j]
+    total[:size] = 0.0
+    for k in range(n_classes):
+        column = tile[k]
+        if is_logits:
+            for j in range(size):
+                column[j] = exponential(max(column[j] - top[j], LOWEST))
+        for j in range(size):
+            total[j] += column[j]
+    for j in range(size):
+        total[j] = 1.0 / total[j]
+    for k in range(n_classes):
+        column = tile[k]
+        for j in range(size):
+            column[j] *= total[j]
+
+
+@kernel
+def add_costs(tile, size, table, amounts, costs):
+    """Add the expected costs of a tile, actions x rows; no amounts count as 1."""
+    n_actions, n_classes = table.shape
+    grows = amounts.size > 0
+    for a in range(n_actions):
+        cost = costs[a]
+        for k in range(n_classes):
+            weight = table[a, k]
+            if weight == 0.0:
+                continue
+            column = tile[k]
+            if grows:
+                for j in range(size):
+                    cost[j] += weight * column[j] * amounts[j]
+            else:
+                for j in range(size):
+                    cost[j] += weight * column[j]
+
+
+@kernel
+def narrow_costs(array, is_logits, base, rate, amounts, result):
+    """Fill `result`, rows x actions, tile by tile, lanes running over the rows."""
+    n_rows, n_classes = array.shape
+    tile = np.empty((n_classes, TILE))
+    costs = np.empty((base.shape[0], TILE))
+    top, total = np.empty(TILE), np.empty(TILE)
+    for low in range(0, n_rows, TILE):
+        size = min(TILE, n_rows - low)
+        fill_shares(array[low : low + size], is_logits, tile, top, total)
+        costs[:, :size] = 0.0
+        add_costs(tile, size, base, amounts[:0], costs)
+        if amounts.size > 0:
+            add_costs(tile, size, rate, amounts[low : low + size], costs)
+        for j in range(size):
+            for a in range(base.shape[0]):
+                result[low + j, a] = costs[a, j]
+
+
+@kernel
+def narrow_least(array, is_logits, base, rate, amounts, reject, margin, action, least):
+    """Fill `action` and its cost in `least`; lanes run over the rows.
+
+    `base` and `rate` hold what an action costs above the cheapest one of each class, and in their
+    last row what that one costs. `reject` is -1 for none.
+    """
+    n_rows, n_classes = array.shape
+    n_actions = base.shape[0] - 1
+    tile = np.empty((n_classes, TILE))
+    costs = np.empty((n_actions + 1, TILE))
+    top, total = np.empty(TILE), np.empty(TILE)
+    best, lowest = np.empty(TILE, np.int64), np.empty(TILE)
+    for low in range(0, n_rows, TILE):
+        size = min(TILE, n_rows - low)
+        fill_shares(array[low : low + size], is_logits, tile, top, total)
+        costs[:, :size] = 0.0
+        add_costs(tile, size, base, amounts[:0], costs)
+        if amounts.size > 0:
+            add_costs(tile, size, rate, amounts[low : low + size], costs)
+        lowest[:size] = costs[0, :size]
+        for a in range(1, n_actions):
+            cost = costs[a]
+            for j in range(size):
+                lowest[j] = cost[j] if cost[j] < lowest[j] else lowest[j]
+        for a in range(n_actions - 1, -1, -1):
+            cost = costs[a]
+            for j in range(size):
+                best[j] = a if cost[j] <= lowest[j] * (1.0 + TIE) else best[j]
+        if reject >= 0:
+            cost = costs[reject]
+            for j in range(size):
+                best[j] = reject if cost[j] <= lowest[j] + margin else best[j]
+        for j in range(size):
+            action[low + j] = best[j]
+            least[low + j] = costs[best[j], j] + costs[n_actions, j]

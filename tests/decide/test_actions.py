@@ -1,0 +1,298 @@
+"""The least of the expected costs, by brute force; ties go to reject, else to the first."""
+
+import tracemalloc
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy import special
+
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.decide.actions import expected_costs, least_cost_actions, least_costs
+from dubito.decide.costs import CostMatrix
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+
+Floats = NDArray[np.floating[Any]]
+Precision = type[np.floating[Any]]
+
+SHAPES = [(1, 1), (1, 2), (7, 2), (300, 3), (1000, 10), (40, 64), (40, 65), (600, 500)]
+
+
+def slow(p: Any, costs: CostMatrix, amounts: Any = None) -> tuple[list[list[float]], list[int]]:
+    """Return expected costs and actions by plain loops."""
+    table, actions = [], []
+    for i, row in enumerate(p):
+        ours = []
+        for a in range(costs.n_actions):
+            total = 0.0
+            for k, share in enumerate(row):
+                each = float(costs.array[a, k])
+                if costs.rate is not None:
+                    each += float(costs.rate[a, k]) * float(amounts[i])
+                total += float(share) * each
+            ours.append(total)
+        table.append(ours)
+        reject = costs.reject
+        is_rejected = reject is not None and ours[reject] <= min(ours) + 1e-9
+        actions.append(reject if is_rejected and reject is not None else ours.index(min(ours)))
+    return table, actions
+
+
+def some_costs(rng: Any, n_actions: int, n_classes: int, grows: bool, rejects: bool) -> CostMatrix:
+    table = rng.normal(0, 2, (n_actions, n_classes))
+    rate = rng.normal(0, 2, (n_actions, n_classes)) if grows else None
+    names = [f"action {i}" for i in range(n_actions)]
+    return CostMatrix(table, names, rate=rate, reject=names[n_actions // 2] if rejects else None)
+
+
+@pytest.mark.parametrize("is_logits", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) -> None:
+    rng = np.random.default_rng(shape[0] + shape[1])
+    logits = rng.normal(0, 3, shape).astype(dtype)
+    p = special.softmax(logits.astype(np.float64), axis=1)
+    if not is_logits:
+        outputs: Any = Probabilities(p.astype(np.float64 if dtype is np.float64 else np.float32))
+        p = outputs.array.astype(np.float64)
+        p = p / p.sum(axis=1, keepdims=True)
+    else:
+        outputs = Logits(logits)
+    if shape[1] == 1:
+        p = outputs.array.astype(np.float64)
+        p = special.softmax(p, axis=1) if is_logits else p
+    few = slice(0, 40)
+    for grows in (False, True):
+        costs = some_costs(rng, 4, p.shape[1], grows, rejects=grows)
+        amounts = rng.random(shape[0]) * 100 if grows else None
+        found = expected_costs(outputs, costs, amounts)
+        matrix = p @ costs.array.T
+        if costs.rate is not None and amounts is not None:
+            matrix = matrix + amounts[:, np.newaxis] * (p @ costs.rate.T)
+        close(found, matrix, rtol=1e-9, atol=1e-9)
+        table, actions = slow(p[few], costs, amounts)
+        close(found[few], table, rtol=1e-9, atol=1e-9)
+        least = least_costs(outputs, costs, amounts)
+        assert least.action[few].tolist() == actions
+        assert (least.action == least_cost_actions(outputs, costs, amounts)).all()
+        close(least.cost, matrix[np.arange(shape[0]), least.action], rtol=1e-9, atol=1e-9)
+        assert found.dtype == least.cost.dtype == np.float64
+        assert least.action.dtype == np.int64
+
+
+# Sixteenths add up without rounding: what looks like a tie here is one.
+@st.composite
+def exact_problems(draw: Any) -> tuple[Any, Any, int | None]:
+    n_classes = draw(st.integers(2, 5))
+    cuts = st.lists(st.integers(0, 16), min_size=n_classes - 1, max_size=n_classes - 1)
+    rows = []
+    for _ in range(draw(st.integers(1, 5))):
+        edges = [0, *sorted(draw(cuts)), 16]
+        rows.append(np.diff(edges) / 16)
+    n_actions = draw(st.integers(1, 5))
+    whole = st.integers(-3, 3).map(float)
+    table = draw(hnp.arrays(np.float64, (n_actions, n_classes), elements=whole))
+    return np.array(rows), table, draw(st.none() | st.integers(0, n_actions - 1))
+
+
+@settings(deadline=None, max_examples=300)
+@given(exact_problems(), st.sampled_from([np.float16, np.float32, np.float64]))
+def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision) -> None:
+    p, table, reject = problem
+    names = [f"action {i}" for i in range(len(table))]
+    costs = CostMatrix(table, names, reject=None if reject is None else names[reject])
+    expected = []
+    for row in p:
+        exact = [
+            sum(Fraction(s) * Fraction(c) for s, c in zip(row, ours, strict=True)) for ours in table
+        ]
+        wins = reject is not None and exact[reject] == min(exact)
+        expected.append(reject if wins else exact.index(min(exact)))
+    assert least_cost_actions(p.astype(dtype), costs).tolist() == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_zero_one_costs_are_the_most_probable_class(data: Any) -> None:
+    dtype: Precision = data.draw(st.sampled_from([np.float32, np.float64]))
+    values = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e4, -1e4, 3e38, -3e38, 1e-30]) | st.floats(
+        -50, 50, width=16
+    )
+    shape = (data.draw(st.integers(1, 4)), data.draw(st.sampled_from([2, 3, 10, 66])))
+    logits = data.draw(hnp.arrays(dtype, shape, elements=values))
+    with np.errstate(over="ignore"):
+        p = special.softmax(logits.astype(np.float64), axis=1)
+    best = p.max(axis=1, keepdims=True)
+    expected = (p >= best * (1 - 1e-12)).argmax(axis=1)
+    found = least_costs(Logits(logits), CostMatrix.zero_one(shape[1]))
+    assert found.action.tolist() == expected.tolist()
+    close(found.cost, 1 - best[:, 0], atol=1e-12)
+
+
+def test_equal_classes_among_many_are_a_tie_whatever_the_order_of_the_sum() -> None:
+    rng = np.random.default_rng(0)
+    for n_classes in (10, 100):
+        p = rng.dirichlet(np.ones(n_classes), 2000)
+        first, second = 3, n_classes - 2
+        p[:, first] = p[:, second] = p.max(axis=1)
+        p /= p.sum(axis=1, keepdims=True)
+        found = least_cost_actions(p, CostMatrix.zero_one(n_classes))
+        assert found.tolist() == p.argmax(axis=1).tolist()
+
+
+def test_tiny_costs_still_tell_actions_apart() -> None:
+    costs = CostMatrix([[0, 2], [0, 1]])
+    assert least_cost_actions(Logits([[60.0, 0.0]]), costs).tolist() == [1]
+    gains = CostMatrix([[-5, 2], [-5, 1]])
+    assert least_cost_actions(Logits([[60.0, 0.0]]), gains).tolist() == [1]
+
+
+def test_reject_wins_within_its_margin_only() -> None:
+    for n_classes in (2, 80):
+        p = np.zeros((3, n_classes))
+        p[:, 0] = [0.75 + 5e-10, 0.75 + 2e-9, 0.75]
+        p[:, 1] = 1 - p[:, 0]
+        costs = CostMatrix.zero_one(n_classes).with_reject(0.25)
+        assert least_cost_actions(p, costs).tolist() == [n_classes, 0, n_classes]
+
+
+def test_fraud_costs_that_grow_with_the_amount() -> None:
+    # Letting a fraud pass costs its amount, a check costs 20.
+    costs = CostMatrix(
+        [[0, 0], [20, 20]], ["pass", "check"], ["fine", "fraud"], rate=[[0, 1], [0, 0]]
+    )
+    p, amounts = [[0.9, 0.1]] * 3, [100, 1000, 0]
+    close(expected_costs(p, costs, amounts), [[10, 20], [100, 20], [0, 20]])
+    assert least_cost_actions(p, costs, amounts).tolist() == [0, 1, 0]
+    assert least_cost_actions(p, costs, np.array(amounts, np.float32)).tolist() == [0, 1, 0]
+
+
+def test_members_decide_by_their_mean_and_one_column_is_the_positive_class() -> None:
+    costs = CostMatrix.from_errors(false_positive=1, false_negative=1)
+    members = Members([[[0.9, 0.1]], [[0.2, 0.8]]])
+    close(expected_costs(members, costs), [[0.45, 0.55]])
+    close(expected_costs([0.3], costs), [[0.3, 0.7]])
+
+
+def test_columns_are_found_by_name() -> None:
+    costs = CostMatrix([[0, 9], [1, 0]], ["home", "treat"], ["well", "ill"])
+    turned = Probabilities([[0.2, 0.8]], classes=["ill", "well"])
+    close(expected_costs(turned, costs), [[1.8, 0.8]])
+
+
+def test_views_in_any_order_and_no_rows_at_all() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (6, 50)).T
+    costs = CostMatrix(rng.random((3, 6)).T[:, ::-1].T)
+    expected = special.softmax(logits, axis=1) @ costs.array.T
+    close(expected_costs(Logits(logits), costs), expected)
+    assert expected_costs(np.zeros((0, 6)), costs).shape == (0, 3)
+    assert least_cost_actions(np.zeros((0, 6)), costs).shape == (0,)
+
+
+def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((250_000, 10), (5000, 100)):
+        logits = Logits(rng.normal(0, 2, shape).astype(np.float32))
+        costs = CostMatrix.zero_one(shape[1]).with_reject(0.1)
+        monkeypatch.delenv("DUBITO_THREADS", raising=False)
+        many = least_costs(logits, costs)
+        monkeypatch.setenv("DUBITO_THREADS", "1")
+        one = least_costs(logits, costs)
+        assert (many.action == one.action).all()
+        assert (many.cost == one.cost).all()
+        p = special.softmax(logits.array.astype(np.float64), axis=1)
+        close(many.cost, np.minimum(1 - p.max(axis=1), 0.1), atol=1e-9)
+
+
+def test_no_copy_of_the_matrix_is_made() -> None:
+    logits = np.random.default_rng(0).normal(0, 2, (500_000, 10)).astype(np.float32)
+    before = logits[::1000].copy()
+    costs = CostMatrix.zero_one(10).with_reject(0.1)
+    least_cost_actions(Logits(logits[:10]), costs)  # compiles
+    tracemalloc.start()
+    try:
+        least_cost_actions(Logits(logits), costs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * len(logits) + 2e6
+    assert peak < logits.nbytes
+    assert (logits[::1000] == before).all()
+    assert logits.flags.writeable
+
+
+GROWS = CostMatrix(np.eye(2), rate=np.eye(2))
+PLAIN = CostMatrix.zero_one(2)
+P = [[0.5, 0.5]] * 2
+KINDS = "Logits, Probabilities, Members or an array of probabilities"
+
+BAD: list[tuple[Any, type[DubitoError], str]] = [
+    (
+        lambda: least_cost_actions(P, GROWS),
+        BadTypeError,
+        "`amounts` of least_cost_actions must be one number a row, as costs grow with it. "
+        "Got None. Try amounts=..., such as prices.",
+    ),
+    (
+        lambda: expected_costs(P, GROWS, [1, -2]),
+        BadValueError,
+        "`amounts` of expected_costs must be between 0 and 1e+100. Got -2.0 in row 1. "
+        "Try a rate below 0 for a gain.",
+    ),
+    (
+        lambda: expected_costs(P, GROWS, [1, np.nan]),
+        BadValueError,
+        "`amounts` of expected_costs must be finite. Got nan in row 1. "
+        "Try leaving such rows out, or mending what made them.",
+    ),
+    (
+        lambda: expected_costs(P, GROWS, [1]),
+        BadValueError,
+        "`amounts` of expected_costs must be of length 2, like the outputs. Got length 1. "
+        "Try aligning both by the same row order.",
+    ),
+    (
+        lambda: least_costs(P, PLAIN, [1, 2]),
+        BadValueError,
+        "`amounts` of least_costs must be None, as no cost grows with it. Got list. "
+        "Try CostMatrix(..., rate=...).",
+    ),
+    (
+        lambda: least_costs(TopLabel([0.5], [1]), PLAIN),
+        BadTypeError,
+        f"`outputs` of least_costs must be {KINDS}. Got TopLabel. "
+        "Try a classifier's outputs, all classes of them.",
+    ),
+    (
+        lambda: expected_costs(Normal([0.5], [1]), PLAIN),
+        BadTypeError,
+        f"`outputs` of expected_costs must be {KINDS}. Got Normal. "
+        "Try a classifier's outputs, all classes of them.",
+    ),
+    (
+        lambda: expected_costs(P, np.eye(2)),  # type: ignore[arg-type]
+        BadTypeError,
+        "`costs` of expected_costs must be a CostMatrix. Got ndarray. "
+        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+    ),
+    (
+        lambda: expected_costs(P, CostMatrix.zero_one(3)),
+        BadValueError,
+        "`outputs` of a decision must be of 3 classes, like the costs. Got 2 columns. "
+        "Try one column of costs a class.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), BAD)
+def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == message

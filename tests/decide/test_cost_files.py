@@ -1,0 +1,81 @@
+"""A file that people wrote is read, or it is said what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from dubito.decide.cost_files import MOST_BYTES, read_cost_json, read_cost_table
+from dubito.errors import BadFileError
+
+
+def test_a_table_by_action_and_by_truth(tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_bytes('\ufeffaction,"a, b",c\r\ngo,1,2e3\r\n'.encode())
+    table = read_cost_table(path)
+    assert (table.costs, table.actions, table.classes) == ([[1.0, 2000.0]], ["go"], ["a, b", "c"])
+    path.write_text("truth,go,stay\na,1,2\n")
+    table = read_cost_table(str(path))
+    assert (table.costs, table.actions, table.classes) == ([[1.0], [2.0]], ["go", "stay"], ["a"])
+
+
+CORNER = (
+    "its corner cell must be `action` or `truth`, what rows are, and is {}. "
+    "Try a first line such as action,well,ill."
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", CORNER.format("''")),
+        (b",a,b\nx,1,2\n", CORNER.format("''")),
+        (b"Class,a,b\nx,1,2\n", CORNER.format("'class'")),
+        (b"action,a,b\n", "it holds no costs. Try one row of numbers below the names."),
+        (b"action\nx\n", "it holds no costs. Try one row of numbers below the names."),
+        (b"action,a,b\nx,1\n", "row 'x' has 1 costs instead of 2. Try one cost a column."),
+        (
+            b"action,a,b\nx,1,\n",
+            "row 'x' holds what is no number (could not convert string to float: ''). "
+            "Try numbers such as 0.5.",
+        ),
+        (
+            b"action,\xff\n",
+            "it is no UTF-8 ('utf-8' codec can't decode byte 0xff in position 7: invalid start "
+            "byte). Try UTF-8.",
+        ),
+    ],
+)
+def test_bad_tables(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_bytes(content)
+    with pytest.raises(BadFileError) as caught:
+        read_cost_table(path)
+    assert str(caught.value) == f"{path} cannot be read: {message}"
+
+
+def test_a_field_beyond_all_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text("action," + "a" * 200_000)
+    with pytest.raises(BadFileError, match="it is no CSV"):
+        read_cost_table(path)
+
+
+def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "none.csv"
+    with pytest.raises(BadFileError) as caught:
+        read_cost_table(path)
+    assert str(caught.value) == (
+        f"{path} cannot be read: No such file or directory. Try the path of a file."
+    )
+    with path.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(BadFileError, match=r"larger than 64 MB\. Try a table of costs"):
+        read_cost_json(path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 200_000])
+def test_bad_json(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(content)
+    with pytest.raises(BadFileError, match="it is no JSON"):
+        read_cost_json(path)

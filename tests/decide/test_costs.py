@@ -1,0 +1,246 @@
+"""Names decide what is a row: every way to write the same costs gives the same matrix."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+
+LOSS = [[0.0, 1000.0, 3.0], [1.0, 0.0, 4.0]]  # truth x decision, as texts print it
+
+
+def same(one: CostMatrix, other: CostMatrix) -> bool:
+    return json.dumps(one.to_dict()) == json.dumps(other.to_dict())
+
+
+def test_what_a_matrix_knows() -> None:
+    costs = CostMatrix([[0, 5], [1, 0], [2, 2]], ["no", "yes", "ask"], ["-", "+"], reject="ask")
+    assert costs.array.tolist() == [[0.0, 5.0], [1.0, 0.0], [2.0, 2.0]]
+    assert costs.array.dtype == np.float64
+    assert (costs.actions, costs.classes, costs.reject) == (("no", "yes", "ask"), ("-", "+"), 2)
+    assert (costs.n_actions, costs.n_classes, costs.rate) == (3, 2, None)
+
+
+def test_actions_without_names_are_the_classes_or_numbers() -> None:
+    assert CostMatrix(np.eye(2), classes=["a", 7]).actions == ("a", "7")
+    assert CostMatrix(np.eye(2)).actions == ("0", "1")
+    assert CostMatrix([[1, 2]], classes=["a", "b"]).actions == ("0",)
+
+
+def test_the_action_called_reject_is_it_unless_another_is_named() -> None:
+    assert CostMatrix(np.eye(2), ["reject", "go"]).reject == 0
+    assert CostMatrix(np.eye(2), ["reject", "go"], reject="go").reject == 1
+    assert CostMatrix(np.eye(2), ["stay", "go"]).reject is None
+
+
+def test_the_matrix_is_a_copy_that_nobody_writes_to() -> None:
+    mine = np.zeros((2, 2))
+    costs = CostMatrix(mine, rate=mine)
+    mine[0, 0] = 9
+    assert costs.array[0, 0] == 0
+    assert costs.rate is not None
+    assert not costs.array.flags.writeable
+    assert not costs.rate.flags.writeable
+    assert mine.flags.writeable
+    with pytest.raises(AttributeError):
+        costs.reject = 1  # type: ignore[misc]
+
+
+def test_zero_one_by_number_and_by_names() -> None:
+    assert CostMatrix.zero_one(3).array.tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    named = CostMatrix.zero_one(["cat", "dog"])
+    assert named.actions == named.classes == ("cat", "dog")
+    assert CostMatrix.zero_one(np.int64(1)).array.tolist() == [[0.0]]
+
+
+def test_the_orientation_is_said_and_not_seen() -> None:
+    textbook = CostMatrix.from_loss(LOSS, rows="truth", classes=["ill", "well"], rate=LOSS)
+    turned = CostMatrix.from_loss(
+        np.transpose(LOSS), rows="actions", classes=["ill", "well"], rate=np.transpose(LOSS)
+    )
+    assert textbook.array.tolist() == [[0, 1], [1000, 0], [3, 4]]
+    assert same(textbook, turned)
+    assert textbook.array.flags.c_contiguous
+    square = CostMatrix.from_loss([[0, 1000], [1, 0]], rows="truth")
+    assert square.array.tolist() == [[0, 1], [1000, 0]]
+
+
+def test_errors_and_utilities_are_costs() -> None:
+    costs = CostMatrix.from_errors(
+        false_positive=1, false_negative=5, true_positive=-2, true_negative=0.5
+    )
+    assert costs.array.tolist() == [[0.5, 5.0], [1.0, -2.0]]
+    gains = CostMatrix.from_utilities([[3, -1], [0, 2]], ["a", "b"], rate=[[1, 0], [0, 0]])
+    assert gains.array.tolist() == [[-3.0, 1.0], [0.0, -2.0]]
+    assert gains.rate is not None
+    assert gains.rate.tolist() == [[-1.0, 0.0], [0.0, 0.0]]
+    assert not np.signbit(gains.array[1, 0])
+
+
+def test_a_reject_costs_one_number_or_one_a_class() -> None:
+    costs = CostMatrix(np.eye(2), rate=np.eye(2))
+    one = costs.with_reject(0.25)
+    assert one.array[2].tolist() == [0.25, 0.25]
+    assert (one.reject, one.actions) == (2, ("0", "1", "reject"))
+    assert one.rate is not None
+    assert one.rate[2].tolist() == [0.0, 0.0]
+    each = costs.with_reject(np.array([1, 2], np.float32), name="ask")
+    assert each.array[2].tolist() == [1.0, 2.0]
+    assert (each.reject, each.actions[2]) == (2, "ask")
+    assert costs.reject is None
+
+
+def test_columns_follow_the_names_of_a_model() -> None:
+    costs = CostMatrix([[1, 2, 3]], ["act"], ["a", "b", "0"], rate=[[4, 5, 6]]).with_reject(9)
+    turned = costs.for_classes((0, "a", "b"), 3)
+    assert turned.array[0].tolist() == [3, 1, 2]
+    assert turned.rate is not None
+    assert turned.rate[0].tolist() == [6, 4, 5]
+    assert (turned.classes, turned.reject) == ((0, "a", "b"), 1)
+    assert costs.for_classes(None, 3) is costs
+    assert costs.for_classes(("a", "b", "0"), 3) is costs
+    assert CostMatrix.zero_one(2).for_classes(("x", "y"), 2).classes is None
+
+
+finite = st.floats(-1e100, 1e100)
+tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=finite)
+
+
+@settings(deadline=None, max_examples=100)
+@given(tables, st.booleans(), st.data())
+def test_kept_and_read_again_it_is_the_same(table: Any, grows: bool, data: Any) -> None:
+    names = st.text(max_size=5) | st.integers() | st.booleans()
+    size = table.shape[1]
+    unique = st.lists(names, min_size=size, max_size=size, unique=True)
+    classes = data.draw(st.none() | unique)
+    costs = CostMatrix(table, classes=None, rate=table if grows else None)
+    if classes is not None and table.shape[0] != table.shape[1]:
+        costs = CostMatrix(table, classes=classes, rate=table if grows else None)
+    again = CostMatrix.from_dict(json.loads(json.dumps(costs.to_dict())))
+    assert same(again, costs)
+    assert again.array.tolist() == table.tolist()
+    for twin in (pickle.loads(pickle.dumps(costs)), copy.deepcopy(costs)):
+        assert same(twin, costs)
+        assert not twin.array.flags.writeable
+
+
+def test_files(tmp_path: Path) -> None:
+    by_action, by_truth, kept = (tmp_path / name for name in ("a.csv", "t.csv", "c.json"))
+    by_action.write_text("action,well,ill\nhome,0,10\ntreat,1,0\nreject,.5,.5\n")
+    by_truth.write_text("Truth , home, treat, reject\nwell,0,1,.5\n\nill,10,0,.5\n")
+    costs = CostMatrix.from_csv(by_action)
+    assert costs.array.tolist() == [[0, 10], [1, 0], [0.5, 0.5]]
+    assert (costs.actions, costs.classes) == (("home", "treat", "reject"), ("well", "ill"))
+    assert costs.reject == 2
+    assert same(CostMatrix.from_csv(by_truth), costs)
+    assert CostMatrix.from_csv(by_truth, reject="home").reject == 0
+    kept.write_text(json.dumps(costs.to_dict()))
+    assert same(CostMatrix.from_json(kept), costs)
+
+
+def whole(**changes: Any) -> dict[str, Any]:
+    return {**CostMatrix.zero_one(2).to_dict(), **changes}
+
+
+BAD: list[tuple[Any, type[DubitoError], str]] = [
+    (
+        lambda: CostMatrix.zero_one(0),
+        BadValueError,
+        "`classes` of CostMatrix.zero_one must be 1 class or more. Got 0. "
+        "Try the number of columns of the outputs.",
+    ),
+    (
+        lambda: CostMatrix.zero_one("ab"),
+        BadTypeError,
+        "`classes` of CostMatrix.zero_one must be a number of classes, or their names. "
+        "Got 'ab'. Try CostMatrix.zero_one(3).",
+    ),
+    (
+        lambda: CostMatrix.zero_one(2.5),  # type: ignore[arg-type]
+        BadTypeError,
+        "`classes` of CostMatrix.zero_one must be a number of classes, or their names. "
+        "Got float. Try CostMatrix.zero_one(3).",
+    ),
+    (
+        lambda: CostMatrix.from_loss(LOSS, rows="rows"),  # type: ignore[arg-type]
+        BadValueError,
+        "`rows` of CostMatrix.from_loss must be 'truth' or 'actions'. Got 'rows'. "
+        "Try rows='truth' for a matrix as texts print it.",
+    ),
+    (
+        lambda: CostMatrix.zero_one(2).with_reject(0.1).with_reject(0.2, "again"),
+        BadValueError,
+        "`name` of CostMatrix.with_reject must be the only reject action. Got 'reject' already. "
+        "Try giving its row other costs, or leaving it out.",
+    ),
+    (
+        lambda: CostMatrix.zero_one(3).for_classes(None, 2),
+        BadValueError,
+        "`outputs` of a decision must be of 3 classes, like the costs. Got 2 columns. "
+        "Try one column of costs a class.",
+    ),
+    (
+        lambda: CostMatrix.zero_one(["a", "b"]).for_classes(("a", "c"), 2),
+        BadValueError,
+        "`outputs` of a decision must be of the classes ('a', 'b'), like the costs. "
+        "Got ('a', 'c'). Try the same names in both.",
+    ),
+    (
+        lambda: as_costs([[0, 1], [1, 0]], "costs", "f"),
+        BadTypeError,
+        "`costs` of f must be a CostMatrix. Got list. "
+        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+    ),
+    (
+        lambda: CostMatrix.from_dict([]),  # type: ignore[arg-type]
+        BadTypeError,
+        "`values` of CostMatrix.from_dict must be what `to_dict` gave. Got a list. "
+        "Try `costs.to_dict()`.",
+    ),
+    (
+        lambda: CostMatrix.from_dict(whole(format=2)),
+        BadValueError,
+        "`values` of CostMatrix.from_dict must be of format 1. Got format 2. "
+        "Try the version of dubito that wrote it.",
+    ),
+    (
+        lambda: CostMatrix.from_dict(whole(more=1)),
+        BadValueError,
+        "`values` of CostMatrix.from_dict must be a dict with the keys kind, format, actions, "
+        "classes, costs, rate, reject. Got 'more' missing or unknown. Try `costs.to_dict()`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), BAD)
+def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(sorted(whole())), json_values)
+def test_whatever_is_read_is_costs_or_a_clear_error(key: str, value: Any) -> None:
+    try:
+        costs = CostMatrix.from_dict(whole(**{key: value}))
+    except DubitoError:
+        return
+    assert np.isfinite(costs.array).all()
+    assert len(costs.actions) == costs.n_actions

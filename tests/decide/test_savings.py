@@ -1,0 +1,89 @@
+"""What calibration saved: paired, signed, and none where nothing changed."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dubito import Logits
+from dubito.decide.costs import CostMatrix
+from dubito.decide.savings import cost_saved
+from dubito.errors import BadTypeError, BadValueError
+
+COSTS = CostMatrix.zero_one(3).with_reject(0.2)
+
+
+def made(n_rows: int = 3000) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return labels drawn from logits, and these logits."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 2, (n_rows, 3))
+    y = (softmax(logits, axis=1).cumsum(axis=1) < rng.random((n_rows, 1))).sum(axis=1)
+    return np.minimum(y, 2), logits
+
+
+def paid_and_expected(
+    y: NDArray[np.int64], logits: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    expected = softmax(logits, axis=1) @ COSTS.array.T
+    return COSTS.array[expected.argmin(axis=1), y], expected.min(axis=1)
+
+
+def test_every_figure_agrees_with_plain_numpy() -> None:
+    y, logits = made()
+    found = cost_saved(y, Logits(4 * logits), Logits(logits), COSTS)
+    before, said_before = paid_and_expected(y, 4 * logits)
+    after, said_after = paid_and_expected(y, logits)
+    close([found.before, found.after], [before.mean(), after.mean()])
+    close(found.saved.value, (before - after).mean())
+    close(found.gap_before.value, (said_before - before).mean())
+    close(found.gap_after.value, (said_after - after).mean(), atol=1e-12)
+    assert found.ratio is not None
+    assert found.gap_ratio is not None
+    close(found.ratio.value, after.mean() / before.mean())
+    close(found.gap_ratio.value, abs(found.gap_after.value / found.gap_before.value))
+    error = (before - after).std() / np.sqrt(y.size)
+    close(found.saved.low, found.saved.value - 1.96 * error, atol=0.3 * error)
+    close(found.saved.high, found.saved.value + 1.96 * error, atol=0.3 * error)
+    assert found.ratio.low < found.ratio.value < found.ratio.high
+    assert (found.n_rows, found.level) == (3000, 0.95)
+
+
+def test_it_says_whether_it_saved_lost_or_neither() -> None:
+    y, logits = made()
+    sharp, honest = Logits(4 * logits), Logits(logits)
+    assert str(cost_saved(y, sharp, honest, COSTS)).startswith("It saved 0.0")
+    assert str(cost_saved(y, honest, sharp, COSTS)).startswith("It lost 0.0")
+    same = cost_saved(y, sharp, sharp, COSTS)
+    assert (same.saved.value, same.saved.low, same.saved.high) == (0.0, 0.0, 0.0)
+    assert str(same).startswith("No sure difference in cost a row (95% interval of what was saved")
+    assert same.ratio is not None
+    assert same.ratio.value == 1.0
+
+
+def test_weights_count_as_repeated_rows() -> None:
+    y, logits = made(50)
+    weight = np.arange(50) % 3 + 1.0
+    rows = np.repeat(np.arange(50), weight.astype(int))
+    weighted = cost_saved(y, Logits(4 * logits), Logits(logits), COSTS, sample_weight=weight)
+    repeated = cost_saved(y[rows], Logits(4 * logits[rows]), Logits(logits[rows]), COSTS)
+    close(weighted.saved.value, repeated.saved.value)
+
+
+def test_no_ratio_where_there_was_nothing_to_save() -> None:
+    found = cost_saved([0, 1], [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
+    assert found.ratio is None
+    assert found.gap_ratio is None
+    gains = CostMatrix([[-1.0, 0.0], [0.0, -1.0]])
+    assert cost_saved([0, 1], [[0.9, 0.1]] * 2, [[0.6, 0.4]] * 2, gains).ratio is None
+
+
+def test_errors_say_what_to_do() -> None:
+    with pytest.raises(BadValueError) as raised:
+        cost_saved([0], [[0.5, 0.5]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
+    assert str(raised.value) == (
+        "`after` of cost_saved must be of 1 rows, like `before`. Got 2 rows. "
+        "Try outputs of the same rows."
+    )
+    with pytest.raises(BadTypeError, match="`after` of cost_saved must be something NumPy can"):
+        cost_saved([0], [[0.5, 0.5]], [[0.5, 0.5], [1.0]], CostMatrix.zero_one(2))

@@ -1,0 +1,160 @@
+"""Reports of cost against plain NumPy, and intervals that hold the truth."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose as close
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dubito import Logits, Members, TopLabel
+from dubito.decide.costs import CostMatrix
+from dubito.decide.value import cost_report, predicted_risk
+from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
+
+Floats = NDArray[np.float64]
+
+
+def made(n_rows: int, n_classes: int, seed: int = 0) -> tuple[NDArray[np.int64], Floats]:
+    """Return labels drawn from logits, and these logits."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, (n_rows, n_classes))
+    draws = rng.random((n_rows, 1))
+    y = (softmax(logits, axis=1).cumsum(axis=1) < draws).sum(axis=1)
+    return np.minimum(y, n_classes - 1), logits
+
+
+@given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 50), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_every_figure_agrees_with_plain_numpy(
+    n_rows: int, n_classes: int, seed: int, grows: bool
+) -> None:
+    y, logits = made(n_rows, n_classes, seed)
+    rng = np.random.default_rng(seed)
+    base, rate = rng.random((4, n_classes)), rng.random((4, n_classes))
+    amounts = rng.random(n_rows) * 3
+    weight = rng.random(n_rows) + 0.1
+    costs = CostMatrix(base, actions=["a", "b", "c", "d"], rate=rate if grows else None)
+    found = cost_report(
+        y,
+        Logits(logits),
+        costs,
+        amounts if grows else None,
+        sample_weight=weight,
+        n_resamples=40,
+    )
+    table = base[np.newaxis] + (amounts[:, np.newaxis, np.newaxis] * rate if grows else 0 * rate)
+    table = np.broadcast_to(table, (n_rows, 4, n_classes))
+    expected = np.einsum("ik,iak->ia", softmax(logits, axis=1), table)
+    by_action = table[np.arange(n_rows), :, y]
+    action = expected.argmin(axis=1)
+    paid = by_action[np.arange(n_rows), action]
+    means = np.average(by_action, axis=0, weights=weight)
+    close(found.realised.value, np.average(paid, weights=weight))
+    close(found.predicted, np.average(expected.min(axis=1), weights=weight))
+    close(found.gap.value, found.predicted - found.realised.value, atol=1e-12)
+    close(found.constant, means.min())
+    assert found.constant_action == "abcd"[means.argmin()]
+    close(found.regret_to_constant.value, found.realised.value - means.min(), atol=1e-12)
+    close(found.oracle, np.average(by_action.min(axis=1), weights=weight))
+    close(found.regret_to_oracle.value, found.realised.value - found.oracle, atol=1e-12)
+    assert found.regret_to_oracle.value >= -1e-12
+    shares = [np.average(action == k, weights=weight) for k in range(4)]
+    close(list(found.shares.values()), shares, atol=1e-12)
+    assert found.n_rows == n_rows
+    assert found.realised.low <= found.realised.high
+
+
+def test_predicted_risk_is_the_mean_doubt_or_the_mean_least_cost() -> None:
+    _, logits = made(50, 4)
+    p = softmax(logits, axis=1)
+    close(predicted_risk(Logits(logits)), (1 - p.max(axis=1)).mean())
+    close(predicted_risk(p), predicted_risk(p, CostMatrix.zero_one(4)))
+    costs = CostMatrix.zero_one(4).with_reject(0.3)
+    close(predicted_risk(p, costs), np.minimum(1 - p.max(axis=1), 0.3).mean())
+    rated = CostMatrix(1 - np.eye(4), rate=np.ones((4, 4)))
+    close(predicted_risk(p, rated, np.full(50, 2.0)), (3 - p.max(axis=1)).mean())
+    assert predicted_risk(TopLabel([0.5, 1.0], [1, 0])) == 0.25
+    assert predicted_risk([[1.0, 0.0], [0.5, 0.5]], sample_weight=[3.0, 1.0]) == 0.125
+    close(predicted_risk(Members([p, p[::-1]])), 1 - ((p + p[::-1]) / 2).max(axis=1).mean())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_saturated_model_keeps_its_small_risk(dtype: Any) -> None:
+    close(predicted_risk(Logits(np.array([[40.0, 0.0]], dtype))), np.exp(-40.0), rtol=1e-5)
+    close(
+        predicted_risk(Logits(np.array([[40.0, 0.0]], dtype)), CostMatrix.zero_one(2)),
+        np.exp(-40.0),
+        rtol=1e-5,
+    )
+
+
+def test_an_honest_model_is_not_accused_and_a_boaster_is() -> None:
+    y, logits = made(4000, 3)
+    costs = CostMatrix.zero_one(3).with_reject(0.2)
+    honest = cost_report(y, Logits(logits), costs)
+    assert honest.gap.low < 0 < honest.gap.high
+    assert "no sign that it is wrong" in str(honest)
+    boaster = cost_report(y, Logits(5 * logits), costs)
+    assert boaster.gap.high < 0
+    assert "too little by" in str(boaster)
+    modest = cost_report(y, Logits(0.2 * logits), CostMatrix.zero_one(3))
+    assert modest.gap.low > 0
+    assert "too much by" in str(modest)
+
+
+def test_intervals_hold_what_a_normal_law_says() -> None:
+    y, logits = made(3000, 3)
+    found = cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
+    wrong = (logits.argmax(axis=1) != y).astype(float)
+    error = wrong.std() / np.sqrt(wrong.size)
+    close(found.realised.low, wrong.mean() - 1.96 * error, atol=0.3 * error)
+    close(found.realised.high, wrong.mean() + 1.96 * error, atol=0.3 * error)
+    assert found == cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
+
+
+def test_the_report_speaks_plainly() -> None:
+    costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"]).with_reject(0.7)
+    with pytest.warns(MissingLabelsWarning):
+        found = cost_report([0, 1, 1, None], [[0.75, 0.25], [0.25, 0.75]] * 2, costs)
+    paid, gap, regret = found.realised, found.gap, found.regret_to_constant
+    assert str(found).splitlines() == [
+        f"A row costs 0.4667 on average ({paid.low:.4g} to {paid.high:.4g}).",
+        "The model expected 0.55: no sign that it is wrong, off by 0.08333 "
+        f"({gap.low:.4g} to {gap.high:.4g}).",
+        "Always 'treat' would cost 0.3333: these decisions are 0.1333 worse "
+        f"({regret.low:.4g} to {regret.high:.4g}).",
+        "Knowing every truth it would cost 0: 0.4667 less.",
+        "Actions: send home 0.0%, treat 33.3%, reject 66.7%.",
+        "3 rows; 1 more without a label left out; 95% intervals in brackets.",
+    ]
+    better = cost_report([0, 1], [[0.99, 0.01], [0.25, 0.75]], costs)
+    regret = better.regret_to_constant
+    assert better.comparison == f"0.5 better ({0 - regret.high:.4g} to {-regret.low:.4g})"
+
+
+def test_errors_say_what_to_do() -> None:
+    costs = CostMatrix.zero_one(2)
+    with pytest.raises(BadValueError) as raised:
+        predicted_risk([[0.5, 0.5]], amounts=[1.0])
+    assert str(raised.value) == (
+        "`amounts` of predicted_risk must be None without costs. Got list. "
+        "Try `costs=CostMatrix(..., rate=...)` with it."
+    )
+    with pytest.raises(BadValueError) as raised:
+        cost_report([0], [[0.5, 0.5]], costs, level=95)
+    assert str(raised.value) == (
+        "`level` of cost_report must be a number between 0 and 1, not either of them. Got 95. "
+        "Try dividing percentages by 100."
+    )
+    with pytest.raises(BadValueError) as raised:
+        cost_report([0], [[0.5, 0.5]], costs, n_resamples=3)
+    assert str(raised.value) == (
+        "`n_resamples` of cost_report must be a whole number from 40 up. Got 3. "
+        "Try n_resamples=1000."
+    )
+    with pytest.raises(EmptyStateError):
+        predicted_risk(np.empty((0, 2)))

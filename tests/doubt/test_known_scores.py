@@ -1,0 +1,44 @@
+"""Streamed scores: exact while they are few, never too low where they are many."""
+
+import numpy as np
+import pytest
+
+from dubito.doubt import known_scores
+from dubito.doubt.known_scores import KnownScores, in_cells, ranked
+
+
+def test_few_scores_are_those_of_memory() -> None:
+    rng = np.random.default_rng(0)
+    scores, weight = rng.integers(0, 50, 400) / 7, rng.integers(0, 3, 400).astype(float)
+    parts = [KnownScores.of(scores[i::5], weight[i::5]) for i in range(5)]
+    found, expected = sum(parts[1:], parts[0]).ranked, ranked(scores, weight)
+    assert found.doubt.tolist() == expected.doubt.tolist()
+    assert found.weight.tolist() == expected.weight.tolist()
+
+
+def test_many_scores_move_up_past_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_scores, "MOST", 2_000)
+    monkeypatch.setattr(known_scores, "CELLS", 1_000)
+    rng = np.random.default_rng(0)
+    piled = np.log(2) - 1e-9 * rng.random(10_000)  # half of all, where no grid would tell them
+    scores = rng.permutation(np.concatenate([piled, rng.lognormal(-3, 2, 10_000)]))
+    parts = [KnownScores.of(part, np.ones(len(part))) for part in np.split(scores, 40)]
+    found = sum(parts[1:], parts[0])
+    state, ordered = found.ranked, np.sort(scores)
+    assert found.size <= 2_000
+    assert state.weight.sum() == 20_000
+    assert set(state.doubt.tolist()) <= set(scores.tolist())
+    held = np.repeat(state.doubt, state.weight.astype(int))
+    assert (held >= ordered).all()
+    steps = np.searchsorted(ordered, held) - np.arange(20_000)
+    # 20 times some scores were cut into cells, of 1/1,000 of the rows so far: 10 in the mean.
+    assert 0 < steps.max() <= 20 * 10 + 20
+
+
+def test_cells_are_cut_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_scores, "CELLS", 2)
+    found = in_cells(ranked(np.array([1.0, 2.0, 3.0, np.inf]), np.array([1.0, 1.0, 96.0, 2.0])))
+    assert found.doubt.tolist() == [2.0, np.inf]
+    assert found.weight.tolist() == [2.0, 98.0]
+    few = ranked(np.array([1.0, 2.0]), np.ones(2))
+    assert in_cells(few) is few
