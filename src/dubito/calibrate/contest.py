@@ -21,7 +21,7 @@ __all__ = ["Contest", "name_of"]
 
 FAR_AHEAD = 3.0  # standard errors; fits of folds have fewer rows, which flatters what is plain
 FEWEST_TRIED = 2  # whatever the time: what came in, and a temperature
-LEAST_SHARE = 0.01  # of a mixture; what has less is left out
+LEAST_SHARE = 0.003  # of a mixture; what has less is left out
 N_PARTS = 5  # of the rows, to judge shares on, where folds will not do
 PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
 
