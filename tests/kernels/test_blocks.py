@@ -254,3 +254,12 @@ def test_maps_nest_within_kept_threads() -> None:
 
     with kept_threads():
         assert list(map_in_order(inner, range(6))) == [6 * item for item in range(6)]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_kept_twice_are_the_same() -> None:
+    with kept_threads():
+        outer = blocks.KEPT.get()
+        with kept_threads():
+            assert blocks.KEPT.get() is outer
+        assert list(map_in_order(lambda i: i, range(5))) == list(range(5))

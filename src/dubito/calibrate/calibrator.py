@@ -14,7 +14,7 @@ from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_outputs, lab
 from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
 from dubito.keeping import AbstractKept
-from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
@@ -44,7 +44,8 @@ class AbstractCalibrator(AbstractKept):
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         counted = None if is_counted else CountedShards(shards)
         try:
-            self._learn(counted or shards)
+            with kept_threads():
+                self._learn(counted or shards)
             if counted:
                 is_around = type(self).fit is not AbstractCalibrator.fit  # one more frame to leave
                 warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_around)

@@ -53,6 +53,9 @@ def kept_threads() -> Iterator[None]:
 
     For work that goes over blocks of rows many times, or multiplies matrices there.
     """
+    if KEPT.get() is not None:
+        yield
+        return
     with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads()) as pool:
         token = KEPT.set(pool)
         try:
