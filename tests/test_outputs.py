@@ -127,7 +127,7 @@ def kept_dtype(array: Floats) -> Any:
     return np.dtype("float64" if array.dtype.itemsize == 8 else "float32")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(nasty())
 def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Floats) -> None:
     before = array.tobytes()
@@ -138,7 +138,7 @@ def test_logits_keep_every_number_and_leave_the_callers_bytes_alone(array: Float
     assert np.array_equal(outputs.array, array)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(nasty())
 def test_probabilities_are_rows_that_sum_to_one_and_leave_the_callers_bytes_alone(
     logits: Floats,
@@ -154,7 +154,7 @@ def test_probabilities_are_rows_that_sum_to_one_and_leave_the_callers_bytes_alon
     assert_allclose(outputs.array, array, atol=1e-3)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(nasty(), st.integers(0, 100))
 def test_permuting_the_classes_permutes_the_probabilities(logits: Floats, seed: int) -> None:
     array = as_shares_of(logits)
@@ -163,7 +163,7 @@ def test_permuting_the_classes_permutes_the_probabilities(logits: Floats, seed: 
     assert_allclose(permuted, Probabilities(array).array[:, order], rtol=1e-6, atol=1e-30)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(nasty(n_dimensions=3))
 def test_members_leave_the_callers_bytes_alone_and_average(logits: Floats) -> None:
     array = as_shares_of(logits)
@@ -176,7 +176,7 @@ def test_members_leave_the_callers_bytes_alone_and_average(logits: Floats) -> No
     assert_allclose(outputs.mean.array.sum(axis=1), 1, atol=2e-6)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(nasty(n_dimensions=3))
 def test_members_of_logits_are_their_softmax(logits: Floats) -> None:
     before = logits.tobytes()

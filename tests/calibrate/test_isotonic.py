@@ -42,7 +42,7 @@ def test_the_curve_is_scikit_learns_but_for_certain_ends(kind: Any, weight: Any)
         assert_allclose(found[rows_of_end], (end * n + prior) / (n + 1), rtol=1e-9)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(-5, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=30

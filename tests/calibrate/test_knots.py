@@ -46,7 +46,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(ROWS)
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:
     scores, targets, weight = (np.array(column, np.float64) for column in zip(*rows, strict=True))

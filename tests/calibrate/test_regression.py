@@ -114,7 +114,7 @@ def least_loss(centre: Any, values: Any, levels: Any, y: Any, weight: Any) -> fl
 grid = st.integers(-4, 4).map(lambda k: k / 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from([np.float32, np.float64]))
 def test_no_factor_does_better_whatever_the_rows(data: st.DataObject, kind: Any) -> None:
     n_rows, n_levels = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 4))
@@ -143,7 +143,7 @@ def test_no_factor_does_better_whatever_the_rows(data: st.DataObject, kind: Any)
         assert loss <= best + 1e-6 * (1 + abs(best))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(grid, st.floats(1e-3, 1e3), grid, st.integers(0, 3)), min_size=1),
     st.booleans(),

@@ -137,7 +137,7 @@ def nasty_logits(draw: Any) -> Floats:
     return array
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(nasty_logits(), st.floats(1e-4, 1e6))
 def test_no_class_changes_at_any_temperature(logits: Floats, temperature: float) -> None:
     scaling = at(temperature, logits.shape[1])
@@ -148,7 +148,7 @@ def test_no_class_changes_at_any_temperature(logits: Floats, temperature: float)
     close(p.sum(axis=1, dtype=np.float64), 1, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 4), st.sampled_from([2, 3, 66]))), st.data())
 def test_no_class_of_nearly_equal_probabilities_changes(steps: Any, data: Any) -> None:
     dtype: Precision = data.draw(st.sampled_from([np.float32, np.float64]))
@@ -160,7 +160,7 @@ def test_no_class_of_nearly_equal_probabilities_changes(steps: Any, data: Any) -
 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(nasty_logits(), st.data())
 def test_the_fitted_temperature_is_positive_and_changes_no_class(logits: Floats, data: Any) -> None:
     n_rows, n_classes = logits.shape

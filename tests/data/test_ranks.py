@@ -70,7 +70,7 @@ def test_scores_and_weights_are_left_as_they_came() -> None:
     assert (scores.tolist(), weights.tolist()) == ([0.3, 0.1], [1.0, 2.0])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(

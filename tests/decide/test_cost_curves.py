@@ -26,7 +26,7 @@ def made(n_rows: int, seed: int = 0) -> tuple[Any, Any]:
 
 
 @given(st.integers(1, 40), st.integers(0, 60), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_step_agrees_with_rejecting_the_rest(n_rows: int, seed: int, is_tied: bool) -> None:
     y, logits = made(n_rows, seed)
     rng = np.random.default_rng(seed)

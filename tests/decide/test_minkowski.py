@@ -103,7 +103,7 @@ def test_a_small_power_finds_no_mode_of_a_skewed_density() -> None:
     ),
     st.sampled_from([1e-300, 0.5, 1.0, 1.0000001, 2.0, 3.7, 1e6]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_estimates_lie_in_the_range_of_the_draws_whatever_they_are(draws: Floats, q: float) -> None:
     levels = (np.arange(draws.shape[1]) + 1) / (draws.shape[1] + 1)
     for outputs in (Samples(draws), Quantiles(np.sort(draws, axis=1), levels)):

@@ -148,7 +148,7 @@ def test_it_is_kept_pickled_and_cloned(pool: AbstractPool, monkeypatch: Any) -> 
 
 
 @each_pool
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_nasty_rows_leave_probabilities(pool: AbstractPool, data: Any) -> None:
     dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64]))

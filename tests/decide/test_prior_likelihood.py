@@ -19,7 +19,7 @@ def log_likelihood(logits: Any, train: Any, prior: Any) -> float:
     return float(logsumexp(logs, b=prior, axis=1).sum())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_other_prior_is_more_likely(data: Any) -> None:
     shape = data.draw(st.tuples(st.integers(1, 8), st.integers(2, 4)))

@@ -20,7 +20,7 @@ COSTS = CostMatrix(
 
 
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.booleans(), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_agrees_with_a_loop_over_rows(
     n_rows: int, n_classes: int, n_actions: int, grows: bool, seed: int
 ) -> None:

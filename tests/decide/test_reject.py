@@ -37,7 +37,7 @@ def sixteenths(draw: Any) -> Any:
     return np.array([np.diff([0, *sorted(row), 16]) / 16 for row in rows])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(sixteenths(), st.integers(0, 16), st.sampled_from([np.float16, np.float32, np.float64]))
 def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype: Any) -> None:
     threshold = sixteenth / 16
@@ -46,7 +46,7 @@ def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype
     assert by_cost(p.astype(dtype), p.shape[1], threshold) == expected
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     hnp.arrays(
         np.float64,
@@ -189,7 +189,7 @@ def test_the_coverage_and_its_risk_are_kept_too(
     assert np.mean(shares) < coverage + (0.12 if digits == 12 else 0.35)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([0.3, 0.5, 0.9, 1.0])),
     st.data(),

@@ -28,7 +28,7 @@ def made(n_rows: int, n_classes: int, seed: int = 0) -> tuple[NDArray[np.int64],
 
 
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 50), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_figure_agrees_with_plain_numpy(
     n_rows: int, n_classes: int, seed: int, grows: bool
 ) -> None:

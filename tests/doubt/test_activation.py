@@ -201,7 +201,7 @@ def nasty_layers(draw: Any) -> tuple[Floats, Floats]:
     return z, w
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(nasty_layers())
 def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Floats]) -> None:
     z, w = given_layer

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.doubt.conformal_scores import group_names, rows_needed, threshold_of
@@ -16,7 +16,6 @@ def state_of(scores: list[float], weight: list[float] | None = None) -> RankedSt
     return RankedState.of_scores(np.zeros(n), np.array(scores), np.array(weight or [1.0] * n))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(-10, 10) | st.just(1.0), min_size=1, max_size=60),
     st.integers(1, 999).map(lambda thousandths: Fraction(thousandths, 1000)),

@@ -144,7 +144,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
 
 
 @quiet
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     nasty_rows(),
     st.sampled_from([0.3, 0.5, 0.75, 0.8, 0.9]),

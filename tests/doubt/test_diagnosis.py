@@ -124,7 +124,7 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
     return float(wins.mean()), float(np.sqrt(variance))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),

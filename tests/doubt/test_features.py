@@ -166,7 +166,7 @@ def test_narrow_floats_are_read_as_what_they_are(doubt: AbstractFeatureDoubt, ki
     ),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_rows_give_finite_doubt_or_a_clear_error(
     doubt: AbstractFeatureDoubt, x: Any, seed: int
 ) -> None:

@@ -88,7 +88,7 @@ def test_the_nearest_mean_is_the_nearest_even_where_float32_cannot_tell(scale: f
 
 
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 6), st.sampled_from([0.0, 1e3, 1e6]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_least_of_all_distances_is_found(n: int, d: int, k: int, far: float) -> None:
     rng = np.random.default_rng(n * 100 + d * 10 + k)
     means = np.round(rng.normal(size=(k, d)), 1) + far  # ties among them

@@ -94,7 +94,7 @@ def nasty_members(draw: Any) -> Floats:
     return np.asarray(shares / shares.sum(axis=2, keepdims=True), dtype)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]))
 def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> None:
     doubt = split_doubt(Members(array), by=by)
@@ -106,7 +106,7 @@ def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> N
     close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
 def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:
     doubt = split_doubt(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
@@ -230,7 +230,7 @@ def test_moments_are_numpys_whatever_the_size(shape: tuple[int, ...], size: floa
     close(std / size, draws.std(axis=1, ddof=1), rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.floats(-1e150, 1e150), st.floats(1e-150, 1e150), st.integers(2, 7), st.integers(1, 5))
 def test_equal_normals_or_samples_leave_no_epistemic_doubt(
     mean: float, std: float, n_members: int, n_rows: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -63,7 +63,6 @@ def feature(features: Any) -> Any:
 
 
 @quiet
-@settings(deadline=None)
 @given(doubts, doubts, epsilons)
 def test_p_values_are_counts_and_decide_what_is_strange(
     known: Floats, new: Floats, epsilon: float
@@ -77,7 +76,6 @@ def test_p_values_are_counts_and_decide_what_is_strange(
 
 
 @quiet
-@settings(deadline=None)
 @given(doubts, epsilons)
 def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
     values: Floats, epsilon: float
@@ -125,7 +123,6 @@ def test_epsilon_is_a_setting_that_needs_no_second_fit() -> None:
     assert region.contains(np.arange(1000.0)).sum() == 99
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float64, 30, elements=st.floats(-10, 10)), st.data())
 def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
     weight = data.draw(hnp.arrays(np.int64, 30, elements=st.integers(0, 3)))
@@ -137,7 +134,6 @@ def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
 
 
 @quiet
-@settings(deadline=None)
 @given(doubts, doubts, st.integers(1, 4))
 def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
     known: Floats, new: Floats, n_parts: int

@@ -147,7 +147,7 @@ def test_the_callers_array_stays_as_it_is(order: Any) -> None:
     assert logits.flags.writeable
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     hnp.arrays(
         np.float64,
@@ -168,7 +168,7 @@ def test_doubts_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> Non
     assert (found.entropy <= np.log(n_classes) + 1e-12).all()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(hnp.arrays(np.float64, (3, 4), elements=st.floats(-50, 50)), st.floats(-100, 100, width=16))
 def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift: float) -> None:
     before, after = output_doubts(Logits(logits)), output_doubts(Logits(logits + shift))

@@ -164,7 +164,7 @@ def nasty_logits(draw: Any) -> Floats:
     return array
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(nasty_logits())
 def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:
     narrow = fused(doubts.narrow_doubts, array, is_logits=True)
@@ -179,7 +179,7 @@ def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:
 
 
 @each_kernel
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(array=nasty_logits(), seed=st.integers(0, 100))
 def test_the_order_of_the_classes_does_not_matter(kernel: Any, array: Floats, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(array.shape[1])

@@ -96,7 +96,7 @@ def test_rows_are_uncorrelated(lag: int) -> None:
     assert abs(correlation(drawn[lag:], drawn[:-lag])) < MAX_ERRORS / (N_DRAWS - lag) ** 0.5
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**40),

@@ -264,7 +264,7 @@ def logits_and_labels(draw: Any) -> tuple[Floats, NDArray[np.int64]]:
     return array, draw(hnp.arrays(np.int64, n_rows, elements=st.integers(-1, n_classes - 1)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(logits_and_labels())
 def test_numbers_of_nasty_logits_stay_in_their_ranges(
     given_rows: tuple[Floats, NDArray[np.int64]],
@@ -288,7 +288,7 @@ def test_numbers_of_nasty_logits_stay_in_their_ranges(
 
 
 @each_kernel
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(given_rows=logits_and_labels(), seed=st.integers(0, 100))
 def test_permuting_the_classes_permutes_the_answer(
     kernel: Any, given_rows: tuple[Floats, NDArray[np.int64]], seed: int

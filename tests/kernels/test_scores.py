@@ -71,7 +71,7 @@ def test_no_rows_overwrite_what_was_there_with_zeros() -> None:
     assert sums_of([], np.empty((6, 0))).tolist() == [0.0] * N_SCORES
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.5, 1.0, 3.0]), st.sampled_from([0.0, 0.25, 8.0, np.inf])),

@@ -84,7 +84,7 @@ def close_scores(draw: Any) -> Floats:
     return np.asarray(base + ulps * np.spacing(base), dtype)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(close_scores())
 def test_the_first_highest_score_is_the_first_highest_probability(scores: Floats) -> None:
     result = np.full(scores.shape, np.nan, scores.dtype)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
@@ -13,7 +13,6 @@ def test_bins_are_closed_on_the_right() -> None:
     assert assign(values, edges).tolist() == [0, 0, 0, 1, 1, 2, 3]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.integers(1, 20))
 def test_every_value_lies_in_its_bin(values: list[float], n_bins: int) -> None:
     edges = uniform_edges(n_bins)
@@ -21,7 +20,6 @@ def test_every_value_lies_in_its_bin(values: list[float], n_bins: int) -> None:
         assert edges[k] < value <= edges[k + 1] or (value == 0 and k == 0)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.3000001, 0.5, 0.9, 1.0]), min_size=1),
     st.integers(1, 9),

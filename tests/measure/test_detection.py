@@ -20,7 +20,7 @@ def plain_false_positive_rate(is_outlier: np.ndarray, doubt: np.ndarray, recall:
     return float(min(rates))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(2, 80),

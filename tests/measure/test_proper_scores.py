@@ -112,7 +112,7 @@ def test_no_weight_at_all_is_no_score() -> None:
         accuracy([0, 1], [0.1, 0.9], sample_weight=[0, 0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 300),

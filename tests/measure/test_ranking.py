@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito import Logits
@@ -9,7 +9,6 @@ from dubito.measure import RankedState
 from dubito.measure.ranking import GRID_STEP, on_grid
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-300, 1.0), min_size=1, max_size=50))
 def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list[float]) -> None:
     doubt = np.array(values)

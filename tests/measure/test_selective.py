@@ -73,7 +73,7 @@ def test_coverage_at_a_risk_is_the_largest_that_keeps_it() -> None:
     assert coverage_at_risk(None, TopLabel([0.9], [0]), risk=0.5) == 0.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), step=st.sampled_from([0.05, 0.5, 1.0]))
 def test_the_order_of_rows_does_not_matter_and_weights_count_rows(seed: int, step: float) -> None:
     rng = np.random.default_rng(seed)

@@ -89,7 +89,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @conforming
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), cuts=st.lists(st.integers(0, 40), max_size=4))
 def test_any_split_gives_the_state_of_the_whole(
     kind: type[State],

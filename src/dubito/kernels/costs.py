@@ -86,6 +86,17 @@ def add_costs(tile, size, table, amounts, costs):
 
 
 @kernel
+def fill_costs(rows, is_logits, base, rate, amounts, tile, top, total, costs):
+    """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
+    size = rows.shape[0]
+    fill_shares(rows, is_logits, tile, top, total)
+    costs[:, :size] = 0.0
+    add_costs(tile, size, base, amounts[:0], costs)
+    if amounts.size > 0:
+        add_costs(tile, size, rate, amounts, costs)
+
+
+@kernel
 def narrow_costs(array, is_logits, base, rate, amounts, result):
     """Fill `result`, rows x actions, tile by tile, lanes running over the rows."""
     n_rows, n_classes = array.shape
@@ -94,11 +105,8 @@ def narrow_costs(array, is_logits, base, rate, amounts, result):
     top, total = np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        fill_shares(array[low : low + size], is_logits, tile, top, total)
-        costs[:, :size] = 0.0
-        add_costs(tile, size, base, amounts[:0], costs)
-        if amounts.size > 0:
-            add_costs(tile, size, rate, amounts[low : low + size], costs)
+        rows, some = array[low : low + size], amounts[low : low + size]
+        fill_costs(rows, is_logits, base, rate, some, tile, top, total, costs)
         for j in range(size):
             for a in range(base.shape[0]):
                 result[low + j, a] = costs[a, j]
@@ -119,11 +127,8 @@ def narrow_least(array, is_logits, base, rate, amounts, reject, margin, action, 
     best, lowest = np.empty(TILE, np.int64), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        fill_shares(array[low : low + size], is_logits, tile, top, total)
-        costs[:, :size] = 0.0
-        add_costs(tile, size, base, amounts[:0], costs)
-        if amounts.size > 0:
-            add_costs(tile, size, rate, amounts[low : low + size], costs)
+        rows, some = array[low : low + size], amounts[low : low + size]
+        fill_costs(rows, is_logits, base, rate, some, tile, top, total, costs)
         lowest[:size] = costs[0, :size]
         for a in range(1, n_actions):
             cost = costs[a]

@@ -22,13 +22,10 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
     `least`. The part is the same for all columns, so that their order makes no difference.
     """
     np.random.seed(seed)
-    n_rows, n_columns = numbers.shape
-    order = np.arange(n_rows)
-    buffer = np.empty(n_rows, np.int64)
-    n_classes = codes.max() + 1
-    total, left = np.zeros(n_classes), np.zeros(n_classes)
+    order, buffer = np.arange(codes.size), np.empty(codes.size, np.int64)
+    counts = np.zeros((2, codes.max() + 1))  # of a node's labels, and of those on the left
     low, high = np.zeros(child.size, np.int64), np.zeros(child.size, np.int64)
-    high[0] = n_rows
+    high[0] = codes.size
     n_nodes = 1
     for node in range(child.size):
         if node == n_nodes:
@@ -36,60 +33,91 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
         child[node] = 0
         rows = order[low[node] : high[node]]
         part = np.random.random()
-        weight, squares = 0.0, 0.0
-        for i in rows:
-            weight += weights[i]
-            squares += weights[i] * (weights[i] + 2 * total[codes[i]])
-            total[codes[i]] += weights[i]
-        best = squares / weight
-        best_column, best_threshold, best_left = -1, np.inf, np.inf
-        if weight >= 2 * least and squares < weight * weight * (1 - ALIKE):
-            for j in range(n_columns):
-                smallest, largest = np.inf, -np.inf
-                for i in rows:
-                    smallest, largest = min(smallest, numbers[i, j]), max(largest, numbers[i, j])
-                if smallest == largest:
-                    continue
-                cut = np.float32(smallest + part * (largest - smallest))
-                left_weight, left_squares, right_squares = 0.0, 0.0, squares
-                for i in rows:
-                    if numbers[i, j] <= cut:
-                        w, k = weights[i], codes[i]
-                        right_squares += w * (w - 2 * (total[k] - left[k]))
-                        left_squares += w * (w + 2 * left[k])
-                        left_weight += w
-                        left[k] += w
-                for i in rows:
-                    left[codes[i]] = 0.0
-                right_weight = weight - left_weight
-                if left_weight < least or right_weight < least:
-                    continue
-                purity = left_squares / left_weight + right_squares / right_weight
-                is_better = purity > best * (1 + ALIKE)
-                if best_column >= 0 and not is_better and purity > best * (1 - ALIKE):
-                    is_lower = cut < best_threshold
-                    is_better = is_lower or (cut == best_threshold and left_weight < best_left)
-                if is_better:
-                    best, best_column = purity, j
-                    best_threshold, best_left = cut, left_weight
-        for i in rows:
-            total[codes[i]] = 0.0
+        best_column, cut = best_cut(rows, numbers, codes, weights, least, part, counts)
         if best_column < 0:
             continue
-        n_left, n_right = 0, 0
-        for i in rows:
-            if numbers[i, best_column] <= best_threshold:
-                rows[n_left] = i
-                n_left += 1
-            else:
-                buffer[n_right] = i
-                n_right += 1
-        rows[n_left:] = buffer[:n_right]
-        column[node], threshold[node], child[node] = best_column, best_threshold, n_nodes
+        n_left = put_left_first(rows, numbers[:, best_column], cut, buffer)
+        column[node], threshold[node], child[node] = best_column, cut, n_nodes
         low[n_nodes], high[n_nodes] = low[node], low[node] + n_left
         low[n_nodes + 1], high[n_nodes + 1] = low[node] + n_left, high[node]
         n_nodes += 2
     return n_nodes
+
+
+@kernel
+def best_cut(rows, numbers, codes, weights, least, part, counts):
+    """Return the column and threshold that leave labels purest, -1 where none makes them purer.
+
+    Purity is the sum of squared counts over the weight, on both sides together. `counts` are zeros
+    before and after.
+    """
+    total = counts[0]
+    weight, squares = 0.0, 0.0
+    for i in rows:
+        weight += weights[i]
+        squares += weights[i] * (weights[i] + 2 * total[codes[i]])
+        total[codes[i]] += weights[i]
+    best, best_column = squares / weight, -1
+    best_threshold, best_left = np.float32(np.inf), np.inf
+    if weight >= 2 * least and squares < weight * weight * (1 - ALIKE):
+        for j in range(numbers.shape[1]):
+            smallest, largest = np.inf, -np.inf
+            for i in rows:
+                smallest, largest = min(smallest, numbers[i, j]), max(largest, numbers[i, j])
+            if smallest == largest:
+                continue
+            cut = np.float32(smallest + part * (largest - smallest))
+            left_weight, left_squares, right_squares = squares_beside(
+                rows, numbers[:, j], cut, codes, weights, squares, counts
+            )
+            right_weight = weight - left_weight
+            if left_weight < least or right_weight < least:
+                continue
+            purity = left_squares / left_weight + right_squares / right_weight
+            is_better = purity > best * (1 + ALIKE)
+            if best_column >= 0 and not is_better and purity > best * (1 - ALIKE):
+                is_lower = cut < best_threshold
+                is_better = is_lower or (cut == best_threshold and left_weight < best_left)
+            if is_better:
+                best, best_column, best_threshold, best_left = purity, j, cut, left_weight
+    for i in rows:
+        total[codes[i]] = 0.0
+    return best_column, best_threshold
+
+
+@kernel
+def squares_beside(rows, values, cut, codes, weights, squares, counts):
+    """Return the weight on the left of a cut, and the squared label counts on either side.
+
+    `squares` are those of both sides together, `counts[0]` the counts they are of.
+    """
+    total, left = counts
+    left_weight, left_squares, right_squares = 0.0, 0.0, squares
+    for i in rows:
+        if values[i] <= cut:
+            w, k = weights[i], codes[i]
+            right_squares += w * (w - 2 * (total[k] - left[k]))
+            left_squares += w * (w + 2 * left[k])
+            left_weight += w
+            left[k] += w
+    for i in rows:
+        left[codes[i]] = 0.0
+    return left_weight, left_squares, right_squares
+
+
+@kernel
+def put_left_first(rows, values, cut, buffer):
+    """Put the rows on the left of a cut before the others, in order; return how many there are."""
+    n_left, n_right = 0, 0
+    for i in rows:
+        if values[i] <= cut:
+            rows[n_left] = i
+            n_left += 1
+        else:
+            buffer[n_right] = i
+            n_right += 1
+    rows[n_left:] = buffer[:n_right]
+    return n_left
 
 
 @kernel
