@@ -17,8 +17,8 @@ lint: .venv/dev
 types: .venv/dev
 	$(BIN)/mypy
 
-check: .venv/dev
-	$(BIN)/pytest
+check: .venv/dev .venv/browser
+	$(BIN)/pytest --numprocesses 2
 
 benchmark: .venv/benchmark
 	$(BIN)/python -m benchmarks.row_pass
@@ -43,6 +43,11 @@ sample: .venv/study
 
 .venv/dev: .venv/demo
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+# Tests of the report open it in a real browser.
+.venv/browser: .venv/dev
+	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 	touch $@
 
 .venv/benchmark: .venv/dev benchmarks/requirements.txt

@@ -28,6 +28,8 @@ LAYERS = [
     ["data"],
     ["outputs"],
     ["keeping"],
+    ["kept_arrays"],
+    ["kept_checks"],
     ["arrays"],
     ["kernels"],
     ["errors"],
@@ -118,7 +120,9 @@ def imported_from(module: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("package", ["calibrate", "data", "decide", "doubt", "measure"])
+@pytest.mark.parametrize(
+    "package", ["calibrate", "data", "decide", "doubt", "learn", "measure", "watch"]
+)
 def test_a_package_offers_what_it_imports(package: str) -> None:
     loaded = importlib.import_module(f"dubito.{package}")
     assert imported_from(SOURCE / package / "__init__.py") == set(loaded.__all__)
@@ -152,7 +156,10 @@ FIXED = {
         weak_activation unfamiliarity mental_model MahalanobisDistance NeighbourDistance
         VirtualLogit ClassDensities split_doubt vote OutlierRegion ConformalSets
         ConformalIntervals""",
+    "dubito.learn": """Gaussian HeteroscedasticGaussian Laplace Bernoulli Categorical SquaredError
+        UncertaintyAware flip_labels LogitNoise smooth_labels""",
     "dubito.data": "Batch Columns Shards ArrayShards FileShards read scan",
+    "dubito.watch": "Comparison Drift compare drift",
 }
 
 

@@ -1,28 +1,322 @@
-"""What is kept comes back the same, and what cannot be read says so."""
+"""What is kept comes back the same, and a file from anywhere is safe to read or refused."""
 
+import copy
 import json
+import pickle
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import isabstract
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.model_selection import KFold
 
-from dubito import Logits, Normal
+from dubito import Logits, Normal, Quantiles, Samples
 from dubito.calibrate import (
     AbstractCalibrator,
+    AsItCame,
     AutoCalibrator,
+    BetaScaling,
+    ForestCalibration,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
     OneVsRest,
     PlattScaling,
     QuantileRecalibration,
+    StructuredMatrixScaling,
+    TemperatureMixture,
     TemperatureScaling,
     VarianceScaling,
+    VectorScaling,
 )
-from dubito.errors import BadTypeError, BadValueError, UnfittedError
-from dubito.keeping import revived, to_plain
+from dubito.decide import LinearPool, LogLinearPool
+from dubito.doubt import (
+    ClassDensities,
+    ConformalIntervals,
+    ConformalSets,
+    JointDensity,
+    MahalanobisDistance,
+    NeighbourDistance,
+    OutlierRegion,
+    VirtualLogit,
+)
+from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
+from dubito.keeping import HOMES, AbstractKept, to_plain
 
 EMPTY: dict[str, Any] = {"format": 1, "settings": {}, "learned": {}}
 LABELS = np.arange(30) % 3
 LOGITS = np.eye(3)[LABELS] + np.random.default_rng(0).normal(size=(30, 3))
+FEATURES = np.random.default_rng(1).normal(size=(30, 4)) + np.eye(3, 4)[LABELS]
+TARGETS = FEATURES @ [1.0, 2.0, 3.0, 4.0]
+SCORES, TWO = LOGITS[:, :2], LABELS % 2
+SPREAD = {
+    "Normal": Normal(TARGETS + 1, np.full(30, 0.5)),
+    "Samples": Samples(TARGETS[:, np.newaxis] + np.linspace(-1, 2, 19)),
+    "Quantiles": Quantiles(TARGETS[:, np.newaxis] + np.array([-1.0, 0, 2]), [0.1, 0.5, 0.9]),
+}
+
+
+def auto() -> AutoCalibrator:
+    """Return a mixture of everything, as a contest on many rows would choose it."""
+    mixture = AutoCalibrator(time_budget=0).fit(Logits(LOGITS), LABELS)
+    members: list[Any] = [
+        TemperatureScaling(),
+        OneVsRest(IsotonicCalibration()),
+        ForestCalibration(n_trees=2),
+        StructuredMatrixScaling(shape="local"),
+    ]
+    mixture.calibrators_ = [one.fit(Logits(LOGITS), LABELS) for one in members]
+    mixture.shares_ = np.full(4, 0.25)
+    return mixture
+
+
+def fitted() -> Iterator[AbstractKept]:
+    """Yield something fitted of every kind that is kept, and of every form it has."""
+    logits, scores = Logits(LOGITS, ("a", "b", "c")), Logits(SCORES)
+    names = ["abc"[k] for k in LABELS]
+    for calibrator in (
+        TemperatureScaling(),
+        VectorScaling(),
+        MatrixScaling(),
+        StructuredMatrixScaling(),
+        StructuredMatrixScaling(shape="bent"),
+        StructuredMatrixScaling(shape="local"),
+        TemperatureMixture(),
+        AsItCame(),
+        OneVsRest(PlattScaling()),
+        OneVsRest(IsotonicCalibration()),
+        ForestCalibration(n_trees=2, pull=0),
+    ):
+        yield calibrator.fit(logits, names)
+    yield auto()
+    for binary in (PlattScaling(), BetaScaling(), HistogramBinning(3), IsotonicCalibration()):
+        yield binary.fit(scores, TWO)
+    yield VarianceScaling().fit(SPREAD["Normal"], TARGETS)
+    yield VarianceScaling().fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
+    yield QuantileRecalibration().fit(SPREAD["Samples"], TARGETS)
+    yield QuantileRecalibration([0.2, 0.8]).fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
+    for doubt in (
+        MahalanobisDistance(),
+        MahalanobisDistance(is_normalised=True),
+        ClassDensities(),
+        ClassDensities("own"),
+        ClassDensities("naive"),
+        NeighbourDistance(3),
+        NeighbourDistance(3, is_normalised=False),
+        VirtualLogit(np.eye(3, 4) + 1, np.ones(3), 2),
+    ):
+        yield doubt.fit(FEATURES, names)
+    yield JointDensity(2).fit(FEATURES[:, :2], TARGETS)
+    yield OutlierRegion(0.1).fit(TARGETS)
+    for sets in (ConformalSets(0.8, "aps"), ConformalSets(0.8, "lac", can_be_empty=False)):
+        yield sets.fit(logits, names)
+    yield ConformalSets(0.5).fit(logits, names, ["even", "odd"] * 15)
+    for kind, outputs in SPREAD.items():
+        yield ConformalIntervals(0.8, "quantiles").fit(outputs, TARGETS)
+        if kind != "Quantiles":
+            yield ConformalIntervals(0.8, "normalised").fit(outputs, TARGETS)
+    yield LinearPool().fit([logits, Logits(LOGITS / 3, ("a", "b", "c"))], names)
+    yield LogLinearPool(has_bias=True).fit([Logits(LOGITS), Logits(LOGITS[:, ::-1])], LABELS)
+
+
+def made() -> list[AbstractKept]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DubitoWarning)
+        return list(fitted())
+
+
+KEPT = made()
+each_kept = pytest.mark.parametrize(
+    "kept", KEPT, ids=[f"{k}-{type(one).__name__}" for k, one in enumerate(KEPT)]
+)
+
+
+def said(kept: Any, seed: int = 0) -> Any:
+    """Return the numbers that something fitted gives for rows that suit it, extreme ones too."""
+    rng = np.random.default_rng(seed)
+    if isinstance(kept, OutlierRegion):
+        return kept.p_value([-1e300, 0.0, 5.0, 1e300])
+    if isinstance(kept, AbstractCalibrator | LinearPool | LogLinearPool | ConformalSets):
+        rows = rng.normal(size=(5, min(kept.n_classes_, 50))) * [[1], [1], [1], [100], [1e6]]
+        if isinstance(kept, ConformalSets):
+            groups = ["even"] * 5 if kept.is_grouped_ else None
+            return kept.predict(Logits(rows), groups).contains
+        outputs: Any = [Logits(rows), Logits(rows.astype(np.float32))]
+        if isinstance(kept, AbstractCalibrator):
+            kept.transform(outputs[1])
+            return np.concatenate([kept.predict_proba(one) for one in outputs])
+        return kept.predict_proba([Logits(rows)] * min(kept.weights_.size, 50))
+    if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalIntervals):
+        return intervals(kept, rng)
+    rows = rng.normal(size=(5, min(kept.n_features_, 50))) * [[1], [1], [1], [1e6], [1e100]]
+    return np.concatenate([kept.score(rows), kept.score(rows[:4].astype(np.float32))])
+
+
+def intervals(kept: Any, rng: np.random.Generator) -> Any:
+    n_targets = getattr(kept, "n_targets_", None)
+    shape = (5,) if n_targets is None else (5, min(n_targets, 50))
+    mean = rng.normal(size=shape)
+    outputs: Any = Normal(mean, np.ones(shape))
+    if kept.kind_ in ("Samples", "Quantiles"):
+        array = mean[:, np.newaxis] + np.arange(19.0).reshape(1, 19, *[1] * len(shape[1:]))
+        levels = np.arange(1, 20) / 20
+        outputs = Samples(array) if kept.kind_ == "Samples" else Quantiles(array, levels)
+    if isinstance(kept, ConformalIntervals):
+        found = kept.predict(mean if kept.kind_ == "array" else outputs)
+        assert (found.low <= found.high).all()
+        return np.nan_to_num(np.stack([found.low, found.high]), nan=np.nan)
+    mended: Any = kept.transform(outputs)
+    return mended.std if isinstance(mended, Normal) else mended.array
+
+
+def test_every_kind_that_is_kept_is_held_to_this() -> None:
+    offered = [getattr(home, name) for home in map(import_module, HOMES) for name in home.__all__]
+    kinds = [one for one in offered if isinstance(one, type) and issubclass(one, AbstractKept)]
+    assert {one for one in kinds if not isabstract(one)} == {type(one) for one in KEPT}
+
+
+@each_kept
+def test_it_comes_back_the_same_from_lists_and_from_arrays(kept: Any) -> None:
+    values = kept.to_dict()
+    text = json.loads(json.dumps(values, allow_nan=False))
+    for written in (values, text, as_arrays(text)):
+        twin = type(kept).from_dict(written)
+        assert twin.to_dict() == values
+        assert np.array_equal(said(twin), said(kept))
+        for name, value in kept._learned().items():
+            again = getattr(twin, name)
+            assert type(again) is type(value)
+            if isinstance(value, np.ndarray) and name not in ("threshold_", "known_"):
+                assert again.dtype == value.dtype
+
+
+def as_arrays(value: Any) -> Any:
+    """Return what was plain with every list of numbers as an array, as some reader may have it."""
+    if isinstance(value, dict):
+        return {key: as_arrays(one) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    parts = [as_arrays(one) for one in value]
+    shapes = {getattr(one, "shape", type(one)) for one in parts}
+    is_even = len(shapes) == 1 and isinstance(parts[0], int | float | np.ndarray)
+    return np.array(parts) if is_even else parts
+
+
+def test_float32_stays_where_an_array_came() -> None:
+    fitted = NeighbourDistance(2).fit(FEATURES.astype(np.float32))
+    values = fitted.to_dict()
+    values["learned"]["known_"] = np.array(values["learned"]["known_"], dtype=">f4")
+    twin = NeighbourDistance.from_dict(values)
+    assert twin.known_.dtype == np.float32
+    assert np.array_equal(twin.score(FEATURES), fitted.score(FEATURES))
+
+
+def test_what_was_read_is_not_what_was_given() -> None:
+    values = TemperatureMixture().fit(Logits(LOGITS), LABELS).to_dict()
+    values["learned"]["shares_"] = given = np.array(values["learned"]["shares_"])
+    twin = TemperatureMixture.from_dict(values)
+    given[:] = np.nan
+    assert np.isfinite(twin.shares_).all()
+
+
+N_MUTATIONS = 200
+WILD: list[Any] = [
+    np.nan, np.inf, -np.inf, -1, 0, 1, 2, 0.5, -0.5, 1e308, -1e308, 1e-308, 5e-324, 10**400,
+    -(10**400), 2**53 + 1, 2**63, 10**5000, "x", "", None, [], {}, True, False, [[]], [[[1.0]]],
+    [1.0, 2.0], [None], {"kind": "PlattScaling"}, "PlattScaling", "AbstractCalibrator",
+    np.array([1.0, np.nan]), np.array(["a"]), np.array(1.0), np.float32(0.5), object(),
+]  # fmt: skip
+DEEP: Any = []
+for _ in range(3000):
+    DEEP = [DEEP]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where everything in a tree stands."""
+    if path:
+        yield path
+    if len(path) == 10:
+        return
+    keys = (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    )
+    for key in keys:
+        yield from places(value[key], (*path, key))
+
+
+def holder(tree: Any, path: tuple[Any, ...]) -> Any:
+    for key in path[:-1]:
+        tree = tree[key]
+    return tree
+
+
+def mutated(values: bytes, rng: np.random.Generator) -> dict[str, Any]:
+    """Return what was kept with one, two or three things changed, large lists no oftener."""
+    tree: dict[str, Any] = pickle.loads(values)
+    for _ in range(rng.integers(1, 4)):
+        found = list(places(tree))
+        # Short paths first: settings, and whole lists, not always one of a thousand leaves.
+        length = rng.choice(sorted({len(path) for path in found}))
+        alike = [path for path in found if len(path) == length]
+        path, other = (alike[rng.integers(len(alike))] for _ in range(2))
+        inside = holder(tree, path)
+        how = rng.integers(6)
+        if how == 0:
+            del inside[path[-1]]
+        elif how == 1 and isinstance(inside, dict):
+            inside[str(rng.choice(["extra_", "classes_", "kind", "evidence_"]))] = wild(rng)
+        elif how == 1:
+            inside.insert(path[-1], copy.deepcopy(inside[path[-1]]))
+        elif how == 2:
+            there = holder(tree, other)
+            inside[path[-1]], there[other[-1]] = there[other[-1]], inside[path[-1]]
+            if path == other[: len(path)] or other == path[: len(other)]:
+                inside[path[-1]] = wild(rng)
+        elif how == 3 and is_small(inside[path[-1]]):
+            inside[path[-1]] += rng.choice([-1, 1, 1e-3, -1e3])
+        else:
+            inside[path[-1]] = wild(rng)
+    return tree
+
+
+def is_small(value: Any) -> bool:
+    return type(value) in (int, float) and -1e300 < value < 1e300
+
+
+def wild(rng: np.random.Generator) -> Any:
+    chosen = rng.integers(len(WILD) + 1)
+    return DEEP if chosen == len(WILD) else WILD[chosen]
+
+
+@each_kept
+def test_a_file_from_anywhere_is_refused_or_does_no_harm(kept: Any) -> None:
+    values = pickle.dumps(kept.to_dict())
+    n_read = 0
+    for seed in range(N_MUTATIONS):
+        tree = mutated(values, np.random.default_rng(seed))
+        try:
+            found = type(kept).from_dict(tree)
+            numbers = said(found)
+        except DubitoError:
+            continue  # an entry that cannot be, or other classes, groups or levels than asked for
+        n_read += 1
+        assert not np.isnan(numbers).any()
+        assert np.isfinite(numbers).all() or isinstance(found, ConformalIntervals)
+        if hasattr(found, "predict_proba"):
+            assert np.allclose(numbers.sum(axis=1), 1, atol=1e-5)
+            assert (numbers >= 0).all()
+    assert n_read < N_MUTATIONS / 2  # most of it must be told from what was written
+
+
+def test_names_of_classes_come_back_as_they_were() -> None:
+    for names in (("a", "b", "c"), (10, 20, 30), (True, "x", 1.5)):
+        fitted = TemperatureScaling().fit(Logits(LOGITS, names), [names[k] for k in LABELS])
+        twin = TemperatureScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
+        assert twin.classes_ == names
+        assert twin.n_classes_ == 3
 
 
 @pytest.mark.parametrize(
@@ -30,7 +324,7 @@ LOGITS = np.eye(3)[LABELS] + np.random.default_rng(0).normal(size=(30, 3))
     [None, True, 3, 0.5, "name", [], [1.0, 2.0], [[1.0], [2.0, 3.0]], [{"a": [1.0]}], {"b": None}],
 )
 def test_plain_things_survive(value: Any) -> None:
-    assert to_plain(revived(json.loads(json.dumps(to_plain(value))))) == value
+    assert json.loads(json.dumps(to_plain(value))) == value
 
 
 def test_a_calibrator_inside_a_calibrator_survives_fitted_or_not() -> None:
@@ -44,18 +338,30 @@ def test_a_calibrator_inside_a_calibrator_survives_fitted_or_not() -> None:
         twin.calibrator.to_dict()
 
 
-def test_names_of_classes_come_back_as_they_were() -> None:
-    for names in (("a", "b", "c"), (10, 20, 30), (True, "x", 1.5)):
-        fitted = TemperatureScaling().fit(Logits(LOGITS, names), [names[k] for k in LABELS])
-        twin = TemperatureScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
-        assert twin.classes_ == names
-        assert twin.n_classes_ == 3
-
-
 def test_a_splitter_is_not_kept() -> None:
     fitted = AutoCalibrator(cv=KFold(3), time_budget=0).fit(Logits(LOGITS), LABELS)
     assert "cv" not in fitted.to_dict()["settings"]
     assert AutoCalibrator.from_dict(fitted.to_dict()).cv == 5
+
+
+def test_folds_given_as_rows_are_kept() -> None:
+    for n_folds in (2, 4):  # as long as each other, or not
+        splits = list(KFold(n_folds).split(LOGITS))
+        fitted = AutoCalibrator(cv=splits, time_budget=0).fit(Logits(LOGITS), LABELS)
+        values = json.loads(json.dumps(fitted.to_dict()))
+        for written in (values, as_arrays(values)):
+            twin = AutoCalibrator.from_dict(written)
+            found = [[part.tolist() for part in fold] for fold in twin.cv]
+            assert found == [[part.tolist() for part in fold] for fold in splits]
+        twin.fit(Logits(LOGITS), LABELS)
+
+
+def test_what_a_summary_found_is_kept() -> None:
+    fitted = VectorScaling().fit(Logits(LOGITS), LABELS)
+    said = fitted.summary()
+    twin = VectorScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert twin.summary() == said
+    assert "cross-fitted on 30 rows" in said
 
 
 def test_regressions_are_kept_too() -> None:
@@ -76,12 +382,183 @@ def test_regressions_are_kept_too() -> None:
         ([1], BadTypeError, "must be what `to_dict` wrote. Got a list."),
         ({}, BadTypeError, "must be what `to_dict` wrote. Got a dict."),
         ({"format": 2}, BadTypeError, "Got format 2. Try the version of dubito that wrote it."),
+        ({"format": True}, BadTypeError, "Got format True."),
         ({"format": 1}, BadTypeError, "Got a dict."),
         ({**EMPTY, "kind": "Guess"}, BadValueError, "Got 'Guess'."),
         ({**EMPTY, "kind": "PlattScaling"}, BadValueError, "Got 'PlattScaling'."),
+        ({**EMPTY, "kind": "AbstractCalibrator"}, BadValueError, "must be of a known kind."),
+        ({**EMPTY, "kind": ["TemperatureScaling"]}, BadValueError, "Got a list."),
+        ({**EMPTY, "kind": "audit"}, BadValueError, "Got 'audit'."),
+        (EMPTY, BadValueError, "must be whole (kind, format, settings, learned). Got no kind."),
     ],
 )
 def test_what_cannot_be_read_says_so(values: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         TemperatureScaling.from_dict(values)
     assert message in str(caught.value)
+
+
+def changed(kept: Any, *path: Any, to: Any) -> dict[str, Any]:
+    values: dict[str, Any] = copy.deepcopy(kept.to_dict())
+    holder(values, path)[path[-1]] = to
+    return values
+
+
+TEMPERATURE = TemperatureScaling().fit(Logits(LOGITS), LABELS)
+FOREST = ForestCalibration(n_trees=2, pull=0).fit(Logits(LOGITS), LABELS)
+EACH = OneVsRest(IsotonicCalibration()).fit(Logits(LOGITS), LABELS)
+MIXED = auto()
+NODES = FOREST.child_.size
+
+
+@pytest.mark.parametrize(
+    ("kept", "path", "to", "message"),
+    [
+        (TEMPERATURE, "learned.temperature_", -1, "a number from 1e-09 to 1e+09. Got -1"),
+        (TEMPERATURE, "learned.temperature_", 10**400, "Got a number beyond 2^128"),
+        (TEMPERATURE, "learned.temperature_", True, "Got True"),
+        (TEMPERATURE, "learned.n_classes_", 2.5, "a whole number from 2 up. Got 2.5"),
+        (TEMPERATURE, "learned.classes_", ["a", "a", "b"], "all different. Got one twice"),
+        (TEMPERATURE, "learned.classes_", ["a", "b"], "3 names, one a class. Got 2"),
+        (TEMPERATURE, "learned.classes_", [None] * 3, "None, or a list of names or numbers"),
+        (TEMPERATURE, "settings.n_bins", [1], "None, true, false, a number or a name. Got a list"),
+        (FOREST, "learned.prior_.learned.bias_", [0.0, np.nan, 1.0], "Got nan in row 1"),
+        (FOREST, "learned.roots_", [0, 0], "rising. Got 0 in row 1"),
+        (FOREST, "learned.roots_", [1, 2], "from 0 on. Got 1"),
+        (FOREST, "learned.child_", [0.5] * NODES, f"{NODES} whole numbers. Got a list"),
+        (FOREST, "learned.child_", [1] * NODES, "0, or further on in the same tree"),
+        (FOREST, "learned.weights_", [0.0] * FOREST.labels_.size, "above 0 in each leaf"),
+        (EACH, "learned.calibrators_", [], "a list of 3. Got 0"),
+        (MIXED, "learned.shares_", [0.5] * 4, "shares that sum to 1. Got a sum of 2"),
+        (MIXED, "learned.shares_", [1.0], "4 numbers. Got 1"),
+    ],
+)  # fmt: skip
+def test_the_entry_that_is_wrong_is_named(kept: Any, path: str, to: Any, message: str) -> None:
+    name = type(kept).__name__
+    with pytest.raises(BadValueError) as caught:
+        type(kept).from_dict(changed(kept, *path.split("."), to=to))
+    start = f"`{path}` of {name}.from_dict must be "
+    assert str(caught.value).startswith(start)
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(". Try the file as `to_dict` wrote it.")
+
+
+def first(kind: type[Any], **settings: Any) -> Any:
+    """Return what was fitted of a kind, with some settings."""
+    fitting = (one for one in KEPT if type(one) is kind)
+    return next(one for one in fitting if settings.items() <= one.get_params(deep=False).items())
+
+
+BETA, BINS, CURVE = first(BetaScaling), first(HistogramBinning), first(IsotonicCalibration)
+BENT, LOCAL = (first(StructuredMatrixScaling, shape=shape) for shape in ("bent", "local"))
+LEVELS, JOINT, REGION = first(QuantileRecalibration), first(JointDensity), first(OutlierRegion)
+FLAT = np.full((4, 4), 0.5).tolist()
+SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("kept", "path", "to", "message"),
+    [
+        (BETA, "learned.coefficients_", [1.0, -1.0, 0.0], "two numbers from 0 up, and any third"),
+        (BINS, "learned.edges_", [0.0, 0.5, 0.4, 1.0], "rising. Got 0.4 in row 2"),
+        (BINS, "learned.edges_", [0.0, 0.5, 1.0], "4 numbers from 0 to 1, one more than values_"),
+        (CURVE, "learned.knots_", [1.0] * CURVE.knots_.size, "rising. Got 1.0 in row 1"),
+        (CURVE, "learned.values_", CURVE.values_[::-1].tolist(), "rising"),
+        (BENT, "learned.centres_", [[0.0] * 3], "left out where shape is 'bent'. Got some"),
+        (LOCAL, "learned.weight_", [[0.0] * 3] * 3, "numbers. Got 3 columns"),
+        (first(OneVsRest), "learned.calibrators_.0", BETA.to_dict(), "PlattScaling, like the"),
+        (LEVELS, "learned.observed_", [[0.0, 1.0, 2.0]], "2 numbers. Got 3"),
+        (
+            first(MahalanobisDistance),
+            "learned.covariance_",
+            FLAT,
+            "symmetric and positive definite",
+        ),
+        (
+            first(MahalanobisDistance),
+            "learned.covariance_",
+            SKEW,
+            "symmetric and positive definite",
+        ),
+        (first(ClassDensities), "learned.covariance_", SKEW, "symmetric and positive definite"),
+        (first(ClassDensities), "learned.priors_", [0.0, 0.5, 0.5], "Got 0.0 in row 0"),
+        (JOINT, "learned.means_", [[0.0] * 2] * 2, "2 x 3. Got 2 x 2"),
+        (first(NeighbourDistance), "learned.n_neighbours_", 31, "at most 30, the number of rows"),
+        (first(NeighbourDistance), "learned.known_", [[1.0] * 4] * 30, "rows of length 1"),
+        (REGION, "learned.doubt_", [1.0] * REGION.doubt_.size, "rising. Got 1.0 in row 1"),
+        (first(ConformalSets), "learned.n_rows_", {"some": 3.0}, "of the groups of thresholds_"),
+        (first(ConformalSets), "learned.is_grouped_", 1, "true or false. Got 1"),
+        (first(ConformalIntervals), "learned.kind_", "normal", "one of 'array', 'Normal'"),
+        (first(LinearPool), "learned.weights_", [0.5, 0.6], "shares that sum to 1"),
+        (first(LogLinearPool), "learned.bias_", [0.0], "a list of 3 numbers. Got 1"),
+    ],
+)
+def test_what_does_not_go_together_is_named(kept: Any, path: str, to: Any, message: str) -> None:
+    steps = [int(step) if step.isdigit() else step for step in path.split(".")]
+    with pytest.raises(BadValueError) as caught:
+        type(kept).from_dict(changed(kept, *steps, to=to))
+    start, end = path.split(".0")[0], " Try the file as `to_dict` wrote it."
+    assert str(caught.value).startswith(f"`{start}")
+    assert str(caught.value).endswith(end)
+    assert message in str(caught.value)
+
+
+def test_messages_are_whole_sentences() -> None:
+    values = changed(EACH, "learned", "calibrators_", 1, "learned", "knots_", 0, to="x")
+    with pytest.raises(BadValueError) as caught:
+        OneVsRest.from_dict(values)
+    assert str(caught.value) == (
+        "`learned.calibrators_[1].learned.knots_` of OneVsRest.from_dict must be a list "
+        "of numbers. Got a list that is uneven, or holds something else. "
+        "Try the file as `to_dict` wrote it."
+    )
+    values = changed(TEMPERATURE, "learned", to={"n_classes_": 3, "classes_": None})
+    with pytest.raises(BadValueError) as caught:
+        TemperatureScaling.from_dict(values)
+    assert str(caught.value) == (
+        "`learned` of TemperatureScaling.from_dict must be whole (n_classes_, classes_, "
+        "evidence_, temperature_). Got no temperature_. Try the file as `to_dict` wrote it."
+    )
+    values = changed(TEMPERATURE, "settings", "speed", to=9)
+    with pytest.raises(BadValueError) as caught:
+        TemperatureScaling.from_dict(values)
+    assert str(caught.value) == (
+        "`settings` of TemperatureScaling.from_dict must be of known entries (n_bins, objective). "
+        "Got 'speed'. Try the file as `to_dict` wrote it."
+    )
+
+
+def test_settings_are_held_to_what_a_fit_demands() -> None:
+    with pytest.raises(BadValueError) as caught:
+        TemperatureScaling.from_dict(changed(TEMPERATURE, "settings", "objective", to="guess"))
+    assert str(caught.value) == (
+        "`objective` of TemperatureScaling must be 'log_loss' or 'ece'. Got 'guess'. "
+        "Try objective='log_loss'."
+    )
+
+
+def test_only_what_belongs_there_may_be_inside() -> None:
+    pool = LinearPool().fit([Logits(LOGITS)] * 2, LABELS)
+    values = changed(MIXED, "learned", "calibrators_", 0, to=pool.to_dict())
+    with pytest.raises(BadValueError) as caught:
+        AutoCalibrator.from_dict(values)
+    assert str(caught.value) == (
+        "`learned.calibrators_[0]` of AutoCalibrator.from_dict must be what AbstractCalibrator "
+        "wrote. Got 'LinearPool'. Try the file as `to_dict` wrote it."
+    )
+    other = TemperatureScaling().fit(Logits(SCORES), TWO).to_dict()
+    with pytest.raises(BadValueError, match=r"must be of 3 classes\. Got 2"):
+        AutoCalibrator.from_dict(changed(MIXED, "learned", "calibrators_", 0, to=other))
+
+
+def test_things_inside_things_end() -> None:
+    values = MIXED.to_dict()
+    for _ in range(2000):
+        values = changed_shallow(values)
+    with pytest.raises(BadValueError, match=r"must be at most 4 levels deep\. Got one more"):
+        AutoCalibrator.from_dict(values)
+
+
+def changed_shallow(values: dict[str, Any]) -> dict[str, Any]:
+    learned = {**values["learned"], "calibrators_": [values], "shares_": [1.0]}
+    return {**values, "learned": learned}

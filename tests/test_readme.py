@@ -1,36 +1,69 @@
-"""Whatever the README shows in Python runs, in order, in one interpreter."""
+"""Whatever the README and the guide show runs, in order, in one interpreter and one folder."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 
 
-def test_the_python_in_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    monkeypatch.chdir(tmp_path)
+def run_blocks(page: Path) -> int:
+    """Run Python and shell blocks as they come; return how many there are."""
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-    printed = capsys.readouterr().out
-    assert "It says" in printed
-    assert "500 rows, 3 classes" in printed
-    assert len(blocks) >= 3
+    blocks = re.findall(r"```(python|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    for kind, block in blocks:
+        if kind == "python":
+            exec(compile(block, page.name, "exec"), names)
+            continue
+        for line in block.splitlines():
+            command = [str(Path(sys.executable).with_name("dubito")), *shlex.split(line)[1:]]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return len(blocks)
 
 
-def test_the_demo_prints_what_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10)])
+def test_what_a_page_shows_runs(
+    page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_blocks(page) >= least
+
+
+def test_the_demo_prints_what_the_readme_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from dubito.cli.demo import demo
 
-    demo()
+    demo(folder=tmp_path)
     told = capsys.readouterr().out
     shown = re.findall(r"```\n( +(?:value|before) .*?)```", README.read_text(), flags=re.DOTALL)
     assert len(shown) == 2
     assert all(table in told for table in shown)
+    assert "Over-confident. It says 95.4% and is right 87.1% of the time" in told
+
+
+def test_figures_of_speed_are_what_the_benchmark_printed() -> None:
+    printed = (ROOT / "docs" / "benchmarks" / "calibration_speed.txt").read_text()
+    told = " ".join(README.read_text().split())
+    for peer, unit in (("dubito TemperatureScaling", ".2f"), ("scikit-learn temperature", ".1f")):
+        seconds = float(re.findall(rf"{peer} +([\d.]+)", printed)[0])
+        assert f"{seconds:{unit}} s" in told
+
+
+@pytest.mark.parametrize("page", [README, GUIDE])
+def test_what_is_linked_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_no_placeholder_is_left() -> None:
-    assert not re.search(r"\b[A-Z]+_[A-Z_]+\b", README.read_text().replace("DUBITO_THREADS", ""))
+    for page in (README, GUIDE):
+        text = page.read_text().replace("DUBITO_THREADS", "")
+        assert not re.search(r"\b[A-Z]+_[A-Z_]+\b", text)

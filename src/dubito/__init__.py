@@ -28,7 +28,7 @@ __all__ = [
     "audit",
 ]
 
-PACKAGES = ("calibrate", "data", "decide", "doubt", "errors", "measure")
+PACKAGES = ("calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "report", "watch")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,28 +1,51 @@
-"""What is fitted, kept as plain numbers, lists and names, and made of them again."""
+"""What is fitted, kept as plain numbers, lists and names, and made of them again.
+
+Reading executes nothing, checks everything, and refuses what it does not know: what is read
+predicts as what was written does, or an error says which entry cannot be.
+"""
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, Self
+from inspect import isabstract
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.kept_checks import (
+    AS_WRITTEN,
+    Check,
+    Entry,
+    Maybe,
+    entries,
+    plain_setting,
+    require_keys,
+    shown,
+)
 
-__all__ = ["AbstractKept"]
+__all__ = ["AbstractKept", "kept"]
 
-HOMES = (
-    "dubito.calibrate",
-    "dubito.decide",
-    "dubito.doubt",
-)  # packages whose public classes may be read
+HOMES = ("dubito.calibrate", "dubito.doubt", "dubito.decide")  # whose public classes may be read
 FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
+PARTS = ("kind", "format", "settings", "learned")
+DEEPEST = 4  # things inside things
 
 
 class AbstractKept(BaseEstimator, ABC):
-    """Settings and what was learnt: names that end in `_`. All else is neither kept nor pickled."""
+    """Settings and what was learnt: names that end in `_`. All else is neither kept nor pickled.
+
+    What reading demands of each entry is said by `learned_checks`, and for settings that are no
+    single number or name by `setting_checks`, those of parents first; of entries together by
+    `_require_learned`.
+    """
+
+    learned_checks: ClassVar[Mapping[str, Check]] = entries()
+    setting_checks: ClassVar[Mapping[str, Check]] = entries()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings and what was learnt as plain numbers and lists, ready for JSON."""
@@ -31,13 +54,14 @@ class AbstractKept(BaseEstimator, ABC):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return what `to_dict` wrote; of an abstract class, any of its kind."""
-        kind = kind_named(values, cls)
-        result = kind(**{name: revived(value) for name, value in values["settings"].items()})
-        for name, value in values["learned"].items():
-            is_names = name == "classes_" and value is not None
-            setattr(result, name, tuple(value) if is_names else revived(value))
-        return result
+        """Return what `to_dict` wrote, all of it checked; of an abstract class, any of its kind."""
+        return read(values, cls, Entry("values", f"{cls.__name__}.from_dict", {}))
+
+    def _require_settings(self) -> None:
+        """Raise where a setting is none, in the fit as in reading."""
+
+    def _require_learned(self, entry: Entry) -> None:
+        """Raise where things learned do not go together; each by itself was checked before."""
 
     def _learned(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
@@ -57,26 +81,73 @@ class AbstractKept(BaseEstimator, ABC):
         return {**self.get_params(deep=False), **self._learned()}
 
 
-def kind_named(values: Any, kind: type[AbstractKept]) -> type[AbstractKept]:
+Kind = TypeVar("Kind", bound=AbstractKept)
+
+
+def kept(kind: type[AbstractKept], *, is_fitted: bool = True) -> Check:
+    """Check for something kept of a kind; a setting need not be fitted."""
+
+    def check(value: Any, entry: Entry) -> AbstractKept:
+        if entry.depth == DEEPEST:
+            raise entry.refused(f"at most {DEEPEST} levels deep", "one more")
+        inner = replace(entry, beside={}, depth=entry.depth + 1)
+        return read(value, kind, inner, is_fitted=is_fitted)
+
+    return check
+
+
+def read(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True) -> Kind:
+    """Return something of a kind that `plain` wrote, or raise at the first entry that is wrong."""
+    found = kind_named(values, kind, entry)
+    result = found(**settings_of(found, values["settings"], entry.at("settings")))
+    result._require_settings()
+    if is_fitted or values["learned"]:
+        place = entry.at("learned")
+        checks = checks_of(found, "learned_checks")
+        require_keys(values["learned"], checks, place)
+        beside: dict[str, Any] = {}
+        for name in (name for name in checks if name in values["learned"]):
+            at = replace(place.at(name), beside=beside)
+            beside[name] = checks[name](values["learned"][name], at)
+            setattr(result, name, beside[name])
+        result._require_learned(place)
+    return result
+
+
+def settings_of(kind: type[AbstractKept], values: Any, entry: Entry) -> dict[str, Any]:
+    """Return the settings to make something with; those that only matter for a fit may lack."""
+    own = checks_of(kind, "setting_checks")
+    checks = {name: own.get(name, Maybe(plain_setting)) for name in kind._get_param_names()}
+    require_keys(values, checks, entry)
+    return {name: checks[name](value, entry.at(name)) for name, value in values.items()}
+
+
+def checks_of(kind: type[AbstractKept], what: str) -> dict[str, Check]:
+    """Return the checks of a class and those of its parents, theirs first."""
+    parents = reversed(kind.__mro__)
+    return {name: one for cls in parents for name, one in vars(cls).get(what, {}).items()}
+
+
+def kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     """Return the class that wrote `values`, or raise where it is not what was asked for."""
-    caller = f"{kind.__name__}.from_dict"
-    parts = ("settings", "learned")
-    is_whole = isinstance(values, dict) and all(isinstance(values.get(p), dict) for p in parts)
-    if not is_whole or values.get("format") != FORMAT:
-        rule, fix = "what `to_dict` wrote", "`fitted.to_dict()`"
-        got = f"a {type(values).__name__}"
-        if isinstance(values, dict) and values.get("format", FORMAT) != FORMAT:
-            got, fix = f"format {values['format']!r}", "the version of dubito that wrote it"
-        raise BadTypeError("values", caller, rule, got, fix)
-    name = str(values.get("kind"))
-    homes = [import_module(home) for home in HOMES]
+    newer = "the version of dubito that wrote it"
+    version = values.get("format", FORMAT) if isinstance(values, dict) else FORMAT
+    if type(version) is not int or version != FORMAT:
+        got = f"format {shown(version)}"
+        raise BadTypeError(entry.name, entry.caller, "what `to_dict` wrote", got, newer)
+    if not (isinstance(values, dict) and all(isinstance(values.get(p), dict) for p in PARTS[2:])):
+        rule, got, fix = "what `to_dict` wrote", f"a {type(values).__name__}", "`fitted.to_dict()`"
+        raise BadTypeError(entry.name, entry.caller, rule, got, fix)
+    require_keys(values, dict.fromkeys(PARTS, plain_setting), entry)
+    name = values["kind"]
+    homes = map(import_module, HOMES if isinstance(name, str) else ())
     found = next((getattr(home, name) for home in homes if name in home.__all__), None)
-    if not (isinstance(found, type) and issubclass(found, AbstractKept)):
-        fix = "the version of dubito that wrote it"
-        raise BadValueError("values", caller, "of a known kind", repr(name), fix)
+    if not (isinstance(found, type) and issubclass(found, AbstractKept)) or isabstract(found):
+        raise BadValueError(entry.name, entry.caller, "of a known kind", shown(name), newer)
     if not issubclass(found, kind):
         rule = f"what {kind.__name__} wrote"
-        raise BadValueError("values", caller, rule, repr(name), f"{name}.from_dict")
+        fix = AS_WRITTEN if entry.depth else f"{name}.from_dict"
+        raise BadValueError(entry.name, entry.caller, rule, shown(name), fix)
     return found
 
 
@@ -108,17 +179,4 @@ def to_plain(value: Any) -> Any:
         return {name: to_plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(entry) for entry in value]
-    return value
-
-
-def revived(value: Any) -> Any:
-    """Return what `to_plain` made plain: numbers as arrays, what is fitted as it was."""
-    if isinstance(value, dict):
-        if value.get("format") == FORMAT and "kind" in value:
-            return AbstractKept.from_dict(value)
-        return {name: revived(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        lengths = {len(entry) if isinstance(entry, list) else -1 for entry in value}
-        is_regular = len(lengths) == 1 and not any(isinstance(v, dict | str) for v in value)
-        return np.array(value) if is_regular else [revived(entry) for entry in value]
     return value

@@ -12,9 +12,14 @@ from scipy import special
 from sklearn.model_selection import KFold
 
 from dubito import Logits
-from dubito.calibrate import PlattScaling, TemperatureScaling, VectorScaling
+from dubito.calibrate import AutoCalibrator, PlattScaling, TemperatureScaling, VectorScaling
 from dubito.calibrate import cross_fit as module
-from dubito.calibrate.cross_fit import evidence_of, folds_of, held_out_likelihoods
+from dubito.calibrate.cross_fit import (
+    evidence_of,
+    folds_of,
+    held_out_likelihoods,
+    held_out_logits,
+)
 from dubito.data import Batch
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError, MissingLabelsWarning
@@ -182,3 +187,45 @@ def test_a_large_fit_is_judged_by_a_subsample(monkeypatch: pytest.MonkeyPatch) -
     logits, y = made(200)
     scaling = TemperatureScaling().fit(Logits(logits), y)
     assert scaling.summary().endswith("cross-fitted on 70 rows")
+
+
+def test_held_out_logits_are_those_of_calibrators_that_did_not_see_them() -> None:
+    weight = np.random.default_rng(0).random(90)
+    batch = batch_of(90, sample_weight=weight)
+    logits, y = made(90)
+    folds = folds_of(batch, 3)
+    whole = VectorScaling(strength=2.0).fit(Logits(logits), y, weight)
+    kept = whole.to_dict()
+    found = held_out_logits(whole, batch, folds)
+    for (train, test), ours in zip(folds, found, strict=True):
+        fitted = VectorScaling(strength=2.0).fit(Logits(logits[train]), y[train], weight[train])
+        close(ours.array, fitted.transform(Logits(logits[test])).array, rtol=1e-12)
+    assert whole.to_dict() == kept
+
+
+def test_what_a_contest_chose_stays_and_is_fitted_anew() -> None:
+    logits, y = made(300)
+    batch = Batch.of(y, Logits(logits))
+    auto = AutoCalibrator().fit(Logits(logits), y)
+    folds = folds_of(batch, 4)
+    for (train, test), ours in zip(folds, held_out_logits(auto, batch, folds), strict=True):
+        mixed = sum(
+            share
+            * type(one)(**one.get_params(deep=False))
+            .fit(Logits(logits[train]), y[train])
+            .predict_proba(Logits(logits[test]))
+            for share, one in zip(auto.shares_, auto.calibrators_, strict=True)
+        )
+        close(special.softmax(ours.array, axis=1), mixed, rtol=1e-9)
+
+
+def test_folds_warn_of_nothing_while_logits_are_held_out() -> None:
+    y = np.arange(20) % 2
+    logits = np.stack([1 - y, y], axis=1) * 0.01
+    logits[:2] = 0.01 - logits[:2]
+    rows = np.arange(20)
+    whole = TemperatureScaling().fit(Logits(logits), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = held_out_logits(whole, Batch.of(y, Logits(logits)), [(rows[2:], rows[:2])])
+    assert [part.array.shape for part in found] == [(2, 2)]

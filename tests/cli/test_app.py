@@ -1,40 +1,133 @@
+import errno
+import os
+import pty
 import subprocess
 import sys
+import termios
+import warnings
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import dubito
+from dubito.cli.app import app
+from dubito.errors import DubitoWarning
+from tests.cli.conftest import Run, assert_same, control_characters
+
+SCRIPT = Path(sys.executable).with_name("dubito")
+COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit"]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("dubito")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_help_names_the_commands() -> None:
+def test_help_names_the_commands(run: Run) -> None:
     done = run("--help")
-    assert done.returncode == 0
-    assert "demo" in done.stdout
-    assert "audit" in done.stdout
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in [*COMMANDS, "policy", "--install-completion"])
+    assert get_command(app).commands.keys() == {*COMMANDS, "policy"}  # type: ignore[attr-defined]
 
 
-def test_no_arguments_show_help() -> None:
-    assert "Usage" in run().stdout + run().stderr
+def test_no_arguments_show_help(run: Run) -> None:
+    assert "Usage" in run().output
 
 
-def test_version() -> None:
+def test_the_version(run: Run) -> None:
     assert run("--version").stdout == f"dubito {dubito.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "audit"])
-def test_every_help_text_has_an_example(command: str) -> None:
-    assert f"Example: dubito {command}" in " ".join(run(command, "--help").stdout.split())
+@pytest.mark.parametrize("command", [*COMMANDS, "policy show", "policy seal"])
+def test_every_help_text_has_an_example_and_json(run: Run, command: str) -> None:
+    told = " ".join(run(*command.split(), "--help").stdout.split())
+    assert f"Example: dubito {command}" in told
+    assert "--json" in told
 
 
-def test_bad_input_is_told_in_a_line_and_ends_with_2(tmp_path: Path) -> None:
-    done = run("audit", str(tmp_path / "none.csv"), "--label", "y", "--logits", "z*")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "there is no such file" in done.stderr
+def test_unknown_options_end_with_2(run: Run) -> None:
+    assert run("audit", "f.csv", "--nothing").exit_code == 2
+    assert run("nothing").exit_code == 2
+
+
+def test_what_cannot_be_written_is_told_without_a_trace(run: Run, made: Path) -> None:
+    Path("taken").write_text("a file, no folder")
+    done = run("demo", "--folder", "taken/folder")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("dubito: taken")
+    assert "Traceback" not in done.output
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("dubito.cli.printing.say_json", gone)
+    done = run("doctor", "--json")
+    assert done.exit_code == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_told_in_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warned() -> dict[str, float]:
+        warnings.warn("Rows are few. Try more.", DubitoWarning, stacklevel=2)
+        return {}
+
+    monkeypatch.setattr("dubito.cli.doctor.figures", warned)
+    monkeypatch.setattr("dubito.cli.doctor.STORED", {})
+    assert run("doctor", "--json").stderr == "dubito: Rows are few. Try more.\n"
+
+
+def test_piped_output_is_plain_text(run: Run, made: Path) -> None:
+    command = [str(SCRIPT), "audit", "sure.csv", "--costs", "costs.csv"]
+    settings = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}
+    done = subprocess.run(
+        command, cwd=made, env=settings, capture_output=True, text=True, check=True
+    )
+    assert_same(done.stdout.replace("fit sure.csv", "fit ./sure.csv"), "audit")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert control_characters(done.stdout + done.stderr) == set()
+
+
+def test_a_terminal_shows_the_same_words_and_progress(made: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    words = ["decide", "policy.json", "sure_new.csv", "later_new.csv", "--id", "id"]
+    words += ["-o", "d.parquet", "--review", "r.csv", "--errors", "e.csv"]
+    places = [
+        str(tmp_path / word) if word in ("d.parquet", "r.csv", "e.csv") else word for word in words
+    ]
+    running = subprocess.Popen(
+        [str(SCRIPT), *places],
+        cwd=made,
+        env={**kept, "TERM": "xterm"},
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    told = b""
+    while part := read_some(ours):
+        told += part
+    assert running.wait() == 0
+    os.close(ours)
+    text = told.decode()
+    assert "800 rows" in text
+    assert "deciding" in text
+    assert "\x1b[" in text
+    last = text.replace("\r\n", "\n").split("\x1b")[-1]
+    last = last[last.index("800 rows of") :]
+    assert_same(
+        last.replace(f"{tmp_path}/", "")
+        .replace("d.parquet", "decisions.parquet")
+        .replace("r.csv", "review.csv")
+        .replace("e.csv", "errors.csv"),
+        "decide",
+    )
+
+
+def read_some(terminal: int) -> bytes:
+    """Return what a terminal shows next, nothing when its program has ended."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""

@@ -236,7 +236,7 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
 def test_a_path_to_nothing_and_a_folder_without_arrays_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="there is no such file"):
         scan(tmp_path / "nothing.csv", SMALL)
-    with pytest.raises(BadFileError, match=r"it is a folder, with no \.npy file in it"):
+    with pytest.raises(BadFileError, match=r"there are no tables in it"):
         scan(tmp_path, SMALL)
 
 

@@ -22,6 +22,7 @@ def whole_batch() -> Batch:
         features=np.arange(8.0).reshape(4, 2),
         ids=["a", "b", "c", "d"],
         groups=[1, 1, 2, 2],
+        amounts=[5, 0, 2.5, 1],
     )
 
 
@@ -34,6 +35,13 @@ def test_the_truth_is_what_the_outputs_speak_of() -> None:
     assert isinstance(Batch.of([1.5], Normal([1.0], [0.5])).truth, Targets)
     assert Batch.of(None, Logits(LOGITS)).truth is None
     assert Batch.of(None, TopLabel([0.5], [1])).truth is None
+
+
+def test_amounts_are_float64_whatever_came() -> None:
+    amounts = whole_batch().amounts
+    assert amounts is not None
+    assert amounts.dtype == np.float64
+    assert amounts.tolist() == [5.0, 0.0, 2.5, 1.0]
 
 
 def test_weights_are_1_unless_given() -> None:
@@ -59,7 +67,7 @@ def test_a_range_of_rows_is_a_view_of_everything(rows: slice) -> None:
     batch = whole_batch()
     part = batch.take(rows)
     assert len(part) == len(range(4)[rows])
-    for name in ("weight", "features", "ids", "groups"):
+    for name in ("weight", "features", "ids", "groups", "amounts"):
         np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[rows])
         assert getattr(part, name).base is not None
     np.testing.assert_array_equal(part.rows.confidence, batch.rows.confidence[rows])
@@ -71,7 +79,7 @@ def test_rows_by_number_come_in_that_order_as_copies(numbers: list[int]) -> None
     batch, index = whole_batch(), np.array(numbers, dtype=np.int64)
     part = batch.take(index)
     assert len(part) == len(numbers)
-    for name in ("weight", "labelled_weight", "features", "ids", "groups"):
+    for name in ("weight", "labelled_weight", "features", "ids", "groups", "amounts"):
         np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[index])
         assert not np.shares_memory(getattr(part, name), getattr(batch, name))
     for name in ("confidence", "correct", "log_loss", "brier_score"):
@@ -140,7 +148,7 @@ def test_what_is_not_known_stays_unknown() -> None:
     batch = Batch.of(None, Logits(LOGITS))
     for rows in (slice(0, 2), np.array([0, 1])):
         part = batch.take(rows)
-        assert (part.truth, part.features, part.ids, part.groups) == (None,) * 4
+        assert (part.truth, part.features, part.ids, part.groups, part.amounts) == (None,) * 5
 
 
 @pytest.mark.parametrize(
@@ -156,6 +164,13 @@ def test_what_is_not_known_stays_unknown() -> None:
         ({"features": [[1, 2], [1, np.inf], [1, 2], [1, 2]]}, "Got inf in row 1, column 1"),
         ({"ids": ["a"]}, "`ids` of test must be of length 4"),
         ({"groups": np.ones((4, 2))}, "`groups` of test must be one value a row"),
+        ({"amounts": [1, 1]}, "`amounts` of test must be of length 4"),
+        ({"amounts": np.ones((4, 1))}, "`amounts` of test must be one number a row"),
+        (
+            {"amounts": [1, -2, 1, 1]},
+            "0 or above. Got -2.0 in row 1. Try a rate below 0 for a gain.",
+        ),
+        ({"amounts": [1, 1, np.inf, 1]}, "finite. Got inf in row 2"),
         ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "`y_true` of test must be of length 4"),
     ],
 )

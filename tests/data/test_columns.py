@@ -28,7 +28,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
             {"label": ["y"], "mean": ["c"], "std": ["hit"]},
         ),
         (
-            Columns("y", logits="c", features="logit_*", id="id", group="id"),
+            Columns("y", logits="c", features="logit_*", id="id", group="id", amount="hit"),
             "logits",
             {
                 "label": ["y"],
@@ -36,6 +36,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
                 "features": ["logit_2", "logit_10"],
                 "id": ["id"],
                 "group": ["id"],
+                "amount": ["hit"],
             },
         ),
     ],

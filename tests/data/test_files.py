@@ -61,7 +61,9 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
     for k, column in enumerate(features.T):
         table = table.append_column(f"f_{k}", pa.array(column))
 
-    columns = Columns("y", logits="logit_*", weight="w", id="id", group="site", features="f_*")
+    columns = Columns(
+        "y", logits="logit_*", weight="w", id="id", group="site", features="f_*", amount="w"
+    )
     batch = read(write(form, table), columns)
 
     assert isinstance(batch.outputs, Logits)
@@ -76,6 +78,7 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
     assert_array_equal(batch.features.astype(dtype), features)
     assert_array_equal(batch.ids, ids)
     assert_array_equal(batch.groups, sites)
+    assert_array_equal(batch.amounts, LOGITS[:, 0] ** 2)
 
 
 LABELS = {

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from dubito import Logits, Members, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.data.shards import CountedShards
+from dubito.data.shards import CountedShards, Sum
 from dubito.errors import EmptyStateError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
@@ -127,6 +127,33 @@ def test_rows_that_nobody_read_to_the_end_are_read_to_be_counted(n_read: int) ->
         next(batches)
     assert counted.n_missing_and_rows() == (3, 14)
     assert len(shards.made) == n_read + 7
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_map_knows_the_number_of_each_batch(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    for shards in (Read(9), CountedShards(Read(9))):
+        assert list(shards.map(lambda number, batch: (number, len(batch)))) == [
+            (number, 2) for number in range(9)
+        ]
+
+
+class Remote(Read):
+    """Shards that add up their rows by themselves, and let no batch out."""
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        raise AssertionError
+
+    def sum(self, function: Callable[[Batch], Sum]) -> Sum:
+        return Read(self.n_batches).sum(function)
+
+
+def test_rows_elsewhere_are_counted_there() -> None:
+    counted = CountedShards(Remote(7))
+    assert counted.sum(lambda batch: [len(batch)]) == [2] * 7
+    assert counted.n_missing_and_rows() == (3, 14)
 
 
 def test_rows_without_any_truth_are_not_missing_some() -> None:

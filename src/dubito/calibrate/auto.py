@@ -6,23 +6,42 @@ from dataclasses import replace
 from typing import Any, Self, final
 
 import numpy as np
+from sklearn.base import clone
 
-from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.arrays import FloatArray
+from dubito.calibrate.calibrator import AbstractCalibrator, require_same_classes
 from dubito.calibrate.candidates import AsItCame
 from dubito.calibrate.contest import Contest, name_of
 from dubito.calibrate.cross_fit import folds_of, is_number, labelled_only
-from dubito.calibrate.rows import FLOOR, labelled_shards
+from dubito.calibrate.fixed_mixture import FixedMixture, mixed_logits
+from dubito.calibrate.rows import labelled_shards
 from dubito.data.batch import as_column
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.kernels.softmax import softmax_rows
+from dubito.keeping import kept
+from dubito.kept_arrays import array, shares
+from dubito.kept_checks import Entry, Maybe, entries, listed, number, optional, record, text, whole
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["AutoCalibrator"]
 
 FEWEST_ROWS = 10  # with fewer, no choice can be told from luck
+
+LINE = record(  # of the leaderboard
+    name=text,
+    log_loss=number(),
+    standard_error=number(0),
+    share=optional(number(0, 1)),
+    seconds=number(0),
+)
+
+
+def folds(value: Any, entry: Entry) -> Any:
+    """Check for a number of folds, or the rows of each."""
+    rows = array(None, low=0, is_whole=True)
+    is_list = isinstance(value, list | tuple | np.ndarray)
+    return (listed(listed(rows, 2)) if is_list else optional(whole(2)))(value, entry)
 
 
 @final
@@ -53,6 +72,15 @@ class AutoCalibrator(AbstractCalibrator):
     shares_: FloatArray
     evidence_: dict[str, Any]
 
+    setting_checks = entries(cv=Maybe(folds))
+    learned_checks = entries(
+        chosen_=text,
+        reason_=text,
+        leaderboard_=listed(LINE),
+        calibrators_=listed(kept(AbstractCalibrator)),
+        shares_=shares("calibrators_"),
+    )
+
     def __init__(
         self,
         cv: Any = 5,
@@ -78,8 +106,12 @@ class AutoCalibrator(AbstractCalibrator):
             shards = ArrayShards(replace(shards.batch, groups=column))
         return super().fit(shards)
 
+    def for_folds(self) -> AbstractCalibrator:
+        """Return what was chosen on all rows, to be fitted to some of them: no contest again."""
+        self._require_fitted("for_folds")
+        return FixedMixture([clone(one) for one in self.calibrators_], self.shares_)
+
     def _learn(self, shards: Shards) -> None:
-        self._require_settings()
         batch = sample_rows(shards, self.most_rows, self.seed)
         n_used = len(labelled_only(batch))
         if n_used == 0:
@@ -114,19 +146,21 @@ class AutoCalibrator(AbstractCalibrator):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
 
+    def _require_learned(self, entry: Entry) -> None:
+        for k, one in enumerate(self.calibrators_):
+            require_same_classes(self, one, entry.at(f"calibrators_[{k}]"))
+
     def _take(self, members: list[AbstractCalibrator], shares: FloatArray, shards: Shards) -> None:
         self.calibrators_ = [member.fit(shards) for member in members]
         for member in self.calibrators_:
             del member._shards, member._mark
         self.shares_ = shares
 
+    def _n_numbers(self) -> int:
+        return max(one._n_numbers() for one in self.calibrators_)
+
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        mixed = np.zeros(outputs.array.shape)
-        part = np.empty(outputs.array.shape)
-        for share, member in zip(self.shares_, self.calibrators_, strict=True):
-            softmax_rows(contiguous(member._logits(outputs).astype(np.float64)), FLOOR, part)
-            mixed += share * part
-        return np.log(mixed)
+        return mixed_logits(self.calibrators_, self.shares_, outputs)
 
     def _words(self) -> str:
         if len(self.calibrators_) == 1:

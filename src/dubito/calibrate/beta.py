@@ -10,6 +10,8 @@ from scipy.special import log_expit
 from dubito.arrays import BoolArray, FloatArray
 from dubito.calibrate.binary import AbstractBinaryCalibrator, Scores
 from dubito.calibrate.logistic import fit_logistic
+from dubito.kept_arrays import array, require_each
+from dubito.kept_checks import Entry, entries
 
 __all__ = ["BetaScaling"]
 
@@ -29,6 +31,8 @@ class BetaScaling(AbstractBinaryCalibrator):
 
     coefficients_: FloatArray
 
+    learned_checks = entries(coefficients_=array(3))
+
     def _learn_scores(self, scores: Scores) -> None:
         is_free = np.ones(3, dtype=bool)
         while True:
@@ -36,6 +40,11 @@ class BetaScaling(AbstractBinaryCalibrator):
             if found[:2].min() >= 0:
                 return
             is_free[np.argmin(found[:2])] = False
+
+    def _require_learned(self, entry: Entry) -> None:
+        is_fine = np.append(self.coefficients_[:2] >= 0, True)
+        rule = "two numbers from 0 up, and any third"
+        require_each(is_fine, self.coefficients_, entry.at("coefficients_"), rule)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
         return np.asarray(numbers_of(scores) @ self.coefficients_)

@@ -16,6 +16,7 @@ from dubito.calibrate.rows import LabelledRows, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
+from dubito.kept_checks import entries, whole
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["AbstractBinaryCalibrator", "BinaryRows", "HeldScores", "Scores", "scores_by_class"]
@@ -85,6 +86,8 @@ def scores_by_class(shards: Shards, classes: range) -> Iterator[Scores]:
 
 class AbstractBinaryCalibrator(AbstractCalibrator):
     """Calibrates the second of two classes; `OneVsRest` makes it one for any number."""
+
+    learned_checks = entries(n_classes_=whole(2, 2))
 
     def _learn(self, shards: Shards) -> None:
         if self.n_classes_ != 2:

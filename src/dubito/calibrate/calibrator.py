@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 
-from dubito.arrays import FloatArray, IntArray, contiguous
+from dubito.arrays import FloatArray, IntArray, as_share, contiguous
 from dubito.calibrate.cross_fit import evidence_of, mark_of
 from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_outputs, labelled_shards
+from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
 from dubito.keeping import AbstractKept
+from dubito.kept_checks import Entry, Maybe, entries, names, number, record, whole
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
 
-__all__ = ["AbstractCalibrator"]
+__all__ = ["AbstractCalibrator", "require_same_classes"]
+
+WIDE_ENTRIES = 1 << 18  # of a block whose rows take more numbers than they have: 2 MB
 
 
 class AbstractCalibrator(AbstractKept):
@@ -33,6 +39,12 @@ class AbstractCalibrator(AbstractKept):
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
 
+    learned_checks = entries(
+        n_classes_=whole(2),
+        classes_=names("n_classes_"),
+        evidence_=Maybe(record(before=number(), after=number(), n_rows=whole())),
+    )
+
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from outputs and labels, or from shards that hold both."""
         name = type(self).__name__
@@ -42,10 +54,11 @@ class AbstractCalibrator(AbstractKept):
         self.n_classes_, self.classes_ = first.n_classes, first.classes
         # Rows in memory were counted by now, counted shards are those of a fit around this one.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
-        counted = None if is_counted else CountedShards(shards)
         try:
-            with kept_threads():
-                self._learn(counted or shards)
+            self._require_settings()
+            with kept_threads(), cached(shards) as quick:
+                counted = None if is_counted else CountedShards(quick)
+                self._learn(counted or quick)
             if counted:
                 is_around = type(self).fit is not AbstractCalibrator.fit  # one more frame to leave
                 warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_around)
@@ -62,28 +75,62 @@ class AbstractCalibrator(AbstractKept):
         result = np.empty(known.array.shape, known.array.dtype)
 
         def fill(rows: slice) -> None:
-            logits = contiguous(self._logits(known.take(rows)))
-            softmax_rows(logits, FLOOR, result[rows])
+            softmax_rows(contiguous(self._logits(known.take(rows))), FLOOR, result[rows])
 
-        for _ in map_in_order(fill, row_blocks(known.n_rows, known.n_classes)):
-            pass
+        self._over_blocks(fill, known)
         return result
 
     def predict(self, outputs: Any) -> IntArray:
         """Return the number of each row's most probable class, the first of equals."""
         known = self._known(outputs, "predict")
-        return np.concatenate([logits.argmax(axis=1) for logits in self._blocks(known)])
+        result = np.empty(known.n_rows, np.int64)
+
+        def fill(rows: slice) -> None:
+            result[rows] = self._logits(known.take(rows)).argmax(axis=1)
+
+        self._over_blocks(fill, known)
+        return result
 
     def transform(self, outputs: Any) -> Logits:
         """Return calibrated logits, for whatever comes next: no small probability is lost."""
         known = self._known(outputs, "transform")
-        logits = np.concatenate(list(self._blocks(known)))
-        return Logits(logits.astype(known.array.dtype), self.classes_)
+        result = np.empty(known.array.shape, known.array.dtype)
+
+        def fill(rows: slice) -> None:
+            result[rows] = self._logits(known.take(rows))
+
+        self._over_blocks(fill, known)
+        return Logits(result, self.classes_)
 
     def summary(self) -> str:
         """Say in words what was learnt, and what it does to log loss, out of sample."""
         self._require_fitted("summary")
         return f"{self._words()}; {evidence_of(self)}"
+
+    def for_folds(self) -> AbstractCalibrator:
+        """Return one of the same settings that knows nothing yet, to be fitted to some rows."""
+        fresh: AbstractCalibrator = clone(self)
+        return fresh
+
+    def thinned(self, bound: float = 1e-4) -> Self:
+        """Return what needs fewer knots, and no curve of which moves by more than `bound`.
+
+        For keeping: rising curves have a knot or two for every step of theirs. `bound` is a
+        probability, that of one class against the rest; what has no knots is returned as it is.
+        """
+        self._require_fitted("thinned")
+        as_share(bound, "bound", f"{type(self).__name__}.thinned")
+        return self._thinned(float(bound))
+
+    def _thinned(self, bound: float) -> Self:
+        """Return it with its parts thinned, if it has any; what has knots of its own does more."""
+        parts = self._learned().get("calibrators_", [])
+        thinner = [one._thinned(bound) for one in parts]
+        if all(after is before for after, before in zip(thinner, parts, strict=True)):
+            return self
+        twin = copy(self)
+        twin.__dict__["calibrators_"] = thinner
+        return twin
 
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
@@ -97,10 +144,17 @@ class AbstractCalibrator(AbstractKept):
     def _words(self) -> str:
         """Say in a few words what was learnt."""
 
-    def _blocks(self, outputs: Logits | Probabilities) -> Iterator[FloatArray]:
-        """Yield calibrated log probabilities block by block, of no rows as one empty block."""
-        blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
-        return map_in_order(lambda rows: self._logits(outputs.take(rows)), blocks)
+    def _n_numbers(self) -> int:
+        """How many numbers a row takes while it is calibrated: what the size of blocks hangs on."""
+        return self.n_classes_
+
+    def _over_blocks(self, fill: Callable[[slice], None], outputs: Logits | Probabilities) -> None:
+        """Call `fill` with every block of rows, over threads."""
+        n_numbers = self._n_numbers()
+        entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
+        with kept_threads():
+            for _ in map_in_order(fill, row_blocks(outputs.n_rows, n_numbers, entries)):
+                pass
 
     def _known(self, outputs: Any, method: str) -> Logits | Probabilities:
         """Return outputs over the classes it was fitted for."""
@@ -114,3 +168,13 @@ class AbstractCalibrator(AbstractKept):
             rule, fix = f"over the classes {self.classes_}", "the columns in the fit's order"
             raise BadValueError("outputs", caller, rule, f"{wrapped.classes}", fix)
         return wrapped
+
+
+def require_same_classes(
+    outer: AbstractCalibrator, inner: AbstractCalibrator, entry: Entry
+) -> None:
+    """Raise unless a calibrator inside another one is of the same classes."""
+    if inner.n_classes_ != outer.n_classes_:
+        raise entry.refused(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")
+    if inner.classes_ != outer.classes_:
+        raise entry.refused("of the same classes", "other names")

@@ -17,6 +17,7 @@ from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError, DubitoWarning
+from dubito.outputs import Logits
 
 if TYPE_CHECKING:
     from dubito.calibrate.calibrator import AbstractCalibrator
@@ -27,6 +28,7 @@ __all__ = [
     "evidence_of",
     "folds_of",
     "held_out_likelihoods",
+    "held_out_logits",
     "is_number",
     "labelled_only",
     "mark_of",
@@ -91,6 +93,22 @@ def held_out_likelihoods(
         likelihoods, weights, held = rows.likelihoods_of([fitted.predict_proba(rows.outputs)])
         found.append((likelihoods[:, 0], weights, np.full(weights.size, fold), test[held]))
     return HeldOut(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def held_out_logits(
+    calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]
+) -> list[Logits]:
+    """Return, for each fold, what a calibrator of the other rows makes of its outputs.
+
+    `calibrator` is fitted on all rows: what it chose there stays, what it learnt does not.
+    """
+    found = []
+    for train, test in folds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DubitoWarning)
+            fitted = calibrator.for_folds().fit(ArrayShards(batch.take(train)))
+        found.append(fitted.transform(batch.outputs.take(test)))
+    return found
 
 
 def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:

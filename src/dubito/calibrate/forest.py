@@ -9,19 +9,24 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import AbstractCalibrator, require_same_classes
 from dubito.calibrate.cross_fit import labelled_only
 from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength
 from dubito.calibrate.vector import VectorScaling
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError
+from dubito.keeping import kept
+from dubito.kept_arrays import array, require_each, require_rising
+from dubito.kept_checks import MOST, Entry, entries
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["ForestCalibration"]
+
+HEAVIEST = 1e200  # labels of a leaf; sums of such can be held
 
 
 class Tree(NamedTuple):
@@ -60,6 +65,17 @@ class ForestCalibration(AbstractCalibrator):
     labels_: IntArray
     weights_: FloatArray
 
+    learned_checks = entries(
+        prior_=kept(VectorScaling),
+        roots_=array(None, low=0, high=MOST, is_whole=True),
+        column_=array(None, low=0, high=MOST, is_whole=True),
+        threshold_=array("column_"),
+        child_=array("column_", low=0, high=MOST, is_whole=True),
+        start_=array(None, low=0, high=MOST, is_whole=True),
+        labels_=array(None, low=0, high=MOST, is_whole=True),
+        weights_=array("labels_", low=0, high=HEAVIEST),
+    )
+
     def __init__(
         self,
         n_trees: int = 30,
@@ -74,18 +90,24 @@ class ForestCalibration(AbstractCalibrator):
         self.most_rows = most_rows
         self.seed = seed
 
-    def _learn(self, shards: Shards) -> None:
-        name = type(self).__name__
+    def _require_settings(self) -> None:
         for argument, least in {"n_trees": 1, "most_rows": 2}.items():
             self._require_whole(argument, least)
-        least_rows = as_strength(self.least_rows, "least_rows", name)
-        as_strength(self.pull, "pull", name)
+        for argument in ("least_rows", "pull"):
+            as_strength(getattr(self, argument), argument, type(self).__name__)
+
+    def _require_learned(self, entry: Entry) -> None:
+        require_same_classes(self, self.prior_, entry.at("prior_"))
+        require_trees(self, entry)
+
+    def _learn(self, shards: Shards) -> None:
         self.prior_ = VectorScaling(strength=1.0)
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
         self.prior_._learn(shards)
         rows = LabelledRows.of(labelled_only(sample_rows(shards, self.most_rows, self.seed)))
         seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_trees).tolist()
-        self._plant(list(map_in_order(partial(tree_of, Counted.of(rows), least_rows), seeds)))
+        grow = partial(tree_of, Counted.of(rows), float(self.least_rows))
+        self._plant(list(map_in_order(grow, seeds)))
 
     def _require_whole(self, argument: str, least: int) -> None:
         value = getattr(self, argument)
@@ -118,6 +140,36 @@ class ForestCalibration(AbstractCalibrator):
     def _words(self) -> str:
         n_leaves = int((self.child_ == 0).sum()) / self.roots_.size
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
+
+
+def require_trees(forest: ForestCalibration, entry: Entry) -> None:
+    """Raise unless every row ends at a leaf, wherever it turns, and finds something there."""
+    n_nodes, n_labels = forest.child_.size, forest.labels_.size
+    roots, start, child = forest.roots_, forest.start_, forest.child_
+    place = entry.at("roots_")
+    require_rising(roots, place)
+    require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
+    if roots[0] != 0:
+        raise place.refused("from 0 on", f"{roots[0]}")
+    # Children stand after their parent, and in its own tree: no row goes in circles.
+    ends = np.append(roots, n_nodes)[np.searchsorted(roots, np.arange(n_nodes), side="right")]
+    is_inside = (child == 0) | ((child > np.arange(n_nodes)) & (child + 1 < ends))
+    require_each(is_inside, child, entry.at("child_"), "0, or further on in the same tree")
+    columns, labels, n_classes = forest.column_, forest.labels_, forest.n_classes_
+    rule = f"below {2 * n_classes}, twice the number of classes"
+    require_each(columns < 2 * n_classes, columns, entry.at("column_"), rule)
+    rule = f"below {n_classes}, the number of classes"
+    require_each(labels < n_classes, labels, entry.at("labels_"), rule)
+    require_rising(start, entry.at("start_"), least=-1)
+    if (start.size, start[0], start[-1]) != (n_nodes + 1, 0, n_labels):
+        rule = f"{n_nodes + 1} numbers from 0 to {n_labels}, the number of labels"
+        raise entry.at("start_").refused(rule, f"{start.size} from {start[0]} to {start[-1]}")
+    node_of = np.repeat(np.arange(n_nodes), np.diff(start))
+    counted = np.bincount(node_of, forest.weights_, n_nodes)
+    is_empty = (child == 0) & (counted + float(forest.pull) <= 0)
+    if is_empty.any():
+        node = int(np.argmax(is_empty))
+        raise entry.at("weights_").refused("above 0 in each leaf", f"none in node {node}")
 
 
 def numbers_of(outputs: Logits | Probabilities) -> FloatArray:

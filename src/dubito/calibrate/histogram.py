@@ -12,6 +12,8 @@ from dubito.calibrate.binary import AbstractBinaryCalibrator, BinaryRows, HeldSc
 from dubito.calibrate.knots import GRID
 from dubito.calibrate.rows import FLOOR
 from dubito.errors import BadValueError, EmptyStateError
+from dubito.kept_arrays import array, require_rising
+from dubito.kept_checks import MOST, Entry, entries, number
 from dubito.measure.binning import assign, quantile_edges, uniform_edges
 
 __all__ = ["HistogramBinning"]
@@ -38,9 +40,29 @@ class HistogramBinning(AbstractBinaryCalibrator):
     counts_: FloatArray
     n_certain_: float
 
+    learned_checks = entries(
+        values_=array(None, low=0, high=1),
+        edges_=array(None, low=0, high=1),
+        counts_=array("values_", low=0, high=MOST),
+        n_certain_=number(0, MOST),
+    )
+
     def __init__(self, n_bins: int = 15, strategy: Literal["uniform", "quantile"] = "uniform"):
         self.n_bins = n_bins
         self.strategy = strategy
+
+    def _require_settings(self) -> None:
+        uniform_edges(self.n_bins, type(self).__name__)
+        if self.strategy not in ("uniform", "quantile"):
+            rule, fix = "'uniform' or 'quantile'", "strategy='uniform'"
+            raise BadValueError("strategy", type(self).__name__, rule, repr(self.strategy), fix)
+
+    def _require_learned(self, entry: Entry) -> None:
+        edges, place = self.edges_, entry.at("edges_")
+        require_rising(edges, place)
+        if edges.size != self.values_.size + 1 or (edges[0], edges[-1]) != (0, 1):
+            rule = f"{self.values_.size + 1} numbers from 0 to 1, one more than values_"
+            raise place.refused(rule, f"{edges.size} from {edges[0]:g} to {edges[-1]:g}")
 
     def _learn_scores(self, scores: Scores) -> None:
         edges = self._edges(scores)
@@ -63,9 +85,6 @@ class HistogramBinning(AbstractBinaryCalibrator):
     def _edges(self, scores: Scores) -> FloatArray:
         if self.strategy == "uniform":
             return uniform_edges(self.n_bins, type(self).__name__)
-        if self.strategy != "quantile":
-            rule, fix = "'uniform' or 'quantile'", "strategy='uniform'"
-            raise BadValueError("strategy", type(self).__name__, rule, repr(self.strategy), fix)
         if isinstance(scores, HeldScores):
             values, weight = expit(scores.rows.scores), scores.rows.weight
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Self, final
 
 import numpy as np
@@ -12,8 +13,14 @@ from dubito.arrays import FloatArray
 from dubito.calibrate.binary import AbstractBinaryCalibrator, BinaryRows, HeldScores, Scores
 from dubito.calibrate.knots import Curves, ScoredRows, fit_curves
 from dubito.calibrate.rows import FLOOR
+from dubito.calibrate.thinning import few_knots
+from dubito.kept_arrays import array, require_rising
+from dubito.kept_checks import MOST, Entry, entries, number
 
 __all__ = ["IsotonicCalibration"]
+
+REACH = 30.0  # log odds are never beyond
+ROUNDING = 1e-9  # by which a curve may fall
 
 
 @final
@@ -33,6 +40,12 @@ class IsotonicCalibration(AbstractBinaryCalibrator):
     values_: FloatArray
     n_certain_: float
 
+    learned_checks = entries(
+        knots_=array(None, low=-REACH, high=REACH),
+        values_=array("knots_", low=0, high=1),
+        n_certain_=number(0, MOST),
+    )
+
     def _learn_scores(self, scores: Scores) -> None:
         def sum_over(function: Callable[[ScoredRows], Any]) -> Any:
             return scores.sum(lambda rows: function(as_column(rows)))
@@ -44,6 +57,15 @@ class IsotonicCalibration(AbstractBinaryCalibrator):
         self.knots_, self.values_ = curves.x[part], curves.y[part]
         self.n_certain_ = float(curves.n_certain[k])
         return self
+
+    def _require_learned(self, entry: Entry) -> None:
+        require_rising(self.knots_, entry.at("knots_"))
+        require_rising(self.values_, entry.at("values_"), least=-ROUNDING)
+
+    def _thinned(self, bound: float) -> Self:
+        twin, kept = copy(self), few_knots(self.knots_, self.values_, bound)
+        twin.knots_, twin.values_ = self.knots_[kept], self.values_[kept]
+        return twin
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
         values = np.interp(scores, self.knots_, self.values_)

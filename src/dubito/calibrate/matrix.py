@@ -12,8 +12,10 @@ from dubito.calibrate.affine import affine_scores, fit_affine
 from dubito.calibrate.basis import Basis, as_shape, bumps_of
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
-from dubito.calibrate.temperature import best_inverse_temperature
+from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
+from dubito.kept_arrays import array
+from dubito.kept_checks import Entry, Maybe, entries, number
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["MatrixScaling", "StructuredMatrixScaling", "matrix_penalty"]
@@ -36,6 +38,8 @@ class AbstractMatrixScaling(AbstractCalibrator):
     weight_: FloatArray
     bias_: FloatArray
 
+    learned_checks = entries(temperature_=TEMPERATURE, bias_=array("n_classes_"))
+
     @abstractmethod
     def _penalty(self, n_rows: float) -> FloatArray:
         """Return the L2 penalty of each entry of the matrix and the intercept."""
@@ -54,6 +58,9 @@ class AbstractMatrixScaling(AbstractCalibrator):
         table = fit_affine(shards, self._basis(), penalty)
         departs, self.bias_ = table[:, :-1], table[:, -1].copy()
         self.weight_ = np.eye(*departs.shape) + departs
+
+    def _n_numbers(self) -> int:
+        return int(self.weight_.shape[1])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         departs = self.weight_ - np.eye(*self.weight_.shape)
@@ -86,19 +93,23 @@ class MatrixScaling(AbstractMatrixScaling):
     (3, 3)
     """
 
+    learned_checks = entries(weight_=array("n_classes_", "n_classes_"))
+
     def __init__(self, off_diagonal: float = 1.0, intercept: float = 1.0):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
+    def _require_settings(self) -> None:
+        as_strength(self.off_diagonal, "off_diagonal", type(self).__name__)
+        as_strength(self.intercept, "intercept", type(self).__name__)
+
     def _penalty(self, n_rows: float) -> FloatArray:
-        off_diagonal = as_strength(self.off_diagonal, "off_diagonal", type(self).__name__)
-        intercept = as_strength(self.intercept, "intercept", type(self).__name__)
         unit = self.n_classes_ / n_rows
         return matrix_penalty(
             self.n_classes_,
             diagonal=0.0,
-            off_diagonal=off_diagonal * unit * (self.n_classes_ - 1),
-            intercept=intercept * unit,
+            off_diagonal=float(self.off_diagonal) * unit * (self.n_classes_ - 1),
+            intercept=float(self.intercept) * unit,
         )
 
 
@@ -123,13 +134,32 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
     centres_: FloatArray
     width_: float
 
+    learned_checks = entries(
+        weight_=array("n_classes_", None),
+        centres_=Maybe(array(None, "n_classes_")),
+        width_=Maybe(number(1e-30)),
+    )
+
     def __init__(self, strength: float = 1.0, shape: str = "straight"):
         self.strength = strength
         self.shape = shape
 
-    def _learn(self, shards: Shards) -> None:
+    def _require_settings(self) -> None:
+        as_strength(self.strength, "strength", type(self).__name__)
         as_shape(self.shape, type(self).__name__)
-        super()._learn(shards)
+
+    def _require_learned(self, entry: Entry) -> None:
+        is_local = self.shape == "local"
+        for name in ("centres_", "width_"):
+            if hasattr(self, name) != is_local:
+                rule = f"{'given' if is_local else 'left out'} where shape is {self.shape!r}"
+                raise entry.at(name).refused(rule, "none" if is_local else "some")
+        basis = self._basis()
+        n_bumps = 0 if basis.centres is None else len(basis.centres)
+        wanted = basis.n_parts() * self.n_classes_ + n_bumps
+        if self.weight_.shape[1] != wanted:
+            rule, got = f"{self.n_classes_} x {wanted} numbers", f"{self.weight_.shape[1]} columns"
+            raise entry.at("weight_").refused(rule, got)
 
     def _place(self, shards: Shards) -> None:
         if self.shape == "local":
@@ -142,7 +172,7 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
         return Basis(beta, self.shape)
 
     def _penalty(self, n_rows: float) -> FloatArray:
-        strength = as_strength(self.strength, "strength", type(self).__name__)
+        strength = float(self.strength)
         own = strength * self.n_classes_ / n_rows
         across = own * (self.n_classes_ - 1)
         penalty = matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)

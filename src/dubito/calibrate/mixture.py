@@ -9,9 +9,11 @@ import numpy as np
 from dubito.arrays import FloatArray, contiguous
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import LabelledRows, log_probabilities
-from dubito.calibrate.temperature import best_inverse_temperature
+from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
+from dubito.kept_arrays import shares
+from dubito.kept_checks import entries
 from dubito.kernels.mixture import mixture_step
 from dubito.outputs import Logits, Probabilities
 
@@ -36,6 +38,8 @@ class TemperatureMixture(AbstractCalibrator):
 
     temperature_: float
     shares_: FloatArray
+
+    learned_checks = entries(temperature_=TEMPERATURE, shares_=shares(3))
 
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)

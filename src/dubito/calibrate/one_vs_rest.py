@@ -18,6 +18,8 @@ from dubito.calibrate.rows import FLOOR, LabelledRows, log_odds, log_probabiliti
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
+from dubito.keeping import kept
+from dubito.kept_checks import Entry, entries, listed, whole
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["OneVsRest", "OneVsRestCounts"]
@@ -41,13 +43,30 @@ class OneVsRest(AbstractCalibrator):
     n_fell_back_: int
     n_changed_: int
 
+    setting_checks = entries(calibrator=kept(AbstractBinaryCalibrator, is_fitted=False))
+    learned_checks = entries(
+        calibrators_=listed(kept(AbstractBinaryCalibrator), "n_classes_"),
+        n_fell_back_=whole(),
+        n_changed_=whole(),
+    )
+
     def __init__(self, calibrator: AbstractBinaryCalibrator):
         self.calibrator = calibrator
 
-    def _learn(self, shards: Shards) -> None:
+    def _require_settings(self) -> None:
         if not isinstance(self.calibrator, AbstractBinaryCalibrator):
             rule, fix = "a calibrator of two classes", "OneVsRest(IsotonicCalibration())"
             raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
+        self.calibrator._require_settings()
+
+    def _require_learned(self, entry: Entry) -> None:
+        wanted = type(self.calibrator).__name__
+        for k, one in enumerate(self.calibrators_):
+            if type(one).__name__ != wanted:
+                place = entry.at(f"calibrators_[{k}]")
+                raise place.refused(f"{wanted}, like the setting", type(one).__name__)
+
+    def _learn(self, shards: Shards) -> None:
         if isinstance(self.calibrator, IsotonicCalibration):
             curves = all_curves(shards, self.n_classes_)
             for k, one in enumerate(self._start()):

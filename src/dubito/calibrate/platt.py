@@ -9,6 +9,7 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate.binary import AbstractBinaryCalibrator, Scores
 from dubito.calibrate.logistic import fit_logistic
+from dubito.kept_checks import entries, number
 
 __all__ = ["PlattScaling"]
 
@@ -28,6 +29,8 @@ class PlattScaling(AbstractBinaryCalibrator):
 
     slope_: float
     intercept_: float
+
+    learned_checks = entries(slope_=number(), intercept_=number())
 
     def _learn_scores(self, scores: Scores) -> None:
         positive, total = scores.sum(

@@ -27,6 +27,8 @@ from dubito.calibrate.regression_calibrator import (
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
+from dubito.kept_arrays import array, require_rising
+from dubito.kept_checks import Entry, Maybe, entries, listed
 from dubito.measure.regression import values_of
 from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
 
@@ -34,6 +36,9 @@ __all__ = ["QuantileRecalibration"]
 
 LEVELS = tuple(k / 20 for k in range(1, 20))
 FARTHEST = 1e6  # normal scores beyond count as this
+FURTHEST = 40.0  # no share that a float holds has a normal score beyond
+FLAT = float(np.finfo(np.float64).tiny)  # knots may stand at the same place
+STEEPEST = 1e100  # of R^-1 beyond the outermost truths
 N_CELLS = 8192
 REACH = float(np.arcsinh(FARTHEST))
 CELL = 2 * REACH / N_CELLS  # a cell's width as a share of sqrt(1 + z^2): 0.0035
@@ -59,6 +64,12 @@ class QuantileRecalibration(AbstractRegressionCalibrator):
     stated_: list[FloatArray]  # normal scores at the knots of R, rising, a target
     observed_: list[FloatArray]
 
+    setting_checks = entries(levels=Maybe(array(None, low=0, high=1)))
+    learned_checks = entries(
+        stated_=listed(array(None, low=-FARTHEST, high=FARTHEST), "n_targets_"),
+        observed_=listed(array(None, low=-FURTHEST, high=FURTHEST), "n_targets_"),
+    )
+
     def __init__(self, levels: Sequence[float] | FloatArray = LEVELS) -> None:
         self.levels = levels
 
@@ -69,8 +80,20 @@ class QuantileRecalibration(AbstractRegressionCalibrator):
         columns = [ndtr(observed_score(scores, *knots)) for knots in self._knots()]
         return columns[0] if self.n_targets_ is None else np.stack(columns, axis=1)
 
-    def _learn(self, shards: Shards) -> None:
+    def _require_settings(self) -> None:
         as_levels(self.levels, type(self).__name__)
+
+    def _require_learned(self, entry: Entry) -> None:
+        for k, (stated, observed) in enumerate(self._knots()):
+            places = entry.at(f"stated_[{k}]"), entry.at(f"observed_[{k}]")
+            if stated.size != observed.size:
+                raise places[1].refused(f"{stated.size} numbers", f"{observed.size}")
+            for values, place in zip((stated, observed), places, strict=True):
+                require_rising(values, place, least=-FLAT)
+            if tail_slope(stated, observed) > STEEPEST:
+                raise places[1].refused("further apart at its ends", "almost nothing")
+
+    def _learn(self, shards: Shards) -> None:
         if isinstance(shards, ArrayShards):
             knots = exact_knots(shards)
         else:

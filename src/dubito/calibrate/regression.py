@@ -19,6 +19,8 @@ from dubito.calibrate.regression_calibrator import (
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import BoundWarning
+from dubito.kept_arrays import array
+from dubito.kept_checks import entries
 from dubito.measure.regression import point_of_rows, values_of
 from dubito.outputs import Normal, Quantiles, Samples
 
@@ -50,6 +52,8 @@ class VarianceScaling(AbstractRegressionCalibrator):
     """
 
     factor_: FloatArray
+
+    learned_checks = entries(factor_=array("n_targets_", low=LOWEST, high=HIGHEST))
 
     def _learn(self, shards: Shards) -> None:
         learn = likeliest_factor if self.kind_ == "Normal" else stretching_factor

@@ -23,6 +23,7 @@ from dubito.errors import (
     StateMismatchError,
 )
 from dubito.keeping import AbstractKept
+from dubito.kept_checks import entries, one_of, optional, whole
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.labelled import warn_of_missing
 from dubito.measure.regression import require_targets
@@ -49,6 +50,11 @@ class AbstractRegressionCalibrator(AbstractKept):
     kind_: str  # of outputs, by name
     n_targets_: int | None  # None for one number a row
 
+    learned_checks = entries(
+        kind_=one_of("Normal", "Samples", "Quantiles"),
+        n_targets_=optional(whole(1)),
+    )
+
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from outputs and targets, or from shards that hold both.
 
@@ -62,6 +68,7 @@ class AbstractRegressionCalibrator(AbstractKept):
         warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
         self._forget()
         self.kind_, self.n_targets_ = seen.kind, seen.n_targets
+        self._require_settings()
         self._learn(shards)
         # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
         self._shards = shards

@@ -14,6 +14,7 @@ from dubito.calibrate.rows import FLOOR, LabelledRows
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError, BoundWarning, EmptyStateError
+from dubito.kept_checks import entries, number
 from dubito.kernels.rows import NARROW
 from dubito.kernels.temperature import (
     label_scores,
@@ -25,11 +26,13 @@ from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.outputs import Logits, Probabilities, unchecked
 
-__all__ = ["TemperatureScaling", "best_inverse_temperature", "tempered"]
+__all__ = ["TEMPERATURE", "TemperatureScaling", "best_inverse_temperature", "tempered"]
 
 LOWEST, HIGHEST = 1e-6, 1e4  # bounds of the inverse temperature
 CLOSE = 1e-5  # a relative Newton step this small leaves an error of its square
 MOST_ROUNDS = 60
+
+TEMPERATURE = number(1e-9, 1e9)  # what may be read of a file: no product with logits is lost
 
 
 @final
@@ -47,14 +50,21 @@ class TemperatureScaling(AbstractCalibrator):
 
     temperature_: float
 
+    learned_checks = entries(temperature_=TEMPERATURE)
+
     def __init__(self, objective: Literal["log_loss", "ece"] = "log_loss", n_bins: int = 15):
         self.objective = objective
         self.n_bins = n_bins
 
-    def _learn(self, shards: Shards) -> None:
+    def _require_settings(self) -> None:
+        name = type(self).__name__
         if self.objective not in ("log_loss", "ece"):
             rule, fix = "'log_loss' or 'ece'", "objective='log_loss'"
-            raise BadValueError("objective", type(self).__name__, rule, repr(self.objective), fix)
+            raise BadValueError("objective", name, rule, repr(self.objective), fix)
+        if self.objective == "ece":
+            uniform_edges(self.n_bins, name)
+
+    def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)
         if self.objective == "ece":
             beta = least_calibration_error(shards, beta, self.n_bins)

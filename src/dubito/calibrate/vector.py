@@ -11,8 +11,10 @@ from dubito.calibrate.affine import affine_scores, fit_affine
 from dubito.calibrate.basis import Basis
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
-from dubito.calibrate.temperature import best_inverse_temperature
+from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
+from dubito.kept_arrays import array
+from dubito.kept_checks import entries
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["VectorScaling"]
@@ -37,14 +39,22 @@ class VectorScaling(AbstractCalibrator):
     weight_: FloatArray
     bias_: FloatArray
 
+    learned_checks = entries(
+        temperature_=TEMPERATURE,
+        weight_=array("n_classes_"),
+        bias_=array("n_classes_"),
+    )
+
     def __init__(self, strength: float = 0.0):
         self.strength = strength
 
+    def _require_settings(self) -> None:
+        as_strength(self.strength, "strength", type(self).__name__)
+
     def _learn(self, shards: Shards) -> None:
-        strength = as_strength(self.strength, "strength", type(self).__name__)
         beta = best_inverse_temperature(shards)
         n_rows = class_weights(shards).sum()
-        penalty = np.full((self.n_classes_, 2), strength * self.n_classes_ / n_rows)
+        penalty = np.full((self.n_classes_, 2), float(self.strength) * self.n_classes_ / n_rows)
         table = fit_affine(shards, Basis(beta), penalty)
         self.temperature_ = 1 / beta
         self.weight_, self.bias_ = 1 + table[:, 0], table[:, 1] - table[:, 1].mean()

@@ -1,23 +1,71 @@
 """The `dubito` command and its subcommands."""
 
-from typing import Annotated
+import errno
+import warnings
+from typing import Annotated, Any, final
 
 import typer
+from typer.core import TyperGroup
 
 from dubito import __version__
 from dubito.cli.audit import audit
+from dubito.cli.calibrate import calibrate
+from dubito.cli.compare import compare
+from dubito.cli.decide import decide
 from dubito.cli.demo import demo
+from dubito.cli.doctor import doctor
+from dubito.cli.drift import drift
+from dubito.cli.fit import fit
+from dubito.cli.policy import policy
 
 __all__ = ["app"]
 
+
+@final
+class Commands(TyperGroup):
+    """Commands whose errors are told in two lines, with exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from dubito.errors import DubitoError
+
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = show_warning
+                return super().invoke(ctx)
+        except DubitoError as error:
+            told: Exception = error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever was reading has seen enough
+                raise
+            told = error
+        from dubito.cli.printing import say_error
+
+        say_error(told)
+        raise typer.Exit(2)
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Tell a warning as a person reads it."""
+    from dubito.cli.printing import say_note
+
+    say_note(f"{message}")
+
+
 app = typer.Typer(
-    help="Measure how far a model's confidence is from truth. Start with: dubito demo",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
 app.command()(audit)
+app.command()(calibrate)
+app.command()(fit)
+app.command()(decide)
+app.command()(compare)
+app.command()(drift)
+app.add_typer(policy, name="policy")
+app.command()(doctor)
 
 
 def print_version(is_wanted: bool) -> None:
@@ -30,7 +78,11 @@ def print_version(is_wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Measure how far a model's confidence is from truth. Start with: dubito demo."""
+    """Measure how far a model's confidence is from truth, mend it, and decide by it.
+
+    Example: dubito demo
+    """

@@ -1,56 +1,103 @@
 """`dubito audit FILE`: how far is the confidence in a file of predictions from truth?"""
 
-import json
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dubito.cli.columns import Given, with_columns
+
+if TYPE_CHECKING:
+    from dubito.data import Shards
+    from dubito.decide.value import CostReport
+    from dubito.measure import Audit, RegressionAudit
+
 __all__ = ["audit"]
 
+MOST_ROWS = 100_000  # of more, costs are those of a seeded sample
 
+
+@with_columns()
 def audit(
     file: Annotated[Path, typer.Argument(help="Parquet, CSV, TSV, Arrow, NPZ or NPY.")],
-    label: Annotated[str | None, typer.Option(help="Column of the true class.")] = None,
-    logits: Annotated[str | None, typer.Option(help="Columns of logits, say 'logit_*'.")] = None,
-    probabilities: Annotated[
-        str | None, typer.Option(help="Columns of probabilities, say 'p_*'.")
+    given: Given,
+    bins: Annotated[int, typer.Option(min=1, max=100_000, help="Bins of confidence.")] = 15,
+    costs: Annotated[
+        Path | None, typer.Option(help="CSV or JSON of costs: what deciding by it costs.")
     ] = None,
-    confidence: Annotated[
-        str | None, typer.Option(help="Column of the top confidence, with --correct.")
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a report: report.html.")
     ] = None,
-    correct: Annotated[str | None, typer.Option(help="Column of 0 and 1: was it right?")] = None,
-    mean: Annotated[
-        str | None, typer.Option(help="Column of the predicted mean, with --std (regression).")
+    fail_on: Annotated[
+        list[str] | None, typer.Option(help="End with 1 if a figure is so, say 'ece>0.03'.")
     ] = None,
-    std: Annotated[str | None, typer.Option(help="Column of the standard deviation.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
-    group: Annotated[str | None, typer.Option(help="Column of groups to tell apart.")] = None,
-    bins: Annotated[int, typer.Option(help="Bins of confidence.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
 ) -> None:
     """Tell how far the confidence in a file of predictions is from truth.
 
-    Example: dubito audit predictions.csv --label y --probabilities 'p_*'
+    Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
-    from dubito.data import Columns, scan
-    from dubito.errors import BadValueError
+    from dubito.cli.columns import rows_of
+    from dubito.cli.failing import findings
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json
     from dubito.measure import Audit, RegressionAudit
 
-    if label is None and confidence is None:
-        fix = "--label y, or --confidence c --correct h where only that is known"
-        raise BadValueError("--label", "dubito audit", "the column of the truth", "nothing", fix)
-    columns = Columns(
-        label=label,
-        logits=logits,
-        probabilities=probabilities,
-        confidence=confidence,
-        correct=correct,
-        mean=mean,
-        std=std,
-        weight=weight,
-        group=group,
+    require_places({"--output": output}, [file])
+    [columns] = given.columns(file, has_features=output is not None)
+    rows = rows_of(file, columns)
+    result = RegressionAudit.of(rows) if given.is_regression else Audit.of(rows, n_bins=bins)
+    told = findings(fail_on or [], figures_of(result))
+    paid = None if costs is None else cost_of(rows, costs)
+    if output is not None:
+        write_report(rows, costs, file.name, output)
+    if as_json:
+        cost = {} if paid is None else {"cost": asdict(paid)}
+        say_json({**result.to_dict(), **cost, "findings": told})
+    else:
+        say(str(result) if paid is None else f"{result}\n\n{paid}")
+        if output is not None:
+            say(f"\nThe report is in {output}.")
+        if not given.is_regression and given.confidence is None:
+            say("\nNext, a policy that knows when to ask a person:")
+            say(f"  dubito fit {file} {given} --reject-cost 0.3".replace("  --", " --"))
+    if told:
+        print("\n".join(f"dubito: {one}" for one in told), file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def figures_of(result: Audit | RegressionAudit) -> dict[str, float]:
+    """Return the figures that rules are about; a log loss may be infinite."""
+    loss = getattr(result, "log_loss", None)
+    return result.figures if loss is None else {**result.figures, "log_loss": loss}
+
+
+def cost_of(rows: Shards, costs: Path) -> CostReport:
+    """Return what deciding by the outputs as they are costs."""
+    from dubito.cli.tables import costs_of
+    from dubito.data.sampling import sample_rows
+    from dubito.decide import cost_report
+
+    batch = sample_rows(rows, MOST_ROWS, is_labelled=True)
+    return cost_report(
+        batch.truth,
+        batch.outputs,
+        costs_of(costs, batch.outputs, None),
+        batch.amounts,
+        sample_weight=batch.weight,
     )
-    shards = scan(file, columns)
-    result = RegressionAudit.of(shards) if mean else Audit.of(shards, n_bins=bins)
-    print(json.dumps(result.to_dict(), indent=2) if as_json else result)
+
+
+def write_report(rows: Shards, costs: Path | None, title: str, output: Path) -> None:
+    """Write a page on the rows."""
+    from dubito.cli.printing import typed
+    from dubito.cli.tables import costs_of
+    from dubito.report import Report
+
+    outputs = next(rows.batches()).outputs
+    table = None if costs is None else costs_of(costs, outputs, None)
+    Report.of(rows, costs=table, title=title, command=typed()).save(output)

@@ -1,14 +1,17 @@
-"""`dubito demo`: what dubito does, on predictions that ship with it."""
+"""`dubito demo`: the whole journey, on predictions that ship with dubito."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dubito.calibrate import AbstractCalibrator
+    from dubito import Logits
+    from dubito.arrays import FloatArray
     from dubito.data import FashionMnist
+    from dubito.decide import Policy
 
 __all__ = ["demo"]
 
@@ -17,45 +20,123 @@ STRANGERS = {
     "handwritten digits": "digits",
     "corrupted clothes": "corrupted",
 }
+REJECT_COST, EPSILON = 0.2, 0.02
 
 
-def demo() -> None:
-    """Audit and calibrate the sample that ships with dubito: an over-confident network.
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where report, policy and decisions go.")] = Path(
+        "dubito-demo"
+    ),
+    train: Annotated[
+        bool, typer.Option("--train", help="Begin with nothing: train a network (needs PyTorch).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Audit, calibrate and decide for the sample that ships with dubito: an over-confident network.
 
     Example: dubito demo
     """
-    from dubito import Logits, audit
-    from dubito.calibrate import AutoCalibrator
+    if train:
+        train_and_report(folder, is_quiet=as_json)
+        return
+    from dubito import audit
+    from dubito.cli.printing import say, say_json
     from dubito.data import load_fashion_mnist
+    from dubito.decide import CostMatrix, Policy
+    from dubito.doubt import MahalanobisDistance
 
+    folder.mkdir(parents=True, exist_ok=True)
     sample = load_fashion_mnist()
-    print("A small network learnt to tell eight kinds of clothes apart. Is its confidence true?\n")
     names = [sample.classes[label] for label in sample.test_labels]
-    print(audit(names, Logits(sample.test_logits, sample.classes)))
-    print(
-        "\nWhat is the honest probability? Learnt from validation images, shown on test images:\n"
+    found = audit(names, logits_of(sample, "test"))
+    if not as_json:
+        say("A small network learnt to tell eight kinds of clothes apart. Is its confidence true?")
+        say(f"\n{found}\n")
+        say("What to do about it? Learning from 4,000 validation images, which takes a moment ...")
+    policy = Policy.fit(
+        logits_of(sample, "validation"),
+        [sample.classes[label] for label in sample.validation_labels],
+        costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "ask a person"),
+        features=sample.validation_features,
+        doubt=MahalanobisDistance(is_normalised=True),
+        epsilon=EPSILON,
     )
-    calibrator = AutoCalibrator().fit(Logits(sample.validation_logits), sample.validation_labels)
-    print_before_and_after(sample, calibrator)
-    print("\nHow sure is it of what it should not be sure of?\n")
-    print_strangers(sample, calibrator)
-    print("\nWhich doubt notices them? Learnt from validation images; found where 5 % of known")
-    print("images may go to review:\n")
-    print_doubts(sample)
-    print("\nTry it on your own predictions: dubito audit FILE --label y --logits 'logit_*'")
-    print("and in Python: AutoCalibrator().fit(Logits(logits), labels).predict_proba(...)")
+    policy.save(folder / "policy.json")
+    write_all_decisions(policy, sample, folder / "decisions.parquet")
+    write_demo_report(policy, sample, folder / "report.html")
+    figures: dict[str, dict[str, Any]] = {
+        "before and after": before_and_after(policy, sample),
+        "decisions": decided(policy, sample),
+        "strangers": strangers(policy, sample),
+    }
+    if as_json:
+        say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
+        return
+    tell(figures, policy, folder)
 
 
-def print_before_and_after(sample: FashionMnist, calibrator: AbstractCalibrator) -> None:
-    """Tell what calibration does to images the calibrator has not seen."""
-    from textwrap import fill
+def train_and_report(folder: Path, *, is_quiet: bool) -> None:
+    """Train a network that doubts, with wrong labels among its data, and write the report."""
+    from dubito.cli.printing import say, say_json
+    from dubito.learn.demo import train_demo
+    from dubito.report import report
 
-    from dubito import Logits, audit
-    from dubito.measure import paired_difference
+    folder.mkdir(parents=True, exist_ok=True)
+    found = train_demo(folder, say=(lambda words: None) if is_quiet else say)
+    report(
+        found.test.labels,
+        found.test.logits,
+        features=found.test.features,
+        calibration=found.policy.calibrator,
+        strange=found.strange,
+        costs=found.policy.costs,
+        title="Digits, learnt with wrong labels",
+        command="dubito demo --train",
+    ).save(folder / "report.html")
+    if is_quiet:
+        say_json({**found.policy.report.to_dict(), "folder": str(folder)})
+        return
+    say(f"Written to {folder}: report.html (open it) and what is named above.")
 
-    before = Logits(sample.test_logits)
-    after = calibrator.transform(before)
-    reports = [audit(sample.test_labels, outputs, n_resamples=0) for outputs in (before, after)]
+
+def write_all_decisions(policy: Policy, sample: FashionMnist, path: Path) -> None:
+    """Write what is done with test images and strangers, one after the other."""
+    from dubito.data import ArrayShards, Batch, Sink
+    from dubito.decide import write_decisions
+
+    with Sink(path) as sink:
+        for field in ("test", *STRANGERS.values()):
+            batch = Batch.of(None, logits_of(sample, field), features=features_of(sample, field))
+            write_decisions(policy, ArrayShards(batch), sink, source=field)
+
+
+def write_demo_report(policy: Policy, sample: FashionMnist, path: Path) -> None:
+    """Write the report on the test images."""
+    from dubito.data import Batch
+    from dubito.report import report
+
+    digits = logits_of(sample, "digits")
+    report(
+        [sample.classes[label] for label in sample.test_labels],
+        logits_of(sample, "test"),
+        features=sample.test_features,
+        calibration=policy.calibrator,
+        strange=Batch.of(None, digits, features=sample.digits_features),
+        costs=policy.costs,
+        title="Eight kinds of clothes",
+        command="dubito demo",
+    ).save(path)
+
+
+def before_and_after(policy: Policy, sample: FashionMnist) -> dict[str, list[float]]:
+    """Return figures of test images, as the network says and as the policy does."""
+    from dubito import audit
+
+    before = logits_of(sample, "test")
+    names = [sample.classes[label] for label in sample.test_labels]
+    reports = [
+        audit(names, one, n_resamples=0) for one in (before, policy.calibrator.transform(before))
+    ]
     figures = {
         "mean confidence": "confidence",
         "accuracy": "accuracy",
@@ -64,67 +145,92 @@ def print_before_and_after(sample: FashionMnist, calibrator: AbstractCalibrator)
         "ECE (15 uniform bins)": "expected_calibration_error",
         "ECE of a calibrated model": "expected_if_calibrated",
     }
-    print(f"  {'':<26} {'before':>8} {'after':>8}")
-    for name, figure in figures.items():
-        was, now = (getattr(report, figure) for report in reports)
-        print(f"  {name:<26} {was:>8.4f} {now:>8.4f}")
-    gain = paired_difference("log_loss", sample.test_labels, before, after)
-    print(f"\n  Log loss falls by {gain.value:.3f} ({gain.low:.3f} to {gain.high:.3f}, 95 %).")
-    print(
-        fill(
-            f"Calibrator: {calibrator.summary()}.", 88, initial_indent="  ", subsequent_indent="  "
-        )
-    )
+    return {name: [getattr(one, key) for one in reports] for name, key in figures.items()}
 
 
-def print_strangers(sample: FashionMnist, calibrator: AbstractCalibrator) -> None:
-    """Tell how sure the network is of images it never learnt, before and after calibration."""
-    from dubito import Logits
-    from dubito.doubt import least_confidence
-
-    for name, field in STRANGERS.items():
-        outputs = Logits(getattr(sample, f"{field}_logits"))
-        says, means = (
-            1 - least_confidence(one).mean() for one in (outputs, calibrator.transform(outputs))
-        )
-        print(
-            f"  {name:<28} {len(outputs):>6,} images   it says {says:.1%}, calibrated {means:.1%}"
-        )
-
-
-def print_doubts(sample: FashionMnist) -> None:
-    """Tell which doubts notice strangers, and what a region that spares known images catches."""
+def decided(policy: Policy, sample: FashionMnist) -> dict[str, float]:
+    """Return what deciding the test images costs, by the policy and by the network alone."""
     import numpy as np
 
-    from dubito import Logits
-    from dubito.doubt import (
-        MahalanobisDistance,
-        NeighbourDistance,
-        OutlierRegion,
-        energy,
-        least_confidence,
-    )
-    from dubito.measure import auroc
+    from dubito.decide import least_cost_actions, realised_cost
 
-    half = len(sample.validation_labels) // 2
-    features, labels = sample.validation_features[:half], sample.validation_labels[:half]
-    distance = MahalanobisDistance(is_normalised=True).fit(features, labels)
-    doubts: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "least confidence": ("logits", lambda rows: least_confidence(Logits(rows))),
-        "energy": ("logits", lambda rows: energy(Logits(rows))),
-        "neighbours": ("features", NeighbourDistance().fit(features).score),
-        "Mahalanobis": ("features", distance.score),
+    outputs, truth = logits_of(sample, "test"), sample.test_labels
+    found = policy.decide(outputs, sample.test_features)
+    is_open = ~found.is_rejected
+    argmax = sample.test_logits.argmax(axis=1)
+    raw = least_cost_actions(outputs, policy.costs)
+    return {
+        "always the most probable class": realised_cost(truth, argmax, policy.costs),
+        "the network's own probabilities": realised_cost(truth, raw, policy.costs),
+        "the policy": realised_cost(truth, found.action, policy.costs),
+        "share asked": float(1 - is_open.mean()),
+        "errors of the network": float(np.mean(argmax != truth)),
+        "errors among decided": float(np.mean(found.class_[is_open] != truth[is_open])),
     }
-    print(f"  {'':<18}" + "".join(f"{name.split(',')[0]:>21}" for name in STRANGERS))
-    print(f"  {'':<18}" + f"{'AUROC':>13}{'found':>8}" * len(STRANGERS))
-    for name, (kind, score) in doubts.items():
-        known = score(getattr(sample, f"test_{kind}"))
-        held_back = score(getattr(sample, f"validation_{kind}")[half:])
-        region = OutlierRegion(epsilon=0.05).fit(held_back)
-        line = f"  {name:<18}"
-        for field in STRANGERS.values():
-            strange = score(getattr(sample, f"{field}_{kind}"))
-            is_outlier = np.repeat([False, True], [known.size, strange.size])
-            area = auroc(is_outlier, np.concatenate([known, strange]))
-            line += f"{area:>13.3f}{region.contains(strange).mean():>8.1%}"
-        print(line)
+
+
+def strangers(policy: Policy, sample: FashionMnist) -> dict[str, dict[str, float]]:
+    """Return how sure the network is of what it never learnt, and how much of it is asked about."""
+    from dubito.data import Batch
+    from dubito.decide.decisions import STRANGE
+
+    told = {}
+    for name, field in STRANGERS.items():
+        outputs = logits_of(sample, field)
+        found = policy.decide(outputs, features_of(sample, field))
+        told[name] = {
+            "says": float(Batch.of(None, outputs).rows.confidence.mean()),
+            "asked": float(found.is_rejected.mean()),
+            "strange": float((found.reason == STRANGE).mean()),
+        }
+    return told
+
+
+def tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
+    """Tell the story."""
+    from dubito.cli.printing import say, show_table
+
+    say("\nThe honest probability, on test images:\n")
+    show_table(
+        ("  ", "before", "after"),
+        [
+            (f"  {name}", f"{was:.4f}", f"{now:.4f}")
+            for name, (was, now) in figures["before and after"].items()
+        ],
+    )
+    costs = figures["decisions"]
+    say(f"\n  Calibrator: {policy.provenance['calibrator']}.")
+    say(f"\nThe action that costs least, where an error costs 1 and asking {REJECT_COST}:\n")
+    for name in list(costs)[:3]:
+        say(f"  {name:<32} {costs[name]:.4f} a row")
+    say(
+        f"\n  The policy asks about {costs['share asked']:.1%} of images; of the rest "
+        f"{costs['errors among decided']:.1%} are wrong, where the network alone errs in "
+        f"{costs['errors of the network']:.1%}."
+    )
+    say("\nWhat it should not be sure of, and how much of that a person gets to see:\n")
+    show_table(
+        ("  ", "it says", "asked", "as strange"),
+        [
+            (f"  {name}", *(f"{value:.1%}" for value in one.values()))
+            for name, one in figures["strangers"].items()
+        ],
+    )
+    say(f"\nWritten to {folder}: report.html (open it), policy.json, decisions.parquet.")
+    say("\nTry it on your own predictions:")
+    say("  dubito audit FILE --label y --logits 'logit_*' -o report.html")
+    say("  dubito fit FILE --label y --logits 'logit_*' --reject-cost 0.2 -o policy.json")
+    say("  dubito decide policy.json NEW -o decisions.parquet --review review.csv")
+
+
+def logits_of(sample: FashionMnist, field: str) -> Logits:
+    """Return the logits of a part of the sample."""
+    from dubito import Logits
+
+    return Logits(getattr(sample, f"{field}_logits"), sample.classes)
+
+
+def features_of(sample: FashionMnist, field: str) -> FloatArray:
+    """Return the features of a part of the sample."""
+    features: FloatArray = getattr(sample, f"{field}_features")
+    return features

@@ -1,18 +1,30 @@
-"""Where rows come from: arrays, frames and files, as batches and as shards that add up."""
+"""Where rows come from: arrays, frames and files, as batches and shards; and where results go."""
 
+from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
+from dubito.data.cache import CachedShards
 from dubito.data.columns import Columns
+from dubito.data.dask import DaskShards
 from dubito.data.files import FileShards, read, scan
+from dubito.data.folder_sink import FolderSink
 from dubito.data.samples import FashionMnist, load_fashion_mnist
 from dubito.data.shards import ArrayShards, Shards
+from dubito.data.sink import Coded, Sink
 
 __all__ = [
     "ArrayShards",
+    "BadRow",
+    "BadRows",
     "Batch",
+    "CachedShards",
+    "Coded",
     "Columns",
+    "DaskShards",
     "FashionMnist",
     "FileShards",
+    "FolderSink",
     "Shards",
+    "Sink",
     "load_fashion_mnist",
     "read",
     "scan",

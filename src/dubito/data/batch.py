@@ -31,10 +31,11 @@ __all__ = ["Batch", "as_column", "as_weights"]
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Outputs, and of the same rows: truth, weights, features, ids, groups.
+    """Outputs, and of the same rows: truth, weights, features, ids, groups, amounts.
 
     Made by `Batch.of`, which checks everything once; `take` gives a range of rows without a copy.
-    `first_row` is where its first row stands in the whole that it is a part of.
+    `first_row` is where its first row stands in the whole that it is a part of. `amounts` are what
+    costs may grow with, such as prices.
 
     >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
     >>> batch.rows.correct.tolist()
@@ -48,6 +49,7 @@ class Batch:
     ids: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
     first_row: int = 0
+    amounts: FloatArray | None = None
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class Batch:
         features: Any = None,
         ids: Any = None,
         groups: Any = None,
+        amounts: Any = None,
         first_row: int = 0,
         caller: str = "Batch",
         argument: str = "y_true",
@@ -77,6 +80,7 @@ class Batch:
             features=as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
+            amounts=as_amounts(amounts, n_rows, caller),
             first_row=first_row,
         )
 
@@ -116,6 +120,7 @@ class Batch:
             features=None if self.features is None else self.features[rows],
             ids=None if self.ids is None else self.ids[rows],
             groups=None if self.groups is None else self.groups[rows],
+            amounts=None if self.amounts is None else self.amounts[rows],
             first_row=self.first_row
             + (range(len(self))[rows].start if isinstance(rows, slice) else 0),
         )
@@ -175,6 +180,18 @@ def as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
     require_dimensions(array, (2,), "features", caller, "rows x dimensions")
     require_rows(array, n_rows, "features", caller)
     return freeze(as_finite(array, "features", caller))
+
+
+def as_amounts(amounts: Any, n_rows: int, caller: str) -> FloatArray | None:
+    """Return one amount a row as float64, or None."""
+    if amounts is None:
+        return None
+    array = as_finite(as_floats(amounts, "amounts", caller), "amounts", caller)
+    require_dimensions(array, (1,), "amounts", caller, "one number a row")
+    require_rows(array, n_rows, "amounts", caller)
+    fix = "a rate below 0 for a gain"
+    require_everywhere(array >= 0, array, "amounts", caller, "0 or above", fix)
+    return freeze(array.astype(np.float64))
 
 
 def as_column(values: Any, n_rows: int, argument: str, caller: str) -> NDArray[Any] | None:

@@ -29,7 +29,13 @@ from dubito.outputs import (
 __all__ = ["BoundColumns"]
 
 # What a batch calls them, and what they are called here.
-ROLES = {"y_true": "label", "sample_weight": "weight", "ids": "id", "groups": "group"}
+ROLES = {
+    "y_true": "label",
+    "sample_weight": "weight",
+    "ids": "id",
+    "groups": "group",
+    "amounts": "amount",
+}
 
 
 @final
@@ -73,6 +79,7 @@ class BoundColumns:
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
+                amounts=self.cells(piece, "amount").numbers() if has("amount") else None,
                 first_row=first_row,
             )
         except (BadValueError, BadTypeError) as error:
@@ -115,7 +122,8 @@ class BoundColumns:
         if columns[0] in self.widths:
             return self.cells(piece, role).matrix(self.widths[columns[0]])
         try:  # all at once, if they are plain numbers without gaps
-            batch = piece.select(columns).combine_chunks().to_batches()[0]
+            arrays = [piece.column(name).combine_chunks() for name in columns]
+            batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             return np.asarray(batch.to_tensor().to_numpy())
         except pa.ArrowException:
             cells = (Cells.of(piece, name, self.where) for name in columns)

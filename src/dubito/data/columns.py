@@ -17,7 +17,7 @@ __all__ = ["Columns"]
 KINDS = ("logits", "probabilities", "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 SEVERAL = ("logits", "probabilities", "label", "features")  # roles that many columns may play
-SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id")
+SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "amount")
 
 
 @final
@@ -29,7 +29,7 @@ class Columns:
     first two are one column (of lists, or of the positive class), a pattern with one `*`, whose
     columns come in natural order, or a list of columns. Classes are named by what `*` stands for,
     by the listed columns, or else by `classes`. `label` may be such a pattern too, of label
-    probabilities; so may `features`.
+    probabilities; so may `features`. `amount` is what costs may grow with, such as a price.
 
     >>> Columns(label="y", logits="logit_*").bind(["y", "logit_10", "logit_9"], "f.csv").classes
     (9, 10)
@@ -46,6 +46,7 @@ class Columns:
     features: Wanted | None = None
     group: str | None = None
     id: str | None = None
+    amount: str | None = None
     classes: Sequence[ClassName] | None = None
 
     def bind(self, names: Sequence[str], where: str) -> BoundColumns:

@@ -5,29 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dubito.data.bad_rows import BadRows, batch_of_good_rows
 from dubito.data.batch import Batch
 from dubito.data.binding import BoundColumns
 from dubito.data.cells import is_list
 from dubito.data.columns import Columns
 from dubito.data.shards import Shards
 from dubito.data.sources import AbstractSource, named_if_broken, open_source
-from dubito.errors import BadFileError, BadTypeError
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
-__all__ = ["FileShards", "read", "scan"]
+__all__ = ["FileShards", "FileSpan", "read", "scan"]
+
+SPAN_ENTRIES = 1 << 23  # 32 MB of float32: large against a task's overhead, small against memory
 
 
-def scan(source: Any, columns: Columns) -> FileShards:
+def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> FileShards:
     """Return the rows of a file or frame as shards that are streamed, again for each sum.
 
     `source` is a path (Parquet, CSV, TSV, Arrow, Feather, NPZ, NPY), a pandas or polars frame, or
-    an Arrow table. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix
-    one of lists.
+    an Arrow table. A folder, or a pattern such as 'data/*.parquet', is all of its files in natural
+    order, with the same columns; folders such as day=2026-01-01 are a column. URLs go through
+    fsspec. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix one of
+    lists. A bad row stops the run, or is left out and told to `bad_rows`; rows then have
+    their numbers in the file as ids, where no column holds ids.
     """
     if not isinstance(columns, Columns):
         fix = "Columns(label='y', logits='logit_*')"
@@ -36,10 +42,11 @@ def scan(source: Any, columns: Columns) -> FileShards:
     bound = columns.bind(opened.schema.names, opened.name)
     with named_if_broken(opened.name):
         widths = list_widths(opened, bound.needed)
-    return FileShards(opened, replace(bound, widths=widths, has_types=opened.has_types))
+    bound = replace(bound, widths=widths, has_types=opened.has_types)
+    return FileShards(opened, bound, bad_rows)
 
 
-def read(source: Any, columns: Columns) -> Batch:
+def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> Batch:
     """Return all rows of a file or frame as one batch in memory.
 
     >>> import pandas
@@ -47,23 +54,63 @@ def read(source: Any, columns: Columns) -> Batch:
     >>> read(frame, Columns(label="y", probabilities="p_*")).rows.confidence.tolist()
     [0.75, 0.5]
     """
-    shards = scan(source, columns)
-    return shards.columns.batch(pa.concat_tables(shards.pieces()))
+    shards = scan(source, columns, bad_rows=bad_rows)
+    return shards.batch(pa.concat_tables(shards.pieces()), 0)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FileShards(Shards):
-    """Rows of a file or frame, decoded piece by piece."""
+    """Rows of a file, of many, or of a frame, decoded piece by piece.
+
+    Where these are some rows of more, `first_row` is the number of the first one in its file, and
+    there may be none.
+    """
 
     source: AbstractSource
     columns: BoundColumns
+    bad_rows: BadRows | None = None
+    first_row: int = 0
+    is_some: bool = False
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        first_row = 0
+        first_row = self.first_row
         for piece in self.pieces():
-            yield partial(self.columns.batch, piece, first_row)
+            yield partial(self.batch, piece, first_row)
             first_row += piece.num_rows
+
+    def batch(self, piece: pa.Table, first_row: int) -> Batch:
+        """Make a batch of a piece, without its bad rows if these are set aside."""
+        if self.bad_rows is not None:
+            place = self.source.place
+            return batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)
+        try:
+            return self.columns.batch(piece, first_row)
+        except (BadValueError, BadTypeError) as error:
+            if error.row is None:
+                raise
+            file, row = self.source.place(error.row)
+            raise type(error)(
+                error.argument, file, error.rule, error.got, error.fix, row, error.column
+            ) from error
+
+    def spans(self) -> list[FileSpan]:
+        """Return the same rows in runs that can be read apart: row groups of files, or files."""
+        needed, widths = self.columns.needed, self.columns.widths
+        n_rows = SPAN_ENTRIES // sum(widths.get(name, 1) for name in needed)
+        return [
+            FileSpan(
+                replace(
+                    self,
+                    source=span.source,
+                    columns=replace(self.columns, where=span.source.name),
+                    first_row=span.first_row,
+                    is_some=True,
+                ),
+                span.n_rows,
+            )
+            for span in self.source.spans(max(1, n_rows))
+        ]
 
     def pieces(self) -> Iterator[pa.Table]:
         """Yield the table in pieces that stay in the processor's caches; raise if it has no rows.
@@ -71,7 +118,9 @@ class FileShards(Shards):
         Pieces depend on the columns alone, not on how the file is cut: the same rows give the same
         digits whatever they are kept in.
         """
-        needed, texts = self.columns.needed, self.columns.texts
+        needed = self.columns.needed
+        # What is no number must come as it stands to be told apart from the good rows beside it.
+        texts = self.columns.texts if self.bad_rows is None else needed
         n_entries = sum(self.columns.widths.get(name, 1) for name in needed)
         n_rows = max(1, blocks.BLOCK_ENTRIES // n_entries)
         # Decoding costs a call a column: a wide table is decoded some pieces at a time.
@@ -81,8 +130,15 @@ class FileShards(Shards):
             for piece in resized(self.source.batches(needed, texts, n_decoded), n_rows):
                 is_empty = False
                 yield piece
-        if is_empty:
+        if is_empty and not self.is_some:
             raise BadFileError(self.source.name, "it has no rows", "a file with at least one row")
+
+
+class FileSpan(NamedTuple):
+    """Some rows of files, and how many they are if that is known without reading them."""
+
+    shards: FileShards
+    n_rows: int | None
 
 
 def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels, Targets
-from dubito.kernels.blocks import map_in_order
 from dubito.outputs import AbstractOutputs, Members, unchecked
 
 __all__ = ["joined", "sample_rows"]
@@ -35,16 +33,15 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labelled: bool
             return batch
         return batch.take(np.flatnonzero(batch.labelled_weight)[wanted] if is_labelled else wanted)
 
-    def part(item: tuple[Callable[[], Batch], tuple[int, int]]) -> Batch:
-        make, bounds = item
-        low, high = np.searchsorted(chosen, bounds)
-        return taken(make(), chosen[low:high] - bounds[0])
+    def part(number: int, batch: Batch) -> Batch:
+        low, high = np.searchsorted(chosen, ends[number : number + 2])
+        return taken(batch, chosen[low:high] - ends[number])
 
     if isinstance(shards, ArrayShards):
         return taken(shards.batch, choice(n_in(shards.batch), n_rows, seed))
     ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
     chosen = choice(ends[-1], n_rows, seed)
-    return joined(list(map_in_order(part, zip(shards.parts(), pairwise(ends), strict=True))))
+    return joined(list(shards.map(part)))
 
 
 def choice(total: int, n_rows: int, seed: int) -> IntArray:
@@ -67,6 +64,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
         features=column("features"),
         ids=column("ids"),
         groups=column("groups"),
+        amounts=column("amounts"),
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
-from typing import Protocol, Self, TypeVar, final
+from typing import Any, Generic, Protocol, Self, TypeVar, final
 
 from dubito.data.batch import Batch
+from dubito.data.sink import Sink
 from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs
 
-__all__ = ["ArrayShards", "CountedShards", "Shards", "Sum"]
+__all__ = ["ArrayShards", "CountedShards", "Result", "Shards", "Sum"]
 
 
 class Summable(Protocol):
@@ -24,6 +25,7 @@ class Summable(Protocol):
 
 
 Sum = TypeVar("Sum", bound=Summable)
+Result = TypeVar("Result")
 
 
 class Shards(ABC):
@@ -41,14 +43,40 @@ class Shards(ABC):
         """Yield the rows, batch by batch, in order."""
         return (make() for make in self.parts())
 
+    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+        """Yield `function` of each batch's number and the batch, in order, over threads.
+
+        It runs where the rows are; what it returns should be small beside them.
+        """
+        parts = enumerate(self.parts())
+        return map_in_order(lambda part: function(part[0], part[1]()), parts)
+
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         """Return the sum of `function` over all batches, over threads."""
-        sums = map_in_order(lambda make: function(make()), self.parts())
+        sums = self.map(lambda _, batch: function(batch))
         try:
             first = next(sums)
         except StopIteration:
             raise EmptyStateError("A sum over shards") from None
         return reduce(add, sums, first)
+
+    def write(
+        self,
+        function: Callable[[Batch], Mapping[str, Any] | None],
+        sink: Sink,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write the columns that `function` makes of each batch, in order; return how many rows.
+
+        Batches are computed over threads, a few at a time. None, or no columns, writes nothing;
+        `on_progress` is told after each batch how many rows were written so far.
+        """
+        for columns in self.map(lambda _, batch: function(batch)):
+            sink.write(columns)
+            if on_progress is not None:
+                on_progress(sink.n_rows)
+        return sink.n_rows
 
 
 @final
@@ -83,25 +111,40 @@ class CountedShards(Shards):
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
-        self.counts: dict[int, tuple[int, int]] = {}  # by batch: read again, it counts once
-        self.n_batches: int | None = None  # known when they were read to the end
+        self.n_missing = self.n_rows = 0
+        self.is_counted = False
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        n_batches = 0
-        for make in self.shards.parts():
-            yield partial(self.counted, n_batches, make)
-            n_batches += 1
-        self.n_batches = n_batches
+        return self.shards.parts()
 
-    def counted(self, number: int, make: Callable[[], Batch]) -> Batch:
-        """Make a batch and count its rows."""
-        batch = make()
-        self.counts[number] = batch.n_missing, len(batch)
-        return batch
+    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+        return self.shards.map(function)
+
+    def sum(self, function: Callable[[Batch], Sum]) -> Sum:
+        # The function may travel to where the rows are: these shards need not go with it.
+        found = self.shards.sum(lambda batch: Tally(function(batch), batch.n_missing, len(batch)))
+        self.n_missing, self.n_rows, self.is_counted = found.n_missing, found.n_rows, True
+        return found.value
 
     def n_missing_and_rows(self) -> tuple[int, int]:
-        """Return how many rows have no truth, and how many there are; read any not read yet."""
-        if len(self.counts) != self.n_batches:
+        """Return how many rows have no truth, and how many there are; read them if none did yet."""
+        if not self.is_counted:
             self.sum(len)
-        missing, rows = zip(*self.counts.values(), strict=True)
-        return sum(missing), sum(rows)
+        return self.n_missing, self.n_rows
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally(Generic[Sum]):
+    """What some rows add up to, how many of them have no truth, and how many there are."""
+
+    value: Sum
+    n_missing: int
+    n_rows: int
+
+    def __add__(self, other: Tally[Sum]) -> Tally[Sum]:
+        return Tally(
+            self.value + other.value,
+            self.n_missing + other.n_missing,
+            self.n_rows + other.n_rows,
+        )

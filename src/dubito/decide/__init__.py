@@ -1,6 +1,7 @@
 """From probabilities to the action that costs least, asking a person included."""
 
 from dubito.decide.actions import LeastCosts, expected_costs, least_cost_actions, least_costs
+from dubito.decide.classifier import CostSensitiveClassifier
 from dubito.decide.combine import combine_posteriors
 from dubito.decide.cost_curves import (
     CostCoverageCurve,
@@ -9,11 +10,18 @@ from dubito.decide.cost_curves import (
     cost_over_priors,
 )
 from dubito.decide.costs import CostMatrix
+from dubito.decide.deciding import write_decisions
+from dubito.decide.decisions import Decisions
+from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
+from dubito.decide.gate import DoubtGate
 from dubito.decide.independence import IndependenceTest, independence_test
+from dubito.decide.policy import Policy
+from dubito.decide.policy_report import PolicyReport
 from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.decide.prior_estimates import PriorEstimate, estimate_prior
 from dubito.decide.priors import adjust_prior
 from dubito.decide.realised import realised_cost
+from dubito.decide.regions import DecisionRegions, decision_regions
 from dubito.decide.regression import (
     RegressionDecision,
     SquaredLossSplit,
@@ -38,10 +46,18 @@ __all__ = [
     "CostPriorCurve",
     "CostReport",
     "CostSaved",
+    "CostSensitiveClassifier",
+    "DecisionRegions",
+    "Decisions",
+    "DoubtGate",
+    "ErrorAreas",
     "IndependenceTest",
+    "IntervalDecision",
     "LeastCosts",
     "LinearPool",
     "LogLinearPool",
+    "Policy",
+    "PolicyReport",
     "PriorEstimate",
     "RegressionDecision",
     "SquaredLossSplit",
@@ -53,6 +69,8 @@ __all__ = [
     "cost_over_priors",
     "cost_report",
     "cost_saved",
+    "decision_regions",
+    "error_areas",
     "estimate_or_reject",
     "estimate_prior",
     "expected_costs",
@@ -67,4 +85,5 @@ __all__ = [
     "reject_by_threshold",
     "reject_threshold",
     "split_squared_loss",
+    "write_decisions",
 ]

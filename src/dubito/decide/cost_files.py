@@ -11,7 +11,7 @@ from typing import Any, final
 
 from dubito.errors import BadFileError
 
-__all__ = ["CostTable", "read_cost_json", "read_cost_table"]
+__all__ = ["CostTable", "read_cost_json", "read_cost_table", "text_of"]
 
 MOST_BYTES = 64 * 1024 * 1024
 

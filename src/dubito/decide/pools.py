@@ -20,6 +20,8 @@ from dubito.decide.combine import as_models
 from dubito.decide.pool_data import PoolData, logs_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.keeping import AbstractKept
+from dubito.kept_arrays import array, shares
+from dubito.kept_checks import entries, flag, names, number, optional, whole
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.labelled import warn_of_missing
@@ -46,6 +48,13 @@ class AbstractPool(AbstractKept):
     log_loss_: float | None
     log_losses_: FloatArray
 
+    learned_checks = entries(
+        n_classes_=whole(2),
+        classes_=names("n_classes_"),
+        n_rows_=whole(1),
+        log_loss_=optional(number()),
+    )
+
     def fit(self, outputs: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from the outputs of each model, a list, and the labels of the same rows."""
         name = type(self).__name__
@@ -57,7 +66,7 @@ class AbstractPool(AbstractKept):
         rows = np.flatnonzero(batch.labelled_weight)
         if not rows.size:
             raise EmptyStateError("A pool")
-        self._check()
+        self._require_settings()
         self._forget()
         data = PoolData.of(batch.take(rows), [model.take(rows) for model in models])
         learned = self._learn(data)
@@ -97,10 +106,6 @@ class AbstractPool(AbstractKept):
             f"weights {weights}; log loss {self.log_loss_:.4g} cross-fitted on {self.n_rows_:,} "
             f"rows, against {self.log_losses_[best]:.4g} of the best single model (number {best})"
         )
-
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise where a setting is wrong."""
 
     @abstractmethod
     def _learn(self, data: PoolData) -> dict[str, Any]:
@@ -147,8 +152,7 @@ class LinearPool(AbstractPool):
     [1.0, 0.0]
     """
 
-    def _check(self) -> None:
-        """It has no settings."""
+    learned_checks = entries(weights_=shares(None), log_losses_=array("weights_"))
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         return {"weights_": mixture_weights(*data.likelihoods())}
@@ -175,11 +179,18 @@ class LogLinearPool(AbstractPool):
 
     bias_: FloatArray
 
+    setting_checks = entries(has_bias=flag)
+    learned_checks = entries(
+        weights_=array(None, low=0, high=MOST_POWER),
+        bias_=array("n_classes_", low=-MOST_BIAS, high=MOST_BIAS),
+        log_losses_=array("weights_"),
+    )
+
     def __init__(self, has_bias: bool = False, strength: float = 1.0) -> None:
         self.has_bias = has_bias
         self.strength = strength
 
-    def _check(self) -> None:
+    def _require_settings(self) -> None:
         as_strength(self.strength, "strength", type(self).__name__)
 
     def _learn(self, data: PoolData) -> dict[str, Any]:

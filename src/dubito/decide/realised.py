@@ -7,7 +7,14 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, as_array, require_dimensions, require_everywhere
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_array,
+    require_dimensions,
+    require_everywhere,
+)
 from dubito.data.batch import as_weights
 from dubito.data.truth import Labels
 from dubito.decide.actions import as_amounts, as_class_outputs, least_costs
@@ -16,7 +23,18 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.labelled import labelled_batch, warn_of_missing
 from dubito.outputs import Probabilities, unchecked
 
-__all__ = ["Judged", "action_numbers", "costs_of_actions", "realised_cost", "require_weight"]
+__all__ = [
+    "Judged",
+    "SAME",
+    "action_numbers",
+    "cost_in_class",
+    "costs_of_actions",
+    "is_wrong_of",
+    "realised_cost",
+    "require_weight",
+]
+
+SAME = 1e-12  # costs this close, as a share of the smaller, are the same
 
 
 def realised_cost(
@@ -110,6 +128,17 @@ def costs_of_actions(costs: CostMatrix, labels: Labels, amounts: FloatArray) -> 
 
     base = at(costs.array)
     return base if costs.rate is None else base + amounts[:, np.newaxis] * at(costs.rate)
+
+
+def is_wrong_of(
+    action: IntArray, costs: CostMatrix, labels: Labels, amounts: FloatArray
+) -> BoolArray:
+    """Return where another action, other than handing over, would have cost less."""
+    by_action = costs_of_actions(costs, labels, amounts)
+    paid = by_action[np.arange(action.size), action]
+    decided = [number for number in range(costs.n_actions) if number != costs.reject]
+    least = by_action[:, decided].min(axis=1)
+    return np.asarray(paid > least + SAME * np.abs(least))
 
 
 def cost_in_class(costs: CostMatrix, class_: int, amounts: FloatArray) -> FloatArray | float:

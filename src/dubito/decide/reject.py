@@ -16,7 +16,13 @@ from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import as_outputs
 
-__all__ = ["ThresholdChoice", "choose_threshold", "reject_by_threshold", "reject_threshold"]
+__all__ = [
+    "ThresholdChoice",
+    "accepted_below",
+    "choose_threshold",
+    "reject_by_threshold",
+    "reject_threshold",
+]
 
 # Thresholds to try, as log odds from the strictest down, are fixed before any row is seen: that is
 # what the guarantee rests on. The last accepts every row.

@@ -35,6 +35,11 @@ class ConditionalMixture:
         left = covariances[:, d:, d:] - explained
         self.noise = [Whitening.of((one + one.T) / 2) for one in left]
 
+    def is_finite(self) -> bool:
+        """Tell whether nothing was too large to be held."""
+        parts = [self.slopes, *(one.matrix for one in self.noise)]
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
     def joint(self, x: FloatArray) -> FloatArray:
         """Return log p(x, component), rows x components."""
         return np.asarray(self.inputs.log_likelihoods(x) + self.log_weights)

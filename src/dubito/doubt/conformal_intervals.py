@@ -11,6 +11,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
+    as_share,
     freeze,
     require_dimensions,
 )
@@ -19,6 +20,7 @@ from dubito.data.truth import Targets
 from dubito.doubt.conformal_scores import AbstractConformal
 from dubito.doubt.members import moments_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.kept_checks import Entry, entries, number, one_of
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.labelled import warn_of_missing
 from dubito.measure.regression import central_interval, point_of_rows, values_of
@@ -68,6 +70,12 @@ class ConformalIntervals(AbstractConformal):
     method_: Method
     level_: float
 
+    learned_checks = entries(
+        kind_=one_of(*METHODS),
+        method_=one_of("absolute", "normalised", "quantiles"),
+        level_=number(0, 1),
+    )
+
     unbounded = "their intervals are infinite"
 
     def __init__(self, level: float = 0.9, method: Method | None = None) -> None:
@@ -98,10 +106,22 @@ class ConformalIntervals(AbstractConformal):
             pass
         return Intervals(freeze(low), freeze(high))
 
-    def _check(self) -> None:
+    def _require_settings(self) -> None:
+        super()._require_settings()
         if self.method not in (None, "absolute", "normalised", "quantiles"):
             rule, fix = "'absolute', 'normalised', 'quantiles' or None", "method=None"
             raise BadValueError("method", type(self).__name__, rule, repr(self.method), fix)
+
+    def _require_learned(self, entry: Entry) -> None:
+        super()._require_learned(entry)
+        as_share(self.level_, entry.at("level_").name, entry.caller, is_open=True)
+        if self.method_ not in METHODS[self.kind_]:
+            rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
+            raise entry.at("method_").refused(rule, repr(self.method_))
+        for group, found in self.thresholds_.items():
+            if found is not None and found < 0 and self.method_ != "quantiles":
+                rule = f"0 or above where method_ is {self.method_!r}"
+                raise entry.at(f"thresholds_.{group}").refused(rule, f"{found:g}")
 
     def _as_known(self, outputs: Any, caller: str) -> Regression:
         if not isinstance(outputs, AbstractOutputs):

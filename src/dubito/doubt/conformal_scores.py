@@ -31,6 +31,7 @@ from dubito.errors import (
     StateMismatchError,
 )
 from dubito.keeping import AbstractKept
+from dubito.kept_checks import MOST, Entry, by_name, entries, flag, number, optional
 from dubito.measure.labelled import warn_of_missing
 from dubito.measure.ranking import RankedState
 from dubito.outputs import AbstractOutputs
@@ -52,6 +53,12 @@ class AbstractConformal(AbstractKept):
     thresholds_: dict[str, float | None]
     n_rows_: dict[str, float]
 
+    learned_checks = entries(
+        is_grouped_=flag,
+        thresholds_=by_name(optional(number(-MOST, MOST))),
+        n_rows_=by_name(number(0, MOST)),
+    )
+
     unbounded: ClassVar[str]  # what it gives without a threshold, in words
 
     def fit(self, outputs: Any, y: Any = None, groups: Any = None) -> Self:
@@ -62,8 +69,8 @@ class AbstractConformal(AbstractKept):
         weight of 2 is a row that came twice.
         """
         name = type(self).__name__
-        level = as_share(self.level, "level", name, is_open=True)
-        self._check()
+        self._require_settings()
+        level = float(self.level)
         shards = self._shards(outputs, y, groups)
         seen = (
             self._seen(shards.batch) if isinstance(shards, ArrayShards) else shards.sum(self._seen)
@@ -81,9 +88,15 @@ class AbstractConformal(AbstractKept):
         self._warn_of_none(level)
         return self
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Raise where a setting is none."""
+    def _require_settings(self) -> None:
+        as_share(self.level, "level", type(self).__name__, is_open=True)
+
+    def _require_learned(self, entry: Entry) -> None:
+        groups = list(self.thresholds_)
+        if sorted(groups) != sorted(self.n_rows_):
+            raise entry.at("n_rows_").refused("of the groups of thresholds_", "others")
+        if not self.is_grouped_ and groups != [ALL]:
+            raise entry.at("thresholds_").refused(f"one, {ALL!r}, without groups", "others")
 
     @abstractmethod
     def _as_known(self, outputs: Any, caller: str) -> AbstractOutputs:

@@ -29,6 +29,7 @@ from dubito.data.codes import names_of
 from dubito.data.truth import Labels
 from dubito.doubt.conformal_scores import AbstractConformal
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.kept_checks import entries, flag, names, one_of, whole
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.labelled import warn_of_missing
@@ -61,6 +62,14 @@ class ConformalSets(AbstractConformal):
     method_: Literal["lac", "aps"]
     is_randomised_: bool
     seed_: int
+
+    learned_checks = entries(
+        n_classes_=whole(2),
+        classes_=names("n_classes_"),
+        method_=one_of("lac", "aps"),
+        is_randomised_=flag,
+        seed_=whole(0, 2**64 - 1),
+    )
 
     unbounded = "their sets hold every class"
 
@@ -102,7 +111,8 @@ class ConformalSets(AbstractConformal):
             pass
         return PredictionSets(freeze(contains), self.classes_)
 
-    def _check(self) -> None:
+    def _require_settings(self) -> None:
+        super()._require_settings()
         name = type(self).__name__
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"

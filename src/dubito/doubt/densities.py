@@ -16,9 +16,12 @@ from dubito.doubt.gaussians import (
     NaiveGaussians,
     OwnGaussians,
     SharedGaussians,
+    require_covariance,
 )
 from dubito.doubt.shrinking import as_shrinkage
 from dubito.errors import BadValueError
+from dubito.kept_arrays import array, shares
+from dubito.kept_checks import MOST, Entry, entries, one_of
 from dubito.outputs import Probabilities, unchecked
 
 __all__ = ["ClassDensities", "as_count", "as_seed"]
@@ -29,6 +32,27 @@ KINDS: dict[str, type[AbstractGaussians]] = {
     "own": OwnGaussians,
     "naive": NaiveGaussians,
 }
+LEAST = float(np.finfo(np.float64).tiny)  # of a share or a variance, so that its log is finite
+
+
+def covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
+    """Check for covariances as their kind has them."""
+    sizes = {"naive": ("classes_",), "own": ("classes_", "n_features_"), "shared": ("n_features_",)}
+    kind = entry.beside["kind_"]
+    low = LEAST if kind == "naive" else -MOST
+    check = array(*sizes[kind], "n_features_", low=low, high=MOST)
+    found: FloatArray = check(value, entry)
+    if kind != "naive":
+        for one in found.reshape(-1, *found.shape[-2:]):
+            require_covariance(one, entry)
+    return found
+
+
+def shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
+    """Check for a share a class, or a single one where the covariance is shared."""
+    size = 1 if entry.beside["kind_"] == "shared" else "classes_"
+    found: FloatArray = array(size, low=0, high=1)(value, entry)
+    return found
 
 
 @final
@@ -51,6 +75,14 @@ class ClassDensities(AbstractFeatureDoubt):
     covariance_: FloatArray
     shrinkage_: FloatArray
     kind_: str  # of covariance
+
+    learned_checks = entries(
+        kind_=one_of("shared", "own", "naive"),
+        priors_=shares("classes_", low=LEAST),
+        means_=array("classes_", "n_features_", low=-MOST, high=MOST),
+        covariance_=covariance_of_kind,
+        shrinkage_=shrinkage_of_kind,
+    )
 
     def __init__(
         self,
@@ -89,11 +121,15 @@ class ClassDensities(AbstractFeatureDoubt):
         names = np.array(classes, dtype=object if is_mixed else None)
         return self._gaussians.spread(codes, noise), names[codes]
 
-    def _learn(self, shards: FeatureShards) -> None:
+    def _require_settings(self) -> None:
         name = type(self).__name__
         if self.covariance not in FITS:
             rule, fix = "'shared', 'own' or 'naive'", "covariance='shared'"
             raise BadValueError("covariance", name, rule, repr(self.covariance), fix)
+        as_shrinkage(self.shrinkage, name)
+
+    def _learn(self, shards: FeatureShards) -> None:
+        name = type(self).__name__
         shrinkage = as_shrinkage(self.shrinkage, name)
         fitted = FITS[self.covariance](shards, shrinkage, name)
         self.priors_ = shards.weights / shards.weights.sum()

@@ -18,6 +18,7 @@ from dubito.doubt.feature_shards import (
 )
 from dubito.errors import BadValueError
 from dubito.keeping import AbstractKept
+from dubito.kept_checks import entries, names, whole
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import ClassName
@@ -38,6 +39,8 @@ class AbstractFeatureScore(AbstractKept):
     """What was fitted on features and gives each row of them a doubt; larger = more doubt."""
 
     n_features_: int
+
+    learned_checks = entries(n_features_=whole(1))
 
     def score(self, features: Any) -> FloatArray:
         """Return the doubt of each row, in float64; what is too large to hold is the largest."""
@@ -73,6 +76,8 @@ class AbstractFeatureDoubt(AbstractFeatureScore):
 
     classes_: tuple[ClassName, ...] | None
 
+    learned_checks = entries(classes_=names())
+
     uses_labels: ClassVar[bool] = True  # where not, labels are not even read
 
     def fit(self, features: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -87,6 +92,7 @@ class AbstractFeatureDoubt(AbstractFeatureScore):
         self._forget()
         self.n_features_, self.classes_ = shards.n_features, shards.classes
         try:
+            self._require_settings()
             self._learn(shards)
         except BaseException:
             self._forget()

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dubito.arrays import FloatArray, IntArray
+from dubito.kept_checks import Entry
 
 __all__ = [
     "AbstractGaussians",
@@ -18,11 +19,13 @@ __all__ = [
     "OwnGaussians",
     "SharedGaussians",
     "Whitening",
+    "require_covariance",
     "squares_of",
 ]
 
 CANCELLED = 1e-2  # distances this small beside their terms are taken from the difference itself
 FURTHEST = 1e300  # squared distances that cannot be held
+SYMMETRIC = 1e-6  # what two halves of a covariance may differ by, as a correlation
 
 
 @final
@@ -171,6 +174,20 @@ class NaiveGaussians(AbstractGaussians):
 
     def spread(self, codes: IntArray, noise: FloatArray) -> FloatArray:
         return np.asarray(self.means[codes] + noise * np.sqrt(self.covariance[codes]))
+
+
+def require_covariance(covariance: FloatArray, entry: Entry) -> None:
+    """Raise unless a matrix is symmetric, and has a whitening."""
+    with np.errstate(all="ignore"):
+        scale = np.sqrt(np.diag(covariance))
+        difference = np.abs(covariance - covariance.T) / scale / scale[:, np.newaxis]
+        is_fine = bool((difference <= SYMMETRIC).all())
+        try:
+            is_fine = is_fine and bool(np.isfinite(Whitening.of(covariance).matrix).all())
+        except np.linalg.LinAlgError:
+            is_fine = False
+    if not is_fine:
+        raise entry.refused("symmetric and positive definite", "a matrix that is not")
 
 
 def squares_of(rows: FloatArray) -> FloatArray:

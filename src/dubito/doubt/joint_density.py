@@ -18,8 +18,11 @@ from dubito.data.truth import Targets
 from dubito.doubt.conditional import ConditionalMixture
 from dubito.doubt.densities import as_count, as_seed
 from dubito.doubt.features import AbstractFeatureScore, as_feature_matrix, over_blocks
+from dubito.doubt.gaussians import require_covariance
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.kept_arrays import array, shares
+from dubito.kept_checks import MOST, Entry, entries, optional, whole
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import Normal, Samples
 
@@ -27,6 +30,7 @@ __all__ = ["JointDensity"]
 
 MOST_ROWS = 100_000  # that a mixture is fitted on; of streams, a seeded sample
 MOST_ROUNDS = 1_000
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)  # of a component, so that its log is finite
 CONSTANT = 1e-12  # a deviation this small beside the mean is rounding
 LEAST_VARIANCE = 1e-6  # of a component, as a share of the variance of the column
 
@@ -50,15 +54,44 @@ class JointDensity(AbstractFeatureScore):
     means_: FloatArray
     covariances_: FloatArray
 
+    learned_checks = entries(
+        n_targets_=optional(whole(1)),
+        weights_=shares(None, low=LEAST_WEIGHT),
+        means_=array("weights_", None, low=-MOST, high=MOST),
+        covariances_=array("weights_", None, None, low=-MOST, high=MOST),
+    )
+
     def __init__(self, n_components: int = 5, seed: int = 0):
         self.n_components = n_components
         self.seed = seed
 
+    def _require_settings(self) -> None:
+        as_count(self.n_components, "n_components", type(self).__name__, 5)
+        as_seed(self.seed, type(self).__name__)
+
+    def _require_learned(self, entry: Entry) -> None:
+        n_columns, n_parts = self.n_features_ + (self.n_targets_ or 1), self.weights_.size
+        shapes = {"means_": (n_parts, n_columns), "covariances_": (n_parts, n_columns, n_columns)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                got = " x ".join(map(str, getattr(self, name).shape))
+                raise entry.at(name).refused(" x ".join(map(str, shape)), got)
+        for k, covariance in enumerate(self.covariances_):
+            require_covariance(covariance, entry.at(f"covariances_[{k}]"))
+        with np.errstate(all="ignore"):
+            try:
+                is_fine = self._conditional.is_finite()
+            except np.linalg.LinAlgError:
+                is_fine = False
+        if not is_fine:
+            rule = "such that some of the targets' variance is left given the features"
+            raise entry.at("covariances_").refused(rule, "none")
+
     def fit(self, features: Any, y: Any = None) -> Self:
         """Learn from rows x dimensions and targets, or from shards that hold both."""
         name = type(self).__name__
-        n_components = as_count(self.n_components, "n_components", name, 5)
-        seed = as_seed(self.seed, name)
+        self._require_settings()
+        n_components, seed = int(self.n_components), int(self.seed)
         rows, targets = rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
         is_known = ~targets.is_missing

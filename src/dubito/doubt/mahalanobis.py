@@ -10,9 +10,11 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray
 from dubito.doubt.covariances import fit_shared
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
-from dubito.doubt.gaussians import SharedGaussians, squares_of
+from dubito.doubt.gaussians import SharedGaussians, require_covariance, squares_of
 from dubito.doubt.shrinking import as_shrinkage
 from dubito.errors import BadTypeError
+from dubito.kept_arrays import array
+from dubito.kept_checks import MOST, Entry, entries, flag, number
 
 __all__ = ["MahalanobisDistance"]
 
@@ -38,15 +40,29 @@ class MahalanobisDistance(AbstractFeatureDoubt):
     shrinkage_: float
     is_normalised_: bool
 
+    learned_checks = entries(
+        means_=array("classes_", "n_features_", low=-MOST, high=MOST),
+        covariance_=array("n_features_", "n_features_", low=-MOST, high=MOST),
+        shrinkage_=number(0, 1),
+        is_normalised_=flag,
+    )
+
     def __init__(self, *, is_normalised: bool = False, shrinkage: float | Literal["auto"] = "auto"):
         self.is_normalised = is_normalised
         self.shrinkage = shrinkage
 
-    def _learn(self, shards: FeatureShards) -> None:
+    def _require_settings(self) -> None:
         name = type(self).__name__
         if not isinstance(self.is_normalised, bool | np.bool_):
             got, fix = repr(self.is_normalised), "is_normalised=True"
             raise BadTypeError("is_normalised", name, "True or False", got, fix)
+        as_shrinkage(self.shrinkage, name)
+
+    def _require_learned(self, entry: Entry) -> None:
+        require_covariance(self.covariance_, entry.at("covariance_"))
+
+    def _learn(self, shards: FeatureShards) -> None:
+        name = type(self).__name__
         self.is_normalised_ = bool(self.is_normalised)
         rows = shards.mapped(normalised) if self.is_normalised_ else shards
         fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)

@@ -11,6 +11,8 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
 from dubito.errors import BadValueError
+from dubito.kept_arrays import array
+from dubito.kept_checks import MOST, Entry, entries, flag, whole
 from dubito.kernels.blocks import row_blocks
 from dubito.kernels.neighbours import nearest_rows, unit_rows
 
@@ -19,6 +21,7 @@ __all__ = ["NeighbourDistance"]
 BLOCK = 256  # queries at a time: enough for a fast product, few enough for all threads to have some
 CHUNK_ENTRIES = 1 << 19  # products of a block at a time, 2 MB
 ROUNDING, FINE_ROUNDING = 2.0**-24, 2.0**-52
+LONGEST = 1.001  # square of the length of a row of length 1, rounded
 FURTHEST = 1e15  # lengths of queries, in units of the furthest known row, that float32 can square
 
 
@@ -40,6 +43,12 @@ class NeighbourDistance(AbstractFeatureDoubt):
     n_neighbours_: int
     is_normalised_: bool
 
+    learned_checks = entries(
+        known_=array(None, "n_features_", low=-MOST, high=MOST),
+        n_neighbours_=whole(1),
+        is_normalised_=flag,
+    )
+
     uses_labels = False
 
     def __init__(
@@ -54,8 +63,14 @@ class NeighbourDistance(AbstractFeatureDoubt):
         self.most_rows = most_rows
         self.seed = seed
 
+    def _require_learned(self, entry: Entry) -> None:
+        if self.n_neighbours_ > len(self.known_):
+            rule = f"at most {len(self.known_)}, the number of rows in known_"
+            raise entry.at("n_neighbours_").refused(rule, f"{self.n_neighbours_}")
+        if self.is_normalised_:
+            require_units(self.known_, entry.at("known_"))
+
     def _learn(self, shards: FeatureShards) -> None:
-        self._require_settings()
         self.n_neighbours_, self.is_normalised_ = int(self.n_neighbours), bool(self.is_normalised)
         sizes = shards.sum(lambda rows: [len(rows)])
         chosen = chosen_rows(sum(sizes), self.most_rows, self.seed)
@@ -122,6 +137,16 @@ class NeighbourDistance(AbstractFeatureDoubt):
             name, got = type(self).__name__, repr(self.is_normalised)
             rule, fix = "True or False", "is_normalised=True"
             raise BadValueError("is_normalised", name, rule, got, fix)
+
+
+def require_units(known: FloatArray, entry: Entry) -> None:
+    """Raise unless no row is longer than 1."""
+    for rows in row_blocks(*known.shape):
+        with np.errstate(over="ignore"):
+            squares = np.einsum("ij,ij->i", known[rows], known[rows])
+        if not squares.max() <= LONGEST:
+            row = rows.start + int(np.argmax(squares))
+            raise entry.refused("rows of length 1", f"a longer one, number {row}")
 
 
 def require_whole(doubt: NeighbourDistance, argument: str, least: int) -> None:

@@ -22,9 +22,13 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.known_scores import KnownScores, ranked
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.keeping import AbstractKept
+from dubito.kept_arrays import array, require_rising
+from dubito.kept_checks import MOST, Entry, entries
 from dubito.measure.ranking import RankedState
 
 __all__ = ["OutlierRegion"]
+
+HEAVIEST = 1e200  # rows with a doubt; sums of such can be held
 
 
 @final
@@ -44,8 +48,20 @@ class OutlierRegion(AbstractKept):
     doubt_: FloatArray  # the different known doubts, rising
     weight_: FloatArray  # how many rows have each
 
+    learned_checks = entries(
+        doubt_=array(None, low=-MOST, high=MOST),
+        weight_=array("doubt_", low=0, high=HEAVIEST),
+    )
+
     def __init__(self, epsilon: float = 0.05) -> None:
         self.epsilon = epsilon
+
+    def _require_settings(self) -> None:
+        as_share(self.epsilon, "epsilon", type(self).__name__, is_open=True)
+
+    def _require_learned(self, entry: Entry) -> None:
+        with np.errstate(over="ignore"):  # two doubts may be further apart than a float holds
+            require_rising(self.doubt_, entry.at("doubt_"))
 
     def fit(
         self,

@@ -10,6 +10,8 @@ from scipy.special import logsumexp
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureRows, FeatureShards
 from dubito.errors import BadTypeError, BadValueError
+from dubito.kept_arrays import array
+from dubito.kept_checks import MOST, Entry, Maybe, entries, number, optional
 
 __all__ = ["VirtualLogit"]
 
@@ -38,12 +40,29 @@ class VirtualLogit(AbstractFeatureDoubt):
     residual_: FloatArray  # features x directions that are not of the main space
     alpha_: float
 
+    setting_checks = entries(
+        weights=Maybe(optional(array(None, None, low=-MOST, high=MOST))),
+        bias=Maybe(optional(array(None, low=-MOST, high=MOST))),
+    )
+    learned_checks = entries(
+        weight_=array(None, "n_features_", low=-MOST, high=MOST),
+        bias_=array("weight_", low=-MOST, high=MOST),
+        origin_=array("n_features_", low=-MOST, high=MOST),
+        residual_=array("n_features_", None, low=-MOST, high=MOST),
+        alpha_=number(0, MOST),
+    )
+
     uses_labels = False
 
     def __init__(self, weights: Any = None, bias: Any = None, n_dimensions: int | None = None):
         self.weights = weights
         self.bias = bias
         self.n_dimensions = n_dimensions
+
+    def _require_learned(self, entry: Entry) -> None:
+        self._n_main()
+        if self.weights is not None:
+            self._layer()
 
     def _learn(self, shards: FeatureShards) -> None:
         self.weight_, self.bias_ = self._layer()

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import islice
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -56,12 +57,44 @@ def kept_threads() -> Iterator[None]:
     if KEPT.get() is not None:
         yield
         return
-    with blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads()) as pool:
+    with single_products(), ThreadPoolExecutor(n_threads()) as pool:
         token = KEPT.set(pool)
         try:
             yield
         finally:
             KEPT.reset(token)
+
+
+@contextmanager
+def single_products() -> Iterator[None]:
+    """Keep matrix products to the thread they are asked in, until the last one inside has left.
+
+    The number of their threads is one for the whole process: were it set and set back by several
+    threads at once, the last to leave would set it back to what another had set.
+    """
+    with INSIDE.lock:
+        if not INSIDE.n_inside:
+            INSIDE.limits = blas().limit(limits=1, user_api="blas")
+        INSIDE.n_inside += 1
+    try:
+        yield
+    finally:
+        with INSIDE.lock:
+            INSIDE.n_inside -= 1
+            if not INSIDE.n_inside:
+                INSIDE.limits.restore_original_limits()
+
+
+class Inside:
+    """How many want products on one thread, and what sets it back."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.n_inside = 0
+        self.limits: Any = None
+
+
+INSIDE = Inside()
 
 
 @cache

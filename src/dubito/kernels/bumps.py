@@ -3,18 +3,26 @@
 import numpy as np
 
 from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import exponential
 
 __all__ = ["bump_rows"]
 
 
 @kernel
 def bump_rows(rows, centres, width, bumps):
-    """Fill `bumps` with exp(-d^2 / 2 width^2) of each row's distance d to each centre."""
+    """Fill `bumps` with exp(-d^2 / 2 width^2) of each row's distance d to each centre.
+
+    Lanes run over centres, whose numbers are put side by side for it.
+    """
     scale = -0.5 / (width * width)
+    across = centres.T.copy()
+    squares = np.empty(centres.shape[0])
     for i in range(rows.shape[0]):
-        for m in range(centres.shape[0]):
-            total = 0.0
-            for k in range(centres.shape[1]):
-                gap = rows[i, k] - centres[m, k]
-                total += gap * gap
-            bumps[i, m] = np.exp(scale * total)
+        squares[:] = 0.0
+        for k in range(centres.shape[1]):
+            x, numbers = np.float64(rows[i, k]), across[k]
+            for m in range(squares.size):
+                squares[m] += (x - numbers[m]) * (x - numbers[m])
+        for m in range(squares.size):
+            squares[m] = exponential(scale * squares[m])
+        bumps[i] = squares

@@ -29,6 +29,7 @@ from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
 
 __all__ = ["RegressionAudit", "RegressionState"]
 
+MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_PIT_BINS = 20
 FEWEST_ROWS = 20
@@ -216,7 +217,7 @@ def levels_of(outputs: AbstractOutputs) -> list[float]:
         return list(LEVELS)
     has = [bool(np.isclose(outputs.levels, 1 - low).any()) for low in outputs.levels]
     pairs = [
-        low for low, is_there in zip(outputs.levels, has, strict=True) if is_there and low < 0.5
+        low for low, is_there in zip(outputs.levels, has, strict=True) if is_there and low < MIDDLE
     ]
     return sorted(round(float(1 - 2 * low), 12) for low in pairs)
 

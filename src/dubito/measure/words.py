@@ -103,10 +103,15 @@ def figure_lines(audit: Audit) -> list[str]:
         ("log loss", "log_loss", audit.log_loss, loss_note),
         ("Brier score", "brier_score", audit.brier_score, brier_note),
         (f"ECE {bins}", "expected_calibration_error", audit.expected_calibration_error, error_note),
-        (f"  debiased {bins}", "debiased_calibration_error", audit.debiased_calibration_error, ""),
+        (
+            "  debiased, same bins",
+            "debiased_calibration_error",
+            audit.debiased_calibration_error,
+            "",
+        ),
         ("  smooth", "", audit.smooth_calibration_error, ""),
-        (f"  class-wise {bins}", "", audit.classwise_calibration_error, ""),
-        (f"  largest {bins}", "", audit.maximum_calibration_error, ""),
+        ("  class-wise, same bins", "", audit.classwise_calibration_error, ""),
+        ("  largest, same bins", "", audit.maximum_calibration_error, ""),
         ("p-value, if calibrated", "", audit.calibration_p_value, ""),
         ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverage"),
         ("AUGRC", "", audit.area_under_generalized_risk_coverage, "half the error if guessing"),
@@ -114,7 +119,7 @@ def figure_lines(audit: Audit) -> list[str]:
         ("FPR95 of own errors", "", audit.false_positive_rate_of_errors, "0.95 is guessing"),
     ]
     has_intervals = bool(audit.intervals)
-    lines = [f"  {'':<30} {'value':>7}  {'95 % interval' if has_intervals else ''}".rstrip()]
+    lines = [f"  {'':<23} {'value':>7}  {'95 % interval' if has_intervals else ''}".rstrip()]
     for name, key, value, note in figures:
         if value is None:
             continue
@@ -123,7 +128,7 @@ def figure_lines(audit: Audit) -> list[str]:
         is_tiny = name.startswith("p-value") and value < 0.00005
         shown = "<0.0001" if is_tiny else f"{value:.4f}"
         columns = f"{interval:<17}  {note}" if has_intervals else note
-        lines.append(f"  {name:<30} {shown:>7}  {columns}".rstrip())
+        lines.append(f"  {name:<23} {shown:>7}  {columns}".rstrip())
     return lines
 
 

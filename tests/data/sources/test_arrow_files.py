@@ -43,7 +43,10 @@ def test_feather_may_be_packed(tmp_path: Path, compression: str) -> None:
 def test_only_the_columns_asked_for_are_decoded(tmp_path: Path, new: Callable[..., Any]) -> None:
     write_ipc(new, tmp_path / "f.arrow", TABLE.to_batches())
     parquet.write_table(TABLE, tmp_path / "f.parquet")
-    for source in (open_arrow(tmp_path / "f.arrow"), open_parquet(tmp_path / "f.parquet")):
+    for source in (
+        open_arrow(str(tmp_path / "f.arrow")),
+        open_parquet(str(tmp_path / "f.parquet")),
+    ):
         assert source.schema.names == ["p", "y", "note"]
         batches = list(source.batches(["y"], [], n_rows=10))
         assert [batch.schema.names for batch in batches] == [["y"]]
@@ -51,7 +54,7 @@ def test_only_the_columns_asked_for_are_decoded(tmp_path: Path, new: Callable[..
 
 def test_parquet_is_decoded_so_many_rows_at_a_time(tmp_path: Path) -> None:
     parquet.write_table(TABLE, tmp_path / "f.parquet")
-    batches = open_parquet(tmp_path / "f.parquet").batches(["p"], [], n_rows=2)
+    batches = open_parquet(str(tmp_path / "f.parquet")).batches(["p"], [], n_rows=2)
     assert [batch.num_rows for batch in batches] == [2, 1]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dubito.data.sources.source import AbstractSource, named_if_broken
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["ArraySource", "open_npy", "open_npz"]
+__all__ = ["ArraySource", "arrow_of", "open_npy", "open_npz"]
 
 
 class Header(NamedTuple):

@@ -1,69 +1,103 @@
-"""Anything with columns, opened: a file by its ending, a table by its type."""
+"""Anything with columns, opened: a file by its ending, many as one, a table by its type."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
+from dubito.data.sources.datasets import dataset_of
 from dubito.data.sources.frames import open_table
+from dubito.data.sources.locations import files_under, folder_of, is_url, size_of
 from dubito.data.sources.numpy_files import open_npy, open_npz
 from dubito.data.sources.source import AbstractSource, named_if_broken
 from dubito.data.sources.text_files import COMPRESSIONS, open_text
 from dubito.errors import BadFileError
+from dubito.kernels.blocks import map_in_order
 
 __all__ = ["open_source"]
 
-OPENERS: dict[str, Callable[[Path], AbstractSource]] = {
+OPENERS: dict[str, Callable[[str], AbstractSource]] = {
     ".arrow": open_arrow,
     ".csv": partial(open_text, separator=","),
     ".feather": open_arrow,
     ".ipc": open_arrow,
-    ".npy": open_npy,
-    ".npz": open_npz,
+    ".npy": lambda name: open_npy(Path(name)),
+    ".npz": lambda name: open_npz(Path(name)),
     ".parquet": open_parquet,
     ".pq": open_parquet,
     ".tsv": partial(open_text, separator="\t"),
 }
+TEXTS = (".csv", ".tsv")
+ARRAYS = (".npy", ".npz")  # of which one file, or folder, is a table by itself
 
 
 def open_source(source: Any) -> AbstractSource:
     """Open a path or a table; what neither its ending nor its type tells is refused."""
+    if isinstance(source, AbstractSource):
+        return source
     if not isinstance(source, str | PathLike):
         return open_table(source)
-    path = Path(source)
-    with named_if_broken(str(path)):
-        if path.is_dir():
-            return open_folder(path)
-        opener = opener_of(path)
-        if not path.exists():
-            raise BadFileError(str(path), "there is no such file", "checking the path")
-        if path.stat().st_size == 0:
-            raise BadFileError(str(path), "it is empty", "writing the file again")
-        return opener(path)
+    name = str(Path(source)) if not is_url(os.fspath(source)) else str(source)
+    with named_if_broken(name):
+        files = files_under(name)
+        if files is None:
+            return open_one(name)
+        if not is_url(name) and Path(name).is_dir() and any(Path(name).glob("*.npy")):
+            return open_npy(Path(name))
+        return open_many(name, files)
 
 
-def open_folder(path: Path) -> AbstractSource:
-    """Open a folder of arrays."""
-    if not any(path.glob("*.npy")):
-        problem = "it is a folder, with no .npy file in it"
-        raise BadFileError(str(path), problem, "one file, or a folder of NPY files")
-    with named_if_broken(str(path)):
-        return open_npy(path)
+def open_one(name: str) -> AbstractSource:
+    """Open a file by its ending."""
+    opener = opener_of(name)
+    if size_of(name) == 0:
+        raise BadFileError(name, "it is empty", "writing the file again")
+    with named_if_broken(name):
+        return opener(name)
 
 
-def opener_of(path: Path) -> Callable[[Path], AbstractSource]:
+def open_many(name: str, files: list[str]) -> AbstractSource:
+    """Open the tables of a folder or pattern as one; other files there are no part of it.
+
+    A text file of no bytes at all is a table without rows, as some writers leave them.
+    """
+    tables = {file: ending_of(file) for file in files if ending_of(file) in OPENERS}
+    kinds = sorted(set(tables.values()) - set(ARRAYS))
+    if not kinds:
+        fix = "a folder or pattern of Parquet, Arrow or CSV files, or a folder of NPY files"
+        raise BadFileError(name, "there are no tables in it", fix)
+    if len(kinds) > 1:
+        fix = f"a pattern such as {folder_of(name)}/*{kinds[-1]}"
+        raise BadFileError(name, f"it holds files of several kinds: {', '.join(kinds)}", fix)
+    wanted = [file for file, kind in tables.items() if kind == kinds[0]]
+    is_text = kinds[0] in TEXTS
+    filled = [file for file in wanted if not (is_text and size_of(file) == 0)]
+    if not filled:
+        raise BadFileError(name, "all of its files are empty", "writing the files again")
+    return dataset_of(name, list(map_in_order(open_one, filled)), folder_of(name))
+
+
+def ending_of(name: str) -> str:
+    """Return the ending that says what a file is, without that of its packing."""
+    *_, before, last = ["", "", *(suffix.lower() for suffix in PurePosixPath(name).suffixes)]
+    return before if last in COMPRESSIONS else last
+
+
+def opener_of(name: str) -> Callable[[str], AbstractSource]:
     """Return what opens a file of this ending; text files may be compressed."""
-    *_, before, last = ["", "", *(suffix.lower() for suffix in path.suffixes)]
-    is_packed = last in COMPRESSIONS
-    ending = before if is_packed else last
+    ending, last = ending_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
         problem = f"its ending is none of {', '.join(OPENERS)}"
-        raise BadFileError(str(path), problem, "converting it to Parquet or CSV")
-    if is_packed and ending not in (".csv", ".tsv"):
+        raise BadFileError(name, problem, "converting it to Parquet or CSV")
+    if ending != last and ending not in TEXTS:
         problem = f"only .csv and .tsv are read when packed as {last}"
-        raise BadFileError(str(path), problem, "unpacking it first")
+        raise BadFileError(name, problem, "unpacking it first")
+    if ending in ARRAYS and is_url(name):
+        problem = f"{ending} is read from this machine alone"
+        raise BadFileError(name, problem, "copying it here, or converting it to Parquet")
     return OPENERS[ending]

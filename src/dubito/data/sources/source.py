@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from dubito.errors import BadFileError, DubitoError
 
-__all__ = ["AbstractSource", "named_if_broken"]
+__all__ = ["AbstractSource", "Span", "named_if_broken"]
 
 # What the readers of files raise over one that is damaged, or is something else altogether.
 BROKEN = (
@@ -53,6 +54,25 @@ class AbstractSource(ABC):
         The columns in `texts` are read as text where the file has no types. `n_rows` is how many
         rows to decode at once, where that can be chosen.
         """
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the file of a row that was read, and the row's number in it."""
+        return self.name, row
+
+    def spans(self, n_rows: int) -> list[Span]:
+        """Return runs of rows of about `n_rows` or fewer, where rows can be reached so; in order.
+
+        No span is of two files.
+        """
+        return [Span(self)]
+
+
+class Span(NamedTuple):
+    """Some rows of a file as a source: which is the first in the file, and how many if known."""
+
+    source: AbstractSource
+    first_row: int = 0
+    n_rows: int | None = None
 
 
 @contextmanager

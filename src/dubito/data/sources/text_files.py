@@ -15,6 +15,7 @@ from pyarrow import csv as arrow_csv
 
 from dubito.data import spelling
 from dubito.data.cells import Cells
+from dubito.data.sources.locations import open_stream
 from dubito.data.sources.source import AbstractSource
 from dubito.errors import BadFileError
 
@@ -97,21 +98,21 @@ class TextSource(AbstractSource):
             ) from error
 
 
-def open_text(path: Path, separator: str) -> TextSource:
+def open_text(name: str, separator: str) -> TextSource:
     """Open a text file whose columns stand between separators."""
-    with byte_stream(str(path)) as stream:
+    with byte_stream(name) as stream:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
         names = next((line for line in lines if line), None)
     if names is None:
-        raise BadFileError(str(path), "it has no header", "a first line that names the columns")
+        raise BadFileError(name, "it has no header", "a first line that names the columns")
     others = [other for other in SEPARATORS if other in names[0]] if len(names) == 1 else []
     if others:
         problem = f"its columns stand between {SEPARATORS[others[0]]}, not {SEPARATORS[separator]}"
         fix = "saving it with commas as .csv, or with tabs as .tsv"
-        raise BadFileError(str(path), problem, fix)
-    return TextSource(str(path), pa.schema([(name, pa.null()) for name in names]), separator)
+        raise BadFileError(name, problem, fix)
+    return TextSource(name, pa.schema([(name, pa.null()) for name in names]), separator)
 
 
 def byte_stream(name: str) -> pa.NativeFile:
     """Open a file, unpacking it by its ending."""
-    return pa.input_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))
+    return open_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))

@@ -1,0 +1,68 @@
+"""`dubito calibrate FILE`: what is the honest probability?"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+
+__all__ = ["calibrate"]
+
+STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
+
+
+@with_columns("id", "amount", "features", *NOT_OF_CLASSES)
+def calibrate(
+    file: Annotated[Path, typer.Argument(help="Predictions: Parquet, CSV, TSV, Arrow, NPZ.")],
+    given: Given,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the calibrator goes.")
+    ] = Path("calibrator.json"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Find the calibrator that holds up on rows it did not see, and write it to a file.
+
+    Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
+    """
+    import json
+
+    from dubito.calibrate import AutoCalibrator
+    from dubito.cli.columns import rows_of
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json, show_table
+    from dubito.data.whole_text import write_whole
+
+    require_places({"--output": output}, [file])
+    [columns] = given.columns(file)
+    found = AutoCalibrator().fit(rows_of(file, columns))
+    write_whole(output, json.dumps(found.to_dict(), allow_nan=False))
+    board = [with_interval(line) for line in found.leaderboard_]
+    if as_json:
+        taken = {"chosen": found.chosen_, "reason": found.reason_}
+        say_json({**taken, "leaderboard": board, "output": str(output)})
+        return
+    summary = found.summary()
+    say(f"{summary[0].upper()}{summary[1:]}.\n")
+    show_table(
+        ("calibrator", "log loss", "95 % interval", "share"),
+        [
+            (
+                line["name"],
+                f"{line['log_loss']:.4f}",
+                f"{line['low']:.4f} to {line['high']:.4f}",
+                "" if line["share"] is None else f"{line['share']:.1%}",
+            )
+            for line in board
+        ],
+    )
+    say(f"\nLog loss, cross-fitted. Taken: {found.chosen_}, as {found.reason_}.")
+    say(f"Written to {output}. In Python:")
+    say("  from dubito.calibrate import AbstractCalibrator")
+    say(f"  AbstractCalibrator.from_dict(json.load(open({str(output)!r})))")
+
+
+def with_interval(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of the leaderboard with the ends of its interval."""
+    reach = STANDARD_ERRORS * line["standard_error"]
+    return {**line, "low": line["log_loss"] - reach, "high": line["log_loss"] + reach}

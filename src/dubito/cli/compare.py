@@ -1,0 +1,99 @@
+"""`dubito compare A B...`: models on the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dubito.cli.columns import Given, with_columns
+
+if TYPE_CHECKING:
+    from dubito.data import Batch, Shards
+
+__all__ = ["compare"]
+
+
+@with_columns("features", "group")
+def compare(
+    files: Annotated[
+        list[Path], typer.Argument(help="Predictions of the same rows, a file a model.")
+    ],
+    given: Given,
+    costs: Annotated[Path | None, typer.Option(help="CSV or JSON of costs.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a report: compare.html.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Tell which model is better, in what, and whether that is sure; the first is the baseline.
+
+    Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
+    """
+    from dubito.cli.columns import rows_of
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.tables import costs_of
+    from dubito.data import read
+    from dubito.watch import compare as compared
+
+    require_places({"--output": output}, files)
+    names = names_of_models(files)
+    columns = given.columns(*files)
+    if given.id is None:
+        rows = list(map(rows_of, files, columns))
+    else:
+        rows = by_ids(files, list(map(read, files, columns)))
+    found = compared(
+        None,
+        dict(zip(names, rows, strict=True)),
+        costs=None if costs is None else costs_of(costs, next(rows[0].batches()).outputs, None),
+    )
+    if output is not None:
+        from dubito.report import comparison_report
+
+        comparison_report(found, command=typed()).save(output)
+    if as_json:
+        say_json(found.to_dict())
+        return
+    say(str(found))
+    if output is not None:
+        say(f"\nThe report is in {output}.")
+
+
+def names_of_models(files: list[Path]) -> list[str]:
+    """Return what models are called: their files, by as little as tells them apart."""
+    from dubito.errors import BadValueError
+
+    if len({file.resolve() for file in files}) < max(len(files), 2):
+        rule, got = "two or more, none of them twice", ", ".join(map(str, files))
+        raise BadValueError("FILES", "dubito compare", rule, got, "dubito compare old.csv new.csv")
+    short = [file.stem for file in files]
+    return short if len(set(short)) == len(files) else [str(file) for file in files]
+
+
+def by_ids(files: list[Path], batches: list[Batch]) -> list[Shards]:
+    """Return the rows of each file in the order of the first, by their ids, which are the same."""
+    import numpy as np
+
+    from dubito.data import ArrayShards
+    from dubito.errors import BadValueError
+
+    keys = [np.asarray(batch.ids).astype(str) for batch in batches]
+    orders = [np.argsort(ids, kind="stable") for ids in keys]
+    wanted = keys[0][orders[0]]
+    back = np.argsort(orders[0])
+    for file, ids, order in zip(files, keys, orders, strict=True):
+        rows = ids[order]
+        is_twice = rows[1:] == rows[:-1]
+        if is_twice.any():
+            rule, got = "different in every row", f"{rows[1:][is_twice][0]} twice"
+            raise BadValueError("--id", str(file), rule, got, "a column that tells rows apart")
+        odd = np.setxor1d(rows, wanted)
+        if odd.size:
+            rule, got = f"the same ids as in {files[0]}", f"{odd[0]} in one of them only"
+            raise BadValueError("--id", str(file), rule, got, "files of the same rows")
+    return [
+        ArrayShards(batch.take(order[back])) for batch, order in zip(batches, orders, strict=True)
+    ]

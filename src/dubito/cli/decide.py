@@ -1,0 +1,99 @@
+"""`dubito decide POLICY FILES...`: actions for new predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+
+if TYPE_CHECKING:
+    from dubito.decide import Policy
+
+__all__ = ["decide"]
+
+
+@with_columns("label", "weight", "group", *NOT_OF_CLASSES)
+def decide(
+    policy: Annotated[Path, typer.Argument(help="What `dubito fit` wrote.")],
+    files: Annotated[list[Path], typer.Argument(help="New predictions, any number of files.")],
+    given: Given,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="A file; or a folder, a part a file: runs go on."),
+    ] = Path("decisions.parquet"),
+    review: Annotated[
+        Path | None,
+        typer.Option(help="CSV of rows for a person, first those where a look is worth most."),
+    ] = None,
+    errors: Annotated[
+        Path | None, typer.Option(help="CSV of bad rows, which then do not stop the run.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Decide what to do with each row of new predictions, and why.
+
+    Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
+    """
+    from dubito.cli.deciding import Run
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json
+    from dubito.decide import Policy
+
+    places = {"--output": output, "--review": review, "--errors": errors}
+    require_places(places, [policy, *files], tables=("--review", "--errors"))
+    loaded = Policy.load(policy)
+    if review is not None:
+        require_reject(loaded, policy)
+    run = Run.of(loaded, policy, files, given, errors)
+    is_folder = output.is_dir() or not output.suffix
+    parts = run.to_folder(output) if is_folder else run.to_file(output)
+    counts = {"rows": sum(parts.values()), "files": len(run.columns)}
+    if review is not None:
+        counts["for_review"] = write_review(list(parts), review, loaded)
+    if run.bad_rows is not None:
+        counts["bad_rows"] = len(run.bad_rows)
+    if as_json:
+        say_json({**counts, "output": str(output)})
+        return
+    said = f"{counts['files']:,} files" if len(run.columns) > 1 else str(files[0])
+    say(f"{counts['rows']:,} rows of {said} decided, in {output}.")
+    if review is not None:
+        say(f"{counts['for_review']:,} rows for a person, the most worth a look first: {review}.")
+    if errors is not None:
+        say(f"{counts['bad_rows']:,} bad rows: {errors}.")
+
+
+def require_reject(policy: Policy, file: Path) -> None:
+    """Raise where a policy hands nothing over, so that there is nothing to review."""
+    from dubito.errors import BadValueError
+
+    if policy.costs.reject is None:
+        rule, fix = "left out, as the policy hands no row over", "dubito fit with --reject-cost"
+        raise BadValueError("--review", str(file), rule, "it", fix)
+
+
+def write_review(decided: list[Path], review: Path, policy: Policy) -> int:
+    """Write the rows that are handed over, those first where a look is worth most."""
+    import numpy as np
+
+    from dubito.data.tables import rows_where
+
+    assert policy.costs.reject is not None
+    name = policy.costs.actions[policy.costs.reject]
+    parts = [rows_where(path, "action", name) for path in decided]
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    order = np.argsort(-columns["worth"].astype(np.float64), kind="stable")
+    write_table({key: values[order] for key, values in columns.items() if key != "action"}, review)
+    return int(order.size)
+
+
+def write_table(columns: Mapping[str, Any], path: Path) -> None:
+    """Write columns to a file."""
+    from dubito.data import Sink
+
+    with Sink(path) as sink:
+        sink.write(columns)

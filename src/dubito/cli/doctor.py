@@ -1,0 +1,97 @@
+"""`dubito doctor`: is everything in order here?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["doctor"]
+
+PACKAGES = (
+    "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "narwhals", "jinja2", "typer", "rich"
+)  # fmt: skip
+OPTIONAL = ("matplotlib", "torch", "dask", "fastapi")
+STORED = {
+    "accuracy": 0.8712500,
+    "log loss": 0.6024715,
+    "Brier score": 0.2138246,
+    "ECE (15 uniform bins)": 0.0852124,
+    "temperature": 2.8293724,
+    "cost with a reject at 0.2": 0.0851500,
+}
+CLOSE = 1e-6  # what single precision may move them by, and more than was rounded away
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Tell versions, threads and kernels, and check figures against stored ones.
+
+    Example: dubito doctor
+    """
+    from dubito.cli.printing import say, say_json, show_table
+
+    facts, found = environment(), figures()
+    checks = {name: [found[name], stored] for name, stored in STORED.items()}
+    wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > CLOSE]
+    if as_json:
+        say_json({**facts, "checks": checks, "wrong": wrong})
+    else:
+        say("\n".join(f"{name:<14} {value}" for name, value in facts.items()) + "\n")
+        lines = [
+            (name, f"{now:.7f}", f"{stored:.7f}", "wrong" if name in wrong else "right")
+            for name, (now, stored) in checks.items()
+        ]
+        show_table(("figure", "here", "stored", ""), lines)
+        say(f"\n{'All is well' if not wrong else 'Something is wrong: ' + ', '.join(wrong)}.")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def environment() -> dict[str, Any]:
+    """Return what runs where."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+    from pathlib import Path
+
+    from dubito import __version__, kernels
+    from dubito.kernels.blocks import n_threads
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "not installed (optional)"
+
+    folder = Path(kernels.__file__).parent / "__pycache__"
+    return {
+        "dubito": __version__,
+        "python": f"{platform.python_version()} on {platform.machine()}, {platform.system()}",
+        **{name: installed(name) for name in (*PACKAGES, *OPTIONAL)},
+        "threads": n_threads(),
+        "kernels kept": len(list(folder.glob("*.nbc"))),
+    }
+
+
+def figures() -> dict[str, float]:
+    """Return figures of the sample, as they are computed here and now."""
+    from dubito import Logits
+    from dubito.calibrate import TemperatureScaling
+    from dubito.data import load_fashion_mnist
+    from dubito.decide import CostMatrix, least_cost_actions, realised_cost
+    from dubito.measure import accuracy, brier_score, expected_calibration_error, log_loss
+
+    sample = load_fashion_mnist()
+    outputs, labels = Logits(sample.test_logits), sample.test_labels
+    learnt = TemperatureScaling().fit(Logits(sample.validation_logits), sample.validation_labels)
+    costs = CostMatrix.zero_one(len(sample.classes)).with_reject(0.2)
+    actions = least_cost_actions(learnt.transform(outputs), costs)
+    return {
+        "accuracy": accuracy(labels, outputs),
+        "log loss": log_loss(labels, outputs),
+        "Brier score": brier_score(labels, outputs),
+        "ECE (15 uniform bins)": expected_calibration_error(labels, outputs),
+        "temperature": learnt.temperature_,
+        "cost with a reject at 0.2": realised_cost(labels, actions, costs),
+    }

@@ -1,0 +1,51 @@
+"""`dubito drift REFERENCE CURRENT`: has anything moved?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dubito.cli.columns import Given, with_columns
+
+__all__ = ["drift"]
+
+
+@with_columns("mean", "std", "weight", "group", "id", "amount")
+def drift(
+    reference: Annotated[Path, typer.Argument(help="Predictions of a period that was fine.")],
+    current: Annotated[Path, typer.Argument(help="Predictions of the period in question.")],
+    given: Given,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a report: drift.html.")
+    ] = None,
+    is_failing: Annotated[
+        bool, typer.Option("--fail-on-drift", help="End with 1 if something moved.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Tell whether confidence, classes, doubt or inputs moved between two periods.
+
+    Labels are used where there are some. Example: dubito drift may.csv june.csv --logits 'z_*'
+    """
+    from dubito.cli.columns import rows_of
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json, typed
+    from dubito.watch import drift as drifted
+
+    files = [reference, current]
+    require_places({"--output": output}, files)
+    columns = given.columns(*files, label="welcome", has_features=True)
+    found = drifted(*map(rows_of, files, columns))
+    if output is not None:
+        from dubito.report import drift_report
+
+        title = f"{reference.name} and {current.name}"
+        drift_report(found, title=title, command=typed()).save(output)
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(str(found))
+        if output is not None:
+            say(f"\nThe report is in {output}.")
+    if is_failing and found.has_drifted:
+        raise typer.Exit(1)

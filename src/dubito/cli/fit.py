@@ -1,0 +1,82 @@
+"""`dubito fit FILE`: a policy from predictions and costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+
+__all__ = ["fit"]
+
+
+@with_columns("id", *NOT_OF_CLASSES)
+def fit(
+    file: Annotated[Path, typer.Argument(help="Predictions with labels that no model learnt.")],
+    given: Given,
+    costs: Annotated[
+        Path | None,
+        typer.Option(help="CSV (corner cell `action` or `truth`) or JSON; else an error costs 1."),
+    ] = None,
+    reject_cost: Annotated[
+        float | None, typer.Option(help="What it costs to hand a row over to a person.")
+    ] = None,
+    max_risk: Annotated[
+        float | None, typer.Option(help="Share of decided rows that may be wrong.")
+    ] = None,
+    deploy_prior: Annotated[
+        Path | None, typer.Option(help="CSV of class,share where the policy will work.")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="Share of normal inputs that may be called strange.")
+    ] = 0.01,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the policy goes.")] = Path(
+        "policy.json"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+) -> None:
+    """Fit a policy: calibrated probabilities, costs, and what to hand over to a person.
+
+    Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
+    """
+    from dubito.calibrate.rows import as_class_outputs
+    from dubito.cli.columns import rows_of
+    from dubito.cli.places import require_places
+    from dubito.cli.printing import say, say_json
+    from dubito.cli.tables import costs_of, prior_of, read_costs
+    from dubito.decide import Policy
+
+    require_places({"--output": output}, [file, *filter(None, (costs, deploy_prior))])
+    is_handing = reject_cost is not None or (
+        costs is not None and read_costs(costs).reject is not None
+    )
+    if not is_handing:
+        require_no_need("--max-risk", max_risk)
+        require_no_need("--features", given.features)
+    [columns] = given.columns(file, has_features=is_handing)
+    rows = rows_of(file, columns)
+    outputs = as_class_outputs(next(rows.batches()).outputs, "dubito fit")
+    policy = Policy.fit(
+        rows,
+        costs=costs_of(costs, outputs, reject_cost),
+        deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
+        max_risk=max_risk,
+        epsilon=epsilon,
+    )
+    policy.save(output)
+    if as_json:
+        told = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        say_json({**told, "output": str(output)})
+        return
+    say(str(policy))
+    say(f"\nWritten to {output}. Next:")
+    say(f"  dubito decide {output} NEW{file.suffix} -o decisions.parquet")
+
+
+def require_no_need(option: str, value: object) -> None:
+    """Raise where an option hands rows over, and nobody takes them."""
+    from dubito.errors import BadValueError
+
+    if value is not None:
+        rule = "beside --reject-cost, or costs with an action `reject`, as it hands rows over"
+        raise BadValueError(option, "dubito fit", rule, f"{value} alone", "--reject-cost 0.3")

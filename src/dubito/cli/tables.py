@@ -1,0 +1,49 @@
+"""Small tables that people write by hand: costs, and how common classes are."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from dubito.data.codes import names_of
+from dubito.decide.costs import CostMatrix
+from dubito.errors import BadFileError, BadValueError
+from dubito.outputs import AbstractClassOutputs, AbstractOutputs, ClassName
+
+__all__ = ["costs_of", "prior_of", "read_costs"]
+
+
+def read_costs(path: Path) -> CostMatrix:
+    """Return the costs of a file: JSON by its ending, else CSV."""
+    is_json = path.suffix.lower() == ".json"
+    return CostMatrix.from_json(path) if is_json else CostMatrix.from_csv(path)
+
+
+def costs_of(path: Path | None, outputs: AbstractOutputs, reject_cost: float | None) -> CostMatrix:
+    """Return the costs of a file, or 1 for each error; with an action that hands rows over."""
+    if not isinstance(outputs, AbstractClassOutputs):
+        rule, fix = "beside outputs of classes", "--logits or --probabilities"
+        raise BadValueError("--costs", "dubito", rule, type(outputs).__name__, fix)
+    costs = CostMatrix.zero_one(names_of(outputs)) if path is None else read_costs(path)
+    return costs if reject_cost is None else costs.with_reject(reject_cost)
+
+
+def prior_of(path: Path, outputs: AbstractClassOutputs) -> dict[ClassName, float]:
+    """Return the share of each class, from lines of `class,share`; a first line may be a header."""
+    fix = "a line for each class such as cat,0.25"
+    try:
+        lines = [line for line in csv.reader(path.read_text("utf-8-sig").splitlines()) if line]
+    except OSError as error:
+        raise BadFileError(str(path), f"{error.strerror}", "the path of a file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadFileError(str(path), f"it is no CSV in UTF-8 ({error})", fix) from error
+    known = {str(name): name for name in names_of(outputs)}
+    rows = lines[1:] if lines and lines[0][0].strip() not in known else lines
+    try:
+        shares = {known[name.strip()]: float(share) for name, share in rows}
+    except (KeyError, ValueError) as error:
+        problem = f"it must have a line with class and share for each of {', '.join(known)}"
+        raise BadFileError(str(path), problem, fix) from error
+    if len(shares) != len(rows):
+        raise BadFileError(str(path), "a class comes twice", fix)
+    return shares

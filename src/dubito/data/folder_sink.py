@@ -1,0 +1,168 @@
+"""A folder of results, a part an input file: a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from dubito.data.sink import Sink
+from dubito.data.sources.locations import is_url, mark_of, size_of
+from dubito.data.whole_text import write_whole
+from dubito.errors import BadFileError, BadTypeError, BadValueError
+
+__all__ = ["FolderSink", "Slot"]
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+class Slot(NamedTuple):
+    """The place of a part: which input it is of, its file, and what tells if the input changes."""
+
+    key: str
+    file: str
+    identity: dict[str, Any]
+
+
+@final
+class FolderSink:
+    """A folder of parts, `part-00000.parquet` and so on: one an input file, each whole or absent.
+
+    `manifest.json` says of which input (path, size, time of change) each finished part is, and by
+    which `settings` it was made: anything JSON holds that the results hang on, such as a policy's
+    version. A second run skips finished parts; other settings are refused. One run at a time.
+
+    >>> import tempfile
+    >>> folder = FolderSink(tempfile.mkdtemp(), settings={"policy": "v1"})
+    >>> for path in folder.unfinished([__file__]):
+    ...     with folder.part(path) as sink:
+    ...         sink.write({"cost": [0.5, 2.0]})
+    >>> folder.n_rows, folder.unfinished([__file__])
+    (2, [])
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], settings: Mapping[str, Any], *, ending: str = ".parquet"
+    ) -> None:
+        self.path = Path(path)
+        self.ending = ending
+        self.settings = as_settings({**settings, "ending": ending})
+        self.manifest = self.path / MANIFEST
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.parts: dict[str, dict[str, Any]] = {}  # by the path of the input
+        self.opened: dict[str, str] = {}  # files of parts that are or were being written
+        if self.manifest.exists():
+            self.parts = self.known_parts()
+        elif any(self.path.glob("part-*")):
+            fix = "an empty folder"
+            raise BadFileError(str(self.path), f"it has parts but no {MANIFEST}", fix)
+
+    def known_parts(self) -> dict[str, dict[str, Any]]:
+        """Return the finished parts of the manifest, or raise if they were made otherwise."""
+        try:
+            known = json.loads(self.manifest.read_text(encoding="utf-8"))
+            found, settings = known["parts"], known["settings"]
+            is_ours = known["format"] == FORMAT and isinstance(found, dict)
+        except (ValueError, KeyError, TypeError) as error:
+            fix = "an empty folder"
+            raise BadFileError(str(self.manifest), "it is no manifest", fix) from error
+        if not is_ours or settings != self.settings:
+            rule, fix = "those that the folder's parts were made by", "another folder"
+            got = differences(settings, self.settings)
+            raise BadValueError("settings", str(self.path), rule, got, fix)
+        return dict(found)
+
+    def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
+        """Whether the part of this very input, unchanged since, is there."""
+        key, identity = key_of(source, label), identity_of(source)
+        part = self.parts.get(key, {"input": None})
+        return bool(part["input"] == identity and (self.path / part["file"]).exists())
+
+    def unfinished(self, sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
+        """Return the inputs whose parts are still to be written, in order."""
+        return [Path(source) for source in sources if not self.is_finished(source)]
+
+    @contextmanager
+    def part(self, source: str | os.PathLike[str]) -> Iterator[Sink]:
+        """Open the part of an input; it is finished when the block ends without an error."""
+        slot = self.slot(source)
+        with Sink(self.path / slot.file) as sink:
+            yield sink
+        self.finish(slot, sink.n_rows)
+
+    def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
+        """Return the place of the part of an input, or of those of its rows that `label` names."""
+        key = key_of(source, label)
+        known = self.parts.get(key)
+        file = known["file"] if known else self.opened.get(key) or self.free_name()
+        self.opened[key] = file
+        return Slot(key, file, identity_of(source))  # the input as it was before it was read
+
+    def free_name(self) -> str:
+        """Return the first name that no part has."""
+        taken = {part["file"] for part in self.parts.values()} | set(self.opened.values())
+        names = (f"part-{number:05d}{self.ending}" for number in count())
+        return next(name for name in names if name not in taken)
+
+    def finish(self, slot: Slot, n_rows: int) -> None:
+        """Take up a part that is written: from now on it is one of the folder's."""
+        self.parts[slot.key] = {"file": slot.file, "input": slot.identity, "n_rows": n_rows}
+        self.keep()
+
+    def sweep(self) -> None:
+        """Remove what writers that died have left."""
+        for left in self.path.glob(f"part-*{self.ending}.*.partial"):
+            left.unlink(missing_ok=True)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows all finished parts have."""
+        return sum(part["n_rows"] for part in self.parts.values())
+
+    def keep(self) -> None:
+        """Write the manifest, whole."""
+        values = {"format": FORMAT, "settings": self.settings, "parts": self.parts}
+        write_whole(self.manifest, json.dumps(values, indent=2))
+
+
+def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they come back from JSON, or raise."""
+    try:
+        return dict(json.loads(json.dumps(dict(settings), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        rule, fix = "what JSON holds", "numbers, texts, lists and dicts of them"
+        raise BadTypeError("settings", "FolderSink", rule, str(error), fix) from error
+
+
+def key_of(source: str | os.PathLike[str], label: str) -> str:
+    """Return the name of an input, or of some of its rows."""
+    name = os.fspath(source)
+    path = name if is_url(name) else os.path.realpath(name)
+    return f"{path} {label}" if label else path
+
+
+def identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what tells an input file from what it may become."""
+    name = os.fspath(source)
+    if is_url(name):
+        return {"path": name, "size": size_of(name), "changed": mark_of(name)}
+    path = os.path.realpath(name)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise BadFileError(str(source), "there is no such file", "checking the path") from error
+    return {"path": path, "size": found.st_size, "changed": found.st_mtime_ns}
+
+
+def differences(before: Any, now: dict[str, Any]) -> str:
+    """Return the settings that are not the same, as they were and as they are."""
+    old = before if isinstance(before, dict) else {}
+    names = sorted(name for name in {*old, *now} if old.get(name) != now.get(name))
+    return (
+        ", ".join(f"{name} {now.get(name)!r} (was {old.get(name)!r})" for name in names) or "none"
+    )

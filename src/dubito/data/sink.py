@@ -1,0 +1,205 @@
+"""Columns to a file, batch by batch: the file is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv, ipc, parquet
+
+from dubito.arrays import IntArray
+from dubito.errors import BadTypeError, BadValueError
+
+__all__ = ["Coded", "Sink", "replace_whole"]
+
+GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
+
+WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
+    ".arrow": ipc.new_file,
+    ".csv": csv.CSVWriter,
+    ".feather": ipc.new_file,
+    ".ipc": ipc.new_file,
+    ".parquet": parquet.ParquetWriter,
+    ".pq": parquet.ParquetWriter,
+    ".tsv": lambda file, schema: csv.CSVWriter(
+        file, schema, write_options=csv.WriteOptions(delimiter="\t")
+    ),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A column of few different names, each row by the number of its name: -1 is a gap.
+
+    >>> Coded(np.array([1, 0, -1]), ("accept", "review")).array.to_pylist()
+    ['review', 'accept', None]
+    """
+
+    codes: IntArray
+    names: tuple[str, ...]
+
+    @property
+    def array(self) -> pa.Array:
+        """The column as Arrow keeps it."""
+        codes = pa.array(self.codes, pa.int32(), mask=np.asarray(self.codes) < 0)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(self.names, pa.string()))
+
+
+@final
+class Sink:
+    """A Parquet, Arrow or CSV file, by its ending, that takes columns batch by batch.
+
+    It is written aside and takes its name when all of it is on the disk; an error or an interrupt
+    leaves nothing, and a file of that name as it was. The first batch says which columns there are
+    and of which types. Memory holds 65,536 rows at most besides the batch.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "decisions.csv"
+    >>> with Sink(path) as sink:
+    ...     sink.write({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
+    >>> path.read_text().split()
+    ['"id","cost"', '"a",0.5', '"b",2']
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.n_rows = 0
+        self.open_writer = writer_of(self.path)
+        self.partial = self.path.with_name(f"{self.path.name}.{uuid4().hex[:8]}.partial")
+        self.file: BinaryIO | None = None
+        self.writer: Any = None
+        self.schema: pa.Schema = None
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.waiting: list[pa.Table] = []
+
+    def __enter__(self) -> Self:
+        if not self.path.parent.is_dir():
+            rule, fix = "in a folder that exists", "making the folder first"
+            raise BadValueError("path", "Sink", rule, repr(str(self.path)), fix)
+        self.file = self.partial.open("wb")
+        return self
+
+    def write(self, columns: Mapping[str, Any] | None) -> None:
+        """Add rows: columns of one length, each of one kind of value or `Coded`; or nothing."""
+        if self.file is None:
+            rule, fix = "open while it is written to", "`with Sink(path) as sink:`"
+            raise BadTypeError("sink", "write", rule, "a closed one", fix)
+        if not columns:
+            return
+        table = table_of(columns, str(self.path))
+        names = {name: tuple(c.names) for name, c in columns.items() if isinstance(c, Coded)}
+        if self.writer is None:
+            self.schema, self.names = table.schema, names
+            self.writer = self.open_writer(self.file, table.schema)
+        self.waiting.append(self.like_the_first(table, names))
+        self.n_rows += table.num_rows
+        if sum(one.num_rows for one in self.waiting) >= GROUP_ROWS:
+            self.flush()
+
+    def like_the_first(self, table: pa.Table, names: dict[str, tuple[str, ...]]) -> pa.Table:
+        """Return a table whose columns are those of the first, or raise."""
+        where, wanted = str(self.path), self.schema.names
+        if table.column_names != wanted:
+            rule, got = f"{', '.join(wanted)}, as in the first batch", ", ".join(table.column_names)
+            raise BadValueError("columns", where, rule, got, "the same columns in every batch")
+        for field, kind in zip(self.schema, table.schema.types, strict=True):
+            fix, before = "one type in every batch", self.names.get(field.name)
+            if kind != field.type and not pa.types.is_null(kind):
+                rule = f"of {field.type}, as in the first batch"
+                raise BadValueError(field.name, where, rule, f"{kind}", fix)
+            if field.name in names and names[field.name] != before:
+                rule, got = f"of the names {before}, as in the first batch", f"{names[field.name]}"
+                raise BadValueError(field.name, where, rule, got, "the same names in every batch")
+        return table.cast(self.schema)
+
+    def flush(self) -> None:
+        """Hand the rows that wait to the writer."""
+        table = pa.concat_tables(self.waiting).combine_chunks()
+        self.waiting = []
+        self.writer.write_table(table, GROUP_ROWS)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self.file is not None
+        try:
+            if kind is None:
+                self.finish(self.file)
+        finally:
+            if self.writer is not None:
+                with suppress(OSError):  # what it has not written yet goes with the file
+                    self.writer.close()
+            self.file.close()
+            self.file = None
+            self.partial.unlink(missing_ok=True)
+
+    def finish(self, file: BinaryIO) -> None:
+        """Write what waits, and give the file its name."""
+        if self.writer is None:
+            rule, fix = "given by a batch at least", "columns of length 0 where there are no rows"
+            raise BadValueError("columns", str(self.path), rule, "none", fix)
+        if self.waiting:
+            self.flush()
+        self.writer.close()
+        self.writer = None
+        replace_whole(file, self.partial, self.path)
+
+
+def writer_of(path: Path) -> Callable[[BinaryIO, pa.Schema], Any]:
+    """Return what writes a file of this ending, or raise."""
+    ending = path.suffix.lower()
+    if ending not in WRITERS:
+        rule = f"a path that ends in one of {', '.join(WRITERS)}"
+        raise BadValueError("path", "Sink", rule, repr(str(path.name)), "a path in .parquet")
+    return WRITERS[ending]
+
+
+def replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
+    """Give a file that was written aside its name, once all of it is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+    partial.replace(path)
+    if hasattr(os, "O_DIRECTORY"):  # the name itself must last too, where folders can be synced
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
+    """Return columns as an Arrow table, or raise and name the one that cannot be."""
+    arrays = {name: column_of(name, values, where) for name, values in columns.items()}
+    first, n_rows = next((name, len(array)) for name, array in arrays.items())
+    for name, array in arrays.items():
+        if len(array) != n_rows:
+            rule, fix = f"as long as `{first}` ({n_rows} rows)", "one value a row"
+            raise BadValueError(name, where, rule, f"{len(array)} rows", fix)
+    return pa.table(arrays)
+
+
+def column_of(name: str, values: Any, where: str) -> pa.Array:
+    """Return a column as an Arrow array."""
+    if isinstance(values, Coded):
+        return values.array
+    array: NDArray[Any] = np.asarray(values)
+    try:
+        return pa.array(values if array.dtype.kind == "O" else array)
+    except (pa.ArrowException, TypeError) as error:
+        rule = "numbers, text, or true and false, one a row"
+        got, fix = f"shape {array.shape} of {array.dtype}", "one column for each kind of value"
+        raise BadTypeError(name, where, rule, got, fix) from error

@@ -1,0 +1,139 @@
+"""Where files are: on this machine by path, or elsewhere by URL, through fsspec."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dubito.data.patterns import natural_order
+from dubito.errors import BadFileError, MissingExtraError
+
+__all__ = ["files_under", "folder_of", "is_url", "mark_of", "open_file", "open_stream", "size_of"]
+
+HIDDEN = ("_", ".")  # how names begin of what is no part of a dataset, such as _SUCCESS
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is a URL, such as s3://bucket/predictions.parquet."""
+    return "://" in name
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for all files that it matches: *, ? and [...], ** for folders."""
+    return glob.has_magic(name) and not (not is_url(name) and os.path.lexists(name))
+
+
+def reach(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path there."""
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtraError(f"Reading {url}", "dask") from error
+    system, path = url_to_fs(url)
+    return system, path
+
+
+def open_file(name: str, *, is_mapped: bool = False) -> pa.NativeFile:
+    """Open a file anywhere of which parts are read, those of this machine mapped if so wished."""
+    if not is_url(name):
+        return pa.memory_map(name) if is_mapped else pa.OSFile(name)
+    system, path = reach(name)
+    return fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(path)
+
+
+def open_stream(name: str, compression: str | None) -> pa.NativeFile:
+    """Open a file anywhere to be read from its start on, unpacked."""
+    if not is_url(name):
+        return pa.input_stream(name, compression)
+    system, path = reach(name)
+    there = fs.PyFileSystem(fs.FSSpecHandler(system))
+    return there.open_input_stream(path, compression=compression)
+
+
+def size_of(name: str) -> int:
+    """Return how many bytes a file has; raise if there is none."""
+    try:
+        if not is_url(name):
+            return Path(name).stat().st_size
+        system, path = reach(name)
+        return int(system.info(path)["size"] or 0)
+    except FileNotFoundError as error:
+        raise BadFileError(name, "there is no such file", "checking the path") from error
+
+
+def mark_of(url: str) -> str:
+    """Return what changes when a file elsewhere does."""
+    system, path = reach(url)
+    return str(system.ukey(path))
+
+
+def files_under(name: str) -> list[str] | None:
+    """Return the files of a folder or pattern in natural order; None for what is one file.
+
+    Files and folders whose names begin with _ or . are no part of it.
+    """
+    found = remote_files(name) if is_url(name) else local_files(name)
+    if found is None:
+        return None
+    base = folder_of(name)
+    # A pattern may match a file and its folder: it is one file all the same.
+    kept = {file for file in found if not is_hidden(file, base)}
+    return sorted(kept, key=natural_order)
+
+
+def local_files(name: str) -> list[str] | None:
+    """Return the files of this machine that a folder or pattern means, in any order."""
+    if is_pattern(name):
+        matched = glob.glob(name, recursive=True)
+        found = (local_files(match) for match in matched)
+        return [
+            os.path.normpath(file)
+            for match, files in zip(matched, found, strict=True)
+            for file in ([match] if files is None else files)
+        ]
+    if not os.path.isdir(name):
+        return None
+    return list(walked(name))
+
+
+def walked(folder: str) -> Iterator[str]:
+    """Yield all files below a folder."""
+    for place, _, names in os.walk(folder):
+        yield from (os.path.join(place, name) for name in names)
+
+
+def remote_files(url: str) -> list[str] | None:
+    """Return the files elsewhere that a folder or pattern means, in any order."""
+    system, path = reach(url)
+    if is_pattern(url):
+        matched = [match for match in system.glob(path) if system.isfile(match)]
+    elif system.isdir(path):
+        matched = system.find(path)
+    else:
+        return None
+    return [str(system.unstrip_protocol(match)) for match in matched]
+
+
+def folder_of(name: str) -> str:
+    """Return the folder below which all files of a folder or pattern are.
+
+    >>> folder_of("data/day=*/part.parquet")
+    'data'
+    """
+    if not is_pattern(name):
+        return name
+    parts = name.split("/")
+    first = next(k for k, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:first])
+
+
+def is_hidden(file: str, base: str) -> bool:
+    """Whether a file, or a folder between it and the base, is no part of a dataset."""
+    below = PurePosixPath(file.replace(os.sep, "/")[len(base) :].lstrip("/"))
+    return any(part.startswith(HIDDEN) and "=" not in part for part in below.parts)

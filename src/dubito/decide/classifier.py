@@ -1,0 +1,99 @@
+"""A scikit-learn classifier that decides by what its errors cost."""
+
+from __future__ import annotations
+
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from dubito.arrays import FloatArray
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.classifier import CalibratedClassifier
+from dubito.decide.actions import least_cost_actions
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.outputs import Probabilities
+
+__all__ = ["CostSensitiveClassifier"]
+
+
+@final
+class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier, calibrated, whose answer is the action of least expected cost.
+
+    `estimator`, `calibrator` and `cv` are those of `CalibratedClassifier`. Without `costs` all
+    errors cost the same. `predict` gives classes where every action is called like one of them,
+    and names of actions otherwise. Elkan, "The foundations of cost-sensitive learning", 2001.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> costs = CostMatrix.zero_one([0, 1]).with_reject(0.1, name="see a doctor")
+    >>> CostSensitiveClassifier(GaussianNB(), costs).fit(X, y).predict(X[73:76]).tolist()
+    ['see a doctor', '1', '0']
+    """
+
+    classes_: NDArray[Any]
+    costs_: CostMatrix
+    model_: CalibratedClassifier
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        costs: CostMatrix | None = None,
+        calibrator: AbstractCalibrator | None = None,
+        cv: Any = 5,
+    ) -> None:
+        self.estimator = estimator
+        self.costs = costs
+        self.calibrator = calibrator
+        self.cv = cv
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
+        """Fit the estimator and its calibrator; costs may change later without another fit."""
+        model = CalibratedClassifier(self.estimator, self.calibrator, self.cv)
+        model.fit(X, y, sample_weight, groups)
+        names = tuple(model.classes_.tolist())
+        costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
+        table = as_costs(costs, "costs", type(self).__name__).for_classes(names, len(names))
+        self.classes_, self.costs_, self.model_ = model.classes_, table, model
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
+        """Return calibrated probabilities, rows x classes, in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.model_.predict_proba(X)
+
+    def predict(self, X: Any, amounts: Any = None) -> NDArray[Any]:  # noqa: N803
+        """Return the action of least expected cost of each row; `amounts` as costs need them."""
+        outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
+        actions = least_cost_actions(outputs, self.costs_, amounts)
+        return np.asarray(self._answers()[actions])
+
+    def summary(self) -> str:
+        """Say in words what the calibrator learnt."""
+        check_is_fitted(self)
+        return self.model_.summary()
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features the estimator was fitted on, where it tells."""
+        return self.model_.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """What the features are called, where the estimator knows."""
+        return self.model_.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(CalibratedClassifier(self.estimator, self.calibrator, self.cv))
+
+    def _answers(self) -> NDArray[Any]:
+        """Return what each action is called, as the classes are if it is one of them."""
+        number_of = {str(name): number for number, name in enumerate(self.classes_.tolist())}
+        if all(action in number_of for action in self.costs_.actions):
+            return np.asarray(self.classes_[[number_of[name] for name in self.costs_.actions]])
+        return np.array(self.costs_.actions)

@@ -1,0 +1,47 @@
+"""Decisions of files: streamed, written in order, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dubito.data.batch import Batch
+from dubito.data.shards import Shards
+from dubito.data.sink import Coded, Sink
+from dubito.decide.decisions import REASONS
+from dubito.decide.policy import Policy
+
+__all__ = ["write_decisions"]
+
+
+def write_decisions(
+    policy: Policy,
+    shards: Shards,
+    sink: Sink,
+    *,
+    source: str | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write what a policy decides for each row of shards, in order; return how many there are.
+
+    Rows are named by their ids, or by their numbers in the file, which `source` may name.
+    """
+
+    def columns(batch: Batch) -> dict[str, Any]:
+        found = policy.decide(batch.outputs, batch.features, batch.amounts)
+        numbers = batch.first_row + np.arange(len(batch))
+        named = {} if source is None else {"file": np.full(len(batch), source)}
+        return {
+            **named,
+            "id": numbers if batch.ids is None else batch.ids,
+            "action": Coded(found.action, found.actions),
+            "class": Coded(found.class_, tuple(str(name) for name in found.classes)),
+            "probability": found.probability,
+            "expected_cost": found.expected_cost,
+            "reason": Coded(found.reason, REASONS),
+            "worth": found.worth,
+        }
+
+    return shards.write(columns, sink, on_progress=on_progress)

@@ -1,0 +1,283 @@
+"""The policy: all that turns a model's outputs into actions, in one object and one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from os import PathLike
+from typing import Any, Literal, final
+
+from dubito import __version__
+from dubito.arrays import FloatArray, as_share, require_rows
+from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.rows import as_class_outputs, labelled_outputs
+from dubito.data.batch import Batch
+from dubito.data.cache import cached
+from dubito.data.fingerprint import fingerprint
+from dubito.data.shards import Shards
+from dubito.decide.actions import as_amounts
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.decisions import Decisions
+from dubito.decide.explanation import explanation
+from dubito.decide.gate import DoubtGate
+from dubito.decide.policy_arguments import (
+    as_feature_names,
+    as_score_or_none,
+    column_names,
+    evaluation_shards,
+    fresh_calibrator,
+    labelled_rows,
+    require_reject,
+)
+from dubito.decide.policy_checks import FORMAT, KIND, checked_parts
+from dubito.decide.policy_file import read_document, write_document
+from dubito.decide.policy_fit import (
+    PriorShift,
+    RiskBound,
+    Wishes,
+    fit_parts,
+    train_prior,
+)
+from dubito.decide.policy_report import PolicyReport
+from dubito.decide.priors import as_prior
+from dubito.decide.rules import Rules
+from dubito.doubt.densities import as_seed
+from dubito.doubt.features import as_feature_matrix
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.outputs import ClassName, Logits, Probabilities
+
+__all__ = ["Policy"]
+
+BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """A calibrator, class priors, a gate for strange inputs, and costs: outputs in, actions out.
+
+    Made by `Policy.fit` or `Policy.load`. `report` says what it does to rows it did not learn from.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> z = 4 * rng.normal(size=(300, 3))
+    >>> y = (z / 4 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    >>> policy = Policy.fit(Logits(z), y, costs=CostMatrix.zero_one(3).with_reject(0.3))
+    >>> policy.decide(Logits([[9.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).action.tolist()
+    [0, 3]
+    """
+
+    costs: CostMatrix
+    calibrator: AbstractCalibrator
+    train_prior: FloatArray
+    deploy_prior: FloatArray | None
+    gate: DoubtGate | None
+    bound: RiskBound | None
+    feature_names: tuple[str, ...] | None
+    report: PolicyReport
+    provenance: dict[str, Any]
+
+    @classmethod
+    def fit(
+        cls,
+        outputs: Any,
+        y: Any = None,
+        *,
+        costs: CostMatrix,
+        calibrator: AbstractCalibrator | Literal["auto"] = "auto",
+        deploy_prior: Any = None,
+        features: Any = None,
+        doubt: Any = None,
+        epsilon: float = 0.01,
+        max_risk: float | None = None,
+        delta: float = 0.05,
+        amounts: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        evaluation: Literal["cross-fit"] | Batch | Shards = "cross-fit",
+        feature_names: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Policy:
+        """Fit on all rows, and report on rows that were held out: folds, or an evaluation set.
+
+        `outputs` are arrays beside labels, or shards that hold both. With `features`, rows that are
+        stranger than all but a share `epsilon` of known ones are handed over, by `doubt`: a score
+        of `dubito.doubt` (`MahalanobisDistance()` if None); one of outputs, such as "energy", needs
+        no features. `max_risk` bounds the share of wrong ones among rows that are decided, with a
+        chance of 1 - `delta`; where rejecting less would be cheaper, the bound wins.
+        """
+        caller = "Policy.fit"
+        shards = labelled_rows(
+            outputs, y, features=features, amounts=amounts,
+            sample_weight=sample_weight, groups=groups,
+        )  # fmt: skip
+        first = next(shards.batches())
+        known = labelled_outputs(first, caller)
+        table = as_costs(costs, "costs", caller).for_classes(known.classes, known.n_classes)
+        train = train_prior(shards)
+        deploy = None
+        if deploy_prior is not None:
+            deploy = as_prior(deploy_prior, known, "deploy_prior", caller)
+        as_amounts(first.amounts, table, len(first), caller)
+        score = as_score_or_none(doubt, first.features is not None)
+        require_reject(table, score is not None, max_risk is not None)
+        wishes = Wishes(
+            costs=table,
+            calibrator=fresh_calibrator(calibrator),
+            prior=None if deploy is None else PriorShift(train, deploy),
+            score=score,
+            epsilon=as_share(epsilon, "epsilon", caller, is_open=True),
+            max_risk=None if max_risk is None else as_share(max_risk, "max_risk", caller),
+            delta=as_share(delta, "delta", caller, is_open=True),
+            seed=as_seed(seed, caller),
+        )
+        with cached(shards) as quick:
+            parts = fit_parts(quick, train, wishes, evaluation_shards(evaluation))
+        names = as_feature_names(feature_names, features, first)
+        return cls(
+            costs=table,
+            calibrator=parts.calibrator,
+            train_prior=train,
+            deploy_prior=deploy,
+            gate=parts.gate,
+            bound=parts.bound,
+            feature_names=names,
+            report=parts.report,
+            provenance={
+                "dubito": __version__,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "fingerprint": fingerprint(shards),
+                "n_rows": int(shards.sum(len)),
+                "calibrator": parts.calibrator.summary(),
+                "seed": wishes.seed,
+            },
+        )
+
+    @property
+    def classes(self) -> tuple[ClassName, ...]:
+        """What the classes are called: by their column numbers if by no other name."""
+        return self.costs.classes or tuple(range(self.costs.n_classes))
+
+    def predict_proba(self, outputs: Any) -> FloatArray:
+        """Return honest probabilities, under the prior of deployment where there is one."""
+        known = as_class_outputs(outputs, "Policy.predict_proba")
+        if self.deploy_prior is None:
+            return self.calibrator.predict_proba(known)
+        return self.honest(known).array
+
+    def decide(self, outputs: Any, features: Any = None, amounts: Any = None) -> Decisions:
+        """Return the action of each row, and why; memory is bounded by blocks of rows."""
+        known, strange_features = self._known(outputs, features, "Policy.decide")
+        sizes = as_amounts(amounts, self.costs, known.n_rows, "Policy.decide")
+        blocks = row_blocks(known.n_rows, known.n_classes, BLOCK_ENTRIES) or [slice(0, 0)]
+        is_strange = None if self.gate is None else self.gate.contains(known, strange_features)
+        rules = self.rules
+
+        def decided(rows: slice) -> Decisions:
+            honest = self.honest(known.take(rows))
+            some = None if is_strange is None else is_strange[rows]
+            return rules.decide(honest, some, sizes[rows] if sizes.size else None)
+
+        with kept_threads():
+            return Decisions.joined(map_in_order(decided, blocks), known.n_rows)
+
+    def explain(
+        self, outputs: Any, features: Any = None, amounts: Any = None, *, row: int = 0
+    ) -> str:
+        """Say in words what is done with one row, and why.
+
+        >>> from dubito.calibrate import AsItCame
+        >>> costs = CostMatrix.zero_one(2).with_reject(0.3)
+        >>> policy = Policy.fit([[0.9, 0.1]] * 9, [0] * 9, costs=costs, calibrator=AsItCame())
+        >>> print(policy.explain([[0.6, 0.4]]).splitlines()[0])
+        Action: reject, as asking costs less.
+        """
+        known, some = self._known(outputs, features, "Policy.explain")
+        if not 0 <= row < known.n_rows:
+            rule, fix = f"a row from 0 to {known.n_rows - 1}", "row=0"
+            raise BadValueError("row", "Policy.explain", rule, f"{row}", fix)
+        rows = slice(row, row + 1)
+        sizes = as_amounts(amounts, self.costs, known.n_rows, "Policy.explain")
+        one, part = known.take(rows), None if some is None else some[rows]
+        return explanation(self, one, part, sizes[rows] if sizes.size else None)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy as one JSON file, whole or not at all."""
+        write_document(self.to_dict(), path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Policy:
+        """Return the policy that a file holds; nothing in it is executed, all of it is checked."""
+        return cls.from_dict(read_document(path))
+
+    @classmethod
+    def seal(cls, path: str | PathLike[str]) -> None:
+        """Check a file that was edited by hand, and seal it again, so that it loads."""
+        document = read_document(path, is_sealed=False)
+        cls.from_dict(document)
+        write_document(document, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy as plain numbers, lists and names, ready for JSON."""
+        bound = self.bound
+        if self.gate is not None:
+            self.gate.require_storable()
+        return {
+            "kind": KIND,
+            "format": FORMAT,
+            "provenance": self.provenance,
+            "report": self.report.to_dict(),
+            "costs": self.costs.to_dict(),
+            "train_prior": self.train_prior.tolist(),
+            "deploy_prior": None if self.deploy_prior is None else self.deploy_prior.tolist(),
+            "bound": None if bound is None else asdict(bound),
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "calibrator": self.calibrator.to_dict(),
+            "gate": None if self.gate is None else self.gate.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Policy:
+        """Return the policy that `to_dict` gave; all of it is checked."""
+        return cls(**checked_parts(values))
+
+    def __str__(self) -> str:
+        return "\n".join([f"Calibrator: {self.provenance['calibrator']}.", str(self.report)])
+
+    def honest(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
+        """Return calibrated outputs, under the prior of deployment where there is one."""
+        calibrated = self.calibrator.transform(outputs)
+        if self.deploy_prior is None:
+            return calibrated
+        return PriorShift(self.train_prior, self.deploy_prior).applied(calibrated)
+
+    @property
+    def rules(self) -> Rules:
+        """What turns honest probabilities into actions."""
+        frequencies = self.train_prior if self.deploy_prior is None else self.deploy_prior
+        return Rules(self.costs, frequencies, None if self.bound is None else self.bound.threshold)
+
+    def _known(
+        self, outputs: Any, features: Any, caller: str
+    ) -> tuple[Logits | Probabilities, FloatArray | None]:
+        """Return outputs, and features where the gate needs them, that fit the policy."""
+        known = as_class_outputs(outputs, caller)
+        if None not in (known.classes, self.costs.classes):
+            mine, theirs = map(str, self.classes), map(str, known.classes or ())
+            if list(mine) != list(theirs):
+                rule, fix = f"over the classes {self.classes}", "the columns in the fit's order"
+                raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
+        if self.gate is None or not self.gate.needs_features:
+            return known, None
+        if features is None:
+            rule, fix = "given, as the policy looks for strange inputs", "the features of the rows"
+            raise BadTypeError("features", caller, rule, "None", fix)
+        names = column_names(features)
+        if None not in (names, self.feature_names) and names != self.feature_names:
+            rule, fix = f"the columns {self.feature_names}", "the columns of the fit, in order"
+            raise BadValueError("features", caller, rule, f"{names}", fix)
+        array = as_feature_matrix(features, caller)
+        require_rows(array, known.n_rows, "features", caller)
+        return known, array

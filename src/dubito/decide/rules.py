@@ -1,0 +1,149 @@
+"""From honest probabilities to decisions: costs, the risk bound, and strange inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.data.rows import rows_of
+from dubito.decide.actions import as_amounts, least_costs
+from dubito.decide.costs import CostMatrix
+from dubito.decide.decisions import (
+    ASKING_IS_CHEAPER,
+    LEAST_COST,
+    RISK_BOUND,
+    STRANGE,
+    Decisions,
+)
+from dubito.decide.priors import log_posteriors
+from dubito.decide.realised import SAME, cost_in_class
+from dubito.decide.reject import accepted_below
+from dubito.outputs import Logits, Probabilities, unchecked
+
+__all__ = ["Rules", "of_rows", "shares_of", "without_reject", "wrong_chances"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """Costs over the classes of the outputs, how common these are, and what risk is allowed.
+
+    A row is handed over where the chance that its action is right is at most `threshold`.
+    """
+
+    costs: CostMatrix
+    frequencies: FloatArray
+    threshold: float | None = None
+
+    def decide(
+        self, outputs: Logits | Probabilities, is_strange: BoolArray | None, amounts: Any = None
+    ) -> Decisions:
+        """Decide rows whose probabilities are honest."""
+        costs = self.costs
+        sizes = as_amounts(amounts, costs, outputs.n_rows, "Policy.decide")
+        found, rows = least_costs(outputs, costs, amounts), rows_of(outputs, None)
+        action, expected = found.action, found.cost
+        assert rows.predicted is not None
+        reason = np.where(action == costs.reject, ASKING_IS_CHEAPER, LEAST_COST).astype(np.int64)
+        if self.threshold is not None:
+            is_open = np.flatnonzero(reason == LEAST_COST)
+            shares, some = shares_of(outputs, is_open), of_rows(sizes, is_open)
+            wrong = wrong_chances(shares, action[is_open], costs, some)
+            reason[is_open[wrong >= accepted_below(self.threshold)]] = RISK_BOUND
+        if is_strange is not None:
+            reason[is_strange] = STRANGE
+        handed = np.flatnonzero((reason == RISK_BOUND) | (reason == STRANGE))
+        if handed.size:
+            assert costs.reject is not None
+            action[handed] = costs.reject
+            shares, some = shares_of(outputs, handed), of_rows(sizes, handed)
+            expected[handed] = shares @ costs.array[costs.reject]
+            if costs.rate is not None:
+                expected[handed] += some * (shares @ costs.rate[costs.reject])
+        return Decisions(
+            action=action,
+            class_=rows.predicted.astype(np.int64),
+            probability=rows.confidence,
+            expected_cost=expected,
+            reason=reason,
+            worth=self.worth(outputs, action, reason, sizes),
+            actions=costs.actions,
+            classes=costs.classes or tuple(range(costs.n_classes)),
+            reject=costs.reject,
+        )
+
+    def worth(
+        self, outputs: Logits | Probabilities, action: IntArray, reason: IntArray, sizes: FloatArray
+    ) -> FloatArray:
+        """Return what knowing the truth saves over the best action without asking."""
+        result = np.zeros(action.size)
+        asked = np.flatnonzero(action == self.costs.reject)
+        if asked.size:
+            some = of_rows(sizes, asked)
+            is_strange = reason[asked] == STRANGE
+            result[asked] = known_savings(outputs.take(asked), without_reject(self.costs), some)
+            if is_strange.any():
+                # In the precision of the outputs, so that no other kernels are compiled for it.
+                row = self.frequencies.astype(outputs.array.dtype)
+                prior = np.broadcast_to(row, (asked.size, row.size))
+                nothing = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
+                savings = known_savings(nothing, without_reject(self.costs), some)
+                result[asked[is_strange]] = savings[is_strange]
+        return result
+
+
+def known_savings(
+    outputs: Logits | Probabilities, costs: CostMatrix, sizes: FloatArray
+) -> FloatArray:
+    """Return what the best action costs on average above the best for someone who knows."""
+    if costs.rate is None:
+        regrets = costs.array - costs.array.min(axis=0)
+        return least_costs(outputs, CostMatrix(regrets, costs.actions, costs.classes)).cost
+    shares = shares_of(outputs, slice(None))
+    known = [shares[:, k] * cost_in_class(costs, k, sizes) for k in range(costs.n_classes)]
+    paid = least_costs(outputs, costs, sizes).cost
+    return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
+
+
+def without_reject(costs: CostMatrix) -> CostMatrix:
+    """Return the costs of all actions that decide a row, rather than hand it over."""
+    if costs.reject is None:
+        return costs
+    kept = [number for number in range(costs.n_actions) if number != costs.reject]
+    rate = None if costs.rate is None else costs.rate[kept]
+    names = [costs.actions[number] for number in kept]
+    return CostMatrix(costs.array[kept], names, costs.classes, rate=rate)
+
+
+def shares_of(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatArray:
+    """Return the probabilities of some rows in float64."""
+    return np.exp(log_posteriors(outputs.take(rows)))
+
+
+def of_rows(sizes: FloatArray, rows: IntArray) -> FloatArray:
+    """Return the amounts of some rows, none where there are none."""
+    return sizes[rows] if sizes.size else sizes
+
+
+def wrong_chances(
+    shares: FloatArray, action: IntArray, costs: CostMatrix, sizes: FloatArray
+) -> FloatArray:
+    """Return the chance that another action would have cost less, had the truth been known.
+
+    Where each class has an action of its own that costs least, it is the chance of an error.
+    """
+    others = without_reject(costs)
+    if others.rate is None:
+        cheapest = others.array.min(axis=0)
+        is_wrong = costs.array > cheapest + SAME * np.abs(cheapest)
+        return np.asarray((shares * is_wrong[action]).sum(axis=1))
+    assert costs.rate is not None
+    result = np.zeros(action.size)
+    for k in range(costs.n_classes):
+        paid = costs.array[action, k] + sizes * costs.rate[action, k]
+        cheapest = np.asarray(cost_in_class(others, k, sizes))
+        result += shares[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
+    return result

@@ -1,0 +1,72 @@
+"""Maps of doubt beside the image they are of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, final
+
+from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
+from dubito.errors import BadValueError
+from dubito.report.displays.axes import axes_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["DoubtMapDisplay"]
+
+TITLES = ("image", "aleatoric: noise in the data", "epistemic: ignorance of the model")
+
+
+@final
+class DoubtMapDisplay:
+    """An image, and where its pixels are doubtful: by noise in the data, by ignorance of the model.
+
+    Both maps have one scale, so that they can be held against each other. After `plot`, `axes_` and
+    `figure_` are what it was drawn on.
+    """
+
+    axes_: tuple[Axes, ...]
+    figure_: Any
+
+    def __init__(self, image: FloatArray, aleatoric: FloatArray, epistemic: FloatArray) -> None:
+        self.image, self.aleatoric, self.epistemic = image, aleatoric, epistemic
+
+    @classmethod
+    def from_maps(cls, image: Any, aleatoric: Any, epistemic: Any) -> Self:
+        """Draw maps, height x width, such as an entry of `dubito.learn.doubt_maps`.
+
+        >>> display = DoubtMapDisplay.from_maps([[0, 1]], [[0.2, 0.1]], [[0.0, 0.5]])
+        >>> len(display.axes_)
+        3
+        """
+        picture = as_map(image, "image", (2, 3))
+        maps = [as_map(a, n, (2,)) for a, n in ((aleatoric, "aleatoric"), (epistemic, "epistemic"))]
+        for name, one in zip(("aleatoric", "epistemic"), maps, strict=True):
+            if one.shape != picture.shape[:2]:
+                rule, fix = f"of {picture.shape[:2]} pixels, like the image", "maps of this image"
+                raise BadValueError(name, "DoubtMapDisplay", rule, f"{one.shape}", fix)
+        return cls(picture, *maps).plot()
+
+    def plot(self) -> Self:
+        """Draw on a new figure."""
+        first = axes_for(None, "DoubtMapDisplay", size=(9.6, 3.4))
+        figure: Any = first.figure
+        first.remove()
+        axes = figure.subplots(1, 3)
+        axes[0].imshow(self.image, cmap="gray")
+        top = max(float(self.aleatoric.max()), float(self.epistemic.max()), 1e-12)
+        for ax, values in zip(axes[1:], (self.aleatoric, self.epistemic), strict=True):
+            drawn = ax.imshow(values, cmap="magma", vmin=0, vmax=top)
+        for ax, title in zip(axes, TITLES, strict=True):
+            ax.set_title(title, fontsize="medium")
+            ax.set_axis_off()
+        figure.colorbar(drawn, ax=list(axes[1:]), label="doubt, nats", shrink=0.8)
+        self.axes_, self.figure_ = tuple(axes), figure
+        return self
+
+
+def as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:
+    """Return finite numbers, a pixel each."""
+    array = as_finite(as_floats(values, argument, "DoubtMapDisplay"), argument, "DoubtMapDisplay")
+    words = "height x width" if dimensions == (2,) else "height x width, or with colours"
+    require_dimensions(array, dimensions, argument, "DoubtMapDisplay", words)
+    return array

@@ -1,0 +1,220 @@
+"""`report`: from a model's outputs to one HTML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, final
+
+from markupsafe import Markup
+
+from dubito.calibrate import AbstractCalibrator
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards, Shards
+from dubito.data.whole_text import write_whole
+from dubito.decide import CostMatrix
+from dubito.decide.costs import as_costs
+from dubito.errors import BadTypeError
+from dubito.outputs import Normal, Quantiles, Samples
+from dubito.report.blocks import Section
+from dubito.report.page import render
+from dubito.report.regression_summary import RegressionSummary
+from dubito.report.sections.calibration import diagrams, figures, leaderboard
+from dubito.report.sections.computing import computing
+from dubito.report.sections.deciding import deciding
+from dubito.report.sections.doubting import doubting
+from dubito.report.sections.looking import looking
+from dubito.report.sections.regression import regression_sections, regression_verdict
+from dubito.report.summary import Summary
+from dubito.report.verdict import verdict_on
+
+__all__ = ["Report", "report"]
+
+TITLE = "What this model's confidence is worth"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One HTML page that needs no network: `html`, or `save` it. `verdict` is what it says first.
+
+    >>> page = report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
+    >>> page.html.startswith("<!doctype html>")
+    True
+    """
+
+    title: str
+    verdict: str
+    html: str
+
+    @classmethod
+    def of(
+        cls,
+        shards: Shards,
+        *,
+        calibration: Any = None,
+        strange: Any = None,
+        costs: CostMatrix | None = None,
+        title: str | None = None,
+        command: str | None = None,
+        seed: int = 0,
+    ) -> Report:
+        """Report on rows wherever they are.
+
+        The verdict is on all rows; what needs rows is taken of a seeded sample of 50,000 where
+        there are more, which the page says. The other arguments are as in `report`.
+        """
+        if costs is not None:
+            as_costs(costs, "costs", "report")
+        if isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles):
+            require_none({"costs": costs, "strange": strange})
+            found = RegressionSummary.of(
+                shards, calibration=as_rows(calibration), command=command, seed=seed
+            )
+            return regression_report(found, TITLE if title is None else title)
+        summary = Summary.of(
+            shards,
+            calibration=as_calibration(calibration),
+            strange=as_strange(strange),
+            costs=costs,
+            command=command,
+            seed=seed,
+        )
+        return classifier_report(summary, TITLE if title is None else title)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page, whole or not at all, and return where it is."""
+        write_whole(path, self.html)
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 85vh; border: 0"
+        frame = Markup('<iframe title="{}" style="{}" srcdoc="{}"></iframe>')
+        return str(frame.format(self.title, style, self.html))
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def report(
+    y_true: Any,
+    outputs: Any,
+    *,
+    sample_weight: Any = None,
+    features: Any = None,
+    ids: Any = None,
+    groups: Any = None,
+    calibration: Any = None,
+    strange: Any = None,
+    costs: CostMatrix | None = None,
+    title: str | None = None,
+    command: str | None = None,
+    seed: int = 0,
+) -> Report:
+    """Return a page on what a model's confidence is worth: one HTML file, to show and to keep.
+
+    Figures after calibration are cross-fitted, or learnt from `calibration`: a pair of labels and
+    outputs of other rows, or a calibrator that was fitted on them. `strange` are outputs of rows
+    the model was not made for, or a `Batch` of them with features. `command` is what made it, for
+    the page to tell.
+
+    >>> print(report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict.split(".")[0])
+    No sign of false confidence on 120 rows
+    """
+    batch = Batch.of(
+        y_true,
+        outputs,
+        sample_weight=sample_weight,
+        features=features,
+        ids=ids,
+        groups=groups,
+        caller="report",
+    )
+    batch.require_truth("report")
+    return Report.of(
+        ArrayShards(batch),
+        calibration=calibration,
+        strange=strange,
+        costs=costs,
+        title=title,
+        command=command,
+        seed=seed,
+    )
+
+
+def classifier_report(summary: Summary, title: str) -> Report:
+    """Put together what there is to say of a classifier."""
+    verdict = verdict_on(summary)
+    before = summary.audit_before
+    facts = (
+        ("rows", f"{summary.whole.n_rows:,} with a label, {summary.whole.n_missing:,} without"),
+        ("rows that figures are of", f"{before.n_rows:,}"),
+        ("classes", "top labels only" if before.n_classes is None else f"{before.n_classes:,}"),
+        ("bins of confidence", f"{before.n_bins}, of equal width, closed on the right"),
+        ("intervals", "Poisson bootstrap, 95 %, percentiles"),
+        ("rows that the page computes on", f"{len(summary.sample.batch):,}"),
+        ("after calibration", summary.mended.how),
+    )
+    sections: list[Section] = [
+        diagrams(summary),
+        figures(summary),
+        leaderboard(summary),
+        deciding(summary),
+        doubting(summary),
+        looking(summary),
+        computing(summary.provenance, facts),
+    ]
+    html = render(title, verdict, sections, data=summary.sample.to_dict())
+    return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
+
+
+def regression_report(summary: RegressionSummary, title: str) -> Report:
+    """Put together what there is to say of a regression."""
+    verdict = regression_verdict(summary)
+    n_rows = summary.before.audit.n_rows
+    facts = (
+        ("rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
+        ("rows that figures are of", f"{n_rows:,}"),
+        ("bins of the PIT", f"{summary.whole.pit.size}, of equal width"),
+        ("intervals", "Poisson bootstrap, 95 %, percentiles"),
+        ("after recalibration", summary.how),
+    )
+    sections = [*regression_sections(summary), computing(summary.provenance, facts)]
+    html = render(title, verdict, sections)
+    return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
+
+
+def require_none(given: dict[str, Any]) -> None:
+    """Raise where a regression is given what only a classifier has."""
+    for argument, value in given.items():
+        if value is not None:
+            rule, fix = "None for a regression", "leaving it out"
+            raise BadTypeError(argument, "report", rule, type(value).__name__, fix)
+
+
+def as_calibration(pair: Any) -> Batch | AbstractCalibrator | None:
+    """Return the rows that a calibrator is to learn from, or one that has learnt."""
+    if pair is None or isinstance(pair, AbstractCalibrator):
+        return pair
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        rule = "a pair of labels and outputs, or a fitted calibrator"
+        fix = "calibration=(y, Logits(logits))"
+        raise BadTypeError("calibration", "report", rule, type(pair).__name__, fix)
+    return Batch.of(*pair, caller="report")
+
+
+def as_rows(calibration: Any) -> Batch | None:
+    """Return rows that a recalibration is to learn from; fitted ones are of classes only."""
+    found = as_calibration(calibration)
+    if isinstance(found, AbstractCalibrator):
+        rule, fix = "a pair of targets and outputs", "calibration=(y, Normal(mean, std))"
+        raise BadTypeError("calibration", "report", rule, type(found).__name__, fix)
+    return found
+
+
+def as_strange(strange: Any) -> Batch | None:
+    """Return the rows that are strange to the model."""
+    if strange is None or isinstance(strange, Batch):
+        return strange
+    return Batch.of(None, strange, caller="report")

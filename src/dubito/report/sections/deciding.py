@@ -1,0 +1,146 @@
+"""What to do with doubt: risk over coverage, thresholds and costs, recomputed on the page."""
+
+from __future__ import annotations
+
+import numpy as np
+from markupsafe import Markup
+
+from dubito.report.blocks import Figure, Row, Section, Text
+from dubito.report.figures.selective import cost_chart, risk_chart
+from dubito.report.numbers import ABSENT, cost, share, spaced
+from dubito.report.page import fragment
+from dubito.report.sample import Outcome, Sample
+from dubito.report.summary import Summary
+
+__all__ = ["deciding"]
+
+MARKS = (("yours", "your threshold"), ("best", "the cheapest way to decide"))
+
+
+def deciding(summary: Summary) -> Section:
+    """Return the curve, the slider, the costs, and what ways to decide do."""
+    sample = summary.sample
+    n_rows, n_all = len(sample.batch), len(summary.before)
+    whole = "all rows" if n_rows == n_all else f"a seeded sample of {n_rows:,} of {n_all:,} rows"
+    intro = (
+        "Rows the model doubts can go to a person instead. Move the threshold, or say what errors "
+        f"and reviews cost; everything is recomputed here, on {whole}, with probabilities after "
+        f"calibration, by the library's own rules. {origin(summary)}"
+    )
+    return Section(
+        "deciding",
+        "What to do with doubt",
+        (Text(intro), panel(sample), charts(summary), Text(worth(summary))),
+    )
+
+
+def worth(summary: Summary) -> str:
+    """Say what the actions of least expected cost cost, and what others would, of 1,000 rows."""
+    report = summary.cost_report
+    paid, low, high, expected, constant, oracle = (
+        cost(1000 * value)
+        for value in (
+            report.realised.value,
+            report.realised.low,
+            report.realised.high,
+            report.predicted,
+            report.constant,
+            report.oracle,
+        )
+    )
+    whose = "With the costs given, taking" if summary.has_unseen_costs else "Taking"
+    return spaced(
+        f"{whose} the action of least expected cost, row by row, 1,000 rows cost {paid} "
+        f"(95 % interval {low} to {high}; the model itself expected {expected}). Always "
+        f"“{report.constant_action}” would cost {constant}, knowing every truth {oracle}."
+    )
+
+
+def origin(summary: Summary) -> str:
+    """Say where the costs come from."""
+    sample = summary.sample
+    if summary.has_unseen_costs:
+        return (
+            "A table of all classes is too large to edit here, so the question is whether an "
+            "answer is right, at example costs; what the costs given come to is told below."
+        )
+    if not sample.has_given_costs:
+        return "The costs are an example, an error 1 and a review 0.1: put in your own."
+    if not sample.is_given_review:
+        return (
+            "The costs are yours but for the last row, what a review costs, which is an example: "
+            "a tenth of the largest cost."
+        )
+    return "The costs are those the report was made with."
+
+
+def panel(sample: Sample) -> Markup:
+    """Return the controls and the table of outcomes, as they are before anyone moves anything."""
+    cheapest = sample.cheapest_threshold
+    outcomes = {
+        "expected": ("Least expected cost, row by row", None, sample.least_expected),
+        "cheapest": ("Cheapest threshold, in hindsight", cheapest, sample.at(cheapest)),
+        "yours": ("Your threshold", cheapest, sample.at(cheapest)),
+        "none": ("No review at all", None, sample.outcome(np.zeros(len(sample.batch), bool))),
+    }
+    best = min(outcomes, key=lambda key: round(outcomes[key][2].cost, 9))
+    return fragment(
+        "deciding.html.j2",
+        threshold=f"{cheapest:g}",
+        classes=sample.classes,
+        actions=sample.costs.actions,
+        reject=sample.costs.reject,
+        costs=[[f"{cost:.12g}" for cost in row] for row in sample.costs.array.tolist()],
+        n=f"{len(sample.batch):,}",
+        outcomes=[line(key, *outcomes[key], key == best) for key in outcomes],
+    )
+
+
+def line(
+    key: str, name: str, threshold: float | None, outcome: Outcome, is_best: bool
+) -> dict[str, object]:
+    """Return a row of the table of outcomes, told as the page's script tells it."""
+    return {
+        "key": key,
+        "name": name,
+        "is_best": is_best,
+        "threshold": ABSENT if threshold is None else f"{threshold:.3f}",
+        "coverage": share(outcome.coverage),
+        "risk": share(outcome.risk, 2),
+        "reviewed": f"{outcome.reviewed:,.1f}",
+        "cost": cost(outcome.cost),
+    }
+
+
+def charts(summary: Summary) -> Row:
+    """Return both curves, each in a place where the page's script finds it."""
+    before, after = summary.sampled_risks
+    risks = Figure(
+        "Risk over coverage",
+        (
+            risk_chart(
+                "Share of errors among rows kept, over the share kept",
+                (("before", before.coverage, before.risk), ("after", after.coverage, after.risk)),
+            ),
+        ),
+        "Keeping only the rows of least doubt, from left to right more of them. The lower the "
+        "line, the better doubt finds errors; at the right end all rows are kept.",
+        (("before", "ordered as it came"), ("after", "ordered after calibration"), *MARKS),
+        anchor="risk-chart",
+    )
+    steps = summary.sample.steps
+    costs = Figure(
+        "Cost over reviews",
+        (
+            cost_chart(
+                "Cost of 1,000 rows over the share of rows that a person looks at",
+                np.array([1 - step.coverage for step in steps]),
+                np.array([step.cost for step in steps]),
+            ),
+        ),
+        "From no review on the left to everything reviewed on the right. The dip is where reviews "
+        "pay; a line that only rises says that reviewing costs more than the errors it spares.",
+        (("after", "by threshold"), *MARKS),
+        anchor="cost-chart",
+    )
+    return Row((risks, costs))

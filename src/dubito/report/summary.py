@@ -1,0 +1,194 @@
+"""Everything a report of a classifier says, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import IntArray
+from dubito.calibrate import AbstractCalibrator
+from dubito.calibrate.cross_fit import labelled_only
+from dubito.data.batch import Batch
+from dubito.data.codes import is_absent
+from dubito.data.sampling import sample_rows
+from dubito.data.shards import ArrayShards, Shards
+from dubito.decide import CostMatrix, CostReport, cost_report
+from dubito.doubt import SplitDoubt, split_doubt
+from dubito.errors import EmptyStateError
+from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
+from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.ranking import RankedState
+from dubito.outputs import Members
+from dubito.report.mending import Mended, mended
+from dubito.report.notable import class_names
+from dubito.report.provenance import Provenance
+from dubito.report.sample import MOST_ROWS, Sample, drawn
+from dubito.report.strangers import Strangeness, strangeness
+
+__all__ = ["MOST_MEASURED", "Summary", "View"]
+
+MOST_MEASURED = 50_000  # rows that figures are taken of, where they need rows
+MOST_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Reliability before and after, of all rows or of some."""
+
+    name: str
+    before: ReliabilityCurve
+    after: ReliabilityCurve
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What there is to say of a classifier's confidence.
+
+    `whole` audits every row that there is; all else is of the rows in `before`, which are the same
+    unless there are more than 50,000, and of `after`, the same rows calibrated out of sample.
+    """
+
+    whole: Audit
+    before: Batch
+    audit_before: Audit
+    audit_after: Audit
+    mended: Mended
+    sample: Sample
+    costs: CostMatrix | None
+    strangeness: Strangeness | None
+    parts: SplitDoubt | None
+    provenance: Provenance
+
+    @classmethod
+    def of(
+        cls,
+        shards: Shards,
+        *,
+        calibration: Batch | AbstractCalibrator | None = None,
+        strange: Batch | None = None,
+        costs: CostMatrix | None = None,
+        command: str | None = None,
+        seed: int = 0,
+    ) -> Summary:
+        """Audit, calibrate, doubt and decide."""
+        rows = sample_rows(shards, MOST_MEASURED, seed)
+        before = labelled_only(rows)
+        if not len(before):
+            raise EmptyStateError("A report")
+        mend = mended(before, calibration, seed)
+        others = calibration if isinstance(calibration, Batch) else None
+        audit_before = audit_of(rows, seed)
+        is_all = shards.sum(len) == len(rows)
+        return cls(
+            whole=audit_before if is_all else Audit.of(shards, seed=seed),
+            before=before,
+            audit_before=audit_before,
+            audit_after=audit_of(mend.batch, seed),
+            mended=mend,
+            sample=drawn(mend.batch, costs, seed),
+            costs=costs,
+            strangeness=strangeness(before, strange, seed),
+            parts=split_of(before),
+            provenance=Provenance.of([rows, others, strange], seed, command),
+        )
+
+    @property
+    def after(self) -> Batch:
+        """The rows, calibrated out of sample."""
+        return self.mended.batch
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """Reliability of all rows, then by predicted class, then by group."""
+        found = [view("all rows", self.before, self.after, None, None)]
+        names = class_names(self.before)
+        if len(names) > 2:
+            before, after = self.before.rows.predicted, self.after.rows.predicted
+            assert before is not None
+            assert after is not None
+            frequent = np.argsort(-np.bincount(before, minlength=len(names)), kind="stable")
+            for k in sorted(frequent[:MOST_VIEWS].tolist()):
+                places = np.flatnonzero(before == k), np.flatnonzero(after == k)
+                if all(place.size for place in places):
+                    found.append(
+                        view(f"where it says {names[k]}", self.before, self.after, *places)
+                    )
+        for name in most_frequent(self.audit_before.groups):
+            place = np.flatnonzero(self.group_names == name)
+            found.append(view(f"group {name}", self.before, self.after, place, place))
+        return tuple(found)
+
+    @cached_property
+    def group_names(self) -> NDArray[np.str_]:
+        """The group of each row, named as an audit names it."""
+        groups = [] if self.before.groups is None else self.before.groups.tolist()
+        return np.array(["(missing)" if is_absent(name) else str(name) for name in groups])
+
+    @cached_property
+    def sampled_risks(self) -> tuple[RiskCoverageCurve, RiskCoverageCurve]:
+        """Risk over coverage of the sample, before and after."""
+        same = sample_rows(ArrayShards(self.before), MOST_ROWS, self.provenance.seed)
+        return (
+            RiskCoverageCurve.of(RankedState.of(same)),
+            RiskCoverageCurve.of(RankedState.of(self.sample.answers)),
+        )
+
+    @property
+    def has_unseen_costs(self) -> bool:
+        """Whether costs were given that the page does not let edit."""
+        return self.costs is not None and not self.sample.has_given_costs
+
+    @cached_property
+    def cost_report(self) -> CostReport:
+        """What deciding by least expected cost costs on the sample."""
+        rows, costs = self.sample.batch, self.sample.costs
+        if self.costs is not None and self.has_unseen_costs:
+            rows = sample_rows(ArrayShards(self.after), MOST_ROWS, self.provenance.seed)
+            costs = self.costs
+        return cost_report(
+            rows.truth,
+            rows.outputs,
+            costs,
+            sample_weight=rows.weight,
+            seed=self.provenance.seed,
+        )
+
+
+def audit_of(batch: Batch, seed: int) -> Audit:
+    """Audit rows in memory, of which labels may be missing."""
+    outputs: Any = batch.outputs
+    result = audit(batch.truth, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed)
+    assert isinstance(result, Audit)
+    return result
+
+
+def split_of(batch: Batch) -> SplitDoubt | None:
+    """Return noise and ignorance, where there are several passes."""
+    outputs = batch.outputs
+    if not isinstance(outputs, Members) or outputs.n_passes < 2:
+        return None
+    return split_doubt(outputs)
+
+
+def view(
+    name: str, before: Batch, after: Batch, rows: IntArray | None, rows_after: IntArray | None
+) -> View:
+    """Return the reliability of some rows, or of all."""
+    parts = [
+        batch if chosen is None else batch.take(chosen)
+        for batch, chosen in ((before, rows), (after, rows_after))
+    ]
+    curves = [ReliabilityState.of(part).value for part in parts]
+    return View(name, *curves)
+
+
+def most_frequent(groups: dict[str, Audit]) -> list[str]:
+    """Return the names of the largest groups, in their order."""
+    largest = sorted(groups, key=lambda name: -groups[name].n_rows)[:MOST_VIEWS]
+    return sorted(largest)

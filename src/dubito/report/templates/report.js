@@ -1,0 +1,220 @@
+"use strict";
+(() => {
+  const all = (query, root = document) => Array.from(root.querySelectorAll(query));
+
+  // Light or dark: as the system says, until somebody chooses.
+  const toggle = document.querySelector("[data-toggle]");
+  const remembered = (() => { try { return localStorage.getItem("dubito-theme"); } catch { return null; } })();
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const theme = () => document.documentElement.dataset.theme || (systemDark.matches ? "dark" : "light");
+  const nameToggle = () => { toggle.textContent = theme() === "dark" ? "Light" : "Dark"; toggle.setAttribute("aria-label", `Switch to ${theme() === "dark" ? "light" : "dark"} colours`); };
+  if (remembered === "dark" || remembered === "light") document.documentElement.dataset.theme = remembered;
+  toggle.hidden = false;
+  nameToggle();
+  systemDark.addEventListener("change", nameToggle);
+  toggle.addEventListener("click", () => {
+    document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
+    try { localStorage.setItem("dubito-theme", theme()); } catch { /* a file may have no storage */ }
+    nameToggle();
+  });
+
+  // One of several figures, by choice.
+  for (const select of all("[data-choice]")) {
+    const field = select.closest(".field");
+    field.hidden = false;
+    select.addEventListener("change", () => {
+      for (const option of all("[data-option]", select.closest(".choice"))) option.hidden = option.dataset.option !== select.value;
+    });
+  }
+
+  const holder = document.getElementById("data");
+  const deciding = document.querySelector("[data-deciding]");
+  if (!holder || !deciding) return;
+  const data = JSON.parse(holder.textContent);
+  const unpack = (packed) => {
+    if (packed === null) return null;
+    const bytes = Uint8Array.from(atob(packed.data), (character) => character.charCodeAt(0));
+    return packed.type === "u1" ? bytes : packed.type === "f4" ? new Float32Array(bytes.buffer) : new Float64Array(bytes.buffer);
+  };
+  const n = data.n, nActions = data.costs.length, nClasses = data.costs[0].length, reject = data.reject;
+  const probabilities = unpack(data.probabilities), doubt = unpack(data.doubt), correct = unpack(data.correct);
+  const label = unpack(data.label), truth = unpack(data.truth), weight = unpack(data.weight);
+  const MARGIN = 1e-9, TIE = 1e-12, STEPS = 1000;
+  const total = weight.reduce((sum, w) => sum + w, 0);
+
+  // The library's rules: shares sum to 1, costs above the cheapest action of a class, ties within
+  // 1e-12 of the least go to the first action, and reject wins within 1e-9.
+  const shares = Float64Array.from(probabilities);
+  for (let i = 0; i < n; i++) {
+    let sum = 0;
+    for (let k = 0; k < nClasses; k++) sum += shares[i * nClasses + k];
+    for (let k = 0; k < nClasses; k++) shares[i * nClasses + k] /= sum;
+  }
+  const least = (costs, allowed, rejecting) => {
+    const cheapest = costs[0].map((_, k) => Math.min(...allowed.map((a) => costs[a][k])));
+    const action = new Int32Array(n), above = new Float64Array(nActions);
+    for (let i = 0; i < n; i++) {
+      let lowest = Infinity;
+      for (const a of allowed) {
+        let cost = 0;
+        for (let k = 0; k < nClasses; k++) cost += (costs[a][k] - cheapest[k]) * shares[i * nClasses + k];
+        above[a] = cost;
+        if (cost < lowest) lowest = cost;
+      }
+      action[i] = allowed.find((a) => above[a] <= lowest * (1 + TIE));
+      if (rejecting && above[reject] <= lowest + MARGIN) action[i] = reject;
+    }
+    return action;
+  };
+  const paid = (costs, i, a) => {
+    if (label !== null) return costs[a][label[i]];
+    let cost = 0;
+    for (let k = 0; k < nClasses; k++) cost += truth[i * nClasses + k] * costs[a][k];
+    return cost;
+  };
+  const everyAction = data.costs.map((_, a) => a), acting = everyAction.filter((a) => a !== reject);
+
+  const outcome = (costs, actions, isRejected) => {
+    let kept = 0, wrong = 0, cost = 0;
+    for (let i = 0; i < n; i++) {
+      const handed = isRejected(i);
+      if (!handed) { kept += weight[i]; wrong += weight[i] * (1 - correct[i]); }
+      cost += weight[i] * paid(costs, i, handed ? reject : actions[i]);
+    }
+    return { coverage: kept / total, risk: kept > 0 ? wrong / kept : 0, reviewed: 1000 * (1 - kept / total), cost: 1000 * cost / total };
+  };
+  const byThreshold = (theta) => (i) => doubt[i] >= 1 - theta - MARGIN;
+
+  // All thresholds at once: rows in the order of their doubt, sums from either end.
+  const order = Array.from({ length: n }, (_, i) => i).sort((a, b) => doubt[a] - doubt[b]);
+  const curve = (costs, actions) => {
+    let cost = 0, kept = 0, place = 0;
+    for (let i = 0; i < n; i++) cost += weight[i] * paid(costs, i, reject);
+    const points = [];
+    for (let step = STEPS; step >= 0; step--) {
+      const limit = 1 - step / STEPS - MARGIN;
+      for (; place < n && doubt[order[place]] < limit; place++) {
+        const i = order[place];
+        kept += weight[i];
+        cost += weight[i] * (paid(costs, i, actions[i]) - paid(costs, i, reject));
+      }
+      points.push({ threshold: step / STEPS, reviewed: 1 - kept / total, cost: 1000 * cost / total });
+    }
+    return points.reverse();
+  };
+
+  const slider = document.getElementById("threshold"), exact = document.getElementById("threshold-number");
+  const inputs = all("input[data-action]", deciding), message = deciding.querySelector("[data-message]");
+  const percent = (value, digits) => `${(100 * value).toFixed(digits)}\u00a0%`;
+  const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const costText = (value) => number(value, Math.abs(value) < 100 ? 2 : Math.abs(value) < 1000 ? 1 : 0);
+
+  const readCosts = () => {
+    const costs = data.costs.map((row) => row.slice());
+    let isFine = true;
+    for (const input of inputs) {
+      const value = input.value.trim() === "" ? NaN : Number(input.value);
+      input.setAttribute("aria-invalid", String(!Number.isFinite(value)));
+      if (Number.isFinite(value)) costs[input.dataset.action][input.dataset.class] = value; else isFine = false;
+    }
+    message.textContent = isFine ? "" : "A cost must be a number. Until it is, the last one counts.";
+    return costs;
+  };
+  const show = (key, result, threshold) => {
+    const row = deciding.querySelector(`[data-policy="${key}"]`);
+    const texts = { threshold: threshold === null ? "–" : threshold.toFixed(3), coverage: percent(result.coverage, 1), risk: percent(result.risk, 2), reviewed: number(result.reviewed, 1), cost: costText(result.cost) };
+    for (const [name, text] of Object.entries(texts)) {
+      const cell = row.querySelector(`[data-figure="${name}"]`);
+      cell.textContent = text;
+      if (name in result) cell.dataset.value = String(result[name]);
+    }
+    row.dataset.cost = String(result.cost);
+  };
+
+  const charts = { risk: document.querySelector("#risk-chart svg"), cost: document.querySelector("#cost-chart svg") };
+  const scaleOf = (svg) => {
+    const [left, right, bottom, top] = svg.dataset.box.split(" ").map(Number);
+    const low = Number(svg.dataset.low), high = Number(svg.dataset.high);
+    return { x: (v) => left + v * (right - left), y: (v) => bottom + (Math.min(Math.max(v, low), high) - low) / (high - low) * (top - bottom) };
+  };
+  const mark = (svg, name, x, y) => {
+    const circle = svg.querySelector(`[data-mark="${name}"]`), scale = scaleOf(svg);
+    circle.setAttribute("cx", scale.x(x).toFixed(1));
+    circle.setAttribute("cy", scale.y(y).toFixed(1));
+    circle.removeAttribute("hidden");
+  };
+  const ticksBetween = (low, high) => {
+    const span = high - low > 1e-6 * Math.max(Math.abs(low), Math.abs(high)) ? high - low : Math.max(Math.abs(high), 1);
+    const size = 10 ** Math.floor(Math.log10(span / 4));
+    const step = [1, 2, 5, 10].map((by) => size * by).find((by) => span / by <= 6);
+    const first = Math.floor(low / step + 1e-9), last = Math.ceil((low + span) / step - 1e-9);
+    return Array.from({ length: last - first + 1 }, (_, k) => (first + k) * step);
+  };
+  const drawCosts = (points) => {
+    const svg = charts.cost, values = points.map((point) => point.cost);
+    const ticks = ticksBetween(Math.min(0, ...values), Math.max(...values));
+    svg.dataset.low = String(ticks[0]);
+    svg.dataset.high = String(ticks[ticks.length - 1]);
+    const scale = scaleOf(svg);
+    svg.querySelector(".line").setAttribute("d", "M" + points.map((point) => `${scale.x(point.reviewed).toFixed(1)} ${scale.y(point.cost).toFixed(1)}`).join("L"));
+    const lines = all(".grid", svg), texts = all(".tick.end", svg), [left, right] = svg.dataset.box.split(" ").map(Number);
+    const grow = (list, template) => { while (list.length < ticks.length) { const twin = template.cloneNode(true); template.after(twin); list.push(twin); } };
+    grow(lines, lines[0]);
+    grow(texts, texts[0]);
+    lines.forEach((line, k) => { line.toggleAttribute("hidden", k >= ticks.length); if (k < ticks.length) line.setAttribute("d", `M${left} ${scale.y(ticks[k]).toFixed(1)}H${right}`); });
+    texts.forEach((text, k) => {
+      text.toggleAttribute("hidden", k >= ticks.length);
+      if (k < ticks.length) { text.textContent = Number(ticks[k].toPrecision(4)).toLocaleString("en-US"); text.setAttribute("y", (scale.y(ticks[k]) + 4).toFixed(1)); }
+    });
+  };
+
+  const state = { costs: null, actions: null, results: {} };
+  const markAll = () => {
+    const best = Object.entries(state.results).reduce((a, b) => (b[1].cost < a[1].cost - 1e-9 ? b : a))[0];
+    for (const row of all("[data-policy]", deciding)) {
+      row.classList.toggle("best", row.dataset.policy === best);
+      row.querySelector(".best-tag").hidden = row.dataset.policy !== best;
+    }
+    for (const [name, result] of [["best", state.results[best]], ["yours", state.results.yours]]) {
+      mark(charts.risk, name, result.coverage, result.risk);
+      mark(charts.cost, name, 1 - result.coverage, result.cost);
+    }
+  };
+  const recompute = () => {
+    const theta = Number(exact.value);
+    state.results.yours = outcome(state.costs, state.actions, byThreshold(theta));
+    show("yours", state.results.yours, theta);
+    slider.setAttribute("aria-valuetext", `${theta.toFixed(3)}: ${percent(state.results.yours.coverage, 1)} kept, ${percent(state.results.yours.risk, 2)} of them wrong`);
+    markAll();
+  };
+  const recomputeCosts = () => {
+    state.costs = readCosts();
+    state.actions = least(state.costs, acting, false);
+    const decided = least(state.costs, everyAction, true);
+    const points = curve(state.costs, state.actions);
+    const lowest = Math.min(...points.map((point) => point.cost));
+    const cheapest = points.find((point) => point.cost <= lowest + 1e-9).threshold;
+    state.results.expected = outcome(state.costs, state.actions, (i) => decided[i] === reject);
+    state.results.cheapest = outcome(state.costs, state.actions, byThreshold(cheapest));
+    state.results.none = outcome(state.costs, state.actions, () => false);
+    show("expected", state.results.expected, null);
+    show("cheapest", state.results.cheapest, cheapest);
+    show("none", state.results.none, null);
+    drawCosts(points);
+    recompute();
+  };
+
+  slider.addEventListener("input", () => { exact.value = slider.value; recompute(); });
+  exact.addEventListener("input", () => {
+    const value = Number(exact.value);
+    const isFine = exact.value.trim() !== "" && value >= 0 && value <= 1;
+    exact.setAttribute("aria-invalid", String(!isFine));
+    if (isFine) { slider.value = exact.value; recompute(); }
+  });
+  for (const input of inputs) input.addEventListener("input", recomputeCosts);
+  deciding.querySelector("[data-reset]").addEventListener("click", () => {
+    for (const input of inputs) input.value = String(data.costs[input.dataset.action][input.dataset.class]);
+    recomputeCosts();
+  });
+  recomputeCosts();
+})();

@@ -1,0 +1,372 @@
+"""Policy files broken on purpose: each is refused in words, or is a policy that decides.
+
+    python -m studies.policy_fuzz                 # 10,000 files
+    python -m studies.policy_fuzz --files 500 -o FILE
+
+Bits are flipped, files cut short, entries replaced by what is of another kind, huge, nested or no
+number at all, left out, added, or moved. Every second file is sealed anew, so that not its digest
+but what reads it is tried; where that cannot be, another is broken, up to eight times. Loading must
+execute nothing: Python's audit events are listened to.
+"""
+
+import argparse
+import base64
+import json
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from dubito import Logits
+from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
+from dubito.decide import CostMatrix, Policy
+from dubito.decide.policy_file import read_document, write_document
+from dubito.doubt import MahalanobisDistance
+from dubito.errors import DubitoError
+
+__all__ = ["BREAKS", "Outcomes", "executed_events", "fuzz", "main", "sound_policies", "tried"]
+
+DECIDED = "loaded and decides"
+N_SEALS = 8  # files broken anew for one that can be sealed
+SLOW = 5.0  # seconds; nothing may take so long
+EXECUTING = (
+    "compile",
+    "ctypes.dlopen",
+    "exec",
+    "import",
+    "marshal.loads",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.remove",
+    "os.rename",
+    "os.system",
+    "pickle.find_class",
+    "socket.connect",
+    "subprocess.Popen",
+)
+
+
+def packed(array: Any) -> dict[str, Any]:
+    """Return an array as a policy file holds it."""
+    text = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"base64": text, "dtype": array.dtype.name, "shape": list(array.shape)}
+
+
+ODD: Sequence[Any] = (
+    *(None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e-320, 1e30, 1e300, -1e308, 2**63, 10**400),
+    *(float("nan"), float("inf"), "", "x" * 20_000, "\ud800", "1.5", "__import__('os').abort()"),
+    *("NeighbourDistance", "CostMatrix", "AsItCame", "TemperatureScaling", "Policy", "energy"),
+    *([], {}, [[]], [1], [0.5, 0.5], ["x", 1], [None], {"kind": 1}, {"x": {}}, [[1, 2], [3]]),
+    *(packed(np.arange(n) / max(n - 1, 1)) for n in (0, 1, 2, 3, 300)),
+    *(packed(np.full(shape, np.nan)) for shape in ((3,), (3, 3))),
+    *(packed(np.zeros(shape)) for shape in ((3,), (1, 3), (3, 3), (2, 2, 2))),
+    *(packed(np.arange(5)), packed(np.ones(3, np.bool_))),
+    *({**packed(np.ones(3)), "dtype": kind} for kind in ("object", ["float64"], "int64", "<f8")),
+    *({**packed(np.ones(3)), "shape": shape} for shape in ([], [-3], [2**62, 0], "3", [3.0], 3)),
+    *({**packed(np.ones(3)), "base64": text} for text in ("", "AAAA", "ä", 7, "gASVIAAAAAAA")),
+)
+DEEP = "a place for what is nested deeply"
+
+
+def sound_policies() -> dict[str, Policy]:
+    """Return policies of many kinds, made of generated rows."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1200, 3))
+    y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    features, amounts = rng.normal(size=(1200, 4)) + y[:, np.newaxis], rng.random(1200)
+    costs = CostMatrix.zero_one(["ant", "bee", "cat"]).with_reject(0.3)
+    grows = CostMatrix([[0, 1, 1], [1, 0, 1], [1, 1, 0]], rate=np.ones((3, 3)) - np.eye(3))
+    scaling, curves = TemperatureScaling(), OneVsRest(IsotonicCalibration())
+    some = slice(0, 300)
+
+    def fitted(rows: slice = some, **others: Any) -> Policy:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wishes: dict[str, Any] = {"costs": costs, "calibrator": scaling} | others
+            return Policy.fit(Logits(logits[rows]), y[rows], **wishes)
+
+    return {
+        "temperature": fitted(),
+        "bound and prior": fitted(max_risk=0.3, deploy_prior=[0.2, 0.3, 0.5]),
+        "Mahalanobis gate": fitted(features=features[some], doubt=MahalanobisDistance()),
+        "energy gate": fitted(doubt="energy", epsilon=0.05),
+        "rates": fitted(costs=grows.with_reject(0.3), amounts=amounts[some]),
+        "isotonic, one against the rest": fitted(calibrator=curves, rows=slice(None)),
+        "auto": fitted(calibrator=AutoCalibrator(), rows=slice(None)),
+    }
+
+
+@final
+class Breaker:
+    """Breaks files at random, the same way for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def choice(self, values: Sequence[Any]) -> Any:
+        """Return a copy of one of some values."""
+        return deepcopy(values[int(self.rng.integers(len(values)))])
+
+    def place(self, document: dict[str, Any]) -> tuple[Any, Any]:
+        """Return something inside a document: what holds it, and by which name or number."""
+        holder: Any = document
+        while True:
+            keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+            key = self.choice(keys)
+            inner = holder[key]
+            if not isinstance(inner, dict | list) or not inner or self.rng.random() < 0.1:
+                return holder, key
+            holder = inner
+
+
+def flip_bits(breaker: Breaker, text: bytes) -> bytes:
+    """Flip a few bits anywhere."""
+    content = bytearray(text)
+    for place in breaker.rng.integers(len(content), size=breaker.rng.integers(1, 4)):
+        content[place] ^= 1 << int(breaker.rng.integers(8))
+    return bytes(content)
+
+
+def cut_short(breaker: Breaker, text: bytes) -> bytes:
+    """Keep the beginning only, or lose a piece in between."""
+    low, high = sorted(breaker.rng.integers(len(text), size=2))
+    return text[:low] if breaker.rng.random() < 0.5 else text[:low] + text[high:]
+
+
+def in_document(
+    change: Callable[[Breaker, dict[str, Any]], None],
+) -> Callable[[Breaker, bytes], bytes]:
+    """Return what changes the text by changing the document it stands for."""
+
+    def changed(breaker: Breaker, text: bytes) -> bytes:
+        document = json.loads(text)
+        for _ in range(breaker.rng.integers(1, 3)):
+            change(breaker, document)
+        return json.dumps(document).replace(json.dumps(DEEP), "[" * 9000 + "]" * 9000).encode()
+
+    return changed
+
+
+@in_document
+def replace(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Put something odd in the place of an entry."""
+    holder, key = breaker.place(document)
+    holder[key] = breaker.choice(ODD)
+
+
+@in_document
+def nest(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Put an entry into lists or objects that lie in each other, few or very many."""
+    holder, key = breaker.place(document)
+    if breaker.rng.random() < 0.3:
+        holder[key] = DEEP
+        return
+    for _ in range(breaker.choice([1, 2, 10, 38, 60])):
+        inner = holder[key]
+        holder[key] = [inner] if breaker.rng.random() < 0.7 else {"x": inner}
+
+
+@in_document
+def tweak(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Change a number, or the numbers inside an array."""
+    for _ in range(50):
+        holder, key = breaker.place(document)
+        value = holder[key]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            factor = breaker.choice([-1, 0, 2, 0.5, 1e9, 1e-9, 1e200, 1.0])
+            holder[key] = breaker.choice([value * factor, value + 1, value - 1, -value])
+            return
+        if key == "base64" and isinstance(value, str) and value:
+            content = bytearray(base64.b64decode(value))
+            content[int(breaker.rng.integers(len(content)))] ^= 1 << int(breaker.rng.integers(8))
+            holder[key] = base64.b64encode(content).decode()
+            return
+
+
+@in_document
+def leave_out(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Take an entry away."""
+    holder, key = breaker.place(document)
+    del holder[key]
+
+
+@in_document
+def add(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Add an entry, or one more time what is there."""
+    holder, key = breaker.place(document)
+    value = breaker.choice([holder[key], breaker.choice(ODD)])
+    if isinstance(holder, list):
+        holder.insert(int(breaker.rng.integers(len(holder) + 1)), value)
+    else:
+        holder[breaker.choice(["x", "kind", "__class__", f"{key}_"])] = value
+
+
+@in_document
+def swap(breaker: Breaker, document: dict[str, Any]) -> None:
+    """Change two entries for each other."""
+    (one, first), (other, second) = breaker.place(document), breaker.place(document)
+    one[first], other[second] = other[second], one[first]
+
+
+BREAKS: dict[str, Callable[[Breaker, bytes], bytes]] = {
+    "bits flipped": flip_bits,
+    "cut short": cut_short,
+    "an odd value": replace,
+    "nested": nest,
+    "a number changed": tweak,
+    "an entry left out": leave_out,
+    "an entry added": add,
+    "entries swapped": swap,
+}
+
+
+@final
+@dataclass
+class Outcomes:
+    """What came of files, by how each was broken, and whatever must not have happened."""
+
+    counts: Counter[tuple[str, bool, str]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+
+    def lines(self) -> list[str]:
+        """Say it in words."""
+        total = sum(self.counts.values())
+        n_sealed = sum(n for (_, is_sealed, _), n in self.counts.items() if is_sealed)
+        outcomes = sorted({outcome for *_, outcome in self.counts})
+        lines = [
+            f"{total:,} broken policy files, {n_sealed:,} of them to be sealed anew.",
+            "",
+            f"{'':<20} {'sealed':<7}" + "".join(f" {outcome:>20}" for outcome in outcomes),
+        ]
+        for name in BREAKS:
+            for is_sealed in (False, True):
+                row = [self.counts[name, is_sealed, outcome] for outcome in outcomes]
+                cells = "".join(f" {n:>20,}" for n in row)
+                lines.append(f"{name:<20} {'anew' if is_sealed else 'no':<7}{cells}")
+        quick = f"No file took {SLOW:g} seconds." if self.slowest < SLOW else "SOME HANG."
+        fine = "Nothing else happened: no other error, no warning, nothing executed."
+        return [*lines, "", quick, *(self.faults[:20] or [fine])]
+
+
+HEARD: list[str] = []
+LISTENING: list[bool] = []  # one entry while loading
+
+
+def listen(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note an event by which Python tells that something is executed."""
+    if LISTENING and event.startswith(EXECUTING):
+        HEARD.append(f"{event} {arguments!r}"[:200])
+
+
+@contextmanager
+def executed_events() -> Iterator[list[str]]:
+    """Listen to what is executed inside; a hook cannot be taken away, but can be deaf."""
+    if listen not in HOOKS:
+        HOOKS.append(listen)
+        sys.addaudithook(listen)
+    HEARD.clear()
+    LISTENING.append(True)
+    try:
+        yield HEARD
+    finally:
+        LISTENING.clear()
+
+
+HOOKS: list[Any] = []
+
+
+def tried(path: Path) -> str:
+    """Load a policy and decide with it; return what came of it, or raise what must not happen."""
+    refused: DubitoError | None = None
+    with executed_events() as heard:
+        try:
+            policy = Policy.load(path)
+        except DubitoError as error:
+            refused = error
+        assert not heard, heard
+    if refused is not None:
+        assert 20 < len(str(refused)) < 50_000, len(str(refused))
+        return type(refused).__name__
+    rng = np.random.default_rng(1)
+    outputs = Logits(3 * rng.normal(size=(20, policy.costs.n_classes)))
+    gate = policy.gate
+    features = rng.normal(size=(20, gate.n_features or 1)) if gate else None
+    amounts = None if policy.costs.rate is None else rng.random(20)
+    decisions = policy.decide(outputs, features, amounts)
+    for numbers in (decisions.probability, decisions.expected_cost, decisions.worth):
+        assert np.isfinite(numbers).all()
+    assert ((decisions.probability >= 0) & (decisions.probability <= 1)).all()
+    assert np.isin(decisions.action, range(policy.costs.n_actions)).all()
+    assert policy.explain(outputs, features, amounts)
+    assert str(policy)
+    return DECIDED
+
+
+def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0) -> Outcomes:
+    """Break files of all policies in all ways in turn, and try each."""
+    texts = []
+    for number, policy in enumerate(policies.values()):
+        sound = folder / f"sound-{number}.json"
+        policy.save(sound)
+        Policy.load(sound)  # imports what every load needs
+        assert tried(sound) == DECIDED
+        texts.append(sound.read_bytes())
+    breaker, result, path = Breaker(seed), Outcomes(), folder / "broken.json"
+    ways = list(BREAKS.items())
+    for number in range(n_files):
+        is_sealed = bool(number % 2)
+        name, way = ways[number // 2 % len(ways)]
+        start = time.perf_counter()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(N_SEALS if is_sealed else 1):
+                    path.write_bytes(way(breaker, breaker.choice(texts)))
+                    if is_sealed and seal(path):
+                        break
+                outcome = tried(path)
+        except Exception as error:  # whatever it is, it must not have happened
+            outcome = f"{type(error).__name__}!"
+            result.faults.append(f"file {number}, {name}: {type(error).__name__}: {error}"[:300])
+        result.slowest = max(result.slowest, time.perf_counter() - start)
+        result.counts[name, is_sealed, outcome] += 1
+    return result
+
+
+def seal(path: Path) -> bool:
+    """Seal a file anew, and tell whether it could be read for that."""
+    try:
+        write_document(read_document(path, is_sealed=False), path)
+    except DubitoError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("-o", "--output", type=Path)
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes = fuzz(sound_policies(), asked.files, Path(folder))
+    text = "\n".join(outcomes.lines()) + "\n"
+    print(text, end="")
+    if asked.output:
+        asked.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

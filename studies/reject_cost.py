@@ -1,0 +1,136 @@
+"""What calibration saves where a person can be asked, of a network that is far too sure.
+
+    python -m studies.reject_cost FOLDER            # holds cifar10_vgg16_keras.npz
+    python -m studies.reject_cost FOLDER -o FILE    # writes the table there too
+
+An error costs 1, asking a person 0.05. Five times, one random half of the rows teaches a
+policy, and the other half is decided by the network's own probabilities and by the policy's.
+Intervals are those of a paired bootstrap over the rows that were decided.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dubito import Logits, Probabilities
+from dubito.arrays import IntArray
+from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScaling
+from dubito.decide import CostMatrix, CostSaved, Policy, cost_saved
+from dubito.measure import Interval
+
+__all__ = ["FILE", "REJECT_COST", "decided", "halves", "main", "saved", "verdict"]
+
+FILE = "cifar10_vgg16_keras.npz"
+N_HALVES = 5
+REJECT_COST = 0.05
+LARGEST_RATIO = 0.62  # of the cost after calibration to that before
+LARGEST_GAP_RATIO = 0.5  # of what is expected less what is paid, after to before
+CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {
+    "TemperatureScaling": TemperatureScaling,
+    "AutoCalibrator": AutoCalibrator,
+}
+
+
+def halves(n_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the rows to learn from and those to decide, five times, the same at every run."""
+    for seed in range(N_HALVES):
+        order = np.random.default_rng(seed).permutation(n_rows)
+        yield order[: n_rows // 2], order[n_rows // 2 :]
+
+
+def decided(
+    calibrator: AbstractCalibrator, known: Probabilities, y: IntArray, new: Probabilities
+) -> Logits | Probabilities:
+    """Return what a policy that learnt from labelled rows decides new rows by."""
+    costs = CostMatrix.zero_one(known.n_classes).with_reject(REJECT_COST)
+    return Policy.fit(known, y, costs=costs, calibrator=calibrator).honest(new)
+
+
+def saved(
+    outputs: Probabilities, y: IntArray, calibrator: type[AbstractCalibrator]
+) -> list[CostSaved]:
+    """Return what a calibrator saves on each of the other halves."""
+    costs = CostMatrix.zero_one(outputs.n_classes).with_reject(REJECT_COST)
+    return [
+        cost_saved(
+            y[rest],
+            outputs.take(rest),
+            decided(calibrator(), outputs.take(fit), y[fit], outputs.take(rest)),
+            costs,
+        )
+        for fit, rest in halves(y.size)
+    ]
+
+
+def table(found: Sequence[CostSaved]) -> list[str]:
+    """Return a line for each half."""
+    heads = ("cost after / before", "gap before", "gap after", "gap after / before")
+    lines = [f"{'half':>4} {'before':>7} {'after':>7}" + "".join(f" {head:>28}" for head in heads)]
+    for number, one in enumerate(found):
+        cells = (one.ratio, signed(one.gap_before), signed(one.gap_after), one.gap_ratio)
+        shown = "".join(f" {cell!s:>28}" for cell in cells)
+        lines.append(f"{number:>4} {one.before:>7.4f} {one.after:>7.4f}{shown}")
+    return lines
+
+
+def signed(gap: Interval) -> str:
+    """Return an interval of what may be below 0, signs lined up."""
+    return f"{gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
+
+
+def verdict(name: str, found: Sequence[CostSaved]) -> list[str]:
+    """Say what the figures say of cost and of the gap."""
+    before, after = (np.mean([getattr(one, key) for one in found]) for key in ("before", "after"))
+    ratios = [one.ratio.value for one in found if one.ratio is not None]
+    highs = [one.ratio.high for one in found if one.ratio is not None]
+    gaps = [one.gap_ratio.value for one in found if one.gap_ratio is not None]
+    gap_highs = [one.gap_ratio.high for one in found if one.gap_ratio is not None]
+    n_sure = sum(one.saved.low > 0 for one in found)
+    return [
+        f"{name}: {before:.4f} a row before, {after:.4f} after, means over halves: "
+        f"a ratio of {after / before:.3f}.",
+        f"  Cost: it fell beyond chance on {n_sure} of {len(found)} halves. The largest ratio is "
+        f"{max(ratios):.3f},\n  its interval to {max(highs):.3f}: "
+        f"{held(max(ratios), LARGEST_RATIO)}.",
+        f"  Gap of what is expected and what is paid: the largest is {max(gaps):.3f} of what it "
+        f"was,\n  its interval to {max(gap_highs):.3f}: {held(max(gaps), LARGEST_GAP_RATIO)}.",
+    ]
+
+
+def held(value: float, bound: float) -> str:
+    """Say whether a figure is within its bound."""
+    return f"{'within' if value <= bound else 'ABOVE'} the {bound:g} that was asked for"
+
+
+def report(outputs: Probabilities, y: IntArray) -> str:
+    """Return the tables, and in words what they say."""
+    found = {name: saved(outputs, y, one) for name, one in CALIBRATORS.items()}
+    words = [line for name, entries in found.items() for line in verdict(name, entries)]
+    title = (
+        f"{y.size:,} rows, reject at {REJECT_COST:g} where an error costs 1; {N_HALVES} halves;\n"
+    )
+    title += "gap: what is expected less what is paid; 95 % intervals in brackets"
+    parts = [[title], words]
+    parts += [[name, *table(entries)] for name, entries in found.items()]
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables, and write them where asked."""
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("folder", type=Path, help=f"holds {FILE}")
+    parser.add_argument("-o", type=Path, help="a file to write the tables to")
+    asked = parser.parse_args(arguments)
+    with np.load(asked.folder / FILE) as data:
+        outputs, y = Probabilities(data["probs"]), data["labels"].astype(np.int64)
+    text = report(outputs, y)
+    print(text)
+    if asked.o is not None:
+        asked.o.write_text(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Three roads from data to a decision, and rows to try them on.
+
+Bishop, "Pattern recognition and machine learning", 2006, section 1.5.4. Generative: normal
+densities of each class, and with them p(x). Discriminative: logistic regression, p(class | x).
+Discriminant: a linear support vector machine, which says a class and nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.data import load_fashion_mnist
+from dubito.doubt import ClassDensities
+
+__all__ = [
+    "Rows",
+    "Source",
+    "Strangers",
+    "correlated",
+    "logistic",
+    "machine",
+    "normal",
+    "posteriors",
+    "real",
+    "regression",
+    "skewed",
+    "sources",
+    "strangers",
+]
+
+
+class Rows(NamedTuple):
+    """Rows to learn from and rows to test on; where the truth is known, its p(1 | x) of these."""
+
+    x: FloatArray
+    y: IntArray
+    new_x: FloatArray
+    new_y: IntArray
+    truth: FloatArray | None = None
+
+
+class Source(NamedTuple):
+    """Where rows come from: a draw for each seed, and how much draws share."""
+
+    draw: Callable[[int], Rows]
+    test_to_train: float  # 0 where all rows are new at every draw
+    largest: int  # number of rows to learn from
+
+
+def normal(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
+    """Return two normal classes with independent features: all that the generative road assumes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n + n_new)
+    middle = np.where(y == 1, 0.4, -0.4)[:, np.newaxis]
+    x = middle + rng.normal(size=(n + n_new, 10))
+    return Rows(x[:n], y[:n], x[n:], y[n:], expit(0.8 * x[n:].sum(axis=1)))
+
+
+def skewed(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
+    """Return skewed features that go together; only p(class | x) is of a simple form."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(n + n_new, 1))
+    x = np.exp(0.7 * shared + 0.7 * rng.normal(size=(n + n_new, 10)))
+    chance = expit(x @ np.where(np.arange(10) % 2, 1.2, -1.2))
+    y = (rng.random(n + n_new) < chance).astype(np.int64)
+    return Rows(x[:n], y[:n], x[n:], y[n:], chance[n:])
+
+
+def correlated(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
+    """Return two normal classes whose features go together a little: naive, but nearly right."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n + n_new)
+    middle = np.where(y == 1, 0.5, -0.5)[:, np.newaxis] * np.linspace(1.4, 0.0, 10)
+    shared, own = rng.normal(size=(n + n_new, 1)), rng.normal(size=(n + n_new, 10))
+    x = middle + np.sqrt(0.1) * shared + np.sqrt(0.9) * own
+    return Rows(x[:n], y[:n], x[n:], y[n:])
+
+
+def real(seed: int, x: FloatArray, y: IntArray, n: int, n_new: int) -> Rows:
+    """Return rows of a set, each class as often as it is there."""
+    sizes = {"train_size": n, "test_size": n_new, "stratify": y, "random_state": seed}
+    known_x, new_x, known_y, new_y = train_test_split(x, y, **sizes)
+    return Rows(known_x, known_y, new_x, new_y)
+
+
+def sources(is_quick: bool) -> dict[str, Source]:
+    """Return sets of rows by name."""
+    if is_quick:
+        sizes = {"n": 200, "n_new": 500}
+        small = partial(normal, **sizes), partial(skewed, **sizes)
+        return {"normal": Source(small[0], 0.0, 50), "skewed": Source(small[1], 0.0, 50)}
+    cancer_x, cancer_y = load_breast_cancer(return_X_y=True)
+    cancer = partial(real, x=cancer_x, y=1 - cancer_y, n=398, n_new=171)
+    sample = load_fashion_mnist()
+    features = np.concatenate([sample.validation_features, sample.test_features])
+    labels = np.concatenate([sample.validation_labels, sample.test_labels])
+    is_shirt = (labels == sample.classes.index("Shirt")).astype(np.int64)
+    shirts = partial(real, x=features.astype(np.float64), y=is_shirt, n=2000, n_new=1000)
+    return {
+        "normal": Source(normal, 0.0, 2000),
+        "skewed": Source(skewed, 0.0, 2000),
+        "breast cancer": Source(cancer, 171 / 398, 200),
+        "shirts": Source(shirts, 0.5, 2000),
+    }
+
+
+class Strangers(NamedTuple):
+    """Rows to learn from, new rows like them, and rows that are not like them."""
+
+    x: FloatArray
+    y: IntArray
+    new_x: FloatArray
+    strange_x: FloatArray
+
+
+def strangers(is_quick: bool) -> Mapping[str, Strangers]:
+    """Return strangers of several kinds by name."""
+    made = normal(0, 500, 1000)
+    found = {"far away": Strangers(made.x, made.y, made.new_x, 4 * made.new_x)}
+    if is_quick:
+        return found
+    x, y = load_digits(return_X_y=True)
+    known_x, new_x, known_y, _ = train_test_split(
+        x[y < 8], y[y < 8], stratify=y[y < 8], random_state=0
+    )
+    found["8 and 9"] = Strangers(known_x, known_y, new_x, x[y >= 8])
+    sample = load_fashion_mnist()
+    fashion = (
+        sample.validation_features.astype(np.float64),
+        sample.validation_labels.astype(np.int64),
+        sample.test_features.astype(np.float64),
+    )
+    kinds = {"bags and boots": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
+    return found | {
+        name: Strangers(*fashion, getattr(sample, f"{kind}_features").astype(np.float64))
+        for name, kind in kinds.items()
+    }
+
+
+def regression(weight: float = 1.0) -> Any:
+    """Return the discriminative road, unfitted; a large weight of the rows leaves no penalty."""
+    return make_pipeline(StandardScaler(), LogisticRegression(C=weight, max_iter=10_000))
+
+
+def logistic(x: FloatArray, y: IntArray, weight: float = 1.0) -> Any:
+    """Return the discriminative road."""
+    return regression(weight).fit(x, y)
+
+
+def machine(x: FloatArray, y: IntArray, miss: float = 1.0) -> Any:
+    """Return the discriminant road, trained for what a miss of class 1 costs."""
+    weight = {0: 1.0, 1: miss} if miss != 1 else None
+    return make_pipeline(StandardScaler(), LinearSVC(dual=False, class_weight=weight)).fit(x, y)
+
+
+def posteriors(x: FloatArray, y: IntArray, new_x: FloatArray) -> Mapping[str, FloatArray]:
+    """Return p(class | x) of new rows by the two roads that have it."""
+    return {
+        "generative": ClassDensities("shared").fit(x, y).posteriors(new_x).array,
+        "discriminative": logistic(x, y).predict_proba(new_x),
+    }

@@ -1,0 +1,55 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dubito.outputs import Logits
+from dubito.watch import drift
+from tests.cli.conftest import ANIMALS, Run, assert_same
+
+
+def test_the_words_of_drift_without_labels(run: Run, made: Path) -> None:
+    done = run("drift", made / "sure_new.csv", made / "later_new.csv", "-o", "drift.html")
+    assert_same(done.stdout, "drift")
+    assert Path("drift.html").read_text().count("<svg") == 2
+
+
+def test_drift_of_files_equals_the_library(run: Run, made: Path) -> None:
+    printed = json.loads(run("drift", made / "sure.csv", made / "later.csv", "--json").stdout)
+    frames = [pd.read_csv(made / f"{name}.csv") for name in ("sure", "later")]
+    a, b = (Logits(frame.filter(like="logit_").to_numpy(), ANIMALS) for frame in frames)
+    before, after = ({"y": f["label"], "f": f.filter(like="feature_")} for f in frames)
+    found = drift(
+        a, b, y_reference=before["y"], y_current=after["y"],
+        reference_features=before["f"], current_features=after["f"],
+    )  # fmt: skip
+    assert printed["verdict"] == found.verdict
+    assert printed["moved"] == list(found.moved)
+    assert printed["shifts"]["accuracy"]["current"] == pytest.approx(
+        found.shifts["accuracy"].current
+    )
+
+
+def test_labels_of_one_period_alone_are_used(run: Run, made: Path) -> None:
+    done = run("drift", made / "sure.csv", made / "later_new.csv", "--json")
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["thresholded_accuracy"] is not None
+    assert "labels" not in printed["shifts"]
+
+
+def test_a_label_that_is_named_may_be_missing_from_the_new_period(run: Run, made: Path) -> None:
+    new = made / "later_new.csv"
+    done = run("drift", made / "sure.csv", new, "--label", "label")
+    assert done.exit_code == 0, done.output
+    assert f"No label in {new}: no labels there.\n" in done.stderr
+    assert run("drift", new, made / "sure.csv", "--label", "label").exit_code == 2
+
+
+def test_drift_fails_a_check_only_where_asked_to(run: Run, made: Path) -> None:
+    files = made / "sure.csv", made / "later.csv"
+    assert run("drift", *files).exit_code == 0
+    assert run("drift", *files, "--fail-on-drift").exit_code == 1
+    same = run("drift", made / "sure.csv", made / "calm.csv", "--column", "logit_cat")
+    assert same.exit_code == 2

@@ -1,0 +1,32 @@
+import json
+import shutil
+from pathlib import Path
+
+from dubito.decide import Policy
+from tests.cli.conftest import Run, assert_same
+
+
+def test_a_policy_says_what_it_does(run: Run, made: Path) -> None:
+    done = run("policy", "show", made / "policy.json")
+    words, _, last = done.stdout.rstrip().rpartition("\n")
+    assert_same(words, "policy")
+    assert last.startswith("Fitted 20")
+    assert last.endswith("on 400 rows by dubito 0.1.0.")
+    printed = json.loads(run("policy", "show", made / "policy.json", "--json").stdout)
+    assert printed["provenance"]["n_rows"] == 400
+    assert printed["report"]["n_rows"] == 400
+
+
+def test_an_edit_is_refused_until_it_is_sealed(run: Run, made: Path) -> None:
+    shutil.copy(made / "policy.json", "policy.json")
+    text = Path("policy.json").read_text()
+    edited = json.loads(text)
+    edited["costs"]["costs"][0][1] = 7.0
+    Path("policy.json").write_text(json.dumps(edited))
+    refused = run("policy", "show", "policy.json")
+    assert refused.exit_code == 2
+    assert "seal" in refused.stderr
+    assert run("policy", "seal", "policy.json").stdout == "policy.json is sealed.\n"
+    assert Policy.load("policy.json").costs.array[0, 1] == 7.0
+    printed = json.loads(run("policy", "seal", "policy.json", "--json").stdout)
+    assert printed == {"sealed": "policy.json"}

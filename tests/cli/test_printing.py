@@ -1,0 +1,91 @@
+import io
+import sys
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from dubito.cli.printing import Rows, progress, say, say_error, say_json, show_table, typed
+from dubito.errors import BadFileError
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+def test_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    say(
+        "one two three four five six seven eight nine\n  indented words go on under themselves, too"
+    )
+    assert capsys.readouterr().out == (
+        "one two three four five six seven eight\nnine\n"
+        "  indented words go on under themselves,\n  too\n"
+    )
+    say("x" * 60)
+    assert capsys.readouterr().out == "x" * 60 + "\n"
+
+
+def test_a_table_has_its_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("name", "loss"), [("a", "0.5"), ("b", "10.25")])
+    assert capsys.readouterr().out == "name   loss\na       0.5\nb     10.25\n"
+
+
+def test_a_long_name_goes_on_below(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("name", "loss"), [("a rather long name of a calibrator, it is", "0.5")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[1].endswith("  0.5")
+    assert lines[2].startswith("  ")
+
+
+def test_numbers_that_json_has_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"name": "Süd", "value": 0.5})
+    assert '"Süd"' in capsys.readouterr().out
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        say_json({"value": float("nan")})
+
+
+def test_an_error_says_what_to_try_in_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_error(BadFileError("f.csv", "it is empty", "writing it again"))
+    assert capsys.readouterr().err == (
+        "dubito: f.csv cannot be read: it is empty.\nTry writing it again.\n"
+    )
+    say_error(PermissionError(13, "Permission denied", "out.html"))
+    assert capsys.readouterr().err == "dubito: out.html: Permission denied.\n"
+
+
+def test_the_command_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/bin/dubito", "audit", "f.csv", "--logits", "z_*"])
+    assert typed() == "dubito audit f.csv --logits 'z_*'"
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("deciding", 10) as show:
+        show(5)
+    assert capsys.readouterr().err == ""
+
+
+def test_rows_are_told_with_their_rate() -> None:
+    bar = Progress(console=Console(file=io.StringIO()))
+    bar.add_task("deciding", total=4000)
+    [task] = bar.tasks
+    task.completed = 2500
+    assert Rows().render(task).plain == "2,500 rows"
+    task.finished_speed = 1234.5
+    assert Rows().render(task).plain == "2,500 rows, 1,234 a second"
+
+
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("deciding", 10) as show:
+        show(10)
+    assert "10 rows" in terminal.getvalue()

@@ -1,0 +1,400 @@
+"""A cluster gives what one machine gives, also when its workers die; without it, a clear error."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from dubito.calibrate import IsotonicCalibration, OneVsRest, TemperatureScaling, VectorScaling
+from dubito.data import Batch, Columns, DaskShards, FolderSink, Shards, Sink, files, scan
+from dubito.data import dask as dask_module
+from dubito.data.dask import connected
+from dubito.data.sampling import sample_rows
+from dubito.data.shards import Result, Sum
+from dubito.decide import CostMatrix, Policy
+from dubito.decide.deciding import write_decisions
+from dubito.errors import (
+    BadFileError,
+    BadTypeError,
+    BadValueError,
+    DubitoError,
+    EmptyStateError,
+    MissingExtraError,
+)
+from dubito.measure import Audit, AuditState
+
+rng = np.random.default_rng(0)
+COLUMNS = Columns(label="y", logits="z", weight="w")
+SIZES = [3000, 0, 5, 1000, 1]  # unequal, one empty; the third has one class only
+N_ROWS = sum(SIZES)
+
+
+def table_of(n_rows: int, only: int | None = None) -> pa.Table:
+    y = rng.integers(0, 4, n_rows) if only is None else np.full(n_rows, only)
+    z = rng.normal(size=(n_rows, 4)).astype(np.float32)
+    z[np.arange(n_rows), y] += 2 * (rng.random(n_rows) < 0.7)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(2 * z.ravel()), 4)
+    return pa.table({"y": y, "z": lists, "w": rng.random(n_rows) + 0.5})
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A client of two workers, each a process with one thread."""
+    distributed: Any = import_module("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=50,
+        ) as cluster,
+        distributed.Client(cluster) as one,
+    ):
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SPAN_ENTRIES", 6 * 500)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parquet files of unequal sizes, in row groups of 200 rows."""
+    folder = tmp_path_factory.mktemp("rows")
+    for k, n_rows in enumerate(SIZES):
+        table = table_of(n_rows, only=2 if n_rows == 5 else None)
+        parquet.write_table(table, folder / f"part_{k}.parquet", row_group_size=200)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def policy(folder: Path) -> Policy:
+    costs = CostMatrix.zero_one(4).with_reject(0.4)
+    return Policy.fit(scan(folder, COLUMNS), costs=costs, calibrator=TemperatureScaling())
+
+
+def decided(policy: Policy) -> Callable[[Batch], dict[str, Any]]:
+    """Return a function of a batch that says which row it is and what to do with it."""
+
+    def columns(batch: Batch) -> dict[str, Any]:
+        found = policy.decide(batch.outputs)
+        rows = np.arange(len(batch)) + batch.first_row
+        return {"row": rows, "action": found.action, "cost": found.expected_cost}
+
+    return columns
+
+
+def in_order(folder: Path) -> pa.Table:
+    """Return the rows of all parts of a folder, by their numbers."""
+    parts = [parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))]
+    return pa.concat_tables(parts).sort_by("row")
+
+
+def locally(shards: Shards, policy: Policy, path: Path) -> pa.Table:
+    with Sink(path) as sink:
+        shards.write(decided(policy), sink)
+    return parquet.read_table(path)
+
+
+def test_sums_are_those_of_one_machine(client: Any, folder: Path) -> None:
+    local, shards = scan(folder, COLUMNS), DaskShards(client, folder, COLUMNS)
+    assert len(shards.spans) == 14
+    assert shards.sum(len) == local.sum(len) == N_ROWS
+    counts = lambda batch: np.bincount(batch.truth.codes, minlength=4)  # noqa: E731
+    np.testing.assert_array_equal(shards.sum(counts), local.sum(counts))
+    weight = lambda batch: batch.labelled_weight.sum()  # noqa: E731
+    assert shards.sum(weight) == pytest.approx(local.sum(weight), rel=1e-12)
+    again = DaskShards(client, str(folder / "*.parquet"), COLUMNS)
+    assert shards.sum(weight) == again.sum(weight)  # to the last digit
+
+
+def test_audits_are_those_of_one_machine(client: Any, folder: Path) -> None:
+    rows = (scan(folder, COLUMNS), DaskShards(client, folder, COLUMNS))
+    audits = [Audit.of(shards, n_resamples=40) for shards in rows]
+    figures = [audit.figures for audit in audits]
+    assert figures[0] == pytest.approx(figures[1], rel=1e-9, abs=1e-12)
+    assert audits[0].curve.count.tolist() == audits[1].curve.count.tolist()
+
+
+def test_fits_are_those_of_one_machine(client: Any, folder: Path) -> None:
+    local, shards = scan(folder, COLUMNS), DaskShards(client, folder, COLUMNS)
+    outputs = next(local.batches()).outputs
+    for fresh in (TemperatureScaling, VectorScaling, lambda: OneVsRest(IsotonicCalibration())):
+        ours, theirs = (fresh().fit(one).predict_proba(outputs) for one in (shards, local))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_samples_are_those_of_one_machine(client: Any, folder: Path) -> None:
+    local, shards = scan(folder, COLUMNS), DaskShards(client, folder, COLUMNS)
+    for n_rows in (50, 10**6):
+        ours, theirs = (sample_rows(one, n_rows, seed=3) for one in (shards, local))
+        np.testing.assert_array_equal(ours.rows.confidence, theirs.rows.confidence)
+        np.testing.assert_array_equal(ours.weight, theirs.weight)
+    starts = [batch.first_row for batch in shards.batches()]
+    assert starts == np.cumsum([0, *(len(batch) for batch in shards.batches())][:-1]).tolist()
+    assert list(shards.map(lambda number, _: number)) == list(range(len(starts)))
+
+
+def test_policies_and_decisions_are_those_of_one_machine(
+    client: Any, folder: Path, policy: Policy, tmp_path: Path
+) -> None:
+    shards = DaskShards(client, folder, COLUMNS)
+    ours = Policy.fit(shards, costs=policy.costs, calibrator=TemperatureScaling())
+    assert ours.calibrator.temperature_ == pytest.approx(policy.calibrator.temperature_, rel=1e-9)
+    tables = []
+    for name, one in {"a": scan(folder, COLUMNS), "b": shards}.items():
+        with Sink(tmp_path / f"{name}.parquet") as sink:
+            assert write_decisions(policy, one, sink) == N_ROWS
+        tables.append(parquet.read_table(tmp_path / f"{name}.parquet"))
+    assert tables[0].equals(tables[1])
+
+
+def test_collections_are_rows_too(client: Any) -> None:
+    da: Any = import_module("dask.array")
+    dd: Any = import_module("dask.dataframe")
+    table = table_of(900)
+    columns = Columns(label="y", logits="z_*", weight="w")
+    z = np.array(table["z"].to_pylist(), np.float32)
+    flat = table.select(["y", "w"]).to_pandas()
+    flat["k"] = np.arange(900)
+    for k in range(4):
+        flat[f"z_{k}"] = z[:, k]
+    frame = dd.from_pandas(flat, npartitions=4)
+    frame = frame[(frame["k"] < 200) | (frame["k"] > 600)]  # leaves a partition without rows
+    kept = flat[(flat["k"] < 200) | (flat["k"] > 600)]
+    wanted = scan(kept, columns).sum(AuditState.of).value.scores.value.log_loss
+    found = DaskShards(client, frame, columns).sum(AuditState.of).value.scores.value.log_loss
+    assert found == pytest.approx(wanted, rel=1e-12)
+    arrays = {
+        "z": da.from_array(z, chunks=(400, 2)),
+        "y": da.from_array(table["y"].to_numpy(), chunks=250),
+        "w": da.from_array(table["w"].to_numpy(), chunks=900),
+    }
+    shards = DaskShards(client, arrays, COLUMNS)
+    wanted = scan(table, COLUMNS).sum(AuditState.of).value.scores.value.log_loss
+    found = shards.sum(AuditState.of).value.scores.value.log_loss
+    assert found == pytest.approx(wanted, rel=1e-12)
+    with pytest.raises(BadTypeError, match="`source` of write_parts must be files, where parts"):
+        shards.write_parts(lambda batch: {}, FolderSink)  # type: ignore[arg-type]
+    with pytest.raises(BadValueError, match="`label` of the Dask frame must be a column"):
+        DaskShards(client, frame, Columns(label="t", logits="z_*"))
+    arrays["z"] = da.from_array(np.where(np.arange(900)[:, None] == 500, np.nan, z), chunks=400)
+    with pytest.raises(BadValueError, match=r"`z` of partition 1 .* in row 100,"):
+        DaskShards(client, arrays, COLUMNS).sum(len)
+
+
+def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
+    columns = Columns(label="y", probabilities="p")
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    for k, n_rows in enumerate([30, 0, 20]):
+        table = pa.table({"p": rng.random(n_rows), "y": rng.integers(0, 2, n_rows)})
+        csv.write_csv(table, rows / f"{k}.csv")
+    shards = DaskShards(client, rows, columns)
+    folder = FolderSink(tmp_path / "out", {})
+    n_rows = shards.write_parts(lambda b: {"row": b.first_row + np.arange(len(b))}, folder)
+    assert n_rows == shards.sum(len) == 50
+    assert in_order(tmp_path / "out")["row"].to_pylist() == list(range(50))
+    for path in rows.glob("*.csv"):
+        path.write_text("p,y\n")
+    empty = DaskShards(client, rows, columns)
+    with pytest.raises(EmptyStateError, match="A sum over shards"):
+        empty.sum(len)
+
+
+def test_parts_are_written_by_the_workers_and_a_second_run_goes_on(
+    client: Any, folder: Path, policy: Policy, tmp_path: Path
+) -> None:
+    wanted = locally(scan(folder, COLUMNS), policy, tmp_path / "whole.parquet")
+    shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
+    seen: list[int] = []
+    n_rows = shards.write_parts(decided(policy), FolderSink(out, {}), on_progress=seen.append)
+    assert n_rows == seen[-1] == N_ROWS
+    assert in_order(out).equals(wanted)
+    assert shards.kept is None  # one pass needs nothing kept
+    marks = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    (out / min(marks)).unlink()
+    (out / f"{max(marks)}.0123abcd.partial").touch()
+    assert shards.write_parts(decided(policy), FolderSink(out, {})) == N_ROWS
+    again = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    assert again.keys() == marks.keys()
+    assert [name for name in marks if again[name] != marks[name]] == [min(marks)]
+
+
+class Killing(Shards):
+    """Other shards, one of whose workers is killed before the third round."""
+
+    def __init__(self, shards: DaskShards) -> None:
+        self.shards, self.n_rounds = shards, 0
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        return self.shards.parts()
+
+    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+        return self.shards.map(function)
+
+    def sum(self, function: Callable[[Batch], Sum]) -> Sum:
+        self.n_rounds += 1
+        if self.n_rounds == 3:
+            pids = self.shards.client.run(os.getpid)
+            os.kill(min(pids.values()), signal.SIGKILL)
+        return self.shards.sum(function)
+
+
+def test_a_worker_killed_during_a_fit_costs_time_only(client: Any, folder: Path) -> None:
+    shards = DaskShards(client, folder, COLUMNS)
+    before = TemperatureScaling().fit(shards).temperature_
+    killing = Killing(DaskShards(client, folder, COLUMNS))
+    assert TemperatureScaling().fit(killing).temperature_ == before
+    assert killing.n_rounds > 3
+
+
+def test_a_worker_killed_while_it_decides_costs_time_only(
+    client: Any, folder: Path, policy: Policy, tmp_path: Path
+) -> None:
+    wanted = locally(scan(folder, COLUMNS), policy, tmp_path / "whole.parquet")
+    decide, killed = decided(policy), tmp_path / "killed"
+
+    def fatal(batch: Batch) -> dict[str, Any]:
+        if batch.first_row > 500 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return decide(batch)
+
+    shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
+    assert shards.write_parts(fatal, FolderSink(out, {})) == N_ROWS
+    assert killed.exists()
+    assert in_order(out).equals(wanted)
+    assert list(out.glob("*.partial")) == []
+
+
+def test_a_corrupt_file_and_a_bad_row_are_told_by_name(
+    client: Any, folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    bad = tmp_path / "part_3.parquet"
+    table = parquet.read_table(bad)
+    weights = np.where(np.arange(1000) == 777, -1.0, 1.0)
+    parquet.write_table(table.set_column(2, "w", [weights]), bad, row_group_size=200)
+    with pytest.raises(BadValueError) as caught:
+        DaskShards(client, tmp_path, COLUMNS).sum(len)
+    assert f"`w` of {bad} must be 0 or above. Got -1.0 in row 777" in str(caught.value)
+    whole = bytearray((folder / "part_3.parquet").read_bytes())
+    whole[4:400] = b"\xff" * 396
+    bad.write_bytes(whole)
+    with pytest.raises(BadFileError, match=r"part_3\.parquet cannot be read"):
+        DaskShards(client, tmp_path, COLUMNS).sum(len)
+
+
+def test_shards_that_travel_are_a_name(client: Any, folder: Path) -> None:
+    left = pickle.loads(pickle.dumps(DaskShards(client, folder, COLUMNS)))
+    with pytest.raises(BadTypeError) as caught:
+        left.sum(len)
+    assert str(caught.value) == (
+        "`shards` of a task must be read where they were made. "
+        f"Got those of {folder} on a worker. Try `shards.sum(...)` outside of the function."
+    )
+
+
+def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        DaskShards("tcp://here", folder, COLUMNS)
+    assert str(caught.value) == (
+        "`client` of DaskShards must be a distributed.Client. "
+        "Got str. Try distributed.Client('tcp://...')."
+    )
+    with pytest.raises(BadTypeError, match=r"Got a table in memory\. Try dask\.dataframe"):
+        DaskShards(client, table_of(5), COLUMNS)
+    with pytest.raises(BadTypeError, match="`columns` of scan must be of type Columns"):
+        DaskShards(client, folder, "z")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"A Dask cluster needs .* 'dubito\[dask\]'"):
+        DaskShards(client, folder, COLUMNS)
+
+
+def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "PATIENCE", "1s")
+    with pytest.raises(BadFileError) as caught, connected("tcp://127.0.0.1:1"):
+        pass
+    assert str(caught.value) == (
+        "tcp://127.0.0.1:1 cannot be read: no Dask scheduler answers there. "
+        "Try `dask scheduler`, and the address that it prints."
+    )
+
+
+def started(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *command, "--no-dashboard"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The address and the process of a scheduler with one worker."""
+    file = tmp_path / "scheduler.json"
+    here = ("--host", "127.0.0.1", "--scheduler-file", str(file))
+    processes = [started("distributed.cli.dask_scheduler", *here, "--port", "0")]
+    try:
+        while not file.exists():
+            time.sleep(0.05)
+        processes.append(started("distributed.cli.dask_worker", *here, "--no-nanny"))
+        yield json.loads(file.read_text())["address"], processes[0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.filterwarnings("ignore")  # what goes on in the background of a lost connection
+def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
+    scheduler: tuple[str, subprocess.Popen[bytes]], folder: Path, tmp_path: Path
+) -> None:
+    address, process = scheduler
+    reached, out = tmp_path / "reached", tmp_path / "out"
+
+    def slow(batch: Batch) -> dict[str, Any]:
+        if batch.first_row > 1000:
+            reached.touch()
+            time.sleep(60)
+        return {"row": np.arange(len(batch))}
+
+    def kill_when_reached() -> None:
+        while not reached.exists():
+            time.sleep(0.05)
+        process.kill()
+
+    out.mkdir()
+    killer = Thread(target=kill_when_reached)
+    killer.start()
+    with connected(address) as client:
+        shards = DaskShards(client, folder, COLUMNS)
+        with pytest.raises(BadFileError) as caught, Sink(out / "f.parquet") as sink:
+            shards.write(slow, sink)
+        assert str(caught.value) == (
+            f"{address} cannot be read: the Dask scheduler went away. "
+            "Try starting the cluster, and then the run, again."
+        )
+        killer.join()
+        with pytest.raises(DubitoError, match="the Dask scheduler went away"):
+            shards.sum(len)
+        with pytest.raises(DubitoError, match="the Dask scheduler went away"):
+            shards.write_parts(slow, FolderSink(out / "parts", {}))
+    assert list(out.rglob("*")) == [out / "parts"]

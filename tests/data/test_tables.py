@@ -1,0 +1,52 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from dubito.data.tables import MOST_VALUES, distinct_values, row_count, rows_where
+from dubito.errors import BadFileError
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_different_values_are_texts_in_order_without_gaps(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"f.{ending}"
+    frame = pd.DataFrame({"y": ["ok", None, "fraud", "ok"], "k": [3, 1, 2, 2]})
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    assert distinct_values(path, "y") == ["fraud", "ok"]
+    assert distinct_values(path, "k") == ["1", "2", "3"]
+
+
+def test_reading_stops_where_there_are_too_many_values() -> None:
+    many = pa.table({"id": np.arange(1 << 18)})
+    assert MOST_VALUES < len(distinct_values(many, "id")) < 1 << 18
+
+
+def test_rows_are_counted_where_that_is_quick(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"a": np.arange(70_000)}), tmp_path / "f.parquet")
+    assert row_count(tmp_path / "f.parquet") == 70_000
+    (tmp_path / "f.csv").write_text("a,b\n1,2\n3,4\n")
+    assert row_count(tmp_path / "f.csv") == 2
+    (tmp_path / "empty.tsv").write_text("")
+    assert row_count(tmp_path / "empty.tsv") == 0
+    assert row_count(tmp_path / "f.npz") is None
+    (tmp_path / "bad.parquet").write_text("a,b\n")
+    with pytest.raises(BadFileError, match="cannot be read"):
+        row_count(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_where_a_column_holds_a_value(tmp_path: Path, ending: str) -> None:
+    rng = np.random.default_rng(0)
+    actions = rng.choice(["go", "ask"], 500)
+    frame = pd.DataFrame({"id": np.arange(500), "action": actions, "worth": rng.random(500)})
+    path = tmp_path / f"f.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    found = rows_where(path, "action", "ask")
+    expected = frame[frame["action"] == "ask"]
+    assert list(found) == ["id", "action", "worth"]
+    assert found["id"].astype(int).tolist() == expected["id"].tolist()
+    assert found["worth"].astype(float) == pytest.approx(expected["worth"].to_numpy())
+    assert rows_where(path, "action", "stay")["id"].size == 0

@@ -1,0 +1,153 @@
+"""A scikit-learn classifier whose answers cost least, checked by brute force."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator
+
+from dubito.calibrate import CalibratedClassifier, TemperatureScaling
+from dubito.decide import CostMatrix, CostSensitiveClassifier
+from dubito.errors import BadTypeError, BadValueError
+
+Array = NDArray[Any]
+
+NAMES = np.array(["ant", "bee", "cat"])
+X, CODES = make_classification(240, 6, n_informative=4, n_classes=3, flip_y=0.2, random_state=0)
+Y = NAMES[CODES]
+TABLE = np.array([[0, 4, 2], [1, 0, 5], [3, 1, 0]])
+COSTS = CostMatrix(TABLE, classes=NAMES.tolist())
+
+
+def fitted(costs: CostMatrix | None = COSTS) -> CostSensitiveClassifier:
+    return CostSensitiveClassifier(GaussianNB(), costs, TemperatureScaling()).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")  # some checks fit noise
+@pytest.mark.parametrize(
+    "model",
+    [
+        CostSensitiveClassifier(calibrator=TemperatureScaling()),
+        CostSensitiveClassifier(DecisionTreeClassifier(random_state=0), None, TemperatureScaling()),
+    ],
+)
+def test_scikit_learns_own_checks_pass(model: CostSensitiveClassifier) -> None:
+    results = check_estimator(model, on_skip=None, on_fail=None)
+    # The one of array libraries other than NumPy runs only in a process set up for them.
+    odd = {r["check_name"] for r in results if r["status"] != "passed"} - {"check_array_api_input"}
+    assert odd == set(), next(r["exception"] for r in results if r["check_name"] in odd)
+
+
+def test_answers_cost_least() -> None:
+    model = fitted()
+    p = model.predict_proba(X)
+    calibrated = CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X, Y)
+    assert np.array_equal(p, calibrated.predict_proba(X))
+    assert np.array_equal(model.predict(X), NAMES[(p @ TABLE.T).argmin(axis=1)])
+    assert model.classes_.tolist() == NAMES.tolist()
+    assert (model.predict(X) != NAMES[p.argmax(axis=1)]).any()
+    assert model.summary() == calibrated.summary()
+
+
+def test_without_costs_it_is_the_calibrated_classifier() -> None:
+    model = fitted(None)
+    plain = CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X, Y)
+    assert np.array_equal(model.predict(X), plain.predict(X))
+    assert model.score(X, Y) == plain.score(X, Y)
+
+
+def test_classes_of_costs_are_found_by_name() -> None:
+    order = [2, 0, 1]
+    turned = CostMatrix(TABLE[:, order], NAMES.tolist(), NAMES[order].tolist())
+    assert np.array_equal(fitted(turned).predict(X), fitted().predict(X))
+
+
+def test_one_may_be_asked() -> None:
+    model = fitted(COSTS.with_reject(0.7, name="ask"))
+    expected = np.column_stack([model.predict_proba(X) @ TABLE.T, np.full(240, 0.7)])
+    answers = np.append(NAMES, "ask")[expected.argmin(axis=1)]
+    assert np.array_equal(model.predict(X), answers)
+    assert 0 < (answers == "ask").mean() < 1
+
+
+def test_costs_may_grow_with_amounts() -> None:
+    rate = np.array([[0, 1, 0], [0, 0, 2], [3, 0, 0]])
+    model = fitted(CostMatrix(TABLE, classes=NAMES.tolist(), rate=rate))
+    amounts = np.random.default_rng(0).random(240) * 3
+    p = model.predict_proba(X)
+    expected = np.stack([(TABLE + a * rate) @ row for a, row in zip(amounts, p, strict=True)])
+    assert np.array_equal(model.predict(X, amounts), NAMES[expected.argmin(axis=1)])
+    with pytest.raises(BadTypeError) as caught:
+        model.predict(X)
+    assert str(caught.value) == (
+        "`amounts` of least_cost_actions must be one number a row, as costs grow with it. "
+        "Got None. Try amounts=..., such as prices."
+    )
+
+
+def test_classes_that_are_numbers_stay_numbers() -> None:
+    model = CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one([0, 1, 2])).fit(X, CODES)
+    assert model.predict(X).dtype == CODES.dtype
+    asked = CostMatrix.zero_one([0, 1, 2]).with_reject(0.3)
+    names = set(CostSensitiveClassifier(GaussianNB(), asked).fit(X, CODES).predict(X))
+    assert names == {"0", "1", "2", "reject"}
+
+
+def test_it_takes_part_in_pipelines_and_searches() -> None:
+    cheap, dear = COSTS.with_reject(0.2), COSTS.with_reject(9.0)
+    pipeline = make_pipeline(StandardScaler(), CostSensitiveClassifier(LogisticRegression(), COSTS))
+    assert set(pipeline.fit(X, Y).predict(X)) <= set(NAMES)
+    search = GridSearchCV(
+        CostSensitiveClassifier(LogisticRegression(), calibrator=TemperatureScaling()),
+        {"costs": [cheap, dear], "estimator__C": [0.1, 1.0]},
+        cv=3,
+    )
+    search.fit(X, Y)
+    assert search.best_params_["costs"] is dear  # what is not handed over may be right
+    assert search.n_features_in_ == 6
+
+
+def test_groups_and_weights_reach_the_calibrator() -> None:
+    groups, weight = np.arange(240) // 12, np.random.default_rng(0).random(240)
+    settings: dict[str, Any] = {"calibrator": TemperatureScaling(), "cv": GroupKFold(4)}
+    ours = CostSensitiveClassifier(GaussianNB(), **settings).fit(X, Y, weight, groups)
+    theirs = CalibratedClassifier(GaussianNB(), **settings).fit(X, Y, weight, groups)
+    assert np.array_equal(ours.predict_proba(X), theirs.predict_proba(X))
+
+
+def test_it_is_cloned_pickled_and_unfitted_at_first() -> None:
+    model = fitted()
+    twin = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(twin.predict(X), model.predict(X))
+    fresh = clone(model)
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+    with pytest.raises(NotFittedError):
+        fresh.summary()
+    assert model.n_features_in_ == 6
+
+
+def test_what_are_no_costs_is_told() -> None:
+    with pytest.raises(BadTypeError) as caught:
+        CostSensitiveClassifier(GaussianNB(), TABLE).fit(X, Y)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "`costs` of CostSensitiveClassifier must be a CostMatrix. Got ndarray. "
+        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth')."
+    )
+    with pytest.raises(BadValueError) as wrong:
+        CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one(2)).fit(X, Y)
+    assert str(wrong.value) == (
+        "`outputs` of a decision must be of 2 classes, like the costs. Got 3 columns. "
+        "Try one column of costs a class."
+    )

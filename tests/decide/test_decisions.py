@@ -1,0 +1,83 @@
+"""Decisions: columns with names, who is asked first, and a line of words."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito.decide.decisions import (
+    ASKING_IS_CHEAPER,
+    LEAST_COST,
+    REASONS,
+    RISK_BOUND,
+    STRANGE,
+    Decisions,
+)
+
+
+def some(**others: Any) -> Decisions:
+    fields: dict[str, Any] = {
+        "action": np.array([0, 2, 1, 2, 2, 2]),
+        "class_": np.array([0, 1, 1, 0, 0, 1]),
+        "probability": np.array([0.9, 0.6, 0.8, 0.7, 0.99, 0.5]),
+        "expected_cost": np.array([0.1, 0.3, 0.2, 0.3, 0.3, 0.3]),
+        "reason": np.array([0, 1, 0, 2, 3, 1]),
+        "worth": np.array([0.0, 0.4, 0.0, 0.5, 0.4, 0.5]),
+        "actions": ("approve", "deny", "ask"),
+        "classes": ("good", "bad"),
+        "reject": 2,
+    }
+    return Decisions(**(fields | others))
+
+
+def test_reasons_are_numbered_as_they_are_named() -> None:
+    numbers = (LEAST_COST, ASKING_IS_CHEAPER, RISK_BOUND, STRANGE)
+    named = ("least expected cost", "asking costs less", "risk bound", "strange input")
+    assert tuple(REASONS[number] for number in numbers) == named
+    assert len(REASONS) == 4
+
+
+def test_columns_have_names_for_numbers() -> None:
+    columns = some().columns()
+    assert list(columns) == ["action", "class", "probability", "expected_cost", "reason", "worth"]
+    assert columns["action"].tolist() == ["approve", "ask", "deny", "ask", "ask", "ask"]
+    assert columns["class"].tolist() == ["good", "bad", "bad", "good", "good", "bad"]
+    assert columns["reason"].tolist()[2:5] == [REASONS[0], REASONS[2], REASONS[3]]
+    assert columns["worth"].tolist() == [0.0, 0.4, 0.0, 0.5, 0.4, 0.5]
+    assert {column.size for column in columns.values()} == {6}
+
+
+def test_those_are_asked_first_where_it_is_worth_most_and_equals_in_their_order() -> None:
+    decisions = some()
+    assert decisions.is_rejected.tolist() == [False, True, False, True, True, True]
+    assert decisions.by_worth.tolist() == [3, 5, 1, 4]
+    nobody = some(reject=None)
+    assert not nobody.is_rejected.any()
+    assert nobody.by_worth.tolist() == []
+
+
+def test_words() -> None:
+    assert len(some()) == 6
+    assert str(some()) == (
+        "6 rows: approve 16.7%, deny 16.7%, ask 66.7%. "
+        "Handed over because of: asking costs less 2, risk bound 1, strange input 1."
+    )
+    assert str(some(reason=np.zeros(6, np.int64))) == (
+        "6 rows: approve 16.7%, deny 16.7%, ask 66.7%."
+    )
+
+
+def test_blocks_are_joined_in_their_order() -> None:
+    one, other = some(), some(action=np.arange(6) % 3, probability=np.full(6, 0.25))
+    whole = Decisions.joined(iter([one, other]), 12)
+    for name, column in whole.columns().items():
+        parts = [one.columns()[name], other.columns()[name]]
+        assert column.tolist() == np.concatenate(parts).tolist()
+        assert column.dtype == parts[0].dtype
+    assert (whole.actions, whole.classes, whole.reject) == (one.actions, one.classes, 2)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), (1.5, 2.5), (True, False), ("a", "b")])
+def test_classes_keep_their_kind(classes: tuple[Any, ...]) -> None:
+    named = some(classes=classes).columns()["class"]
+    assert named.tolist() == [classes[k] for k in (0, 1, 1, 0, 0, 1)]

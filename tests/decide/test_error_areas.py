@@ -1,0 +1,231 @@
+"""Areas of error along one feature, against quadrature and closed forms."""
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from dubito.decide.costs import CostMatrix
+from dubito.decide.error_areas import error_areas
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+
+GRID = np.linspace(-12, 12, 241)
+
+
+def gaussians(means: Any, widths: Any) -> list[Any]:
+    return [stats.norm(mean, width) for mean, width in zip(means, widths, strict=True)]
+
+
+@settings(max_examples=60)
+@given(
+    st.floats(0.05, 0.95),
+    st.tuples(st.floats(-3, 3), st.floats(-3, 3)),
+    st.tuples(st.floats(0.3, 1.5), st.floats(0.3, 1.5)),
+    st.lists(st.floats(-5, 5), min_size=1, max_size=3, unique=True),
+)
+def test_areas_are_those_of_the_closed_form(prior: Any, means: Any, widths: Any, cuts: Any) -> None:
+    pair, cuts = gaussians(means, widths), sorted(cuts)
+    areas = error_areas([prior, 1 - prior], [one.pdf for one in pair], GRID, cuts)
+    edges = [-np.inf, *cuts, np.inf]
+    missed = [0.0, 0.0]
+    for number, (low, high) in enumerate(pairwise(edges)):
+        other = 1 - number % 2
+        share = (prior, 1 - prior)[other]
+        missed[other] += share * (pair[other].cdf(high) - pair[other].cdf(low))
+    np.testing.assert_allclose(areas.decision.missed, missed, atol=1e-8)
+    assert areas.decision.cost == pytest.approx(sum(missed), abs=1e-8)
+    assert areas.decision.decided.tolist() == [k % 2 for k in range(len(cuts) + 1)]
+    assert areas.avoidable >= -1e-9
+    np.testing.assert_allclose(areas.joint[0], prior * pair[0].pdf(GRID))
+    np.testing.assert_allclose(areas.joint[1], (1 - prior) * pair[1].pdf(GRID))
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(0.05, 0.95),
+    st.floats(0.5, 3),
+    st.floats(0.4, 1.5),
+    st.floats(0.2, 5),
+    st.floats(0.2, 5),
+)
+def test_the_best_boundary_of_equal_gaussians(
+    prior: float, mean: float, width: float, false_positive: float, false_negative: float
+) -> None:
+    pair = gaussians((-mean, mean), (width, width))
+    costs = CostMatrix.from_errors(false_positive=false_positive, false_negative=false_negative)
+    best = error_areas([prior, 1 - prior], [one.pdf for one in pair], GRID, costs=costs).best
+    odds = prior * false_positive / ((1 - prior) * false_negative)
+    boundary = width**2 / (2 * mean) * np.log(odds)
+    assert best.boundaries.tolist() == pytest.approx([boundary], abs=1e-9)
+    assert best.decided.tolist() == [0, 1]
+    missed = [prior * pair[0].sf(boundary), (1 - prior) * pair[1].cdf(boundary)]
+    assert best.missed.tolist() == pytest.approx(missed, abs=1e-9)
+    assert best.cost == pytest.approx(
+        false_positive * missed[0] + false_negative * missed[1], abs=1e-8
+    )
+
+
+def test_a_narrow_class_inside_a_wide_one_has_two_boundaries() -> None:
+    pair = gaussians((0, 0.5), (2, 0.5))
+    areas = error_areas([0.4, 0.6], [one.pdf for one in pair], GRID)
+    # log 0.4 - log 2 - x^2 / 8 = log 0.6 - log 0.5 - 2 (x - 0.5)^2
+    roots = sorted(np.roots([-1 / 8 + 2, -2, 0.5 + np.log(0.4 * 0.5 / (2 * 0.6))]).tolist())
+    assert areas.best.boundaries.tolist() == pytest.approx(roots)
+    assert areas.best.decided.tolist() == [0, 1, 0]
+    assert areas.decision is areas.best
+    assert areas.avoidable == 0
+    least, _ = integrate.quad(
+        lambda x: min(0.4 * pair[0].pdf(x), 0.6 * pair[1].pdf(x)), -12, 12, points=roots, limit=200
+    )
+    assert areas.best.cost == pytest.approx(least, abs=1e-9)
+    turned = error_areas([0.6, 0.4], [pair[1].pdf, pair[0].pdf], GRID)
+    assert turned.best.decided.tolist() == [1, 0, 1]
+    assert turned.best.missed.tolist() == pytest.approx(areas.best.missed[::-1].tolist())
+    assert turned.best.at([-5, 0.5, 5]).tolist() == [1, 0, 1]
+    assert turned.best.at(turned.best.boundaries).tolist() == [1, 0]
+
+
+def test_no_boundaries_on_a_fine_grid_cost_less_than_the_best() -> None:
+    pair = gaussians((0, 1), (2, 0.7))
+    costs = CostMatrix([[-1, 4], [1, 0.5]])
+    asked = partial(error_areas, [0.5, 0.5], [one.pdf for one in pair], GRID, costs=costs)
+    best, missed = asked().best.cost, asked().best.missed
+    others = [
+        asked([low, high]).decision.cost
+        for low in np.linspace(-3, 1, 11)
+        for high in np.linspace(1.1, 5, 11)
+    ]
+    assert best <= min(others) + 1e-12
+    assert min(others) == pytest.approx(best, abs=0.03)
+    kept = 0.5 - missed
+    assert best == pytest.approx(-kept[0] + 0.5 * kept[1] + missed[0] + 4 * missed[1])
+
+
+def test_arrays_are_straight_lines_between_points() -> None:
+    x = np.array([0.0, 1.0, 3.0, 4.0])
+    first, second = np.array([0.8, 0.4, 0.1, 0.0]), np.array([0.0, 0.1, 0.5, 0.7])
+    first /= np.trapezoid(first, x)
+    second /= np.trapezoid(second, x)
+    areas = error_areas([0.5, 0.5], [first, second], x, 2.25)
+    missed = [
+        integrate.quad(lambda at: 0.5 * np.interp(at, x, first), 2.25, 4, points=[3])[0],
+        integrate.quad(lambda at: 0.5 * np.interp(at, x, second), 0, 2.25, points=[1])[0],
+    ]
+    np.testing.assert_allclose(areas.decision.missed, missed, atol=1e-12)
+    (boundary,) = areas.best.boundaries
+    assert np.interp(boundary, x, first) == pytest.approx(np.interp(boundary, x, second))
+
+
+def test_where_nothing_is_to_be_decided_nothing_changes() -> None:
+    same = stats.norm.pdf
+    alike = error_areas([0.5, 0.5], [same, same], GRID).best
+    assert (alike.boundaries.tolist(), alike.decided.tolist()) == ([], [0])
+    assert alike.cost == pytest.approx(0.5)
+    certain = error_areas([0, 1], [same, same], GRID).best
+    assert (certain.boundaries.tolist(), certain.decided.tolist()) == ([], [1])
+    assert certain.cost == pytest.approx(0)
+    # Beyond x = 40 both densities are 0 in floating point, left of the second class too.
+    far = error_areas(
+        [0.5, 0.5], [one.pdf for one in gaussians((1, -1), (1, 1))], np.linspace(-99, 99, 991)
+    ).best
+    assert far.decided.tolist() == [1, 0]
+    assert far.boundaries.tolist() == pytest.approx([0], abs=1e-9)
+    x = np.array([0.0, 1.0, 1.001, 2.0, 2.001, 3.0])
+    apart = error_areas([0.5, 0.5], [[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], x).best
+    assert apart.decided.tolist() == [0, 1]
+    assert 1.001 <= apart.boundaries[0] <= 2.0
+    assert apart.cost == pytest.approx(0, abs=1e-12)
+
+
+PAIR = (stats.norm(-1).pdf, stats.norm(1).pdf)
+NAME = "of error_areas must be"
+
+BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
+    (
+        {"priors": [1.0]},
+        BadValueError,
+        f"`priors` {NAME} 2 shares, one a class. Got shape (1,). Try priors=[0.5, 0.5].",
+    ),
+    (
+        {"priors": [0.5, 0.6]},
+        BadValueError,
+        f"`priors` {NAME} rows that sum to 1. Got a sum of 1.1 in row 0. "
+        "Try dividing each row by its sum.",
+    ),
+    (
+        {"densities": PAIR[:1]},
+        BadValueError,
+        f"`densities` {NAME} two densities, one a class. Got 1 of them. "
+        "Try two functions of x, or two arrays of the length of x.",
+    ),
+    (
+        {"densities": PAIR[0]},
+        BadTypeError,
+        f"`densities` {NAME} two densities, one a class. Got method. "
+        "Try two functions of x, or two arrays of the length of x.",
+    ),
+    (
+        {"densities": (PAIR[0], lambda x: 2 * PAIR[1](x))},
+        BadValueError,
+        f"`densities[1]` {NAME} a density whose integral over x is 1. Got 2. "
+        "Try a wider or a finer x.",
+    ),
+    (
+        {"densities": (np.ones(3), PAIR[1])},
+        BadValueError,
+        f"`densities[0]` {NAME} of length 241, like x. Got length 3. "
+        "Try aligning both by the same row order.",
+    ),
+    (
+        {"densities": (lambda x: x, PAIR[1])},
+        BadValueError,
+        f"`densities[0]` {NAME} 0 or above. Got -12.0 in row 0. Try densities, not logs.",
+    ),
+    (
+        {"x": [1.0]},
+        BadValueError,
+        f"`x` {NAME} 2 points or more. Got 1. Try np.linspace(low, high, 201).",
+    ),
+    (
+        {"x": [1.0, 1.0, 2.0]},
+        BadValueError,
+        f"`x` {NAME} rising. Got 1.0 in row 1. Try np.unique(x).",
+    ),
+    (
+        {"boundary": 13},
+        BadValueError,
+        f"`boundary` {NAME} rising, from -12 to 12 as x is. Got 13.0 in row 0. "
+        "Try numbers in order inside x.",
+    ),
+    (
+        {"boundary": [1, float("nan")]},
+        BadValueError,
+        f"`boundary` {NAME} rising, from -12 to 12 as x is. Got nan in row 1. "
+        "Try numbers in order inside x.",
+    ),
+    (
+        {"costs": CostMatrix.zero_one(2).with_reject(0.1)},
+        BadValueError,
+        f"`costs` {NAME} 2 actions x 2 classes, without reject. Got 3 x 2, 'reject' to reject. "
+        "Try CostMatrix.from_errors(...).",
+    ),
+    (
+        {"costs": CostMatrix.zero_one(3)},
+        BadValueError,
+        f"`costs` {NAME} 2 actions x 2 classes, without reject. Got 3 x 3. "
+        "Try CostMatrix.from_errors(...).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), BAD)
+def test_what_is_wrong_is_told(change: Any, kind: type[DubitoError], message: str) -> None:
+    given_: Any = {"priors": [0.5, 0.5], "densities": PAIR, "x": GRID}
+    with pytest.raises(kind) as caught:
+        error_areas(**{**given_, **change})
+    assert str(caught.value) == message

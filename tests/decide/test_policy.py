@@ -1,0 +1,643 @@
+"""A policy's decisions, recomputed by hand from its temperature, prior, costs, bound and gate."""
+
+import json
+import pickle
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pyarrow import parquet
+from scipy.special import softmax
+
+from dubito import Logits, Members, Probabilities
+from dubito.calibrate import (
+    AbstractCalibrator,
+    AsItCame,
+    AutoCalibrator,
+    BetaScaling,
+    ForestCalibration,
+    IsotonicCalibration,
+    OneVsRest,
+    StructuredMatrixScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+    VectorScaling,
+)
+from dubito.data import Batch, Columns, scan
+from dubito.decide import CostMatrix, Decisions, Policy
+from dubito.decide import policy as module
+from dubito.doubt import (
+    ClassDensities,
+    MahalanobisDistance,
+    NeighbourDistance,
+    energy,
+)
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
+
+Array = NDArray[Any]
+
+KEPT = Path(__file__).parent / "policies"
+COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "worth")
+COSTS = CostMatrix([[0, 4, 2], [1, 0, 5], [3, 1, 0]], classes=["ant", "bee", "cat"])
+REJECTS = COSTS.with_reject([0.3, 0.5, 0.4])
+
+
+def made(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Return logits that are too sure, labels, and features that tell classes apart."""
+    rng = np.random.default_rng(seed)
+    logits = 4 * rng.normal(size=(n_rows, n_classes))
+    y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    features = rng.normal(size=(n_rows, 4)) + 2 * y[:, np.newaxis]
+    return logits, y, features
+
+
+Z, Y, X = made(400)
+NEW_Z, NEW_Y, NEW_X = made(300, seed=1)
+
+
+def fitted(**others: Any) -> Policy:
+    wishes: dict[str, Any] = {"costs": REJECTS, "calibrator": TemperatureScaling()} | others
+    return Policy.fit(Logits(Z), Y, **wishes)
+
+
+def honest_by_hand(policy: Policy, z: Array) -> Array:
+    calibrator = policy.calibrator
+    assert isinstance(calibrator, TemperatureScaling)
+    p: Array = softmax(z.astype(np.float64) / calibrator.temperature_, axis=1)
+    if policy.deploy_prior is not None:
+        p = p * policy.deploy_prior / policy.train_prior
+        p /= p.sum(axis=1, keepdims=True)
+    return p
+
+
+def p_values(known: Array, doubt: Array) -> Array:
+    as_large = (known[np.newaxis] >= doubt[:, np.newaxis]).sum(axis=1)
+    return np.asarray((1 + as_large) / (1 + known.size))
+
+
+def decided_by_hand(
+    policy: Policy, p: Array, is_strange: Array | None = None, amounts: Array | None = None
+) -> dict[str, Array]:
+    """Decide row by row, action by action, class by class."""
+    costs, frequencies = policy.costs, policy.train_prior
+    if policy.deploy_prior is not None:
+        frequencies = policy.deploy_prior
+    found: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for i, row in enumerate(p):
+        table = costs.array.copy()
+        if costs.rate is not None and amounts is not None:
+            table += amounts[i] * costs.rate
+        expected = table @ row
+        action, reason = int(expected.argmin()), 0
+        if costs.reject is not None and expected[costs.reject] <= expected.min() + 1e-9:
+            action, reason = costs.reject, 1
+        others = [a for a in range(len(table)) if a != costs.reject]
+        best = table[others].min(axis=0)
+        if reason == 0 and policy.bound is not None:
+            wrong = row[table[action] > best].sum()
+            reason = 2 if 1 - wrong <= policy.bound.threshold + 1e-9 else 0
+        if is_strange is not None and is_strange[i]:
+            reason = 3
+        if reason:
+            assert costs.reject is not None
+            action = costs.reject
+        worth = 0.0
+        if action == costs.reject:
+            known = frequencies if reason == 3 else row
+            worth = (table[others] @ known).min() - best @ known
+        entries = (action, int(row.argmax()), row.max(), expected[action], reason, worth)
+        for name, entry in zip(COLUMNS, entries, strict=True):
+            found[name].append(entry)
+    return {name: np.array(column) for name, column in found.items()}
+
+
+def agree(decisions: Decisions, expected: dict[str, Array], tolerance: float = 1e-9) -> None:
+    for name in ("action", "class_", "reason"):
+        assert np.array_equal(getattr(decisions, name), expected[name]), name
+        assert getattr(decisions, name).dtype == np.int64
+    for name in ("probability", "expected_cost", "worth"):
+        assert getattr(decisions, name) == pytest.approx(expected[name], abs=tolerance), name
+
+
+def same(one: Decisions, other: Decisions) -> None:
+    for name in COLUMNS:
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert (one.actions, one.classes, one.reject) == (other.actions, other.classes, other.reject)
+
+
+@pytest.mark.parametrize("costs", [COSTS, REJECTS, CostMatrix.zero_one(3).with_reject(0.2)])
+@pytest.mark.parametrize("prior", [None, [0.6, 0.3, 0.1], [0.0, 0.5, 0.5]])
+@pytest.mark.parametrize("max_risk", [None, 0.12])
+def test_decisions_are_those_made_by_hand(
+    costs: CostMatrix, prior: list[float] | None, max_risk: float | None
+) -> None:
+    if costs.reject is None and max_risk is not None:
+        costs = costs.with_reject(5)
+    policy = fitted(costs=costs, deploy_prior=prior, max_risk=max_risk)
+    decisions = policy.decide(Logits(NEW_Z))
+    agree(decisions, decided_by_hand(policy, honest_by_hand(policy, NEW_Z)))
+    assert policy.predict_proba(Logits(NEW_Z)) == pytest.approx(honest_by_hand(policy, NEW_Z))
+    assert decisions.classes == policy.classes
+    assert decisions.actions == costs.actions
+    if max_risk is not None and prior is None:
+        assert 2 in decisions.reason
+
+
+@pytest.mark.parametrize("max_risk", [None, 0.2])
+def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
+    rng = np.random.default_rng(5)
+    rate = rng.normal(size=(3, 3))
+    table = np.vstack([COSTS.array, [0.5, 0.6, 0.7]])
+    grows = np.vstack([rate, [0.3, -0.1, 0.2]])  # asking, too, may cost more for larger amounts
+    costs = CostMatrix(table, ["a", "b", "c", "ask"], rate=grows, reject="ask")
+    policy = fitted(costs=costs, amounts=rng.random(400), max_risk=max_risk)
+    amounts = 3 * rng.random(300)
+    decisions = policy.decide(Logits(NEW_Z), amounts=amounts)
+    p = honest_by_hand(policy, NEW_Z)
+    agree(decisions, decided_by_hand(policy, p, amounts=amounts))
+    assert (decisions.worth[decisions.is_rejected] > 0).any()
+    assert (2 in decisions.reason) == (max_risk is not None)
+
+
+@pytest.mark.parametrize("prior", [None, [0.6, 0.3, 0.1]])
+def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | None) -> None:
+    policy = fitted(features=X, deploy_prior=prior, epsilon=0.05, max_risk=0.2)
+    assert policy.gate is not None
+    assert isinstance(policy.gate.score, MahalanobisDistance)
+    known = np.repeat(policy.gate.region.doubt_, policy.gate.region.weight_.astype(int))
+    assert known.size == 400
+    features = NEW_X.copy()
+    features[:5] += 50
+    doubt = MahalanobisDistance().fit(X, Y).score(features)
+    is_strange = p_values(known, doubt) < 0.05
+    assert is_strange[:5].all()
+    assert 5 < is_strange.sum() < 60
+    decisions = policy.decide(Logits(NEW_Z), features)
+    p = honest_by_hand(policy, NEW_Z)
+    agree(decisions, decided_by_hand(policy, p, is_strange))
+
+
+@pytest.mark.parametrize("doubt", ["energy", energy])
+def test_a_doubt_of_outputs_needs_no_features(doubt: Any) -> None:
+    policy = fitted(doubt=doubt, epsilon=0.05)
+    assert policy.gate is not None
+    known = -np.log(np.exp(Z).sum(axis=1))
+    is_strange = p_values(known, -np.log(np.exp(NEW_Z).sum(axis=1))) < 0.05
+    assert is_strange.any()
+    p = honest_by_hand(policy, NEW_Z)
+    agree(policy.decide(Logits(NEW_Z)), decided_by_hand(policy, p, is_strange))
+
+
+def test_few_of_fresh_known_rows_are_strange() -> None:
+    z, y, x = made(2000, seed=7)
+    costs = CostMatrix.zero_one(3).with_reject(0.3)
+    policy = Policy.fit(Logits(z), y, costs=costs, calibrator=AsItCame(), features=x, epsilon=0.05)
+    new_z, _, new_x = made(20_000, seed=8)
+    share = (policy.decide(Logits(new_z), new_x).reason == 3).mean()
+    assert 0.035 < share < 0.065
+
+
+def test_the_risk_bound_holds_on_fresh_rows() -> None:
+    costs = CostMatrix.zero_one(3).with_reject(0.9)
+    new_z, new_y, _ = made(20_000, seed=99)
+    risks, coverages = [], []
+    for seed in range(8):
+        z, y, _ = made(1000, seed=seed)
+        scaling = TemperatureScaling()
+        policy = Policy.fit(
+            Logits(z), y, costs=costs, calibrator=scaling, max_risk=0.1, delta=0.2, seed=seed
+        )
+        decisions = policy.decide(Logits(new_z))
+        is_open = ~decisions.is_rejected
+        coverages.append(is_open.mean())
+        risks.append((decisions.action != new_y)[is_open].mean() if is_open.any() else 0.0)
+        assert policy.report.bound_cost is not None
+        assert policy.report.bound_cost.value > 0
+    # At most a fifth is expected beyond the bound, more than 4 of 8 with a chance of 1 %.
+    assert sum(risk > 0.1 for risk in risks) <= 4
+    assert max(risks) > 0.05  # it is no bound that hands everything over
+    assert max(coverages) > 0.3
+
+
+def test_float32_and_probabilities_and_one_column() -> None:
+    policy = fitted()
+    z = NEW_Z.astype(np.float32)
+    agree(
+        policy.decide(Logits(z)), decided_by_hand(policy, honest_by_hand(policy, z)), tolerance=1e-5
+    )
+    p = softmax(NEW_Z, axis=1)
+    one = policy.decide(Logits(NEW_Z))
+    other = policy.decide(p)
+    assert np.array_equal(one.action, other.action)
+    assert one.expected_cost == pytest.approx(other.expected_cost, abs=1e-9)
+    costs = CostMatrix.from_errors(false_positive=1, false_negative=4).with_reject(0.3)
+    odds, y = Z[:, 0] - Z[:, 1], (Y == 0).astype(int)
+    binary = Policy.fit(Logits(odds), y, costs=costs, calibrator=TemperatureScaling())
+    two = np.column_stack([np.zeros(300), NEW_Z[:, 0]])
+    expected = decided_by_hand(binary, honest_by_hand(binary, two))
+    agree(binary.decide(Logits(NEW_Z[:, 0])), expected)
+    agree(binary.decide(1 / (1 + np.exp(-NEW_Z[:, 0]))), expected, 1e-6)
+
+
+def test_members_count_as_their_mean() -> None:
+    passes = [softmax(Z + shift, axis=1) for shift in np.random.default_rng(0).normal(size=(3, 3))]
+    members, mean = Members(np.stack(passes)), np.mean(passes, axis=0)
+    scaling = TemperatureScaling()
+    several = Policy.fit(members, Y, costs=REJECTS, calibrator=scaling)
+    one = Policy.fit(Probabilities(mean), Y, costs=REJECTS, calibrator=scaling)
+    same(several.decide(members), one.decide(Probabilities(mean)))
+    assert several.report == one.report
+
+
+def test_blocks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = fitted(features=X, max_risk=0.2, deploy_prior=[0.2, 0.3, 0.5])
+    whole = policy.decide(Logits(NEW_Z), NEW_X)
+    monkeypatch.setattr(module, "BLOCK_ENTRIES", 60)
+    same(policy.decide(Logits(NEW_Z), NEW_X), whole)
+    monkeypatch.setenv("DUBITO_THREADS", "1")
+    same(policy.decide(Logits(NEW_Z), NEW_X), whole)
+
+
+def test_no_rows_are_no_decisions() -> None:
+    decisions = fitted(features=X, max_risk=0.2).decide(Logits(Z[:0]), X[:0])
+    assert len(decisions) == 0
+    assert decisions.by_worth.size == 0
+    assert str(decisions) == "0 rows: ant 0.0%, bee 0.0%, cat 0.0%, reject 0.0%."
+
+
+def test_weights_count_rows() -> None:
+    weight = np.random.default_rng(0).integers(0, 3, 400)
+    twice = np.repeat(np.arange(400), weight)
+    weighted = fitted(sample_weight=weight)
+    repeated = Policy.fit(
+        Logits(Z[twice]), Y[twice], costs=REJECTS, calibrator=TemperatureScaling()
+    )
+    assert weighted.train_prior == pytest.approx(repeated.train_prior)
+    one, other = weighted.calibrator, repeated.calibrator
+    assert isinstance(one, TemperatureScaling)
+    assert isinstance(other, TemperatureScaling)
+    assert one.temperature_ == pytest.approx(other.temperature_, rel=1e-6)
+    assert weighted.report.n_rows == (weight > 0).sum()
+
+
+def test_missing_labels_are_left_out_and_told() -> None:
+    labels = np.where(np.arange(400) < 250, Y, np.nan)
+    with pytest.warns(MissingLabelsWarning, match=r"Policy\.fit"):
+        partly = Policy.fit(
+            Logits(Z), labels, costs=REJECTS, calibrator=TemperatureScaling(), features=X
+        )
+    whole = Policy.fit(
+        Logits(Z[:250]), Y[:250], costs=REJECTS, calibrator=TemperatureScaling(), features=X[:250]
+    )
+    assert partly.report == whole.report
+    same(partly.decide(Logits(NEW_Z), NEW_X), whole.decide(Logits(NEW_Z), NEW_X))
+
+
+def test_shares_of_labels_are_labels() -> None:
+    hard = fitted()
+    soft = Policy.fit(Logits(Z), np.eye(3)[Y], costs=REJECTS, calibrator=TemperatureScaling())
+    assert soft.report.cost.value == pytest.approx(hard.report.cost.value)
+    assert soft.train_prior == pytest.approx(hard.train_prior)
+    votes = 0.9 * np.eye(3)[Y] + 0.1 / 3
+    unsure = Policy.fit(Logits(Z), votes, costs=REJECTS, calibrator=TemperatureScaling())
+    assert unsure.train_prior == pytest.approx((votes.sum(axis=0) + 1 / 3) / 401)
+    assert unsure.report.cost.value > hard.report.cost.value
+
+
+def test_files_give_what_arrays_do(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    amounts = rng.random(400)
+    columns = {f"z_{k}": Z[:, k] for k in range(3)} | {f"x_{k}": X[:, k] for k in range(4)}
+    table = pa.table({**columns, "y": Y, "price": amounts, "w": np.ones(400)})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
+    shards = scan(
+        tmp_path / "rows.parquet",
+        Columns(label="y", logits="z_*", features="x_*", amount="price", weight="w"),
+    )
+    costs = CostMatrix(1 - np.eye(3), rate=1 - np.eye(3)).with_reject(0.6)
+    wishes: dict[str, Any] = {"costs": costs, "calibrator": TemperatureScaling(), "max_risk": 0.2}
+    streamed = Policy.fit(shards, **wishes)
+    held = Policy.fit(Logits(Z), Y, features=X, amounts=amounts, **wishes)
+    one = streamed.decide(Logits(NEW_Z), NEW_X, amounts[:300])
+    other = held.decide(Logits(NEW_Z), NEW_X, amounts[:300])
+    assert np.array_equal(one.action, other.action)
+    assert np.array_equal(one.reason, other.reason)
+    assert one.expected_cost == pytest.approx(other.expected_cost, rel=1e-9)
+    assert streamed.report.cost.value == pytest.approx(held.report.cost.value)
+    assert streamed.provenance["n_rows"] == held.provenance["n_rows"] == 400
+    same(held.decide(Logits(NEW_Z), NEW_X, amounts[:300]), other)
+    judged = fitted(costs=costs, amounts=amounts, features=X, evaluation=shards)
+    assert judged.report.how == "an evaluation set"
+    assert judged.report.n_rows == 400
+
+
+def test_classes_are_found_by_name() -> None:
+    names = ["cat", "ant", "bee"]
+    order = [2, 0, 1]
+    named = Policy.fit(
+        Logits(Z[:, order], names),
+        np.array(["ant", "bee", "cat"])[Y],
+        costs=REJECTS,
+        calibrator=TemperatureScaling(),
+        deploy_prior={"ant": 0.2, "bee": 0.3, "cat": 0.5},
+    )
+    plain = fitted(deploy_prior=[0.2, 0.3, 0.5])
+    one, other = named.decide(Logits(NEW_Z[:, order], names)), plain.decide(Logits(NEW_Z))
+    assert np.array_equal(one.columns()["action"], other.columns()["action"])
+    assert np.array_equal(one.columns()["class"], other.columns()["class"])
+    assert one.expected_cost == pytest.approx(other.expected_cost)
+    assert named.classes == ("cat", "ant", "bee")
+    assert fitted(costs=CostMatrix.zero_one(3)).classes == (0, 1, 2)
+
+
+def test_the_callers_arrays_are_untouched() -> None:
+    arrays = [Z.copy(), Y.copy(), X.copy(), np.ones(400)]
+    policy = Policy.fit(
+        Logits(arrays[0]),
+        arrays[1],
+        costs=REJECTS,
+        features=arrays[2],
+        sample_weight=arrays[3],
+        max_risk=0.2,
+        calibrator=TemperatureScaling(),
+    )
+    policy.decide(Logits(arrays[0]), arrays[2])
+    for array, original in zip(arrays, [Z, Y, X, np.ones(400)], strict=True):
+        assert np.array_equal(array, original)
+        assert array.flags.writeable
+
+
+def test_a_calibrator_that_was_given_is_left_alone() -> None:
+    given_one = TemperatureScaling().fit(Logits(Z[:50]), Y[:50])
+    before = given_one.temperature_
+    policy = fitted(calibrator=given_one)
+    assert given_one.temperature_ == before
+    assert policy.calibrator is not given_one
+
+
+CALIBRATORS: dict[str, AbstractCalibrator | str] = {
+    "temperature": TemperatureScaling(),
+    "vector": VectorScaling(),
+    "matrix": StructuredMatrixScaling(),
+    "mixture": TemperatureMixture(),
+    "beta": OneVsRest(BetaScaling()),
+    "isotonic": OneVsRest(IsotonicCalibration()),
+    "forest": ForestCalibration(),
+    "auto": "auto",
+}
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_a_file_decides_to_the_last_digit_as_what_was_saved(
+    calibrator: str, tmp_path: Path
+) -> None:
+    policy = fitted(calibrator=CALIBRATORS[calibrator], deploy_prior=[0.2, 0.3, 0.5])
+    again = saved_and_loaded(policy, tmp_path)
+    same(again.decide(Logits(NEW_Z)), policy.decide(Logits(NEW_Z)))
+    assert np.array_equal(again.predict_proba(Logits(NEW_Z)), policy.predict_proba(Logits(NEW_Z)))
+
+
+@pytest.mark.parametrize("doubt", [MahalanobisDistance(), ClassDensities(), "energy", "entropy"])
+def test_a_gate_in_a_file_is_the_same(doubt: Any, tmp_path: Path) -> None:
+    policy = fitted(features=X, doubt=doubt, epsilon=0.05, max_risk=0.15)
+    again = saved_and_loaded(policy, tmp_path)
+    same(again.decide(Logits(NEW_Z), NEW_X), policy.decide(Logits(NEW_Z), NEW_X))
+    assert again.explain(Logits(NEW_Z), NEW_X) == policy.explain(Logits(NEW_Z), NEW_X)
+
+
+def saved_and_loaded(policy: Policy, folder: Path) -> Policy:
+    policy.save(folder / "policy.json")
+    again = Policy.load(folder / "policy.json")
+    assert str(again) == str(policy)
+    assert again.report == policy.report
+    assert again.provenance == policy.provenance
+    assert again.bound == policy.bound
+    again.save(folder / "again.json")
+    texts = [(folder / name).read_text() for name in ("policy.json", "again.json")]
+    assert json.loads(texts[0]) == json.loads(texts[1])
+    return again
+
+
+def test_auto_on_many_rows_survives_a_file(tmp_path: Path) -> None:
+    z, y, _ = made(1500, seed=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DubitoWarning)
+        policy = Policy.fit(Logits(z), y, costs=REJECTS)
+    assert isinstance(policy.calibrator, AutoCalibrator)
+    again = saved_and_loaded(policy, tmp_path)
+    same(again.decide(Logits(NEW_Z)), policy.decide(Logits(NEW_Z)))
+
+
+def test_the_fitted_and_the_loaded_can_be_pickled(tmp_path: Path) -> None:
+    policy = fitted(features=X, max_risk=0.2)
+    for one in (policy, saved_and_loaded(policy, tmp_path)):
+        twin = pickle.loads(pickle.dumps(one))
+        same(twin.decide(Logits(NEW_Z), NEW_X), policy.decide(Logits(NEW_Z), NEW_X))
+
+
+def test_a_file_of_format_1_stays_readable() -> None:
+    policy = Policy.load(KEPT / "format-1.json")
+    kept = json.loads((KEPT / "format-1-decisions.json").read_text())
+    decisions = policy.decide(Logits(kept["logits"]), kept["features"])
+    for name in COLUMNS:
+        assert getattr(decisions, name) == pytest.approx(np.array(kept[name]), abs=1e-9), name
+    assert set(kept["reason"]) == {0, 1, 2, 3}
+    p = honest_by_hand(policy, np.array(kept["logits"]))
+    assert decisions.probability == pytest.approx(p.max(axis=1), abs=1e-9)
+    assert policy.feature_names == ("length", "width")
+
+
+def test_provenance_says_where_it_is_from() -> None:
+    one, other = fitted(seed=3).provenance, fitted(sample_weight=np.full(400, 2.0)).provenance
+    assert set(one) == {"dubito", "created", "fingerprint", "n_rows", "calibrator", "seed"}
+    assert one["n_rows"] == 400
+    assert one["seed"] == 3
+    assert one["fingerprint"] != other["fingerprint"]
+    assert one["fingerprint"] == fitted().provenance["fingerprint"]
+    assert one["calibrator"].startswith("T = ")
+    curves = fitted(calibrator=OneVsRest(IsotonicCalibration())).provenance["calibrator"]
+    assert curves.endswith("cross-fitted on 400 rows")
+
+
+def test_features_of_frames_keep_their_names() -> None:
+    names = ["a", "b", "c", "d"]
+    frame = pd.DataFrame(X, columns=names)
+    policy = fitted(features=frame)
+    assert policy.feature_names == tuple(names)
+    same(policy.decide(Logits(Z), frame), policy.decide(Logits(Z), X))
+    with pytest.raises(BadValueError) as caught:
+        policy.decide(Logits(Z), frame[["b", "a", "c", "d"]])
+    assert str(caught.value) == (
+        "`features` of Policy.decide must be the columns ('a', 'b', 'c', 'd'). "
+        "Got ('b', 'a', 'c', 'd'). Try the columns of the fit, in order."
+    )
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"costs": [[0, 1], [1, 0]]},
+        "`costs` of Policy.fit must be a CostMatrix. Got list. "
+        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+    ),
+    (
+        {"costs": CostMatrix.zero_one(4)},
+        "`outputs` of a decision must be of 4 classes, like the costs. Got 3 columns. "
+        "Try one column of costs a class.",
+    ),
+    (
+        {"costs": CostMatrix([[1, 1, 1]], ["reject"])},
+        "`costs` of Policy.fit must be with an action that decides rows. "
+        "Got one that hands them over alone. Try CostMatrix.zero_one(3).with_reject(0.3).",
+    ),
+    (
+        {"costs": COSTS, "features": X},
+        "`costs` of Policy.fit must be with an action that hands rows over, as strange inputs are "
+        "handed over. Got none of that kind. Try costs.with_reject(0.3).",
+    ),
+    (
+        {"costs": COSTS, "max_risk": 0.1},
+        "`costs` of Policy.fit must be with an action that hands rows over, as `max_risk` hands "
+        "rows over. Got none of that kind. Try costs.with_reject(0.3).",
+    ),
+    (
+        {"calibrator": "platt"},
+        "`calibrator` of Policy.fit must be 'auto' or a calibrator of dubito. Got 'platt'. "
+        "Try calibrator=TemperatureScaling().",
+    ),
+    (
+        {"doubt": MahalanobisDistance()},
+        "`features` of Policy.fit must be given beside a doubt of features. Got None. "
+        "Try features=..., or doubt='entropy'.",
+    ),
+    (
+        {"epsilon": 0, "features": X},
+        "`epsilon` of Policy.fit must be a number between 0 and 1, not either of them. Got 0. "
+        "Try dividing percentages by 100.",
+    ),
+    (
+        {"max_risk": 5},
+        "`max_risk` of Policy.fit must be a number between 0 and 1. Got 5. "
+        "Try dividing percentages by 100.",
+    ),
+    (
+        {"delta": 1.0},
+        "`delta` of Policy.fit must be a number between 0 and 1, not either of them. Got 1.0. "
+        "Try dividing percentages by 100.",
+    ),
+    (
+        {"seed": -1},
+        "`seed` of Policy.fit must be a whole number from 0 up, below 2^32. Got -1. Try seed=0.",
+    ),
+    (
+        {"amounts": np.ones(400)},
+        "`amounts` of Policy.fit must be None, as no cost grows with it. Got ndarray. "
+        "Try CostMatrix(..., rate=...).",
+    ),
+    (
+        {"costs": CostMatrix(1 - np.eye(3), rate=np.eye(3))},
+        "`amounts` of Policy.fit must be one number a row, as costs grow with it. Got None. "
+        "Try amounts=..., such as prices.",
+    ),
+    (
+        {"deploy_prior": [0.5, 0.5]},
+        "`deploy_prior` of Policy.fit must be 3 shares, one a class. Got 2. "
+        "Try a share for every column.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wishes", "text"), MISTAKES)
+def test_what_cannot_be_fitted_is_told(wishes: dict[str, Any], text: str) -> None:
+    with pytest.raises((BadTypeError, BadValueError)) as caught:
+        fitted(**wishes)
+    assert str(caught.value) == text
+
+
+def test_what_cannot_be_decided_is_told() -> None:
+    gated = fitted(features=X)
+    named = fitted()
+    calls: list[tuple[Any, str]] = [
+        (
+            lambda: gated.decide(Logits(Z)),
+            "`features` of Policy.decide must be given, as the policy looks for strange inputs. "
+            "Got None. Try the features of the rows.",
+        ),
+        (
+            lambda: gated.decide(Logits(Z), X[:5]),
+            "`features` of Policy.decide must be of length 400, like the outputs. Got length 5. "
+            "Try aligning both by the same row order.",
+        ),
+        (
+            lambda: named.decide(Logits(Z, ["bee", "ant", "cat"])),
+            "`outputs` of Policy.decide must be over the classes ('ant', 'bee', 'cat'). "
+            "Got ('bee', 'ant', 'cat'). Try the columns in the fit's order.",
+        ),
+        (
+            lambda: named.decide(Logits(Z[:, :2])),
+            "`outputs` of TemperatureScaling.transform must be over the 3 classes of the fit. "
+            "Got 2 columns. Try the same columns.",
+        ),
+        (
+            lambda: named.decide(Logits(Z), amounts=np.ones(400)),
+            "`amounts` of Policy.decide must be None, as no cost grows with it. Got ndarray. "
+            "Try CostMatrix(..., rate=...).",
+        ),
+        (
+            lambda: named.explain(Logits(Z), row=400),
+            "`row` of Policy.explain must be a row from 0 to 399. Got 400. Try row=0.",
+        ),
+    ]
+    for call, text in calls:
+        with pytest.raises((BadTypeError, BadValueError)) as caught:
+            call()
+        assert str(caught.value) == text
+
+
+def test_neighbours_decide_but_are_not_kept(tmp_path: Path) -> None:
+    policy = fitted(features=X, doubt=NeighbourDistance(5, is_normalised=False), epsilon=0.05)
+    assert 3 in policy.decide(Logits(NEW_Z), NEW_X + 9).reason
+    with pytest.raises(BadTypeError) as caught:
+        policy.save(tmp_path / "policy.json")
+    assert str(caught.value) == (
+        "`doubt` of Policy.save must be a doubt that can be kept in a file. Got NeighbourDistance. "
+        "Try MahalanobisDistance()."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_set_is_what_it_is_judged_on() -> None:
+    batch = Batch.of(NEW_Y, Logits(NEW_Z), features=NEW_X)
+    policy = fitted(features=X, evaluation=batch, max_risk=0.2)
+    decisions = policy.decide(Logits(NEW_Z), NEW_X)
+    paid = REJECTS.array[decisions.action, NEW_Y]
+    assert policy.report.how == "an evaluation set"
+    assert policy.report.n_rows == 300
+    assert policy.report.cost.value == pytest.approx(paid.mean())
+    assert policy.report.coverage.value == pytest.approx((~decisions.is_rejected).mean())
+    same(decisions, fitted(features=X, max_risk=0.2).decide(Logits(NEW_Z), NEW_X))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_extreme_rows_are_decided(data: Any) -> None:
+    entries = st.floats(-1e4, 1e4) | st.sampled_from([0.0, 1e30, -1e30, 88.0])
+    rows = data.draw(st.lists(st.lists(entries, min_size=3, max_size=3), min_size=1, max_size=4))
+    kind = data.draw(st.sampled_from([np.float32, np.float64]))
+    decisions = ANY.decide(Logits(np.array(rows, kind)), np.zeros((len(rows), 4)))
+    for field in fields(decisions):
+        values = getattr(decisions, field.name)
+        if isinstance(values, np.ndarray):
+            assert np.isfinite(values).all()
+    assert (decisions.worth >= 0).all()
+    assert (decisions.expected_cost >= 0).all()
+
+
+ANY = fitted(features=X, max_risk=0.2, deploy_prior=[0.2, 0.3, 0.5])

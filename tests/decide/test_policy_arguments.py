@@ -1,0 +1,123 @@
+"""What a fit is asked is checked before anything is fitted."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+
+from dubito import Logits, Members, Normal
+from dubito.calibrate import AutoCalibrator, TemperatureScaling
+from dubito.data import Batch
+from dubito.data.shards import ArrayShards
+from dubito.decide.costs import CostMatrix
+from dubito.decide.policy_arguments import (
+    as_feature_names,
+    as_score_or_none,
+    column_names,
+    evaluation_shards,
+    fresh_calibrator,
+    labelled_rows,
+    require_reject,
+)
+from dubito.doubt import MahalanobisDistance
+from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+
+P = [[0.9, 0.1], [0.4, 0.6]]
+
+
+def test_arrays_become_shards_and_shards_stay() -> None:
+    shards = labelled_rows(P, [0, 1], features=[[1.0], [2.0]])
+    assert isinstance(shards, ArrayShards)
+    assert len(shards.batch) == 2
+    assert labelled_rows(shards, None, features=None) is shards
+    members = labelled_rows(Members([P, P]), [0, 1])
+    assert isinstance(members, ArrayShards)
+    assert np.asarray(getattr(members.batch.outputs, "array")).tolist() == P  # noqa: B009
+    with pytest.warns(MissingLabelsWarning):
+        labelled_rows(P, [0, None])
+
+
+def test_nothing_stands_beside_shards() -> None:
+    shards = labelled_rows(P, [0, 1])
+    with pytest.raises(BadTypeError) as caught:
+        labelled_rows(shards, None, features=[[1.0]])
+    assert str(caught.value) == (
+        "`features` of Policy.fit must be None beside shards. Got an argument. "
+        "Try these among the shards' columns."
+    )
+    with pytest.raises(BadTypeError, match=r"`outputs` of Policy\.fit must be Logits, Prob"):
+        labelled_rows(Normal([1.0], [1.0]), [0])
+
+
+def test_calibrators_start_afresh() -> None:
+    assert isinstance(fresh_calibrator("auto"), AutoCalibrator)
+    known = TemperatureScaling("ece", 7).fit(Logits([[3.0, 0.0]] * 4), [0, 1, 0, 0])
+    twin = fresh_calibrator(known)
+    assert twin.get_params() == clone(known).get_params()
+    assert not hasattr(twin, "temperature_")
+
+
+@pytest.mark.parametrize("calibrator", [None, "platt", 5, TemperatureScaling])
+def test_what_is_no_calibrator_is_refused(calibrator: Any) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        fresh_calibrator(calibrator)
+    assert str(caught.value) == (
+        "`calibrator` of Policy.fit must be 'auto' or a calibrator of dubito. "
+        f"Got {calibrator!r}. Try calibrator=TemperatureScaling()."
+    )
+
+
+def test_features_ask_for_a_gate() -> None:
+    assert as_score_or_none(None, has_features=False) is None
+    assert isinstance(as_score_or_none(None, has_features=True), MahalanobisDistance)
+    assert as_score_or_none("entropy", has_features=False) == "entropy"
+    with pytest.raises(BadTypeError, match="given beside a doubt of features"):
+        as_score_or_none(MahalanobisDistance(), has_features=False)
+
+
+def test_somebody_must_take_what_is_handed_over() -> None:
+    plain = CostMatrix.zero_one(2)
+    require_reject(plain, has_gate=False, has_bound=False)
+    require_reject(plain.with_reject(1), has_gate=True, has_bound=True)
+    for has_gate, has_bound in ((True, False), (False, True)):
+        with pytest.raises(BadValueError, match="with an action that hands rows over"):
+            require_reject(plain, has_gate, has_bound)
+    alone = CostMatrix([[1, 1]], ["reject"])
+    with pytest.raises(BadValueError, match="with an action that decides rows"):
+        require_reject(alone, has_gate=False, has_bound=False)
+
+
+def test_rows_to_be_judged_on() -> None:
+    batch = Batch.of([0, 1], P)
+    shards = evaluation_shards(batch)
+    assert isinstance(shards, ArrayShards)
+    assert shards.batch is batch
+    assert evaluation_shards(shards) is shards
+    assert evaluation_shards("cross-fit") is None
+    for wrong in ("in-sample", None, (P, [0, 1])):
+        with pytest.raises(BadTypeError) as caught:
+            evaluation_shards(wrong)
+        assert str(caught.value) == (
+            "`evaluation` of Policy.fit must be 'cross-fit', a Batch or Shards. "
+            f"Got {wrong!r}. Try Batch.of(y, outputs, features=...)."
+        )
+
+
+def test_names_of_features() -> None:
+    frame = pd.DataFrame([[1.0, 2.0]] * 2, columns=["a", "b"])
+    first = Batch.of([0, 1], P, features=frame.to_numpy())
+    assert as_feature_names(None, frame, first) == ("a", "b")
+    assert as_feature_names(["x", "y"], frame, first) == ("x", "y")
+    assert as_feature_names([1, 2], None, first) == ("1", "2")
+    assert as_feature_names(None, frame.to_numpy(), first) is None
+    assert as_feature_names(["x"], None, Batch.of([0, 1], P)) is None
+    assert column_names(pa.table({"a": [1.0], "b": [2.0]})) == ("a", "b")
+    with pytest.raises(BadValueError) as caught:
+        as_feature_names(["x"], frame, first)
+    assert str(caught.value) == (
+        "`feature_names` of Policy.fit must be 2 names, one a feature. Got 1. "
+        "Try a name for every column."
+    )

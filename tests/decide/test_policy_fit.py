@@ -1,0 +1,268 @@
+"""Each part is fitted on all rows; thresholds, gates and figures come from rows held out."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dubito import Logits
+from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
+from dubito.calibrate.cross_fit import folds_of
+from dubito.data import Batch
+from dubito.data.shards import ArrayShards
+from dubito.decide import CostMatrix, Policy, choose_threshold
+from dubito.decide import policy_fit as module
+from dubito.decide.policy_fit import (
+    HeldOutRows,
+    PriorShift,
+    Wishes,
+    deployed_weight,
+    fit_parts,
+    train_prior,
+)
+from dubito.decide.rules import Rules
+from dubito.doubt import MahalanobisDistance, OutlierRegion
+from dubito.errors import BadValueError, DubitoWarning
+
+Array = NDArray[Any]
+
+RNG = np.random.default_rng(0)
+Z = 4 * RNG.normal(size=(500, 3))
+Y = (Z / 2 + RNG.gumbel(size=Z.shape)).argmax(axis=1)
+X = RNG.normal(size=(500, 2)) + 2 * Y[:, np.newaxis]
+COSTS = CostMatrix.zero_one(3).with_reject(0.5)
+
+
+def batch_of(**others: Any) -> Batch:
+    return Batch.of(Y, Logits(Z), **others)
+
+
+def wishes_of(**others: Any) -> Wishes:
+    wishes: dict[str, Any] = {
+        "costs": COSTS,
+        "calibrator": TemperatureScaling(),
+        "prior": None,
+        "score": None,
+        "epsilon": 0.05,
+        "max_risk": None,
+        "delta": 0.1,
+        "seed": 0,
+    }
+    return Wishes(**(wishes | others))
+
+
+def held_out_by_hand(folds: list[Any]) -> Array:
+    parts = []
+    for train, test in folds:
+        scaling = TemperatureScaling().fit(Logits(Z[train]), Y[train])
+        parts.append(softmax(Z[test] / scaling.temperature_, axis=1))
+    return np.concatenate(parts)
+
+
+def test_held_out_rows_are_honest_by_what_others_taught() -> None:
+    batch = batch_of(features=X)
+    folds = folds_of(batch, 5, 0)
+    order = np.concatenate([test for _, test in folds])
+    scaling = TemperatureScaling().fit(Logits(Z), Y)
+    held = HeldOutRows.of(ArrayShards(batch), scaling, wishes_of(score=MahalanobisDistance()))
+    assert softmax(held.honest.array, axis=1) == pytest.approx(held_out_by_hand(folds), abs=1e-9)
+    assert np.array_equal(np.asarray(held.batch.features), X[order])
+    is_strange = []
+    for train, test in folds:
+        doubts = {
+            i: d
+            for t, u in folds
+            if u is not test
+            for i, d in zip(u, MahalanobisDistance().fit(X[t], Y[t]).score(X[u]), strict=True)
+        }
+        mine = MahalanobisDistance().fit(X[train], Y[train]).score(X[test])
+        region = OutlierRegion(0.05).fit(list(doubts.values()))
+        is_strange += region.contains(mine).tolist()
+    assert held.is_strange is not None
+    assert held.is_strange.tolist() == is_strange
+    assert 0 < np.mean(is_strange) < 0.1
+
+
+def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
+    batch = batch_of()
+    folds = folds_of(batch, 5, 0)
+    order = np.concatenate([test for _, test in folds])
+    p = held_out_by_hand(folds)
+    parts = fit_parts(
+        ArrayShards(batch), train_prior(ArrayShards(batch)), wishes_of(max_risk=0.25), None
+    )
+    is_open = 1 - p.max(axis=1) < 0.5 - 1e-9
+    choice = choose_threshold(Y[order][is_open], p[is_open], risk=0.25, delta=0.1)
+    assert parts.bound is not None
+    assert parts.bound.threshold == choice.threshold
+    assert parts.bound.words == choice.words
+    assert choice.is_met
+    note = f"Risk bound, among rows that costs would decide: {choice.words}"
+    assert parts.report.notes == (note,)
+
+
+def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None:
+    batch = batch_of()
+    folds = folds_of(batch, 5, 0)
+    fold_of = np.repeat(np.arange(5), [test.size for _, test in folds])
+    y, p = Y[np.concatenate([test for _, test in folds])], held_out_by_hand(folds)
+    parts = fit_parts(
+        ArrayShards(batch), train_prior(ArrayShards(batch)), wishes_of(max_risk=0.25), None
+    )
+    paid, unbound = np.empty(500), np.empty(500)
+    sure = p.max(axis=1)
+    is_open = 1 - sure < 0.5 - 1e-9
+    for fold in range(5):
+        others, here = is_open & (fold_of != fold), fold_of == fold
+        threshold = choose_threshold(y[others], p[others], risk=0.25, delta=0.1).threshold
+        is_wrong = p.argmax(axis=1) != y
+        unbound[here] = np.where(is_open, is_wrong, 0.5)[here]
+        paid[here] = np.where(is_open & (sure > threshold + 1e-9), is_wrong, 0.5)[here]
+    assert parts.report.cost.value == pytest.approx(paid.mean())
+    assert parts.report.bound_cost is not None
+    assert parts.report.bound_cost.value == pytest.approx((paid - unbound).mean())
+    assert parts.report.bound_cost.value != 0
+
+
+def test_where_costs_hand_everything_over_there_is_nothing_to_bound() -> None:
+    costs = CostMatrix.zero_one(3).with_reject(0)
+    policy = Policy.fit(Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), max_risk=0.1)
+    assert policy.bound is not None
+    assert policy.bound.threshold == 1.0
+    assert policy.report.notes == (
+        "Risk bound, among rows that costs would decide: every row is handed over by its costs "
+        "alone.",
+    )
+    assert policy.report.risk is None
+    assert policy.report.coverage.value == 0
+
+
+def test_rows_that_weigh_nothing_where_the_policy_works_choose_no_bound() -> None:
+    """A bound for rows of two classes alone is the same as one fitted without the third."""
+    prior = PriorShift(np.full(3, 1 / 3), np.array([0.5, 0.5, 0.0]))
+    batch = batch_of()
+    held = HeldOutRows.of(
+        ArrayShards(batch),
+        TemperatureScaling().fit(Logits(Z), Y),
+        wishes_of(prior=prior, max_risk=0.3),
+    )
+    labels = np.asarray(getattr(held.batch.truth, "codes"))  # noqa: B009
+    assert held.weight == pytest.approx(np.where(labels == 2, 0.0, 1.5))
+    rules = Rules(COSTS, prior.deploy)
+    every, two = held.choice(rules, held.all_rows), held.choice(rules, np.flatnonzero(labels < 2))
+    assert every.n == two.n
+    assert every.threshold == two.threshold
+
+
+def test_the_prior_of_labels() -> None:
+    weight = np.arange(500.0)
+    counts = np.array([weight[np.equal(Y, k)].sum() for k in range(3)])
+    found = train_prior(ArrayShards(batch_of(sample_weight=weight)))
+    assert found == pytest.approx((counts + 1 / 3) / (counts.sum() + 1))
+    assert not found.flags.writeable
+    absent = train_prior(ArrayShards(Batch.of([0, 0], [[0.5, 0.5]] * 2)))
+    assert absent == pytest.approx([2.5 / 3, 0.5 / 3])
+
+
+def test_rows_weigh_as_much_as_their_classes_where_the_policy_works() -> None:
+    prior = PriorShift(np.array([0.5, 0.25, 0.25]), np.array([0.1, 0.2, 0.7]))
+    ratio = np.array([0.2, 0.8, 2.8])
+    weight = np.arange(1.0, 501.0)
+    assert deployed_weight(batch_of(sample_weight=weight), None).tolist() == weight.tolist()
+    found = deployed_weight(batch_of(sample_weight=weight), prior)
+    assert found == pytest.approx(weight * ratio[Y])
+    soft = 0.7 * np.eye(3)[Y] + 0.1
+    votes = deployed_weight(Batch.of(soft, Logits(Z)), prior)
+    assert votes == pytest.approx(soft @ ratio)
+
+
+def test_curves_lose_knots_but_hardly_move() -> None:
+    curves = OneVsRest(IsotonicCalibration())
+    policy = Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=curves)
+    whole = OneVsRest(IsotonicCalibration()).fit(Logits(Z), Y)
+    thin = policy.calibrator
+    assert isinstance(thin, OneVsRest)
+    kept = [curve.knots_.size for curve in thin.calibrators_]
+    assert all(few <= one.knots_.size for few, one in zip(kept, whole.calibrators_, strict=True))
+    gap = np.abs(thin._shares(Logits(Z)) - whole._shares(Logits(Z))).max()
+    assert gap <= module.KNOT_BOUND + 1e-12
+
+
+def test_a_contest_is_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = []
+    learn = AutoCalibrator._learn
+
+    def counted(self: AutoCalibrator, shards: Any) -> None:
+        fits.append(1)
+        learn(self, shards)
+
+    monkeypatch.setattr(AutoCalibrator, "_learn", counted)
+    Policy.fit(Logits(Z), Y, costs=COSTS)
+    assert len(fits) == 1
+
+
+def test_many_rows_are_judged_by_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 120)
+    scaling = TemperatureScaling()
+    one, same, other = (
+        Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=scaling, seed=seed) for seed in (0, 0, 1)
+    )
+    assert one.report.n_rows == 120
+    assert one.provenance["n_rows"] == 500
+    assert one.report == same.report
+    assert one.report != other.report
+    everything = TemperatureScaling().fit(Logits(Z), Y)
+    assert one.calibrator.to_dict() == other.calibrator.to_dict()
+    assert getattr(one.calibrator, "temperature_") == everything.temperature_  # noqa: B009
+
+
+def test_groups_are_never_parted() -> None:
+    groups = np.arange(500) // 50
+    policy = Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=TemperatureScaling(), groups=groups)
+    p, y = [], []
+    for train, test in folds_of(batch_of(groups=groups), 5, 0):
+        assert not set(groups[train]) & set(groups[test])
+        scaling = TemperatureScaling().fit(Logits(Z[train]), Y[train])
+        p.append(softmax(Z[test] / scaling.temperature_, axis=1))
+        y.append(Y[test])
+    shares, truth = np.concatenate(p), np.concatenate(y)
+    asked = 1 - shares.max(axis=1) >= 0.5 - 1e-9
+    paid = np.where(asked, 0.5, shares.argmax(axis=1) != truth)
+    assert policy.report.cost.value == pytest.approx(paid.mean())
+
+
+def test_one_row_is_too_few() -> None:
+    with pytest.raises(BadValueError) as caught:
+        Policy.fit([[0.5, 0.5]], [0], costs=CostMatrix.zero_one(2), calibrator=TemperatureScaling())
+    assert str(caught.value) == (
+        "`outputs` of Policy.fit must be 2 labelled rows or more. Got 1. Try rows with labels."
+    )
+
+
+def test_too_few_rows_for_a_gate_are_told_once() -> None:
+    with pytest.warns(DubitoWarning) as caught:
+        Policy.fit(
+            Logits(Z[:60]),
+            Y[:60],
+            costs=COSTS,
+            calibrator=TemperatureScaling(),
+            features=X[:60],
+            epsilon=0.01,
+        )
+    assert [str(one.message) for one in caught] == [
+        "OutlierRegion: with 60 known rows no point is ever strange at epsilon = 0.01. "
+        "Try 100 rows or more."
+    ]
+
+
+def test_an_evaluation_set_must_suit_the_policy() -> None:
+    with pytest.raises(BadValueError, match="over the 3 classes of the fit"):
+        Policy.fit(
+            Logits(Z),
+            Y,
+            costs=COSTS,
+            calibrator=TemperatureScaling(),
+            evaluation=Batch.of([0, 1], [[0.5, 0.5]] * 2),
+        )

@@ -1,0 +1,40 @@
+"""Files broken on purpose are refused in words, or decide; nothing else happens."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dubito.decide import Policy
+from studies import policy_fuzz
+
+
+@pytest.fixture(scope="module")
+def sound() -> dict[str, Policy]:
+    return policy_fuzz.sound_policies()
+
+
+def test_broken_files_are_refused_or_decide(sound: dict[str, Policy], tmp_path: Path) -> None:
+    outcomes = policy_fuzz.fuzz(sound, 1000, tmp_path, seed=1)
+    assert outcomes.faults == []
+    assert sum(outcomes.counts.values()) == 1000
+    assert outcomes.slowest < policy_fuzz.SLOW
+    by_outcome = {
+        (is_sealed, outcome): sum(
+            n for (_, s, o), n in outcomes.counts.items() if (s, o) == (is_sealed, outcome)
+        )
+        for _, is_sealed, outcome in outcomes.counts
+    }
+    # The digest stops nearly all that was not sealed anew, and validation much of what was.
+    assert by_outcome[False, "BadFileError"] > 450
+    assert by_outcome[True, "BadValueError"] > 150
+    assert by_outcome[True, policy_fuzz.DECIDED] > 5
+
+
+def test_what_is_executed_would_be_heard() -> None:
+    with policy_fuzz.executed_events() as heard:
+        exec(compile("1 + 1", "text", "eval"))
+    assert [event.split()[0] for event in heard] == ["compile", "exec"]
+    with policy_fuzz.executed_events() as heard:
+        time.sleep(0)
+    assert heard == []

@@ -1,0 +1,236 @@
+"""Every figure of the report, recomputed row by row; words follow figures; files are checked."""
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+
+from dubito import Logits
+from dubito.calibrate import TemperatureScaling
+from dubito.calibrate.cross_fit import folds_of
+from dubito.data import Batch
+from dubito.decide import CostMatrix, Policy, PolicyReport
+from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
+from dubito.measure import Interval
+
+Array = NDArray[Any]
+
+RNG = np.random.default_rng(0)
+Z = 4 * RNG.normal(size=(400, 3))
+Y = (Z / 2 + RNG.gumbel(size=Z.shape)).argmax(axis=1)
+COSTS = CostMatrix(
+    [[0, 4, 2], [1, 0, 5], [3, 1, 0], [0.6, 0.6, 0.9]], ["a", "b", "c", "ask"], reject="ask"
+)
+
+
+def error_of_bins(p: Array, y: Array, weight: Array) -> float:
+    sure, right = p.max(axis=1), p.argmax(axis=1) == y
+    number = np.ceil(sure * 15).astype(int)
+    gaps = [abs((weight * (right - sure))[number == k].sum()) for k in range(1, 16)]
+    return float(sum(gaps) / weight.sum())
+
+
+@pytest.mark.parametrize("prior", [None, np.array([0.5, 0.3, 0.2])])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -> None:
+    given = np.random.default_rng(1).random(400) if is_weighted else np.ones(400)
+    policy = Policy.fit(
+        Logits(Z),
+        Y,
+        costs=COSTS,
+        calibrator=TemperatureScaling(),
+        sample_weight=given if is_weighted else None,
+        deploy_prior=prior,
+    )
+    train = policy.train_prior
+    folds = folds_of(Batch.of(Y, Logits(Z)), 5, 0)
+    order = np.concatenate([test for _, test in folds])
+    logs = []
+    for rows, test in folds:
+        scaling = TemperatureScaling().fit(Logits(Z[rows]), Y[rows], given[rows])
+        logs.append(log_softmax(Z[test] / scaling.temperature_, axis=1))
+    log_p, z, y = np.concatenate(logs), Z[order], Y[order]
+    weight = given[order]
+    if prior is not None:
+        log_p = log_softmax(log_p + np.log(prior / train), axis=1)
+        weight = weight * (prior / train)[y]
+    p, raw = np.exp(log_p), softmax(z, axis=1)
+
+    def decided(shares: Array) -> Array:
+        expected = shares @ COSTS.array.T
+        is_asked = expected[:, 3] <= expected.min(axis=1) + 1e-9
+        return np.where(is_asked, 3, expected.argmin(axis=1))
+
+    def mean(values: Array) -> float:
+        return float(np.average(values, weights=weight))
+
+    action = decided(p)
+    paid, before = COSTS.array[action, y], COSTS.array[decided(raw), y]
+    expected = (p @ COSTS.array.T)[np.arange(400), action]
+    report = policy.report
+    constants = [mean(COSTS.array[a, y]) for a in range(4)]
+    is_open = action != 3
+    wrong = is_open & (paid > COSTS.array[:3, y].min(axis=0))
+    figures = {
+        "predicted_cost": mean(expected),
+        "raw_cost": mean(before),
+        "constant_cost": min(constants),
+        "oracle_cost": mean(COSTS.array.min(axis=0)[y]),
+        "log_loss_before": mean(-log_softmax(z, axis=1)[np.arange(400), y]),
+        "log_loss_after": mean(-log_p[np.arange(400), y]),
+        "calibration_error_before": error_of_bins(raw, y, weight),
+        "calibration_error_after": error_of_bins(p, y, weight),
+    }
+    for name, value in figures.items():
+        assert getattr(report, name) == pytest.approx(value, abs=1e-9), name
+    middles = {
+        "cost": mean(paid),
+        "gap": mean(expected - paid),
+        "saved": mean(before - paid),
+        "coverage": mean(is_open),
+        "risk": (weight * wrong).sum() / (weight * is_open).sum(),
+    }
+    for name, value in middles.items():
+        interval = getattr(report, name)
+        assert interval.value == pytest.approx(value, abs=1e-9), name
+        assert interval.low <= interval.value <= interval.high
+        assert interval.low < interval.high
+    assert report.constant_action == COSTS.actions[int(np.argmin(constants))]
+    for a, name in enumerate(COSTS.actions):
+        assert report.actions[name] == pytest.approx(mean(action == a))
+    assert report.reasons["asking costs less"] == pytest.approx(mean(action == 3))
+    assert report.reasons["least expected cost"] == pytest.approx(mean(is_open))
+    assert report.n_rows == 400
+    assert report.how == "cross-fitted in 5 folds"
+    assert report.bound_cost is None
+    assert report.notes == ()
+
+
+def some(**others: Any) -> PolicyReport:
+    figures: dict[str, Any] = {
+        "how": "an evaluation set",
+        "n_rows": 1234,
+        "cost": Interval(0.25, 0.2, 0.3),
+        "predicted_cost": 0.24,
+        "gap": Interval(-0.01, -0.05, 0.03),
+        "raw_cost": 0.5,
+        "saved": Interval(0.25, 0.2, 0.3),
+        "constant_action": "ask",
+        "constant_cost": 0.6,
+        "oracle_cost": 0.0,
+        "coverage": Interval(0.9, 0.85, 0.95),
+        "risk": Interval(0.05, 0.04, 0.06),
+        "bound_cost": None,
+        "actions": {"a": 0.9, "ask": 0.1},
+        "reasons": {"least expected cost": 1.0},
+        "log_loss_before": 1.5,
+        "log_loss_after": 0.5,
+        "calibration_error_before": 0.125,
+        "calibration_error_after": 0.01,
+        "notes": ("A note.",),
+    }
+    return PolicyReport(**(figures | others))
+
+
+def test_words() -> None:
+    assert str(some()).splitlines() == [
+        "A row costs 0.25 (0.2 to 0.3): 0.25 less than raw outputs (0.2 to 0.3).",
+        "It expected 0.24. Always 'ask' would cost 0.6, knowing every truth 0.",
+        "90.0% of rows are decided (85.0% to 95.0%), of which 5.00% wrongly (4.00% to 6.00%).",
+        "Log loss 1.5000 to 0.5000, ECE (15 uniform bins) 0.1250 to 0.0100.",
+        "1,234 rows, an evaluation set; 95 % intervals in brackets.",
+        "A note.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "line"),
+    [
+        (
+            {"saved": Interval(-0.25, -0.3, -0.2)},
+            "A row costs 0.25 (0.2 to 0.3): 0.25 more than raw outputs (0.2 to 0.3).",
+        ),
+        (
+            {"saved": Interval(0.1, -0.1, 0.3)},
+            "A row costs 0.25 (0.2 to 0.3): no sure difference to raw outputs "
+            "(saved 0.1, -0.1 to 0.3).",
+        ),
+        ({"risk": None}, "90.0% of rows are decided (85.0% to 95.0%)."),
+        (
+            {"log_loss_before": None},
+            "Log loss infinite to 0.5000, ECE (15 uniform bins) 0.1250 to 0.0100.",
+        ),
+        ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound changes nothing."),
+        (
+            {"bound_cost": Interval(0.02, 0.01, 0.03)},
+            "The risk bound wins over costs, which adds 0.02 a row (0.01 to 0.03).",
+        ),
+    ],
+)
+def test_words_follow_figures(others: dict[str, Any], line: str) -> None:
+    assert line in str(some(**others)).splitlines()
+
+
+@pytest.mark.parametrize("risk", [None, Interval(0.05, 0.04, 0.06)])
+def test_a_report_survives_json(risk: Any) -> None:
+    report = some(risk=risk)
+    assert PolicyReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("how", 5, "a text"),
+    ("n_rows", 1.5, "a whole number"),
+    ("n_rows", True, "a whole number"),
+    ("n_rows", 2**70, "a whole number"),
+    ("cost", [1.0, 2.0], "three finite numbers"),
+    ("cost", None, "three finite numbers"),
+    ("cost", [1.0, 2.0, "x"], "three finite numbers"),
+    ("predicted_cost", "0.5", "a finite number"),
+    ("predicted_cost", 10**400, "a finite number"),
+    ("predicted_cost", None, "a finite number"),
+    ("oracle_cost", float("nan"), "a finite number"),
+    ("actions", [0.5], "numbers by name"),
+    ("actions", {"a": None}, "numbers by name"),
+    ("notes", "A note.", "texts"),
+    ("notes", [5], "texts"),
+    ("log_loss_after", [], "a finite number"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "kind"), WRONG)
+def test_what_is_no_figure_is_refused(name: str, value: Any, kind: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        PolicyReport.from_dict({**some().to_dict(), name: value})
+    assert str(caught.value).startswith(
+        f"`report.{name}` of Policy.load must be {kind}, as a report has it. Got "
+    )
+    assert str(caught.value).endswith(". Try the file as `Policy.save` wrote it.")
+
+
+@pytest.mark.parametrize("values", [None, [], {}, {**some().to_dict(), "more": 1}])
+def test_what_is_no_report_is_refused(values: Any) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        PolicyReport.from_dict(values)
+    assert str(caught.value) == (
+        "`report` of Policy.load must be all figures of a report, and no others. "
+        f"Got {type(values).__name__}. Try the file as `Policy.save` wrote it."
+    )
+
+
+def test_an_infinite_loss_is_told() -> None:
+    with pytest.warns(InfiniteLossWarning):
+        report = Policy.fit(
+            [[1.0, 0.0], [0.2, 0.8]] * 20,
+            [0, 1] * 17 + [1, 0] * 3,
+            costs=CostMatrix.zero_one(2),
+            calibrator=TemperatureScaling(),
+        ).report
+    assert report.log_loss_before is None
+    assert report.log_loss_after is not None
+    assert "Log loss infinite to " in str(report)
+    assert replace(report, notes=("x",)).to_dict()["log_loss_before"] is None
+    assert set(report.to_dict()) == {field.name for field in fields(report)}

@@ -1,0 +1,82 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import nn
+
+from dubito.errors import BadTypeError, BadValueError
+from dubito.learn.augment import TestTimeAugmentation, flips, shifts, unchanged
+
+IMAGES = torch.arange(2 * 3 * 4.0).reshape(2, 1, 3, 4)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+
+
+def test_members_are_what_is_said_of_each_view() -> None:
+    model = network().train()
+    views = [unchanged, *flips((-1, -2)), *shifts(1), lambda one: one * 2]
+    members = TestTimeAugmentation(model, views)(IMAGES)
+    assert all(module.training for module in model.modules())
+    images = IMAGES.numpy()
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    expected = [
+        images,
+        images[..., ::-1],
+        images[..., ::-1, :],
+        padded[..., 1:-1, :-2],
+        padded[..., 1:-1, 2:],
+        padded[..., :-2, 1:-1],
+        padded[..., 2:, 1:-1],
+        images * 2,
+    ]
+    model.eval()
+    for one, view in zip(members.array, expected, strict=True):
+        said = model(torch.from_numpy(view.copy())).detach().numpy()
+        np.testing.assert_allclose(one, softmax(said, axis=1), rtol=1e-5)
+
+
+def test_shifts_beyond_the_image_repeat_its_border() -> None:
+    assert shifts(9)[0](IMAGES)[0, 0].tolist() == [[0] * 4, [4] * 4, [8] * 4]
+
+
+def test_views_may_write_and_draw() -> None:
+    kept = IMAGES.clone()
+    views: list[Any] = [torch.Tensor.zero_, lambda one: one + torch.randn_like(one)]
+    first = TestTimeAugmentation(network(), views)(IMAGES).array
+    assert IMAGES.equal(kept)
+    assert (TestTimeAugmentation(network(), views)(IMAGES).array == first).all()
+    assert (TestTimeAugmentation(network(), views, seed=1)(IMAGES).array != first).any()
+
+
+def test_the_model_is_left_as_it_was_when_a_view_raises() -> None:
+    model = network().train()
+    random = torch.get_rng_state()
+    with pytest.raises(RuntimeError):
+        TestTimeAugmentation(model, [lambda one: one[..., 1:]])(IMAGES)
+    assert all(module.training for module in model.modules())
+    assert torch.get_rng_state().equal(random)
+
+
+def test_what_are_no_views_is_told() -> None:
+    with pytest.raises(BadValueError) as told:
+        TestTimeAugmentation(network(), [])
+    assert str(told.value) == (
+        "`views` of TestTimeAugmentation must be 1 view or more. Got none. "
+        "Try [unchanged, *flips(), *shifts(1)]."
+    )
+    number: Any = 3
+    with pytest.raises(BadTypeError) as refused:
+        TestTimeAugmentation(network(), [unchanged, number])
+    assert str(refused.value) == (
+        "`views[1]` of TestTimeAugmentation must be a function from tensor to tensor. Got int. "
+        "Try [unchanged, *flips(), *shifts(1)]."
+    )
+    with pytest.raises(BadTypeError, match="must be a list of functions from tensor to tensor"):
+        TestTimeAugmentation(network(), number)
+    with pytest.raises(BadValueError, match="`n_pixels` of shifts must be a whole number"):
+        shifts(0)

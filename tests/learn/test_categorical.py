@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch.nn import functional
+
+from dubito.errors import BadValueError
+from dubito.learn import Categorical, smooth_labels, uncertain_labels
+
+
+def test_it_is_the_likelihood_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    logits, y = 3 * rng.normal(size=(30, 4)), rng.integers(4, size=30)
+    one_hot = np.eye(4)[y]
+    expected = -stats.multinomial(1, special.softmax(logits, axis=1)).logpmf(one_hot)
+    losses = Categorical(4).losses(torch.tensor(logits), torch.tensor(y))
+    np.testing.assert_allclose(losses, expected, rtol=1e-10)
+    says = Categorical(4).predict(torch.tensor(logits)).probs
+    np.testing.assert_allclose(says, special.softmax(logits, axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_smoothing_over_all_is_that_of_pytorch(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, y = torch.randn(20, 5), torch.randint(5, (20,))
+    expected = functional.cross_entropy(logits, y, label_smoothing=smoothing)
+    torch.testing.assert_close(Categorical(5, smoothing).loss(logits, y), expected)
+
+
+@pytest.mark.parametrize("form", ["all", "others"])
+def test_smoothing_here_is_smoothing_of_labels(form: str) -> None:
+    torch.manual_seed(0)
+    logits, y = torch.randn(20, 5), torch.randint(5, (20,))
+    smooth = smooth_labels(y, 5, 0.2, form)  # type: ignore[arg-type]
+    loss = Categorical(5, 0.2, form).loss(logits, y)  # type: ignore[arg-type]
+    torch.testing.assert_close(loss, Categorical(5).loss(logits, smooth))
+    torch.testing.assert_close(loss, functional.cross_entropy(logits, smooth))
+
+
+def test_uncertain_rows_are_soft_left_out_or_a_class() -> None:
+    torch.manual_seed(0)
+    logits, y = torch.randn(3, 2), torch.tensor([0, -1, 1])
+    log_p = logits.log_softmax(1)
+    soft = Categorical(2).losses(logits, uncertain_labels(y, 2, mark=-1, way="soft"))
+    torch.testing.assert_close(soft[1], -log_p[1].mean())
+    out = Categorical(2).loss(logits, uncertain_labels(y, 2, mark=-1, way="left out"))
+    torch.testing.assert_close(out, -(log_p[0, 0] + log_p[2, 1]) / 2)
+    three = torch.randn(3, 3)
+    own = Categorical(3).loss(three, uncertain_labels(y, 2, mark=-1, way="class"))
+    torch.testing.assert_close(own, functional.cross_entropy(three, torch.tensor([0, 2, 1])))
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(BadValueError, match="`n_classes` of Categorical must be a whole number"):
+        Categorical(1)
+    with pytest.raises(BadValueError, match="`smoothing` of Categorical must be a number between"):
+        Categorical(2, smoothing=-0.1)
+    with pytest.raises(BadValueError, match="`form` of Categorical must be 'all' or 'others'"):
+        Categorical(2, form="some")  # type: ignore[arg-type]

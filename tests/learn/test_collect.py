@@ -1,0 +1,320 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dubito.data import Columns, scan
+from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+from dubito.learn.collect import collect
+from dubito.learn.collected import Collected
+from dubito.learn.uncertainty_aware import UncertaintyAware
+from dubito.measure import Audit, log_loss
+
+RNG = np.random.default_rng(0)
+IMAGES = torch.from_numpy(RNG.normal(size=(25, 1, 4, 4)).astype(np.float32))
+LABELS = torch.from_numpy(RNG.integers(0, 3, 25))
+
+
+def network(n_outputs: int = 3) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Linear(8, 6),
+        nn.ReLU(inplace=True),
+        nn.Linear(6, n_outputs),
+    )
+
+
+def loader(*tensors: torch.Tensor, n: int = 10) -> Any:
+    return DataLoader(TensorDataset(*tensors), batch_size=n)
+
+
+class Heads(nn.Module):
+    """Two linear heads, the one that matters registered first, put out together."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.kind = nn.Linear(16, 8), kind
+        self.classes, self.other = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = self.body(x.flatten(1)).relu()
+        both = self.classes(hidden), self.other(hidden)
+        return both if self.kind == "tuple" else {"classes": both[0], "other": both[1]}
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_what_is_collected_is_what_the_model_says_in_evaluation(is_training: bool) -> None:
+    model = network().train(is_training)
+    state = {name: one.clone() for name, one in model.state_dict().items()}
+    told: list[int] = []
+    found = collect(model, loader(IMAGES, LABELS), on_progress=told.append)
+    assert told == [10, 20, 25]
+    assert all(module.training is is_training for module in model.modules())
+    assert all(one.equal(state[name]) for name, one in model.state_dict().items())
+    model.eval()
+    with torch.no_grad():
+        features = model[:7](IMAGES)
+        np.testing.assert_allclose(found.logits.array, model(IMAGES), rtol=1e-5, atol=1e-6)
+    assert found.features is not None
+    assert found.weights is not None
+    assert found.bias is not None
+    np.testing.assert_allclose(found.features, features, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found.features @ found.weights.T + found.bias, found.logits.array, rtol=1e-5, atol=1e-6
+    )
+    assert found.labels is not None
+    assert (found.labels == LABELS.numpy()).all()
+
+
+def same(one: Collected, other: Collected) -> bool:
+    pairs: list[tuple[Any, Any]] = [
+        (one.logits.array, other.logits.array),
+        (one.features, other.features),
+        (one.labels, other.labels),
+        (one.weights, other.weights),
+        (one.bias, other.bias),
+    ]
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_a_file_holds_the_same_and_is_read_by_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "collected.parquet"
+    model, rows = network(12), loader(IMAGES, LABELS)
+    held, filed = collect(model, rows), collect(model, rows, path=path)
+    assert same(held, filed)
+    columns = Columns(label="label", logits="logit_*", features="feature_*")
+    shards = scan(path, columns)
+    assert Audit.of(shards).to_dict() == Audit.of(filed.shards).to_dict()
+    assert filed.logits.classes == tuple(range(12))
+    assert next(shards.batches()).outputs.take(slice(0, 2)).n_rows == 2
+
+
+def test_label_probabilities_go_to_a_file_too(tmp_path: Path) -> None:
+    soft = torch.eye(3)[LABELS] * 0.7 + 0.1
+    rows = loader(IMAGES, soft)
+    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    assert same(held, filed)
+    assert held.labels is not None
+    np.testing.assert_allclose(held.labels, soft)
+
+
+@pytest.mark.parametrize("rows", [loader(IMAGES), [IMAGES[:20], IMAGES[20:]]])
+def test_rows_need_no_labels(rows: Any, tmp_path: Path) -> None:
+    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    assert held.labels is None
+    assert filed.labels is None
+    assert (held.logits.array == filed.logits.array).all()
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_missing_labels_stay_missing(is_soft: bool, tmp_path: Path) -> None:
+    labels = torch.eye(3)[LABELS] if is_soft else LABELS.float()
+    labels[[2, 12]] = torch.nan
+    rows = loader(IMAGES, labels)
+    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    assert held.labels is not None
+    np.testing.assert_array_equal(held.labels, labels.numpy())
+    assert filed.labels is not None
+    np.testing.assert_array_equal(held.labels, filed.labels)
+    assert held.batch.n_missing == filed.batch.n_missing == 2
+    with pytest.warns(MissingLabelsWarning):
+        assert log_loss(held.labels, held.logits) > 0
+
+
+def test_batches_without_rows_are_passed_over() -> None:
+    empty = IMAGES[:0], LABELS[:0]
+    found = collect(network(), [empty, (IMAGES, LABELS), empty])
+    assert found.weights is not None
+    assert found.weights.shape == (3, 6)
+    assert len(found.batch) == 25
+    with pytest.raises(BadValueError, match="`loader` of collect must be of 1 batch or more"):
+        collect(network(), [empty])
+
+
+def test_an_error_leaves_no_file_and_the_model_as_it_was(tmp_path: Path) -> None:
+    model = network().train()
+    with pytest.raises(RuntimeError):
+        collect(model, [(IMAGES, LABELS), (IMAGES[:, 0, 0], LABELS)], path=tmp_path / "a.parquet")
+    assert not list(tmp_path.iterdir())
+    assert all(module.training for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_features_of_a_layer_by_name_or_itself() -> None:
+    model = network().eval()
+    with torch.no_grad():
+        expected = model[:2](IMAGES).flatten(1)
+    for layer in ("1", model[1]):
+        found = collect(model, loader(IMAGES, LABELS), layer=layer)
+        assert found.features is not None
+        # As batch norm gave it out, before the activation that writes in its place.
+        assert (found.features < 0).any()
+        np.testing.assert_allclose(found.features, expected, rtol=1e-5, atol=1e-6)
+        assert found.weights is not None
+        assert found.weights.shape == (3, 6)
+
+
+def test_a_layer_that_is_not_there_is_told() -> None:
+    with pytest.raises(BadValueError) as told:
+        collect(network(), loader(IMAGES, LABELS), layer="fc")
+    assert str(told.value) == (
+        "`layer` of collect must be the name of a layer. Got 'fc'. "
+        "Try one of 0, 1, 2, 3, 4, 5, 6, 7."
+    )
+
+
+class Unused(nn.Module):
+    """Has layers that do not run, or return no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.ReLU()
+        self.memory = nn.LSTM(16, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.memory(x.flatten(1)[:, None])[0][:, 0]
+        return out
+
+
+def test_a_layer_of_no_use_is_told() -> None:
+    with pytest.raises(BadValueError, match="Got ReLU, which ran 0 times"):
+        collect(Unused(), loader(IMAGES, LABELS), layer="idle")
+    with pytest.raises(BadTypeError) as told:
+        collect(Unused(), loader(IMAGES, LABELS), layer="memory")
+    assert str(told.value) == (
+        "`layer` of collect (batch 0) must be a layer whose outputs are a tensor. Got tuple. "
+        "Try a layer after it."
+    )
+
+
+def test_without_a_last_layer_there_are_no_features() -> None:
+    model = nn.Sequential(network(), nn.LogSoftmax(dim=1))
+    found = collect(model, loader(IMAGES, LABELS))
+    assert (found.features, found.weights, found.bias) == (None, None, None)
+    named = collect(model, loader(IMAGES, LABELS), last_layer="0.7")
+    assert named.weights is not None
+    assert named.features is not None
+    assert named.features.shape == (25, 6)
+    with pytest.raises(BadTypeError) as told:
+        collect(model, loader(IMAGES, LABELS), last_layer="0.6")
+    assert str(told.value) == (
+        "`last_layer` of collect must be a linear layer. Got ReLU. "
+        "Try `layer` for the features of any other."
+    )
+
+
+def test_a_layer_without_bias_has_one_of_zeros() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False))
+    found = collect(model, loader(IMAGES, LABELS))
+    assert found.bias is not None
+    assert found.bias.tolist() == [0, 0, 0]
+
+
+def test_one_logit_is_that_of_the_second_class() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 1), nn.Flatten(0))
+    found = collect(model, loader(IMAGES, LABELS % 2))
+    assert found.features is not None
+    assert found.weights is not None
+    assert found.bias is not None
+    np.testing.assert_allclose(
+        found.features @ found.weights.T + found.bias, found.logits.array, rtol=1e-5, atol=1e-6
+    )
+    assert found.logits.n_classes == 2
+
+
+def test_a_likelihood_says_which_outputs_are_logits() -> None:
+    model = network(4).eval()
+    found = collect(model, loader(IMAGES, LABELS), likelihood=UncertaintyAware(3))
+    with torch.no_grad():
+        np.testing.assert_allclose(found.logits.array, model(IMAGES)[:, :3], rtol=1e-5, atol=1e-6)
+    assert found.weights is not None
+    assert found.weights.shape == (3, 6)
+
+
+@pytest.mark.parametrize(("kind", "first"), [("tuple", 0), ("dict", "classes")])
+def test_one_of_several_heads_is_named(kind: str, first: Any) -> None:
+    model, rows = Heads(kind), loader(IMAGES, LABELS)
+    found = collect(model, rows, head=first)
+    assert found.weights is not None
+    assert (found.weights == model.classes.weight.detach().numpy()).all()
+    assert found.features is not None
+    assert found.features.shape == (25, 8)
+    names = "0, 1" if kind == "tuple" else "'classes', 'other'"
+    for head in (None, "logits", 7):
+        with pytest.raises(BadValueError) as told:
+            collect(model, rows, head=head)
+        assert str(told.value) == (
+            f"`head` of collect must be one of {names}, as the model has several. Got {head!r}. "
+            f"Try head={first!r}."
+        )
+
+
+def test_a_head_of_a_model_with_one_is_refused() -> None:
+    with pytest.raises(BadValueError) as told:
+        collect(network(), loader(IMAGES, LABELS), head=0)
+    assert str(told.value) == (
+        "`head` of collect must be None, as the model has one head. Got 0. Try leaving it out."
+    )
+
+
+class Silent(nn.Module):
+    def forward(self, x: torch.Tensor) -> None:
+        return None
+
+
+def test_a_model_without_tensors_is_refused() -> None:
+    with pytest.raises(BadTypeError) as told:
+        collect(Silent(), loader(IMAGES, LABELS))
+    assert str(told.value) == (
+        "`model` of collect must be one that returns tensors. Got NoneType. "
+        "Try a module that returns its logits."
+    )
+
+
+@pytest.mark.parametrize("path", [None, "a.parquet"])
+def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
+    with pytest.raises(BadValueError) as told:
+        collect(network(), [], path=None if path is None else tmp_path / path)
+    assert str(told.value) == (
+        "`loader` of collect must be of 1 batch or more. Got none. "
+        "Try a loader over at least one row."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_batches_are_told() -> None:
+    with pytest.raises(BadTypeError) as told:
+        collect(network(), [{"x": IMAGES}])
+    assert str(told.value) == (
+        "`batch 0 of the loader` of collect must be inputs, or inputs and labels. Got dict. "
+        "Try a loader of pairs (inputs, labels)."
+    )
+    with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 0\) must be of length"):
+        collect(network(), [(IMAGES, LABELS[:3])])
+    with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 1\) must be"):
+        collect(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
+    bad = IMAGES.clone()
+    bad[4, 0, 0, 0] = torch.nan
+    with pytest.raises(BadValueError, match=r"`outputs` of collect \(batch 1\) must be finite"):
+        collect(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
+
+
+class Two(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+def test_a_model_may_take_several_inputs() -> None:
+    rows = torch.ones(4, 3)
+    found = collect(Two(), [(rows, 2 * rows, torch.zeros(4, dtype=torch.int64))])
+    assert found.logits.array.tolist() == [[3, 3, 3]] * 4

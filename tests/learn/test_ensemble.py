@@ -1,0 +1,69 @@
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import nn
+
+from dubito.errors import BadTypeError, BadValueError
+from dubito.learn.ensemble import DeepEnsemble
+
+INPUTS = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def train(model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    order = torch.randperm(3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(INPUTS[order]), torch.tensor([0, 1, 2])[order])
+        torch.autograd.backward(loss)
+        optimizer.step()
+
+
+def test_members_are_what_each_model_says_in_evaluation() -> None:
+    ensemble = DeepEnsemble.trained(network, train, n_members=3)
+    assert all(module.training for model in ensemble.models for module in model.modules())
+    members = ensemble(INPUTS)
+    assert all(module.training for model in ensemble.models for module in model.modules())
+    expected = [softmax(one.eval()(INPUTS).detach().numpy(), axis=1) for one in ensemble.models]
+    np.testing.assert_allclose(members.array, expected, rtol=1e-6)
+    again = DeepEnsemble(ensemble.models)(INPUTS)
+    assert (again.array == members.array).all()
+
+
+def test_training_is_seeded_for_each_member() -> None:
+    random = torch.get_rng_state()
+    first = DeepEnsemble.trained(network, train, 2, seed=5)(INPUTS).array
+    assert torch.get_rng_state().equal(random)
+    assert (DeepEnsemble.trained(network, train, 2, seed=5)(INPUTS).array == first).all()
+    assert (DeepEnsemble.trained(network, train, 3, seed=5)(INPUTS).array[:2] == first).all()
+    assert (first[0] != first[1]).any()
+    assert (DeepEnsemble.trained(network, train, 2, seed=6)(INPUTS).array != first).any()
+
+
+def test_what_is_no_ensemble_is_told() -> None:
+    model, number = network(), cast(Any, 3)
+    with pytest.raises(BadValueError) as told:
+        DeepEnsemble.trained(lambda: model, train, 2)
+    assert str(told.value) == (
+        "`models` of DeepEnsemble must be all different. Got one of them twice. "
+        "Try a factory that makes a new model at each call."
+    )
+    with pytest.raises(BadValueError) as told:
+        DeepEnsemble([])
+    assert str(told.value) == (
+        "`models` of DeepEnsemble must be 1 model or more. Got none. "
+        "Try [make_model(), make_model(), ...]."
+    )
+    with pytest.raises(BadTypeError, match=r"`models\[0\]` of DeepEnsemble must be a torch module"):
+        DeepEnsemble([number])
+    with pytest.raises(BadTypeError, match="`models` of DeepEnsemble must be a list of trained"):
+        DeepEnsemble(number)
+    with pytest.raises(BadValueError, match=r"`n_members` of DeepEnsemble\.trained must be"):
+        DeepEnsemble.trained(network, train, 0)

@@ -1,0 +1,231 @@
+"""What every likelihood promises, whatever its distribution."""
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+from dubito.learn import (
+    AbstractLikelihood,
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    GeneralizedCrossEntropy,
+    HeteroscedasticGaussian,
+    Laplace,
+    LogitNoise,
+    SquaredError,
+    UncertaintyAware,
+)
+from dubito.learn.class_likelihood import AbstractClassLikelihood
+from dubito.learn.likelihood import as_count, as_number
+
+ALL: list[AbstractLikelihood] = [
+    Gaussian(n_targets=3, variance=0.25),
+    HeteroscedasticGaussian(n_targets=3),
+    HeteroscedasticGaussian(n_targets=3, beta=0.5),
+    Laplace(n_targets=3),
+    Bernoulli(n_targets=3),
+    Categorical(3),
+    Categorical(3, smoothing=0.1, form="others"),
+    SquaredError(3),
+    UncertaintyAware(3),
+    UncertaintyAware(3, beta=0.5, form="faithful"),
+    GeneralizedCrossEntropy(3),
+    LogitNoise(3),
+]
+each = pytest.mark.parametrize("likelihood", ALL, ids=repr)
+
+
+def labels_for(likelihood: AbstractLikelihood, *shape: int) -> Tensor:
+    """Return random labels: classes, or three targets on axis 1."""
+    if isinstance(likelihood, AbstractClassLikelihood):
+        return torch.randint(3, shape)
+    wanted = (shape[0], 3, *shape[1:])
+    is_binary = isinstance(likelihood, Bernoulli)
+    return torch.randint(2, wanted).float() if is_binary else torch.randn(wanted)
+
+
+def as_floating(likelihood: AbstractLikelihood, y: Tensor) -> Tensor:
+    if isinstance(likelihood, AbstractClassLikelihood):
+        return torch.nn.functional.one_hot(y, 3).float()
+    return y.clone()
+
+
+def seeded(likelihood: AbstractLikelihood, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the loss with the same draws, if it draws at all."""
+    torch.manual_seed(1)
+    return likelihood.loss(outputs, y)
+
+
+@each
+def test_the_loss_is_the_mean_of_the_rows(likelihood: AbstractLikelihood) -> None:
+    torch.manual_seed(0)
+    outputs, y = torch.randn(7, likelihood.n_outputs), labels_for(likelihood, 7)
+    torch.manual_seed(1)
+    losses = likelihood.losses(outputs, y)
+    assert losses.shape == (7,)
+    assert seeded(likelihood, outputs, y).item() == pytest.approx(losses.mean().item(), rel=1e-6)
+
+
+@each
+def test_every_pixel_is_a_row(likelihood: AbstractLikelihood) -> None:
+    torch.manual_seed(0)
+    outputs, y = torch.randn(2, likelihood.n_outputs, 3, 4), labels_for(likelihood, 2, 3, 4)
+    flat = outputs.movedim(1, -1).reshape(24, -1)
+    is_class = isinstance(likelihood, AbstractClassLikelihood)
+    flat_y = y.reshape(24) if is_class else y.movedim(1, -1).reshape(24, 3)
+    whole = seeded(likelihood, outputs, y).item()
+    assert whole == pytest.approx(seeded(likelihood, flat, flat_y).item(), rel=1e-5)
+    assert likelihood.predict(outputs).batch_shape == (2, 3, 4)
+    assert likelihood.losses(outputs, y).shape == (2, 3, 4)
+
+
+@each
+def test_rows_of_nan_are_left_out(likelihood: AbstractLikelihood) -> None:
+    if isinstance(likelihood, LogitNoise):
+        likelihood = LogitNoise(3, floor=-200.0)  # its draws differ with the number of rows
+    torch.manual_seed(0)
+    outputs = torch.randn(5, likelihood.n_outputs)
+    if isinstance(likelihood, LogitNoise):
+        outputs[:, 3:] = -150.0
+    outputs.requires_grad_()
+    y = as_floating(likelihood, labels_for(likelihood, 5))
+    with_gap = y.clone()
+    with_gap[2] = torch.nan
+    rest = [0, 1, 3, 4]
+    loss = likelihood.loss(outputs, with_gap)
+    torch.testing.assert_close(loss, likelihood.loss(outputs[rest], y[rest]))
+    (slope,) = torch.autograd.grad(loss, outputs)
+    assert slope.isfinite().all()
+    assert not slope[2].any()
+    assert likelihood.losses(outputs, with_gap)[2].item() == 0
+    nothing = likelihood.loss(outputs, torch.full_like(y, torch.nan))
+    assert nothing.item() == 0
+    nothing.backward()  # type: ignore[no-untyped-call]
+
+
+@each
+@pytest.mark.parametrize("size", [1e-3, 1.0, 60.0, 1e4])
+def test_losses_and_slopes_are_finite(likelihood: AbstractLikelihood, size: float) -> None:
+    torch.manual_seed(0)
+    outputs = (size * torch.randn(50, likelihood.n_outputs)).requires_grad_()
+    loss = likelihood.loss(outputs, labels_for(likelihood, 50))
+    (slope,) = torch.autograd.grad(loss, outputs)
+    assert loss.isfinite()
+    assert slope.isfinite().all()
+    assert loss.dtype == torch.float32
+    distribution = likelihood.predict(outputs.detach())
+    assert distribution.mode.isfinite().all()
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_nothing_but_the_outputs(
+    likelihood: AbstractLikelihood, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, likelihood.n_outputs)
+    inputs, y = torch.randn(20, 4), labels_for(likelihood, 20)
+    with torch.autocast("cpu", dtype=dtype):
+        outputs = layer(inputs)
+        loss = seeded(likelihood, outputs, y)
+    assert outputs.dtype == dtype
+    assert loss.dtype == torch.float32
+    wide = seeded(likelihood, outputs.detach().float(), y)
+    assert loss.item() == pytest.approx(wide.item(), rel=1e-6)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.isfinite().all()
+
+
+# What `beta` and the faithful form hold fixed on purpose is tested where they are.
+@pytest.mark.parametrize(
+    "likelihood", [one for one in ALL if not getattr(one, "beta", 0)], ids=repr
+)
+def test_the_slopes_are_those_of_the_loss(likelihood: AbstractLikelihood) -> None:
+    torch.manual_seed(0)
+    outputs = torch.randn(4, likelihood.n_outputs, dtype=torch.float64, requires_grad=True)
+    y = labels_for(likelihood, 4)
+    assert torch.autograd.gradcheck(lambda x: seeded(likelihood, x, y), (outputs,))
+
+
+@each
+def test_they_pickle_and_compare(likelihood: AbstractLikelihood) -> None:
+    assert pickle.loads(pickle.dumps(likelihood)) == likelihood
+
+
+@each
+def test_labels_and_outputs_stay_untouched(likelihood: AbstractLikelihood) -> None:
+    torch.manual_seed(0)
+    outputs, y = torch.randn(4, likelihood.n_outputs), labels_for(likelihood, 4)
+    before = outputs.clone(), y.clone()
+    likelihood.loss(outputs, y)
+    likelihood.predict(outputs)
+    assert torch.equal(outputs, before[0])
+    assert torch.equal(y, before[1])
+
+
+def test_without_torch_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import dubito\n"
+        "try:\n    import dubito.learn\n"
+        "except dubito.errors.MissingExtraError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    wanted = "dubito.learn needs an optional part. Try `pip install 'dubito[torch]'`.\n"
+    assert done.stdout == wanted
+
+
+BAD: list[tuple[Any, type[DubitoError], str]] = [
+    (
+        lambda: Gaussian().loss([[1.0]], torch.ones(1)),  # type: ignore[arg-type]
+        BadTypeError,
+        "`outputs` of Gaussian.loss must be a tensor. Got list. Try `torch.as_tensor(...)`.",
+    ),
+    (
+        lambda: Categorical(3).predict(torch.ones(2, 4)),
+        BadValueError,
+        "`outputs` of Categorical.predict must be rows x 3, or images x 3 x height x width. "
+        "Got shape (2, 4). Try a last layer of 3 outputs.",
+    ),
+    (
+        lambda: Gaussian().losses(torch.ones(2), torch.ones(2)),
+        BadValueError,
+        "`outputs` of Gaussian.losses must be rows x 1, or images x 1 x height x width. "
+        "Got shape (2,). Try a last layer of 1 outputs.",
+    ),
+    (
+        lambda: Gaussian().predict(torch.ones(2, 1, dtype=torch.int64)),
+        BadTypeError,
+        "`outputs` of Gaussian.predict must be of floating point. Got torch.int64. Try `.float()`.",
+    ),
+    (
+        lambda: as_count(True, "n_targets", "Gaussian"),
+        BadValueError,
+        "`n_targets` of Gaussian must be a whole number from 1 up. Got True. Try n_targets=1.",
+    ),
+    (
+        lambda: as_number(float("nan"), "floor", "Laplace", "floor=-4.0"),
+        BadValueError,
+        "`floor` of Laplace must be a finite number. Got nan. Try floor=-4.0.",
+    ),
+    (
+        lambda: as_number(0, "variance", "Gaussian", "variance=1.0", above=0),
+        BadValueError,
+        "`variance` of Gaussian must be a finite number above 0. Got 0. Try variance=1.0.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), BAD)
+def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert str(caught.value) == message

@@ -1,0 +1,164 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dubito import Logits
+from dubito.calibrate import (
+    AbstractCalibrator,
+    AsItCame,
+    AutoCalibrator,
+    BetaScaling,
+    IsotonicCalibration,
+    MatrixScaling,
+    OneVsRest,
+    PlattScaling,
+    StructuredMatrixScaling,
+    TemperatureMixture,
+    TemperatureScaling,
+    VectorScaling,
+)
+from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.learn.modules import to_module
+
+MANY: list[AbstractCalibrator] = [
+    AsItCame(),
+    TemperatureScaling(),
+    VectorScaling(),
+    MatrixScaling(),
+    StructuredMatrixScaling(),
+    StructuredMatrixScaling(shape="bent"),
+    StructuredMatrixScaling(shape="local"),
+    TemperatureMixture(),
+    OneVsRest(PlattScaling()),
+    OneVsRest(BetaScaling()),
+]
+CASES = [(one, k) for k in (2, 5) for one in MANY] + [(PlattScaling(), 2), (BetaScaling(), 2)]
+
+
+def rows_of(n_classes: int, kind: Any = np.float32) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    logits = (4 * rng.normal(size=(800, n_classes))).astype(kind)
+    return logits, (logits / 3 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+def nasty(n_classes: int, kind: Any) -> Any:
+    """Return rows that are usual, far off, all alike, and sure beyond any float."""
+    rng = np.random.default_rng(1)
+    usual, far = (scale * rng.normal(size=(60, n_classes)) for scale in (5, 300))
+    return np.concatenate([usual, far, np.zeros((1, n_classes)), 1e4 * np.eye(n_classes)]).astype(
+        kind
+    )
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("calibrator", "k"), CASES, ids=lambda one: str(one))
+def test_a_module_says_what_predict_proba_says(
+    calibrator: AbstractCalibrator, k: int, kind: Any
+) -> None:
+    logits, y = rows_of(k)
+    fitted = calibrator.fit(Logits(logits), y)
+    rows = nasty(k, kind)
+    module = to_module(fitted)
+    said = module(torch.from_numpy(rows))
+    expected = fitted.predict_proba(Logits(rows))
+    assert said.numpy().dtype == expected.dtype
+    np.testing.assert_allclose(said, expected, rtol=0, atol=1e-6)
+    logs = module.log_probabilities(torch.from_numpy(rows).double())
+    np.testing.assert_allclose(logs.exp(), fitted.predict_proba(Logits(rows.astype(float))),
+                               rtol=0, atol=1e-6)  # fmt: skip
+    assert torch.isfinite(logs).all()
+
+
+def test_a_mixture_can_be_appended_if_its_parts_can() -> None:
+    logits, y = rows_of(4)
+    auto = AutoCalibrator().fit(Logits(logits[:90]), y[:90])
+    assert all(isinstance(one, AsItCame | TemperatureScaling) for one in auto.calibrators_)
+    said = to_module(auto)(torch.from_numpy(nasty(4, np.float32)))
+    np.testing.assert_allclose(said, auto.predict_proba(Logits(nasty(4, np.float32))), atol=1e-6)
+    auto.calibrators_, auto.shares_ = [MANY[1], MANY[4]], np.array([0.25, 0.75])
+    for one in auto.calibrators_:
+        one.fit(Logits(logits), y)
+    said = to_module(auto)(torch.from_numpy(nasty(4, np.float32)))
+    np.testing.assert_allclose(said, auto.predict_proba(Logits(nasty(4, np.float32))), atol=1e-6)
+
+
+@pytest.mark.parametrize("calibrator", MANY, ids=lambda one: str(one))
+def test_it_is_kept_and_moved_with_its_network(calibrator: AbstractCalibrator) -> None:
+    logits, y = rows_of(3)
+    fitted = calibrator.fit(Logits(logits), y)
+    network = nn.Sequential(nn.Linear(4, 3), to_module(fitted))
+    inputs = torch.randn(6, 4, requires_grad=True)
+    said = network(inputs)
+    assert not list(network[1].parameters())
+    other = nn.Sequential(nn.Linear(4, 3), to_module(fitted))
+    for buffer in other.buffers():
+        buffer.zero_()
+    other.load_state_dict(network.state_dict())
+    assert other(inputs).equal(said)
+    said.square().sum().backward()
+    assert inputs.grad is not None
+    assert torch.isfinite(inputs.grad).all()
+    np.testing.assert_allclose(network.float()(inputs).detach(), said.detach(), atol=1e-4)
+
+
+def test_it_is_exported_with_its_network() -> None:
+    logits, y = rows_of(3)
+    fitted = StructuredMatrixScaling(shape="local").fit(Logits(logits), y)
+    network = nn.Sequential(nn.Linear(4, 3), to_module(fitted)).eval()
+    rows = torch.export.Dim("rows")
+    exported = torch.export.export(network, (torch.ones(6, 4),), dynamic_shapes=({0: rows},))
+    inputs = torch.randn(9, 4)
+    assert exported.module()(inputs).allclose(network(inputs))
+
+
+def test_one_logit_and_maps_are_taken_as_wrappers_take_them() -> None:
+    logits, y = rows_of(2)
+    platt = PlattScaling().fit(Logits(logits), y)
+    odds = np.array([-3.0, 0.0, 2.0], np.float32)
+    module = to_module(platt)
+    for shaped in (odds, odds[:, np.newaxis]):
+        said = module(torch.from_numpy(shaped))
+        np.testing.assert_allclose(said, platt.predict_proba(Logits(odds)), atol=1e-7)
+    maps = torch.randn(2, 2, 3, 4)
+    said = module(maps)
+    assert said.shape == maps.shape
+    assert said[1, :, 2, 3].equal(module(maps[1:, :, 2, 3])[0])
+
+
+def test_half_precision_comes_back_as_it_came() -> None:
+    logits, y = rows_of(3)
+    module = to_module(TemperatureScaling().fit(Logits(logits), y))
+    assert module(torch.zeros(1, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_other_columns_are_refused() -> None:
+    logits, y = rows_of(3)
+    with pytest.raises(BadValueError) as told:
+        to_module(TemperatureScaling().fit(Logits(logits), y))(torch.zeros(2, 4))
+    assert str(told.value) == (
+        "`logits` of CalibrationModule must be over the 3 classes of the fit. Got shape (2, 4). "
+        "Try the same columns."
+    )
+
+
+def test_what_cannot_be_appended_is_told() -> None:
+    logits, y = rows_of(3)
+    isotonic = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)
+    can = (
+        "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
+        "TemperatureMixture, PlattScaling, BetaScaling, AsItCame, or OneVsRest or AutoCalibrator "
+        "of these alone"
+    )
+    cases: list[tuple[Any, str]] = [(isotonic, "IsotonicCalibration"), (nn.Linear(1, 1), "Linear")]
+    for one, name in cases:
+        with pytest.raises(BadTypeError) as told:
+            to_module(one)
+        assert str(told.value) == (
+            f"`calibrator` of to_module must be {can}. Got {name}. "
+            "Try TemperatureScaling().fit(outputs, y)."
+        )
+    with pytest.raises(UnfittedError, match="to_module of TemperatureScaling needs a fit first"):
+        to_module(TemperatureScaling())

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import nn
+
+from dubito.errors import BadTypeError
+from dubito.learn.bernoulli import Bernoulli
+from dubito.learn.categorical import Categorical
+from dubito.learn.gaussian import Gaussian
+from dubito.learn.passes import array_of, logits_of, members_of, one_tensor, rows_of
+from dubito.learn.segmentation import LogitNoise
+from dubito.learn.squared_error import SquaredError
+from dubito.learn.uncertainty_aware import UncertaintyAware
+
+RNG = np.random.default_rng(0)
+
+
+def test_outputs_are_logits_without_a_likelihood() -> None:
+    passes = RNG.normal(size=(4, 5, 3))
+    members = members_of([torch.from_numpy(one) for one in passes], None, "Passes")
+    np.testing.assert_allclose(members.array, softmax(passes, axis=2), rtol=1e-12)
+    assert members.certainty is None
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(3), SquaredError(3)])
+def test_raw_logits_are_kept_under_likelihoods_of_classes(likelihood: object) -> None:
+    rows = torch.from_numpy(RNG.normal(size=(5, 3)))
+    assert logits_of(rows, likelihood, "Passes").equal(rows)
+
+
+def test_likelihoods_that_draw_draw_the_same_for_all_passes() -> None:
+    rows, random = torch.from_numpy(RNG.normal(size=(5, 6))), torch.get_rng_state()
+    likelihood = LogitNoise(3, n_samples=4000)
+    members = members_of([rows, rows], likelihood, "Passes")
+    assert torch.get_rng_state().equal(random)
+    assert (members.array[0] == members.array[1]).all()
+    noise = np.exp(rows[:, 3:].numpy() / 2) * np.random.default_rng(1).normal(size=(4000, 5, 3))
+    expected = softmax(rows[:, :3].numpy() + noise, axis=2).mean(axis=0)
+    np.testing.assert_allclose(members.array[0], expected, atol=0.03)
+
+
+def test_certainties_come_with_uncertainty_aware_outputs() -> None:
+    passes = RNG.normal(size=(4, 5, 3)).astype(np.float32)
+    members = members_of([torch.from_numpy(one) for one in passes], UncertaintyAware(2), "Passes")
+    np.testing.assert_allclose(members.array, softmax(passes[:, :, :2], axis=2), rtol=1e-5)
+    assert members.certainty is not None
+    expected = np.exp(-np.maximum(passes[:, :, 2], -4))
+    np.testing.assert_allclose(members.certainty, expected, rtol=1e-5)
+
+
+def test_yes_or_no_is_of_two_classes() -> None:
+    members = members_of([torch.tensor([[0.0], [2.0]])] * 2, Bernoulli(), "Passes")
+    expected = softmax([[0, 0], [0, 2]], axis=1)
+    np.testing.assert_allclose(members.array, np.stack([expected] * 2), rtol=1e-6)
+
+
+def test_pixels_are_rows() -> None:
+    maps = torch.arange(24.0).reshape(2, 3, 2, 2)
+    rows = rows_of(maps)
+    assert rows.shape == (8, 3)
+    assert rows[5].tolist() == maps[1, :, 0, 1].tolist()
+    assert members_of([maps, maps], None, "Passes").array.shape == (2, 8, 3)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_goes_up(kind: torch.dtype) -> None:
+    assert array_of(torch.ones(2, dtype=kind)).dtype == np.float32
+
+
+def test_arrays_share_nothing_with_the_tensor() -> None:
+    tensor = nn.Parameter(torch.ones(2))
+    array = array_of(tensor)
+    array[0] = 5
+    assert tensor.tolist() == [1, 1]
+
+
+def test_what_cannot_be_read_is_told() -> None:
+    with pytest.raises(BadTypeError) as told:
+        logits_of(torch.zeros(2, 1), Gaussian(), "Passes")
+    assert str(told.value) == (
+        "`likelihood` of Passes must be a likelihood of classes. Got Gaussian. "
+        "Try Categorical(n_classes)."
+    )
+    with pytest.raises(BadTypeError) as told:
+        one_tensor((torch.zeros(1), torch.zeros(1)), "Passes")
+    assert str(told.value) == (
+        "`model` of Passes must be one that returns one tensor. Got tuple. "
+        "Try a module that returns one head of it."
+    )

@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from dubito import Logits
+from dubito.errors import BadValueError
+from dubito.learn import SquaredError
+from dubito.measure import brier_score
+
+
+def test_it_is_a_normal_likelihood_up_to_a_constant() -> None:
+    rng = np.random.default_rng(0)
+    logits, y = rng.normal(size=(30, 4)), rng.integers(4, size=30)
+    loss = SquaredError(4).loss(torch.tensor(logits), torch.tensor(y)).item()
+    normal = stats.norm(special.softmax(logits, axis=1), 0.5**0.5)
+    expected = -normal.logpdf(np.eye(4)[y]).sum(axis=1).mean() - 2 * np.log(np.pi)
+    assert loss == pytest.approx(expected, rel=1e-12)
+
+
+def test_it_is_the_brier_score() -> None:
+    rng = np.random.default_rng(1)
+    logits, y = rng.normal(size=(30, 4)), rng.integers(4, size=30)
+    loss = SquaredError(4).loss(torch.tensor(logits), torch.tensor(y)).item()
+    assert loss == pytest.approx(brier_score(y, Logits(logits)), rel=1e-9)
+
+
+def test_it_predicts_classes() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    torch.testing.assert_close(SquaredError(3).predict(logits).probs, logits.softmax(1))
+    with pytest.raises(BadValueError, match="`n_classes` of SquaredError must be a whole number"):
+        SquaredError(1)

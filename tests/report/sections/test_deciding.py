@@ -1,0 +1,75 @@
+"""What ways to decide do, before anyone moves anything."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dubito import Logits
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards
+from dubito.decide import CostMatrix, cost_report
+from dubito.report.blocks import Row, Text
+from dubito.report.numbers import cost
+from dubito.report.sample import Outcome, drawn
+from dubito.report.sections.deciding import deciding, line, origin, panel, worth
+from dubito.report.summary import Summary
+
+
+def test_the_section_says_on_which_rows(summary: Summary) -> None:
+    text, _, charts, paid = deciding(summary).blocks
+    assert isinstance(text, Text)
+    assert "recomputed here, on all rows, with" in text.words
+    assert isinstance(charts, Row)
+    assert isinstance(paid, Text)
+    assert paid.words == worth(summary)
+
+
+def test_a_sample_of_the_rows_is_told(summary: Summary) -> None:
+    few = replace(summary, sample=drawn(summary.after.take(slice(0, 9)), None, 0))
+    told = deciding(few).blocks[0]
+    assert isinstance(told, Text)
+    assert f"on a seeded sample of 9 of {len(summary.before)} rows, with" in told.words
+
+
+def test_the_best_way_is_marked(summary: Summary) -> None:
+    found = panel(summary.sample)
+    assert found.count('class="best"') == 1
+    assert found.count("data-policy=") == 4
+    assert f'value="{summary.sample.cheapest_threshold:g}"' in found
+
+
+def test_an_outcome_is_told_as_the_script_tells_it() -> None:
+    found = line("key", "name", 0.5, Outcome(0.645, 0.01904, 1234.56), False)
+    told = [found[name] for name in ("threshold", "coverage", "risk", "reviewed", "cost")]
+    assert told == ["0.500", "64.5\u00a0%", "1.90\u00a0%", "355.0", "1,235"]
+    assert line("key", "name", None, Outcome(1.0, 0.0, 5.0), True)["cost"] == "5.00"
+
+
+def test_where_costs_come_from_is_told(summary: Summary) -> None:
+    sample = summary.sample
+    assert origin(summary) == "The costs are those the report was made with."
+    partly = replace(summary, sample=replace(sample, is_given_review=False))
+    assert origin(partly).startswith("The costs are yours but for the last row")
+    example = replace(sample, has_given_costs=False)
+    assert origin(replace(summary, sample=example, costs=None)).startswith("The costs are an exam")
+    assert origin(replace(summary, sample=example)).startswith("A table of all classes is too")
+
+
+def test_what_decisions_are_worth_is_the_library_s(summary: Summary) -> None:
+    report = summary.cost_report
+    words = worth(summary)
+    assert words.startswith("Taking the action of least expected cost, row by row, 1,000 rows cost")
+    assert f"cost {cost(1000 * report.realised.value)} (95\u00a0% interval" in words
+    assert f"“{report.constant_action}” would cost {cost(1000 * report.constant)}" in words
+
+
+def test_costs_too_large_to_edit_are_reckoned_with_all_the_same() -> None:
+    rng = np.random.default_rng(0)
+    logits = Logits(rng.normal(size=(60, 14)))
+    costs = CostMatrix.zero_one(14).with_reject(0.5)
+    found = Summary.of(ArrayShards(Batch.of(rng.integers(0, 14, 60), logits)), costs=costs)
+    assert found.has_unseen_costs
+    after = found.after
+    expected = cost_report(after.truth, after.outputs, costs)
+    assert found.cost_report == expected
+    assert worth(found).startswith("With the costs given, taking the action of least")

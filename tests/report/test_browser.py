@@ -1,0 +1,309 @@
+"""The page in a real browser: offline, silent, exact, readable in the dark and on a phone."""
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from dubito import Normal, TopLabel
+from dubito.decide import CostMatrix
+from dubito.report.reports import TITLE, classifier_report, report
+from dubito.report.sample import Outcome, Sample
+from dubito.report.summary import Summary
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def path(summary: Summary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    page = classifier_report(summary, f"{HOSTILE} & co")
+    return page.save(tmp_path_factory.mktemp("report") / "report.html")
+
+
+class Opened:
+    """A page that was opened from a file, and all that it asked for or complained of."""
+
+    def __init__(self, browser: Browser, path: Path, **settings: Any) -> None:
+        self.context = browser.new_context(**settings)
+        self.page: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.goto(path.as_uri())
+
+    def figures(self, policy: str) -> Outcome:
+        """Return what the page shows of a way to decide, in full precision."""
+        row = self.page.locator(f'[data-policy="{policy}"]')
+        names = ("coverage", "risk", "cost")
+        cells = [row.locator(f'[data-figure="{name}"]') for name in names]
+        return Outcome(*(float(cell.get_attribute("data-value") or "nan") for cell in cells))
+
+    def set_threshold(self, threshold: float) -> None:
+        self.page.fill("#threshold-number", f"{threshold:.3f}")
+
+    def close(self) -> None:
+        self.context.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, path: Path) -> Iterator[Opened]:
+    found = Opened(browser, path)
+    yield found
+    assert found.complaints == []
+    found.close()
+
+
+def assert_same(found: Outcome, expected: Outcome) -> None:
+    assert found.coverage == pytest.approx(expected.coverage, abs=1e-12)
+    assert found.risk == pytest.approx(expected.risk, abs=1e-12)
+    assert found.cost == pytest.approx(expected.cost, abs=1e-9)
+
+
+def test_it_opens_from_a_file_and_asks_for_nothing(opened: Opened, path: Path) -> None:
+    assert opened.requests == [path.as_uri()]
+    assert opened.page.title() == f"{HOSTILE} & co"
+    assert opened.page.locator("h2").first.inner_text() != ""
+
+
+def test_what_users_give_is_text_and_never_markup(opened: Opened) -> None:
+    assert opened.page.evaluate("document.scripts.length") == 2
+    assert opened.page.locator("table b, table script").count() == 0
+    options = opened.page.locator("[data-choice] option").all_inner_texts()
+    assert f"where it says {HOSTILE}" in options
+    assert "group north & south" in options
+    assert opened.page.get_by_text("<b>row-", exact=False).count() > 0
+
+
+def test_nothing_can_reach_the_network(opened: Opened) -> None:
+    script = "fetch('http://127.0.0.1:9/').then(() => 'reached', () => 'refused')"
+    assert opened.page.evaluate(script) == "refused"
+    assert "Content Security Policy" in " ".join(opened.complaints)
+    opened.complaints.clear()
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.35, 0.5, 0.777, 0.95, 1.0])
+def test_the_slider_gives_what_the_library_computes(
+    opened: Opened, summary: Summary, threshold: float
+) -> None:
+    opened.page.locator("#threshold").evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
+        f"{threshold}",
+    )
+    assert opened.page.input_value("#threshold-number") == f"{threshold:g}"
+    assert_same(opened.figures("yours"), summary.sample.at(threshold))
+
+
+def test_the_page_starts_as_the_library_left_it(opened: Opened, summary: Summary) -> None:
+    sample = summary.sample
+    assert_same(opened.figures("expected"), sample.least_expected)
+    assert_same(opened.figures("cheapest"), sample.at(sample.cheapest_threshold))
+    nothing = np.zeros(len(sample.batch), bool)
+    assert_same(opened.figures("none"), sample.outcome(nothing))
+    shown = opened.page.locator('[data-policy="cheapest"] [data-figure="threshold"]')
+    assert shown.inner_text() == f"{sample.cheapest_threshold:.3f}"
+
+
+def with_costs(sample: Sample, table: Any) -> Sample:
+    costs = CostMatrix(table, sample.costs.actions, reject=sample.costs.actions[-1])
+    return Sample(sample.batch, sample.answers, costs, True, True)
+
+
+def test_edited_costs_give_what_the_library_computes(opened: Opened, summary: Summary) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(3):
+        table = rng.integers(-2, 30, (4, 3)) / 4
+        for a, k in np.ndindex(4, 3):
+            place = f'input[data-action="{a}"][data-class="{k}"]'
+            opened.page.fill(place, f"{table[a, k]}")
+        opened.set_threshold(0.6)
+        expected = with_costs(summary.sample, table)
+        assert_same(opened.figures("expected"), expected.least_expected)
+        assert_same(opened.figures("yours"), expected.at(0.6))
+        assert_same(opened.figures("cheapest"), expected.at(expected.cheapest_threshold))
+        costs = {key: opened.figures(key).cost for key in ("expected", "cheapest", "yours", "none")}
+        best = opened.page.locator("tr.best").get_attribute("data-policy") or ""
+        assert costs[best] == min(costs.values())
+    opened.page.click("[data-reset]")
+    assert_same(opened.figures("expected"), summary.sample.least_expected)
+
+
+def test_a_cost_that_is_no_number_is_told_and_not_used(opened: Opened, summary: Summary) -> None:
+    opened.page.fill('input[data-action="0"][data-class="1"]', "")
+    assert "must be a number" in opened.page.inner_text("[data-message]")
+    assert_same(opened.figures("expected"), summary.sample.least_expected)
+
+
+def test_the_marks_lie_on_the_curves(opened: Opened, summary: Summary) -> None:
+    opened.set_threshold(0.6)
+    chart = opened.page.locator("#risk-chart svg")
+    left, right, bottom, top = map(float, (chart.get_attribute("data-box") or "").split())
+    high = float(chart.get_attribute("data-high") or "nan")
+    mark, outcome = chart.locator('[data-mark="yours"]'), summary.sample.at(0.6)
+    x = left + outcome.coverage * (right - left)
+    y = bottom + outcome.risk / high * (top - bottom)
+    assert float(mark.get_attribute("cx") or "nan") == pytest.approx(x, abs=0.06)
+    assert float(mark.get_attribute("cy") or "nan") == pytest.approx(y, abs=0.06)
+
+
+def test_one_view_is_shown_by_choice(opened: Opened, summary: Summary) -> None:
+    shown = opened.page.locator("[data-option]:visible")
+    assert shown.count() == 1
+    opened.page.select_option("[data-choice]", index=2)
+    assert shown.count() == 1
+    title = shown.locator("svg").first.get_attribute("aria-label") or ""
+    assert title.endswith(summary.views[2].name)
+
+
+def test_the_keyboard_reaches_everything(opened: Opened) -> None:
+    page = opened.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.focus("#threshold")
+    before = float(page.input_value("#threshold"))
+    page.keyboard.press("ArrowLeft")
+    assert float(page.input_value("#threshold-number")) == pytest.approx(before - 0.001)
+
+
+def test_a_screen_reader_finds_names_and_headings_in_order(opened: Opened) -> None:
+    page = opened.page
+    unnamed = "e => !(e.labels && e.labels.length) && !e.getAttribute('aria-label')"
+    fields = f"[...document.querySelectorAll('input, select')].filter({unnamed}).length"
+    assert page.evaluate(fields) == 0
+    assert page.locator("svg:not([aria-label])").count() == 0
+    levels = [
+        int(tag[1])
+        for tag in page.locator("h1, h2, h3").evaluate_all("es => es.map(e => e.tagName)")
+    ]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.get_attribute("html", "lang") == "en"
+
+
+CONTRAST = """() => {
+  const channel = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => channel(Number(v) / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const back = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+  };
+  const tags = "h1, h2, h3, p, dt, dd, th, td, a, summary, button, label, li, text, input, span";
+  const low = [];
+  for (const e of document.querySelectorAll(tags)) {
+    if (!e.getClientRects().length || e.matches(".skip, .swatch, [type=range]")) continue;
+    const style = getComputedStyle(e);
+    const pair = [light(e.tagName === "text" ? style.fill : style.color), light(back(e))];
+    const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    if (ratio < 4.5) low.push(`${e.outerHTML.slice(0, 80)} ${ratio}`);
+  }
+  return low;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_can_be_read(browser: Browser, path: Path, scheme: Any) -> None:
+    opened = Opened(browser, path, color_scheme=scheme)
+    page = opened.page
+    paper = "getComputedStyle(document.body).backgroundColor"
+    first = page.evaluate(paper)
+    assert page.evaluate(CONTRAST) == []
+    page.click("[data-toggle]")
+    assert page.evaluate(paper) != first
+    assert page.evaluate(CONTRAST) == []
+    page.reload()
+    assert page.evaluate(paper) != first, "the choice is remembered"
+    assert opened.complaints == []
+    opened.close()
+
+
+@pytest.mark.parametrize("width", [320, 360, 768])
+def test_nothing_is_wider_than_a_phone(browser: Browser, path: Path, width: int) -> None:
+    opened = Opened(browser, path, viewport={"width": width, "height": 740})
+    page = opened.page
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_it_prints_light_even_where_it_is_dark(browser: Browser, path: Path) -> None:
+    opened = Opened(browser, path, color_scheme="dark")
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    assert opened.page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 33, 38)"
+    assert not opened.page.is_visible("[data-toggle]")
+    assert opened.page.pdf()[:5] == b"%PDF-"
+    opened.close()
+
+
+def test_without_scripts_all_figures_are_there(browser: Browser, path: Path) -> None:
+    opened = Opened(browser, path, java_script_enabled=False)
+    shown = opened.page.locator('[data-policy="expected"] [data-figure="cost"]')
+    assert float(shown.inner_text()) > 0
+    assert opened.page.locator("svg:visible").count() >= 6
+    assert not opened.page.is_visible("[data-choice]")
+    opened.close()
+
+
+def test_what_a_top_label_report_computes_is_the_library_s(
+    browser: Browser, tmp_path: Path
+) -> None:
+    from dubito.data.batch import Batch
+    from dubito.data.shards import ArrayShards
+
+    rng = np.random.default_rng(2)
+    outputs = TopLabel(rng.uniform(size=150), rng.uniform(size=150))
+    summary = Summary.of(ArrayShards(Batch.of(None, outputs)))
+    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    for threshold in (0.2, 0.4, 0.6, 0.9):
+        opened.set_threshold(threshold)
+        assert_same(opened.figures("yours"), summary.sample.at(threshold))
+    assert_same(opened.figures("expected"), summary.sample.least_expected)
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_a_regression_opens_as_silently(browser: Browser, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    mean = rng.normal(size=100)
+    page = report(mean + rng.normal(size=100), Normal(mean, np.full(100, 0.5)), ids=[HOSTILE] * 100)
+    opened = Opened(
+        browser, page.save(tmp_path / "page.html"), viewport={"width": 360, "height": 700}
+    )
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()

@@ -1,0 +1,106 @@
+"""One file that needs nothing else, in which nothing given can become markup or script."""
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from dubito.report.blocks import (
+    Card,
+    Cards,
+    Choice,
+    Code,
+    Facts,
+    Figure,
+    Row,
+    Section,
+    Table,
+    Text,
+    Verdict,
+)
+from dubito.report.page import fragment, in_script, render
+
+
+def page_of(text: str, data: object = None) -> str:
+    table = Table(text, (text, text), ((text, text),))
+    blocks = (
+        Text(text),
+        Cards((Card(text, text, text),)),
+        table,
+        Choice(
+            text,
+            (
+                (
+                    text,
+                    Row((Figure(text, (Markup("<svg></svg>"),), text, (("after", text),), table),)),
+                ),
+            ),
+        ),
+        Facts(((text, text),)),
+        Code(text),
+    )
+    section = Section("part", text, blocks)
+    return render(text, Verdict(text, (text,)), [section], kicker=text, data={"given": data})
+
+
+class Elements(HTMLParser):
+    """What elements a page has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+    | st.sampled_from(
+        [
+            "<script>alert(1)</script>",
+            '"><img src=x onerror=alert(1)>',
+            "</title><b>",
+            "' onclick='x",
+            "{{ 7 * 7 }}",
+        ]
+    )
+)
+def test_no_text_changes_what_elements_there_are(text: str) -> None:
+    assert Elements(page_of(text, text)).tags == Elements(page_of("plain", "plain")).tags
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_data_come_back_as_they_were_and_end_no_script(text: str) -> None:
+    written = str(in_script({"name": text}))
+    assert json.loads(written) == {"name": text}
+    assert not re.search("[<>&\u2028\u2029]", written)
+
+
+def test_only_its_own_script_may_run_and_nothing_is_asked_for() -> None:
+    page = page_of("plain")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    script = re.search(r"<script>(.*)</script>\n</body>", page, re.DOTALL)
+    assert policy is not None
+    assert script is not None
+    digest = b64encode(sha256(script[1].encode()).digest()).decode()
+    rules = policy[1].split("; ")
+    assert rules[0] == "default-src 'none'"
+    assert f"script-src 'sha256-{digest}'" in rules
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)
+
+
+def test_a_page_without_data_has_no_block_of_them() -> None:
+    assert 'id="data"' not in render("title", Verdict("Fine.", ()), [])
+
+
+def test_fragments_escape_too() -> None:
+    settings = {"threshold": "0", "classes": ["<b>"], "actions": [], "costs": [], "reject": 0}
+    assert "&lt;b&gt;" in fragment("deciding.html.j2", **settings, n="1", outcomes=[])

@@ -1,0 +1,143 @@
+"""What the library makes of the rows on a page, against plain loops."""
+
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito import Logits, Probabilities, TopLabel
+from dubito.data.batch import Batch
+from dubito.decide import CostMatrix
+from dubito.errors import BadTypeError, BadValueError
+from dubito.report.sample import Outcome, Sample, drawn, packed
+
+COSTS = CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]).with_reject([0.5, 0.4, 0.3])
+
+
+def made(n_rows: int = 300, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(3), n_rows)
+    y = (p.cumsum(axis=1) > rng.uniform(size=(n_rows, 1))).argmax(axis=1)
+    return Batch.of(y, Probabilities(p), sample_weight=rng.integers(1, 4, n_rows).astype(float))
+
+
+def reference(batch: Batch, costs: CostMatrix, threshold: float | None) -> tuple[float, ...]:
+    """Go through the rows one by one; without a threshold, by least expected cost."""
+    outputs: Any = batch.outputs
+    labels: Any = batch.truth
+    table, reject = costs.array, costs.reject
+    kept = wrong = paid = 0.0
+    for p, y, w in zip(outputs.array.astype(float), labels.codes, batch.weight, strict=True):
+        expected = [float(sum(p * row) / p.sum()) for row in table]
+        acting = min((k for k in range(len(table)) if k != reject), key=lambda k: expected[k])
+        if threshold is None:
+            is_rejected = expected[reject or 0] <= min(expected) + 1e-9
+        else:
+            is_rejected = p.max() / p.sum() <= threshold
+        paid += w * table[reject if is_rejected else acting][y]
+        kept += 0 if is_rejected else w
+        wrong += 0 if is_rejected else w * (p.argmax() != y)
+    total = batch.weight.sum()
+    return kept / total, wrong / kept if kept else 0.0, 1000 * paid / total
+
+
+def told(outcome: Outcome) -> tuple[float, ...]:
+    return outcome.coverage, outcome.risk, outcome.cost
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.4, 0.555, 0.8, 1.0])
+def test_a_threshold_does_what_plain_loops_say(threshold: float) -> None:
+    sample = drawn(made(), COSTS, 0)
+    expected = reference(sample.batch, COSTS, threshold)
+    assert told(sample.at(threshold)) == pytest.approx(expected, abs=1e-9)
+    assert sample.at(threshold).reviewed == pytest.approx(1000 * (1 - expected[0]))
+
+
+def test_least_expected_cost_is_what_plain_loops_say() -> None:
+    sample = drawn(made(), COSTS, 0)
+    assert told(sample.least_expected) == pytest.approx(reference(sample.batch, COSTS, None))
+
+
+def test_all_steps_at_once_are_the_steps_one_by_one() -> None:
+    sample = drawn(made(), COSTS, 0)
+    for k in (0, 1, 333, 500, 747, 999, 1000):
+        assert told(sample.steps[k]) == pytest.approx(told(sample.at(k / 1000)), abs=1e-9)
+    least = min(step.cost for step in sample.steps)
+    assert sample.at(sample.cheapest_threshold).cost == pytest.approx(least)
+
+
+def test_many_classes_and_shares_of_labels_ask_whether_the_answer_is_right() -> None:
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(100, 20))
+    wide = drawn(Batch.of(rng.integers(0, 20, 100), Logits(logits)), None, 0)
+    soft = drawn(Batch.of(rng.dirichlet([1, 1], 50), rng.dirichlet([1, 1], 50)), None, 0)
+    top = drawn(Batch.of(None, TopLabel(rng.uniform(size=80), rng.uniform(size=80))), None, 0)
+    for sample in (wide, soft, top):
+        assert sample.classes == ("wrong", "right")
+        rows, weight = sample.answers.rows, sample.weight
+        for threshold in (0.1, 0.3, 0.6):
+            is_kept = rows.confidence > threshold
+            wrong = (weight * is_kept) @ (1 - rows.correct)
+            found = sample.at(threshold)
+            assert found.coverage == pytest.approx((weight @ is_kept) / weight.sum())
+            assert found.risk == pytest.approx(wrong / max((weight * is_kept).sum(), 1e-300))
+            paid = 1000 * (wrong + 0.1 * (weight @ ~is_kept)) / weight.sum()
+            assert found.cost == pytest.approx(paid)
+
+
+def test_costs_without_a_review_get_an_example_of_one() -> None:
+    sample = drawn(made(), CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]), 0)
+    assert sample.costs.array[-1].tolist() == [0.4, 0.4, 0.4]
+    assert (sample.has_given_costs, sample.is_given_review) == (True, False)
+    plain = drawn(made(), None, 0)
+    assert plain.costs.array.tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0], [0.1, 0.1, 0.1]]
+
+
+def test_at_most_5000_rows_are_drawn_the_same_by_the_same_seed() -> None:
+    batch = made(6000)
+    first, again, other = (drawn(batch, COSTS, seed) for seed in (1, 1, 2))
+    assert len(first.batch) == 5000
+    assert first.to_dict() == again.to_dict()
+    assert first.to_dict() != other.to_dict()
+
+
+def test_costs_that_grow_with_amounts_are_refused() -> None:
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+    with pytest.raises(BadValueError) as caught:
+        drawn(made(), costs, 0)
+    assert str(caught.value) == (
+        "`costs` of report must be the same for every row. Got costs that grow with amounts. "
+        "Try costs without `rate`."
+    )
+
+
+def test_top_labels_have_no_costs_of_classes() -> None:
+    with pytest.raises(BadTypeError) as caught:
+        drawn(Batch.of(None, TopLabel([0.5], [1])), COSTS, 0)
+    assert str(caught.value) == (
+        "`costs` of report must be None beside top labels. Got a CostMatrix. "
+        "Try outputs of all classes."
+    )
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        (np.array([0, 255]), "u1"),
+        (np.array([0.0, 1.0]), "u1"),
+        (np.array([0.5]), "f8"),
+        (np.array([256]), "f8"),
+        (np.array([1.0], np.float32), "f4"),
+    ],
+)
+def test_packed_numbers_come_back(array: Any, kind: str) -> None:
+    found = packed(array)
+    assert found["type"] == kind
+    assert np.frombuffer(b64decode(found["data"]), f"<{kind}").tolist() == array.tolist()
+
+
+def test_a_row_no_one_keeps_has_no_risk() -> None:
+    sample: Sample = drawn(made(), COSTS, 0)
+    assert sample.at(1.0).risk == 0.0
+    assert sample.at(1.0).coverage == 0.0

@@ -1,0 +1,100 @@
+"""Arrays come of lists as of arrays, digit by digit, and what is none is told."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dubito.errors import BadValueError
+from dubito.kept_arrays import array, require_each, require_rising, shares
+from dubito.kept_checks import MOST, Check, Entry
+
+ENTRY = Entry("learned.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
+
+LIST = "a list that is uneven, or holds something else."
+ARRAY = "an array of shape"
+INSIDE = "numbers from -1e+30 to 1e+30. Got"
+WHOLES = array(None, is_whole=True)
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "said"),
+    [
+        (array(None), [], "a list of numbers. Got 0."),
+        (array(None), 3.0, "a list of numbers. Got 3.0."),
+        (array("n_"), [1.0], "a list of 2 numbers. Got 1."),
+        (array("none_"), [1.0, 2.0], "a list of 1 numbers. Got 2."),
+        (array("n_", None), [[1.0], [2.0, 3.0]], f"an array of 2 x n numbers. Got {LIST}"),
+        (array("n_", 2), [[1.0], [2.0]], "an array of 2 x 2 numbers. Got 2 x 1."),
+        (array(None), [True, 1.0], f"a list of numbers. Got {LIST}"),
+        (array(None), [1.0, 10**400], f"a list of numbers. Got {LIST}"),
+        (array(None), [1.0, 2**53 + 1], f"a list of numbers. Got {LIST}"),
+        (array(None, low=0), [1.0, -1.0], "numbers from 0 to 1e+30. Got -1.0 in row 1."),
+        (array(None, high=MOST), [np.nan], "numbers from -1e+30 up. Got nan in row 0."),
+        (array(None, None), [[1.0, np.inf]], f"{INSIDE} inf in row 0, column 1."),
+        (array(None, is_whole=True), [1.0], f"a list of whole numbers. Got {LIST}"),
+        (WHOLES, np.array([2**60]), f"a list of whole numbers. Got {ARRAY} (1,) and type int64."),
+        (array(None), np.array(["1"]), f"a list of numbers. Got {ARRAY} (1,) and type <U1."),
+        (array(None), np.array([True]), f"a list of numbers. Got {ARRAY} (1,) and type bool."),
+        (array(None), np.ones((1, 1)), f"a list of numbers. Got {ARRAY} (1, 1) and type float64."),
+        (shares(2), [0.5, 0.6], "shares that sum to 1. Got a sum of 1.1."),
+        (shares(2), [-0.5, 1.5], "numbers from 0 to 1. Got -0.5 in row 0."),
+    ],
+)
+def test_what_is_no_array_is_told(check: Check, value: Any, said: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        check(value, ENTRY)
+    assert str(caught.value) == (
+        f"`learned.x_` of Kind.from_dict must be {said} Try the file as `to_dict` wrote it."
+    )
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "<f2", "<i4", "|u1"])
+def test_arrays_are_copied_to_what_kernels_take(dtype: str) -> None:
+    given = np.asfortranarray(np.array([[1, 2], [3, 4]], dtype))
+    found = array("n_", "n_")(given, ENTRY)
+    is_short = dtype in ("<f4", "<f2")
+    assert found.dtype == (np.float32 if is_short else np.float64)
+    assert found.dtype.isnative
+    assert found.flags.c_contiguous
+    assert found.tolist() == given.tolist()
+    given[:] = 0
+    assert found.tolist() == [[1, 2], [3, 4]]
+
+
+def test_lists_of_arrays_are_lists_of_lists() -> None:
+    rows = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    assert array("n_", "n_")(rows, ENTRY).tolist() == [[1, 2], [3, 4]]
+    found = array(None, is_whole=True)([1, 2], ENTRY)
+    assert found.dtype == np.int64
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_no_digit_is_lost(values: list[float]) -> None:
+    assert array(None, low=-MOST, high=MOST)(values, ENTRY).tolist() == values
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+anything = st.recursive(
+    leaves,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=2), one, max_size=3),
+)
+
+
+@given(anything)
+def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
+    for check in (array(None), array("n_", None), array(1, 1, 1), shares(None), WHOLES):
+        with contextlib.suppress(BadValueError):
+            check(value, ENTRY)
+
+
+def test_rules_over_all_numbers_name_the_first_that_breaks_them() -> None:
+    require_rising(np.array([1.0, 2.0]), ENTRY)
+    require_rising(np.array([1.0, 1.0]), ENTRY, least=-0.5)
+    with pytest.raises(BadValueError, match=r"must be rising\. Got 1\.0 in row 1\."):
+        require_rising(np.array([1.0, 1.0]), ENTRY)
+    with pytest.raises(BadValueError, match=r"must be even\. Got 3 in row 1\."):
+        require_each(np.array([True, False]), np.array([2, 3]), ENTRY, "even")
