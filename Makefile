@@ -17,7 +17,7 @@ lint: .venv/dev
 types: .venv/dev
 	$(BIN)/mypy
 
-check: .venv/dev .venv/browser
+check: .venv/dev .venv/system
 	$(BIN)/pytest --numprocesses 2
 
 benchmark: .venv/benchmark
@@ -45,9 +45,11 @@ sample: .venv/study
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-# Tests of the report open it in a real browser.
-.venv/browser: .venv/dev
+# Tests open pages in a real browser, and keep decisions in PostgreSQL.
+.venv/system: .venv/dev
 	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	command -v pg_ctl > /dev/null || ls /usr/lib/postgresql/*/bin/pg_ctl > /dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -y -qq postgresql; }
 	touch $@
 
 .venv/benchmark: .venv/dev benchmarks/requirements.txt

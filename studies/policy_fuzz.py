@@ -29,7 +29,7 @@ import numpy as np
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy_file import read_document, write_document
+from dubito.decide.policy_file import open_document, write_document
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
 
@@ -347,7 +347,7 @@ def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0)
 def seal(path: Path) -> bool:
     """Seal a file anew, and tell whether it could be read for that."""
     try:
-        write_document(read_document(path, is_sealed=False), path)
+        write_document(open_document(path)[0], path)
     except DubitoError:
         return False
     return True

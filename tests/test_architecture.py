@@ -45,7 +45,11 @@ HOMES = {
     "matplotlib": ["report"],
     "jinja2": ["report", "serve"],
     "fastapi": ["serve"],
+    "starlette": ["serve"],
+    "uvicorn": ["serve"],
     "sqlalchemy": ["serve"],
+    "alembic": ["serve"],
+    "psycopg": ["serve"],
     "numba": ["kernels"],
     "llvmlite": ["kernels"],
     "pyarrow": ["data"],
@@ -160,6 +164,7 @@ FIXED = {
         UncertaintyAware flip_labels LogitNoise smooth_labels""",
     "dubito.data": "Batch Columns Shards ArrayShards FileShards read scan",
     "dubito.watch": "Comparison Drift compare drift",
+    "dubito.serve.store": "NewDecisions ReviewItem Store StoredRows",
 }
 
 
@@ -192,9 +197,11 @@ def modules_loaded_by(statement: str) -> set[str]:
 
 def test_importing_dubito_loads_nothing_heavy() -> None:
     heavy = {"numba", "scipy", "sklearn", "pandas", "polars", "pyarrow", "torch", "typer", "rich"}
+    heavy |= {"fastapi", "sqlalchemy"}
     assert not modules_loaded_by("import dubito") & heavy
 
 
 def test_the_command_line_starts_without_the_library() -> None:
     heavy = {"numba", "numpy", "scipy", "sklearn", "pandas", "pyarrow", "torch"}
+    heavy |= {"fastapi", "sqlalchemy"}
     assert not modules_loaded_by("import dubito.cli") & heavy

@@ -28,7 +28,9 @@ __all__ = [
     "audit",
 ]
 
-PACKAGES = ("calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "report", "watch")
+PACKAGES = (
+    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "report", "serve", "watch"
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -280,3 +280,28 @@ def test_rows_written_over_since_the_fit_are_noticed() -> None:
     fitted = TemperatureScaling().fit(Logits(logits), y)
     logits *= 0
     assert "its rows have changed since the fit" in fitted.summary()
+
+
+def test_parametric_candidates_alone_are_a_setting_that_is_kept() -> None:
+    logits, y = overconfident(1000, 2)
+    auto = AutoCalibrator(cv=2, is_parametric=True).fit(Logits(logits), y)
+    names = {row["name"] for row in auto.leaderboard_}
+    assert "IsotonicCalibration()" not in names
+    assert "BetaScaling()" in names
+    written = json.loads(json.dumps(auto.to_dict()))
+    assert AutoCalibrator.from_dict(written).is_parametric is True
+    del written["settings"]["is_parametric"]  # as older versions wrote it
+    assert AutoCalibrator.from_dict(written).is_parametric is False
+    written["settings"]["is_parametric"] = "yes"
+    with pytest.raises(BadValueError) as told:
+        AutoCalibrator.from_dict(written)
+    assert str(told.value) == (
+        "`settings.is_parametric` of AutoCalibrator.from_dict must be true or false. Got 'yes'. "
+        "Try the file as `to_dict` wrote it."
+    )
+    with pytest.raises(BadValueError) as told:
+        AutoCalibrator(is_parametric="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
+    assert str(told.value) == (
+        "`is_parametric` of AutoCalibrator must be True or False. Got 'yes'. "
+        "Try is_parametric=True."
+    )

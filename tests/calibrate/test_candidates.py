@@ -47,3 +47,13 @@ def test_every_candidate_takes_two_classes_or_many() -> None:
         for one in candidates(n_classes, 1000):
             p = one.fit(logits, y).predict_proba(logits)
             assert p.sum(axis=1) == pytest.approx(np.ones(60))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 100, 1000])
+def test_parametric_candidates_are_all_but_two_kinds(n_classes: int) -> None:
+    every, parametric = (
+        [repr(one) for one in candidates(n_classes, 10_000, is_parametric)]
+        for is_parametric in (False, True)
+    )
+    assert parametric == [one for one in every if "Isotonic" not in one and "Forest" not in one]
+    assert len(parametric) < len(every)

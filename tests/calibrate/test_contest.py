@@ -110,3 +110,12 @@ def test_one_fold_is_judged_in_parts() -> None:
     single = Contest(tried, [HeldOut(one, np.ones(120), 0 * rows, rows) for one in likelihoods.T])
     assert np.unique(single.part_of).size > 1
     assert np.isfinite(single.loss)
+
+
+def test_only_parametric_candidates_are_tried_on_demand() -> None:
+    logits = np.random.default_rng(0).normal(size=(1000, 2))
+    batch = Batch.of(logits.argmax(axis=1), Logits(logits))
+    held = Contest.held(batch, folds_of(batch, 2), None, is_parametric=True)
+    names = [name_of(one.calibrator) for one in held.tried]
+    assert "TemperatureMixture()" in names
+    assert not any("Isotonic" in name or "Forest" in name for name in names)

@@ -16,14 +16,16 @@ from dubito.errors import DubitoWarning
 from tests.cli.conftest import Run, assert_same, control_characters
 
 SCRIPT = Path(sys.executable).with_name("dubito")
-COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit"]
+COMMANDS = ["audit", "calibrate", "compare", "decide", "demo", "doctor", "drift", "fit", "serve"]
 
 
 def test_help_names_the_commands(run: Run) -> None:
     done = run("--help")
     assert done.exit_code == 0
-    assert all(name in done.stdout for name in [*COMMANDS, "policy", "--install-completion"])
-    assert get_command(app).commands.keys() == {*COMMANDS, "policy"}  # type: ignore[attr-defined]
+    assert all(
+        name in done.stdout for name in [*COMMANDS, "policy", "token", "--install-completion"]
+    )
+    assert get_command(app).commands.keys() == {*COMMANDS, "policy", "token"}  # type: ignore[attr-defined]
 
 
 def test_no_arguments_show_help(run: Run) -> None:
@@ -34,7 +36,10 @@ def test_the_version(run: Run) -> None:
     assert run("--version").stdout == f"dubito {dubito.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "policy show", "policy seal"])
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS, "policy show", "policy seal", "token create", "token list", "token revoke"],
+)
 def test_every_help_text_has_an_example_and_json(run: Run, command: str) -> None:
     told = " ".join(run(*command.split(), "--help").stdout.split())
     assert f"Example: dubito {command}" in told
@@ -83,7 +88,8 @@ def test_piped_output_is_plain_text(run: Run, made: Path) -> None:
     done = subprocess.run(
         command, cwd=made, env=settings, capture_output=True, text=True, check=True
     )
-    assert_same(done.stdout.replace("fit sure.csv", "fit ./sure.csv"), "audit")
+    told = done.stdout.replace("fit sure.csv --costs ", "fit ./sure.csv --costs ./")
+    assert_same(told, "audit")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert control_characters(done.stdout + done.stderr) == set()
 

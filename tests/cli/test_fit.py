@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dubito.calibrate import TemperatureScaling
 from dubito.decide import Policy
 from tests.cli.conftest import Run, assert_same
 
@@ -58,3 +59,31 @@ def test_a_regression_has_no_policy(run: Run, made: Path) -> None:
     done = run("fit", made / "regression.csv", "--mean", "m")
     assert done.exit_code == 2
     assert "No such option" in done.stderr
+
+
+def test_an_action_of_the_costs_may_hand_rows_over(run: Run, made: Path, tmp_path: Path) -> None:
+    table = "action,cat,dog,fox\ncat,0,1,1\ndog,1,0,1\nfox,1,1,0\nask,0.3,0.3,0.3\n"
+    (tmp_path / "costs.csv").write_text(table)
+    options = ("--costs", tmp_path / "costs.csv", "--calibrator", "TemperatureScaling")
+    done = run("fit", made / "sure.csv", *options, "--reject-action", "ask", "--max-risk", "0.3")
+    assert done.exit_code == 0, done.output
+    policy = Policy.load("policy.json")
+    assert policy.costs.actions[policy.costs.reject or 0] == "ask"
+    assert isinstance(policy.calibrator, TemperatureScaling)
+    assert policy.bound is not None
+
+
+def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
+    options = ("--calibrator", "VectorScaling", "--evaluation", made / "calm.csv", "--seed", "3")
+    done = run("fit", made / "sure.csv", *options)
+    assert done.exit_code == 0, done.output
+    policy = Policy.load("policy.json")
+    assert policy.report.how == "an evaluation set"
+    assert policy.provenance["seed"] == 3
+
+
+@pytest.mark.parametrize("name", ["OneVsRest", "AbstractCalibrator", "audit", "refinement_split"])
+def test_a_calibrator_is_one_by_its_name(run: Run, made: Path, name: str) -> None:
+    done = run("fit", made / "sure.csv", "--calibrator", name)
+    assert done.exit_code == 2
+    assert f"must be auto, or a calibrator by its name. Got '{name}'." in done.stderr

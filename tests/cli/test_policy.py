@@ -30,3 +30,15 @@ def test_an_edit_is_refused_until_it_is_sealed(run: Run, made: Path) -> None:
     assert Policy.load("policy.json").costs.array[0, 1] == 7.0
     printed = json.loads(run("policy", "seal", "policy.json", "--json").stdout)
     assert printed == {"sealed": "policy.json"}
+
+
+def test_one_row_is_explained(run: Run, made: Path) -> None:
+    run("fit", made / "sure.csv", "--reject-cost", "0.3", "--calibrator", "TemperatureScaling")
+    done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Action: ")
+    told = json.loads(
+        run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2", "--json").stdout
+    )
+    assert " ".join(told["words"].split()) == " ".join(done.stdout.split())
+    assert run("policy", "explain", "policy.json", made / "sure.csv", "--row", "-1").exit_code == 2

@@ -338,6 +338,14 @@ def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def wait_for(is_done: Callable[[], bool]) -> None:
+    """Wait until something is done, half a minute at most."""
+    for _ in range(600):
+        if is_done():
+            return
+        time.sleep(0.05)
+
+
 def started(*command: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", *command, "--no-dashboard"],
@@ -353,8 +361,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     here = ("--host", "127.0.0.1", "--scheduler-file", str(file))
     processes = [started("distributed.cli.dask_scheduler", *here, "--port", "0")]
     try:
-        while not file.exists():
-            time.sleep(0.05)
+        wait_for(lambda: file.exists() and file.read_text().rstrip().endswith("}"))
         processes.append(started("distributed.cli.dask_worker", *here, "--no-nanny"))
         yield json.loads(file.read_text())["address"], processes[0]
     finally:
@@ -377,8 +384,7 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
         return {"row": np.arange(len(batch))}
 
     def kill_when_reached() -> None:
-        while not reached.exists():
-            time.sleep(0.05)
+        wait_for(reached.exists)
         process.kill()
 
     out.mkdir()
@@ -397,4 +403,9 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
             shards.sum(len)
         with pytest.raises(DubitoError, match="the Dask scheduler went away"):
             shards.write_parts(slow, FolderSink(out / "parts", {}))
+        with (
+            pytest.raises(DubitoError, match="the Dask scheduler went away"),
+            Sink(out / "f.parquet") as sink,
+        ):
+            shards.write(slow, sink)
     assert list(out.rglob("*")) == [out / "parts"]

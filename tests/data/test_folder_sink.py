@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data import Columns, FolderSink, scan
+from dubito.data import Columns, FolderSink, read, scan
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 SETTINGS = {"policy": "v1", "threshold": 0.5}
@@ -106,7 +107,7 @@ def test_parts_of_one_input_are_told_apart_and_named_before_they_are_written(
     slots = [folder.slot(path, label) for path in inputs for label in labels]
     assert [slot.file for slot in slots] == [f"part-0000{k}.parquet" for k in range(6)]
     assert folder.slot(inputs[1], labels[1]) == slots[3]
-    parquet.write_table(pa.table({"x": [1]}), folder.path / slots[3].file)
+    parquet.write_table(pa.table({"x": [1]}), folder.place(slots[3].file))
     folder.finish(slots[3], 1)
     again = FolderSink(tmp_path / "out", SETTINGS)
     assert again.is_finished(inputs[1], labels[1])
@@ -146,6 +147,39 @@ def test_inputs_elsewhere_are_known_by_what_changes_with_them(tmp_path: Path) ->
     assert folder.is_finished("memory://elsewhere/f.parquet")
     system.pipe("/elsewhere/f.parquet", b"two")
     assert not folder.is_finished("memory://elsewhere/f.parquet")
+
+
+def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
+    url = "memory://decided/today"
+
+    def write(stop_at: int = 99) -> list[str]:
+        folder, done = FolderSink(url, SETTINGS), []
+        for path in folder.unfinished(inputs):
+            with folder.part(path) as part:
+                scan(path, Columns(probabilities="p")).write(
+                    lambda batch: {"confidence": batch.rows.confidence}, part
+                )
+                done.append(path.name)
+                if len(done) == stop_at:
+                    raise KeyboardInterrupt
+        return done
+
+    with pytest.raises(KeyboardInterrupt):
+        write(stop_at=2)
+    system = fsspec.filesystem("memory")
+    assert sorted(system.find("/decided/today")) == [
+        "/decided/today/manifest.json",
+        "/decided/today/part-00000.parquet",
+    ]
+    assert write() == ["day_1.parquet", "day_2.parquet"]
+    assert write() == []
+    found = read(url, Columns(probabilities="confidence"))
+    assert np.sort(found.rows.confidence) == pytest.approx([0.7] * 3 + [0.8] * 2 + [0.9])
+    FolderSink(url, SETTINGS).sweep()
+    system.rm("/decided/today/manifest.json")
+    with pytest.raises(BadFileError, match=r"memory://decided/today cannot be read: it has parts"):
+        FolderSink(url, SETTINGS)
+    system.rm("/decided", recursive=True)
 
 
 def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:

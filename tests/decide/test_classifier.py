@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -64,7 +64,7 @@ def test_without_costs_it_is_the_calibrated_classifier() -> None:
     model = fitted(None)
     plain = CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X, Y)
     assert np.array_equal(model.predict(X), plain.predict(X))
-    assert model.score(X, Y) == plain.score(X, Y)
+    assert model.score(X, Y) == pytest.approx(plain.score(X, Y) - 1)  # less its errors
 
 
 def test_classes_of_costs_are_found_by_name() -> None:
@@ -101,7 +101,7 @@ def test_classes_that_are_numbers_stay_numbers() -> None:
     assert model.predict(X).dtype == CODES.dtype
     asked = CostMatrix.zero_one([0, 1, 2]).with_reject(0.3)
     names = set(CostSensitiveClassifier(GaussianNB(), asked).fit(X, CODES).predict(X))
-    assert names == {"0", "1", "2", "reject"}
+    assert names == {0, 1, 2, "reject"}
 
 
 def test_it_takes_part_in_pipelines_and_searches() -> None:
@@ -114,8 +114,26 @@ def test_it_takes_part_in_pipelines_and_searches() -> None:
         cv=3,
     )
     search.fit(X, Y)
-    assert search.best_params_["costs"] is dear  # what is not handed over may be right
+    assert search.best_params_["costs"] is cheap  # asking at 0.2 costs less than erring
     assert search.n_features_in_ == 6
+
+
+def test_its_score_is_what_rows_cost() -> None:
+    asked = CostMatrix.zero_one([0, 1, 2]).with_reject(0.3)
+    model = CostSensitiveClassifier(GaussianNB(), asked, TemperatureScaling()).fit(X, CODES)
+    said = model.predict(X)
+    paid = [
+        0.3 if answer == "reject" else float(answer != y)
+        for answer, y in zip(said, CODES, strict=True)
+    ]
+    assert model.score(X, CODES) == pytest.approx(-np.mean(paid))
+    assert np.isfinite(cross_val_score(model, X, CODES, cv=3)).all()
+
+
+def test_costs_without_names_are_of_the_classes_in_their_order() -> None:
+    model = fitted(CostMatrix(TABLE))
+    assert np.array_equal(model.predict(X), fitted().predict(X))
+    assert model.costs_.classes == tuple(NAMES)
 
 
 def test_groups_and_weights_reach_the_calibrator() -> None:

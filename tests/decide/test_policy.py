@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyarrow import parquet
 from scipy.special import softmax
+from scipy.stats import binomtest
 
 from dubito import Logits, Members, Probabilities
 from dubito.calibrate import (
@@ -582,8 +583,8 @@ def test_what_cannot_be_decided_is_told() -> None:
         ),
         (
             lambda: named.decide(Logits(Z[:, :2])),
-            "`outputs` of TemperatureScaling.transform must be over the 3 classes of the fit. "
-            "Got 2 columns. Try the same columns.",
+            "`outputs` of Policy.decide must be over 3 classes, as in the fit. Got 2 columns. "
+            "Try the same columns.",
         ),
         (
             lambda: named.decide(Logits(Z), amounts=np.ones(400)),
@@ -641,3 +642,80 @@ def test_extreme_rows_are_decided(data: Any) -> None:
 
 
 ANY = fitted(features=X, max_risk=0.2, deploy_prior=[0.2, 0.3, 0.5])
+
+
+def test_labels_that_are_probabilities_bound_no_risk() -> None:
+    shares = np.tile([0.55, 0.45], (60, 1))
+    costs = CostMatrix.zero_one(2).with_reject(0.9)
+    scaling = TemperatureScaling()
+    with pytest.raises(BadValueError) as caught:
+        Policy.fit(shares, shares, costs=costs, calibrator=scaling, max_risk=0.1)
+    assert str(caught.value) == (
+        "`y` of Policy.fit must be plain labels, one a row, beside `max_risk`. "
+        "Got label probabilities. Try the most probable label of each row."
+    )
+    report = Policy.fit(shares, shares, costs=costs, calibrator=AsItCame()).report
+    assert report.risk is not None
+    assert report.risk.value == pytest.approx(0.45)
+
+
+def test_no_errors_among_few_rows_are_no_proof_of_none() -> None:
+    z = np.repeat([[9.0, 0.0], [0.0, 9.0]], 10, axis=0)
+    report = Policy.fit(Logits(z), np.repeat([0, 1], 10), costs=CostMatrix.zero_one(2),
+                        calibrator=AsItCame()).report  # fmt: skip
+    assert report.risk is not None
+    assert (report.risk.value, report.risk.low) == (0.0, 0.0)
+    assert report.risk.high == pytest.approx(binomtest(0, 20).proportion_ci().high)
+    assert "So few that costs may be far off." in str(report)
+
+
+def test_a_prior_must_leave_some_of_the_labels() -> None:
+    with pytest.raises(BadValueError) as caught:
+        Policy.fit(Logits(np.eye(3)[[0, 1] * 20]), [0, 1] * 20, costs=CostMatrix.zero_one(3),
+                   calibrator=AsItCame(), deploy_prior=[0, 0, 1])  # fmt: skip
+    assert str(caught.value) == (
+        "`deploy_prior` of Policy.fit must be above 0 for a class that occurs among the labels. "
+        "Got 0 for all of them. Try other shares."
+    )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "features", "words"),
+    [
+        (np.ones((2, 4)) / 4, X[:2], "`outputs` of Policy.decide must be over 3 classes"),
+        (np.ones((2, 3)) / 3, X[:2, :1], "`features` of Policy.decide must be of 4 columns"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_the_policys_terms(
+    outputs: Array, features: Array, words: str
+) -> None:
+    policy = fitted(features=X)
+    with pytest.raises(BadValueError) as caught:
+        policy.decide(outputs, features)
+    assert str(caught.value).startswith(words)
+
+
+def test_rows_to_be_judged_on_need_features_too() -> None:
+    with pytest.raises(BadTypeError, match="`evaluation` of Policy"):
+        fitted(features=X, evaluation=Batch.of(Y, Logits(Z)))
+
+
+@pytest.mark.parametrize("row", [1.5, True, "0"])
+def test_a_row_to_explain_is_a_number(row: Any) -> None:
+    with pytest.raises(BadValueError, match="must be a row from 0 to"):
+        fitted().explain(Logits(Z), row=row)
+
+
+def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    fitted().save(path)
+    Policy.seal(path)
+    assert "edited" not in Policy.load(path).provenance
+    document = json.loads(path.read_text())
+    document["costs"]["costs"][0][1] = 5000
+    path.write_text(json.dumps(document))
+    Policy.seal(path)
+    again = Policy.load(path)
+    assert again.costs.array[0, 1] == 5000
+    assert "Edited by hand on 20" in str(again)
+    assert "are of the policy as it was fitted." in str(again)

@@ -80,3 +80,18 @@ def test_what_are_no_views_is_told() -> None:
         TestTimeAugmentation(network(), number)
     with pytest.raises(BadValueError, match="`n_pixels` of shifts must be a whole number"):
         shifts(0)
+
+
+def test_wrong_models_and_inputs_are_told() -> None:
+    with pytest.raises(BadTypeError) as told:
+        TestTimeAugmentation("net", [unchanged])  # type: ignore[arg-type]
+    assert str(told.value) == (
+        "`model` of TestTimeAugmentation must be a torch module. Got str. "
+        "Try a model made of nn.Module."
+    )
+    with pytest.raises(BadTypeError) as told:
+        TestTimeAugmentation(nn.Flatten(), [unchanged])({"x": torch.ones(1, 2)})  # type: ignore[arg-type]
+    assert str(told.value) == (
+        "`inputs` of TestTimeAugmentation must be a tensor, which views are made of. Got dict. "
+        "Try a model that takes one tensor."
+    )

@@ -1,16 +1,23 @@
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dubito.data import Columns, scan
-from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+from dubito.doubt import energy
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
+from dubito.learn.categorical import Categorical
 from dubito.learn.collect import collect
 from dubito.learn.collected import Collected
+from dubito.learn.dropout import MonteCarloDropout
+from dubito.learn.segmentation import LogitNoise
+from dubito.learn.squared_error import SquaredError
 from dubito.learn.uncertainty_aware import UncertaintyAware
 from dubito.measure import Audit, log_loss
 
@@ -199,7 +206,13 @@ def test_a_layer_of_no_use_is_told() -> None:
 
 def test_without_a_last_layer_there_are_no_features() -> None:
     model = nn.Sequential(network(), nn.LogSoftmax(dim=1))
-    found = collect(model, loader(IMAGES, LABELS))
+    with pytest.warns(DubitoWarning) as warned:
+        found = collect(model, loader(IMAGES, LABELS))
+    assert str(warned[0].message) == (
+        "collect found no linear layer whose outputs are the model's, so that features and weights "
+        "are None. Try last_layer=, or layer= for features alone."
+    )
+    assert warned[0].filename == __file__
     assert (found.features, found.weights, found.bias) == (None, None, None)
     named = collect(model, loader(IMAGES, LABELS), last_layer="0.7")
     assert named.weights is not None
@@ -297,7 +310,8 @@ def test_bad_batches_are_told() -> None:
         collect(network(), [{"x": IMAGES}])
     assert str(told.value) == (
         "`batch 0 of the loader` of collect must be inputs, or inputs and labels. Got dict. "
-        "Try a loader of pairs (inputs, labels)."
+        "Try unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the "
+        "names of its own."
     )
     with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 0\) must be of length"):
         collect(network(), [(IMAGES, LABELS[:3])])
@@ -318,3 +332,124 @@ def test_a_model_may_take_several_inputs() -> None:
     rows = torch.ones(4, 3)
     found = collect(Two(), [(rows, 2 * rows, torch.zeros(4, dtype=torch.int64))])
     assert found.logits.array.tolist() == [[3, 3, 3]] * 4
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(3), SquaredError(3), UncertaintyAware(3)])
+def test_logits_come_exactly_as_the_network_put_them_out(likelihood: Any) -> None:
+    model = network(likelihood.n_outputs).eval()
+    with torch.no_grad():
+        model.get_parameter("7.bias").add_(1000)
+        expected = model(IMAGES)[:, :3]
+    found = collect(model, [(IMAGES, LABELS)], likelihood=likelihood)
+    assert (found.logits.array == expected.numpy()).all()
+    levels = logsumexp(expected.double().numpy(), axis=1)
+    np.testing.assert_allclose(energy(found.logits), -levels, rtol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(3), LogitNoise(3), UncertaintyAware(3)])
+def test_outputs_that_are_not_finite_are_told_under_a_likelihood(likelihood: Any) -> None:
+    bad = IMAGES.clone()
+    bad[4] = torch.nan
+    with pytest.raises(BadValueError) as told:
+        collect(
+            network(likelihood.n_outputs), [(IMAGES, LABELS), (bad, LABELS)], likelihood=likelihood
+        )
+    assert str(told.value).startswith(
+        "`outputs` of collect (batch 1) must be finite. Got nan in row 4"
+    )
+
+
+def test_pixels_are_rows(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 1))
+    maps = torch.randint(3, (25, 4, 4))
+    held = collect(model, loader(IMAGES, maps), layer="1")
+    with torch.no_grad():
+        expected = model(IMAGES).movedim(1, -1).reshape(-1, 3)
+        hidden = model[:2](IMAGES).movedim(1, -1).reshape(-1, 5)
+    np.testing.assert_allclose(held.logits.array, expected, rtol=1e-5, atol=1e-6)
+    assert held.features is not None
+    np.testing.assert_allclose(held.features, hidden, rtol=1e-5, atol=1e-6)
+    assert held.labels is not None
+    assert (held.labels == maps.flatten().numpy()).all()
+    members = MonteCarloDropout(nn.Sequential(model, nn.Dropout(1e-9)), 1)(IMAGES)
+    shares = np.exp(held.logits.array) / np.exp(held.logits.array).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(members.array[0], shares, atol=1e-6)
+    soft = torch.eye(3)[maps].movedim(-1, 1)
+    probable = collect(model, loader(IMAGES, soft), layer="1", path=tmp_path / "a.parquet")
+    assert probable.labels is not None
+    assert (probable.labels.argmax(axis=1) == held.labels).all()
+    with pytest.raises(BadValueError) as told:
+        collect(model, [(IMAGES, maps[:, :2])])
+    assert str(told.value) == (
+        "`labels` of collect (batch 0) must be maps of the outputs' size (4, 4). "
+        "Got shape (25, 2, 4). Try one entry a pixel."
+    )
+
+
+def test_sequences_are_refused_as_passes_refuse_them() -> None:
+    with pytest.raises(BadValueError, match=r"Got shape \(2, 5, 3\)\. Try `\.flatten\(0, 1\)`"):
+        collect(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
+
+
+@dataclass(slots=True)
+class Said:
+    """What a model puts out by name."""
+
+    logits: torch.Tensor
+    loss: None = None
+
+
+class Named(nn.Module):
+    """Takes inputs by name and puts out something with names."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.last: nn.Module = nn.Linear(16, 3)
+        self.kind = kind
+
+    def forward(self, pixels: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.kind(logits=self.last(pixels.flatten(1) * mask))
+
+
+@pytest.mark.parametrize("kind", [Said, dict])
+def test_batches_and_outputs_may_have_names(kind: Any) -> None:
+    model, mask = Named(kind), torch.ones(25, 16)
+    batch = {"pixels": IMAGES, "mask": mask, "labels": LABELS}
+
+    def unpack(batch: Any) -> Any:
+        return {"pixels": batch["pixels"], "mask": batch["mask"]}, batch["labels"]
+
+    found = collect(model, [batch], head="logits", unpack=unpack)
+    with torch.no_grad():
+        np.testing.assert_allclose(found.logits.array, model.last(IMAGES.flatten(1)), rtol=1e-5)
+    assert found.weights is not None
+    assert found.labels is not None
+    assert (found.labels == LABELS.numpy()).all()
+    with pytest.raises(BadValueError) as told:
+        collect(model, [batch], unpack=unpack)
+    assert str(told.value) == (
+        "`head` of collect must be 'logits', the only one of the model. Got None. "
+        "Try head='logits'."
+    )
+
+
+def test_rows_may_have_weights(tmp_path: Path) -> None:
+    weights = torch.linspace(0, 2, 25)
+    rows = loader(IMAGES, LABELS, weights)
+    for path in (None, tmp_path / "a.parquet"):
+        found = collect(network(), rows, unpack=tuple, path=path)
+        np.testing.assert_allclose(found.batch.weight, weights, rtol=1e-6)
+    with pytest.raises(BadTypeError) as told:
+        collect(network(), rows)
+    assert str(told.value) == (
+        "`batch 0 of the loader` of collect must be inputs that Sequential takes, then labels. Got "
+        "too many positional arguments. Try unpack=lambda batch: (batch[0], batch[1], batch[2]) "
+        "for inputs, labels and weights."
+    )
+
+
+def test_a_model_that_is_no_module_is_told() -> None:
+    with pytest.raises(BadTypeError, match=r"`model` of collect must be a torch module. Got funct"):
+        collect(lambda x: x, [IMAGES])  # type: ignore[arg-type]

@@ -1,9 +1,11 @@
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import ndimage
+from sklearn.datasets import load_digits
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import corrupt
@@ -31,6 +33,28 @@ def test_severity_makes_it_worse(kind: str) -> None:
     assert torch.equal(images, before)
 
 
+def digits() -> torch.Tensor:
+    return torch.from_numpy(load_digits().images[:100, None] / 16)
+
+
+@each
+@pytest.mark.parametrize("side", [5, 8, 28, 64])
+def test_each_severity_is_worse_than_the_one_before_at_any_size(kind: str, side: int) -> None:
+    images = digits() if side == 8 else pictures(100, 1, side, side)
+    errors = [(corrupt(images, kind, s) - images).square().mean().item() for s in SEVERITIES]
+    assert errors[0] > 1e-6
+    assert all(1.02 * low < high for low, high in pairwise(errors))
+
+
+@pytest.mark.parametrize("side", range(5, 40))
+def test_each_severity_hides_more(side: int) -> None:
+    hidden = [
+        (corrupt(torch.zeros(1, 1, side, side), "occlusion", s) > 0).sum().item()
+        for s in SEVERITIES
+    ]
+    assert sorted(set(hidden)) == hidden
+
+
 @each
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_images_keep_shape_type_and_range(kind: str, dtype: torch.dtype) -> None:
@@ -54,7 +78,7 @@ def test_a_seed_repeats_itself_and_no_images_are_fine(kind: str) -> None:
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_blur_is_the_normal_filter_of_scipy(severity: int) -> None:
     images = pictures().double()
-    width = BLUR[severity - 1] * 20
+    width = 0.4 + BLUR[severity - 1] * 20
     reach = int(np.ceil(3 * width))
     expected = ndimage.gaussian_filter1d(images.numpy(), width, 2, mode="nearest", radius=reach)
     expected = ndimage.gaussian_filter1d(expected, width, 3, mode="nearest", radius=reach)
@@ -93,7 +117,7 @@ def test_a_shift_moves_all_channels_alike(severity: int) -> None:
         assert torch.equal(one[0], one[1])
         row, column = (int(place) for place in one[0].nonzero()[0])
         distance = np.hypot(row - 10, column - 10)
-        assert abs(distance - max(1.0, SHIFT[severity - 1] * 21)) < 1
+        assert abs(distance - (0.6 + SHIFT[severity - 1] * 21)) < 1
         assert one[0].sum() == 1
 
 

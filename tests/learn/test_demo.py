@@ -46,6 +46,7 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     asked = demo.policy.decide(demo.strange.outputs, demo.strange.features).is_rejected.mean()
     assert asked > 0.5
     assert f"{asked:7.1%}" in story
+    assert "Every answer about an 8 or a 9 is wrong: for the network" in story
 
 
 def test_everything_is_in_the_folder(demo: TrainedDemo, folder: Path) -> None:

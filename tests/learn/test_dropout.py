@@ -7,7 +7,7 @@ from scipy.special import softmax
 from torch import nn
 
 from dubito.doubt import split_doubt, vote
-from dubito.errors import BadValueError
+from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn.dropout import MonteCarloDropout
 from dubito.learn.uncertainty_aware import UncertaintyAware
 
@@ -88,6 +88,93 @@ def test_dropout_of_transformers_wakes_up_too() -> None:
     assert len(np.unique(members.array, axis=0)) == 5
 
 
+class Rows(nn.Module):
+    """Runs a layer on rows of four numbers that are taken for a sequence, and drops nothing."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = x[:, None].repeat(1, 6, 1)
+        is_attention = isinstance(self.layer, nn.MultiheadAttention)
+        found: torch.Tensor = self.layer(*[steps] * (3 if is_attention else 1))[0]
+        return found[:, -1]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.LSTM(4, 3, num_layers=2, dropout=0.5, batch_first=True),
+        nn.GRU(4, 3, num_layers=2, dropout=0.5, batch_first=True),
+        nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True),
+    ],
+)
+def test_dropout_inside_of_layers_wakes_up(layer: nn.Module) -> None:
+    model = Rows(layer).eval()
+    members = MonteCarloDropout(model, 5)(INPUTS)
+    assert len(np.unique(members.array, axis=0)) == 5
+    mixed = MonteCarloDropout(nn.Sequential(nn.Dropout(0.0), model), 5)(INPUTS)
+    assert (mixed.array == members.array).all()
+    assert not any(module.training for module in model.modules())
+
+
+class Hidden(nn.Module):
+    """Drops in its own code, and has a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = nn.functional.dropout(self.norm(x), 0.5, self.training)
+        return found
+
+
+def test_layers_that_drop_unseen_are_named() -> None:
+    model = nn.Sequential(Hidden(), nn.Linear(4, 3)).train()
+    before = state_of(model)
+    for layer in ("0", model[0]):
+        members = MonteCarloDropout(model, 5, layers=[layer])(INPUTS)
+        assert len(np.unique(members.array, axis=0)) == 5
+        assert state_of(model) == before
+    both = nn.Sequential(Hidden(), nn.Dropout(0.5))
+    assert MonteCarloDropout(both, layers=["0"]).layers == [both[1], both[0]]
+
+
+def test_wrong_layers_are_told() -> None:
+    cases: list[tuple[Any, str]] = [
+        (
+            ["body"],
+            "`layers[0]` of MonteCarloDropout must be the name of a layer. Got 'body'. "
+            "Try one of 0, 1, 2, 3, 4.",
+        ),
+        (
+            "0",
+            "`layers` of MonteCarloDropout must be a list of layers, or their names. Got '0'. "
+            "Try layers=['0'].",
+        ),
+        (
+            3,
+            "`layers` of MonteCarloDropout must be a list of layers, or their names. Got int. "
+            "Try layers=['encoder'].",
+        ),
+    ]
+    for layers, message in cases:
+        with pytest.raises(DubitoError) as told:
+            MonteCarloDropout(network(), layers=layers)
+        assert str(told.value) == message
+
+
+def test_a_model_that_is_no_module_is_told() -> None:
+    with pytest.raises(BadTypeError) as told:
+        MonteCarloDropout(lambda x: x)  # type: ignore[arg-type]
+    assert str(told.value) == (
+        "`model` of MonteCarloDropout must be a torch module. Got function. "
+        "Try a model made of nn.Module."
+    )
+
+
 def test_certainties_and_confidences_feed_the_vote() -> None:
     members = MonteCarloDropout(network(4), 10, likelihood=UncertaintyAware(3))(INPUTS)
     assert members.certainty is not None
@@ -108,8 +195,8 @@ def test_a_model_without_dropout_is_refused(model: nn.Module) -> None:
         MonteCarloDropout(model)
     assert str(told.value) == (
         "`model` of MonteCarloDropout must be one with a dropout layer whose p is above 0. Got "
-        f"{type(model).__name__} without. Try nn.Dropout(0.2) before its last layer, or "
-        "DeepEnsemble."
+        f"{type(model).__name__} without. Try nn.Dropout(0.2) before its last layer, `layers` that "
+        "drop unseen, or DeepEnsemble."
     )
 
 

@@ -94,6 +94,19 @@ def test_single_unknown_targets_are_left_out() -> None:
     assert torch.equal(Gaussian(2).losses(outputs, y)[0], expected[0])
 
 
+def test_at_the_lowest_floor_single_precision_still_holds_the_loss() -> None:
+    outputs = torch.tensor([[0.0, -200.0], [0.0, 0.0]], requires_grad=True)
+    loss = HeteroscedasticGaussian(floor=-60.0).loss(outputs, torch.tensor([1e3, 0.0]))
+    assert loss.isfinite()
+    assert torch.autograd.grad(loss, outputs)[0].isfinite().all()
+    with pytest.raises(BadValueError) as caught:
+        HeteroscedasticGaussian(floor=-100)
+    assert str(caught.value) == (
+        "`floor` of HeteroscedasticGaussian must be a number from -60 to 60. Got -100. "
+        "Try floor=-4.0."
+    )
+
+
 BAD: list[tuple[Any, str]] = [
     (
         lambda: Gaussian(0),
@@ -110,7 +123,8 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda: HeteroscedasticGaussian(floor=None),  # type: ignore[arg-type]
-        "`floor` of HeteroscedasticGaussian must be a finite number. Got None. Try floor=-4.0.",
+        "`floor` of HeteroscedasticGaussian must be a number from -60 to 60. Got None. "
+        "Try floor=-4.0.",
     ),
 ]
 

@@ -22,9 +22,13 @@ def test_the_page_on_pytorch_runs(
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "pytorch.md", "exec"), names)
-    assert len(blocks) == 5
+    assert len(blocks) == 10
     check_what_was_made(names, tmp_path)
-    assert "the last epoch: log loss" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "the last epoch: log loss" in told
+    doubts = [float(one) for one in re.findall(r"noise \d: mean doubt (\S+)", told)]
+    assert len(doubts) == 3
+    assert doubts == sorted(doubts)
 
 
 def check_what_was_made(names: dict[str, Any], folder: Path) -> None:
@@ -35,6 +39,7 @@ def check_what_was_made(names: dict[str, Any], folder: Path) -> None:
     said = names["calibrator"].predict_proba(names["new"].logits)
     assert np.abs(names["said"] - said).max() < 1e-6
     assert names["passes"].array.shape == (20, 497, 10)
+    assert names["maps"].epistemic.shape == (8, 8, 8)
     new, strange = names["new"], names["strange"]
     policy = Policy.load(folder / "policy.json")
     asked = policy.decide(strange.logits, strange.features).is_rejected.mean()

@@ -1,10 +1,12 @@
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from dubito.learn.modes import left_as_it_was, seeded
+from dubito.errors import BadTypeError
+from dubito.learn.modes import left_as_it_was, require_module, seeded
 
 
 class Counter(nn.Module):
@@ -71,12 +73,37 @@ def test_batch_norm_learns_nothing_meanwhile() -> None:
 
 
 def test_random_numbers_go_on_as_if_nothing_was_drawn() -> None:
-    model = nn.Linear(1, 1)
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    with seeded(0, model.parameters()):
+    with seeded(0):
         first = torch.rand(2)
     assert torch.rand(2).equal(expected)
     with seeded(0):
         assert torch.rand(2).equal(first)
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_graphics_cards_are_restored_where_they_are_in_use(
+    is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked: list[list[int]] = []
+
+    def fork(devices: Any) -> AbstractContextManager[None]:
+        forked.append(list(devices))
+        return nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_used)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    with seeded(0):
+        pass
+    assert forked == [[0, 1] if is_used else []]
+
+
+def test_a_module_is_required() -> None:
+    model = nn.Linear(1, 1)
+    assert require_module(model, "Passes") is model
+    with pytest.raises(BadTypeError, match="`model` of Passes must be a torch module"):
+        require_module({}, "Passes")

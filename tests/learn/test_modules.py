@@ -85,6 +85,35 @@ def test_a_mixture_can_be_appended_if_its_parts_can() -> None:
     np.testing.assert_allclose(said, auto.predict_proba(Logits(nasty(4, np.float32))), atol=1e-6)
 
 
+def test_a_mixture_is_parametric_on_demand() -> None:
+    rng = np.random.default_rng(0)
+    logits = (4 * rng.normal(size=(1200, 3))).astype(np.float32)
+    y = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    auto = AutoCalibrator(cv=2, is_parametric=True).fit(Logits(logits), y)
+    rows = nasty(3, np.float32)
+    said = to_module(auto)(torch.from_numpy(rows))
+    np.testing.assert_allclose(said, auto.predict_proba(Logits(rows)), rtol=0, atol=1e-6)
+    auto.calibrators_[0] = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)
+    with pytest.raises(BadTypeError) as told:
+        to_module(auto)
+    assert str(told.value).endswith(
+        "Got AutoCalibrator with IsotonicCalibration. "
+        "Try AutoCalibrator(is_parametric=True).fit(outputs, y)."
+    )
+
+
+def test_whole_numbers_are_refused() -> None:
+    logits, y = rows_of(3)
+    module = to_module(TemperatureScaling().fit(Logits(logits), y))
+    for call in (module, module.log_probabilities):
+        with pytest.raises(BadTypeError) as told:
+            call(torch.tensor([[3, 0, 1]]))
+        assert str(told.value) == (
+            "`logits` of CalibrationModule must be of floating point. Got torch.int64. "
+            "Try `.float()`."
+        )
+
+
 @pytest.mark.parametrize("calibrator", MANY, ids=lambda one: str(one))
 def test_it_is_kept_and_moved_with_its_network(calibrator: AbstractCalibrator) -> None:
     logits, y = rows_of(3)
@@ -152,7 +181,10 @@ def test_what_cannot_be_appended_is_told() -> None:
         "TemperatureMixture, PlattScaling, BetaScaling, AsItCame, or OneVsRest or AutoCalibrator "
         "of these alone"
     )
-    cases: list[tuple[Any, str]] = [(isotonic, "IsotonicCalibration"), (nn.Linear(1, 1), "Linear")]
+    cases: list[tuple[Any, str]] = [
+        (isotonic, "OneVsRest with IsotonicCalibration"),
+        (nn.Linear(1, 1), "Linear"),
+    ]
     for one, name in cases:
         with pytest.raises(BadTypeError) as told:
             to_module(one)

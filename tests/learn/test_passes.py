@@ -1,10 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from torch import nn
 
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.bernoulli import Bernoulli
 from dubito.learn.categorical import Categorical
 from dubito.learn.gaussian import Gaussian
@@ -88,3 +90,53 @@ def test_what_cannot_be_read_is_told() -> None:
         "`model` of Passes must be one that returns one tensor. Got tuple. "
         "Try a module that returns one head of it."
     )
+
+
+@pytest.mark.parametrize("likelihood", [None, Categorical(3), SquaredError(3), UncertaintyAware(3)])
+def test_logits_keep_their_level(likelihood: Any) -> None:
+    n_outputs = 3 if likelihood is None else likelihood.n_outputs
+    rows = 1000 + torch.from_numpy(RNG.normal(size=(5, n_outputs)).astype(np.float32))
+    assert logits_of(rows, likelihood, "Passes").equal(rows[:, :3])
+
+
+def test_noise_in_logits_leaves_log_probabilities() -> None:
+    rows = 1000 + torch.from_numpy(RNG.normal(size=(5, 6)))
+    rows[:, 3:] = -30
+    found = logits_of(rows, LogitNoise(3, floor=-30.0), "Passes")
+    torch.testing.assert_close(found, rows[:, :3].log_softmax(1), rtol=0, atol=1e-5)
+
+
+def test_classes_are_on_axis_1() -> None:
+    maps = torch.from_numpy(RNG.normal(size=(2, 4, 3, 2)))
+    found = members_of([maps, maps], UncertaintyAware(3), "Passes")
+    expected = softmax(maps[:, :3].numpy(), axis=1).transpose(0, 2, 3, 1).reshape(-1, 3)
+    np.testing.assert_allclose(found.array[0], expected, rtol=1e-12)
+    assert found.certainty is not None
+    s = np.maximum(maps[:, 3].numpy().ravel(), -4)
+    np.testing.assert_allclose(found.certainty[1], np.exp(-s), rtol=1e-12)
+    steps = torch.from_numpy(RNG.normal(size=(2, 3, 5)))
+    assert members_of([steps], Categorical(3), "Passes").array.shape == (1, 10, 3)
+    assert logits_of(steps[:, :1], Bernoulli(), "Passes").shape == (10, 1)
+
+
+def test_sequences_of_unclear_axes_are_refused() -> None:
+    steps = torch.zeros(2, 5, 3)
+    cases: list[tuple[Any, str]] = [(None, "classes"), (Bernoulli(), "1")]
+    for likelihood, name in cases:
+        with pytest.raises(BadValueError) as told:
+            logits_of(steps, likelihood, "Passes")
+        assert str(told.value) == (
+            f"`outputs` of Passes must be rows x {name}, or images x {name} x height x width. "
+            "Got shape (2, 5, 3). "
+            "Try `.flatten(0, 1)` in the model for a sequence whose classes are last."
+        )
+    with pytest.raises(BadValueError, match=r"`outputs` of Categorical\.logits must be rows x 3"):
+        logits_of(steps, Categorical(3), "Passes")
+
+
+def test_views_may_vote_by_the_other_certainty() -> None:
+    rows = torch.from_numpy(RNG.normal(size=(5, 3)))
+    likelihood = UncertaintyAware(2, certainty_form="sigmoid")
+    found = members_of([rows], likelihood, "Passes")
+    assert found.certainty is not None
+    np.testing.assert_allclose(found.certainty[0], 1 - expit(rows[:, 2].numpy()), rtol=1e-12)

@@ -118,3 +118,12 @@ def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str)
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == message
+
+
+def test_early_learning_compiles_as_a_whole() -> None:
+    torch.manual_seed(0)
+    outputs, y, rows = torch.randn(4, 3), torch.randint(3, (4,)), torch.arange(4)
+    expected = EarlyLearningRegularization(4, 3).loss(outputs, y, rows)
+    keeper = EarlyLearningRegularization(4, 3)
+    compiled = torch.compile(keeper.loss, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(outputs, y, rows), expected)

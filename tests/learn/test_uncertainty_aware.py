@@ -59,6 +59,20 @@ def test_below_the_floor_s_counts_as_the_floor() -> None:
     assert likelihood.log_variance(low).item() == -2
 
 
+@pytest.mark.parametrize("form", ["joint", "faithful"])
+def test_s_below_the_floor_finds_its_way_up(form: Any) -> None:
+    logits, y = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([2])
+    error = (functional.one_hot(y, 3) - logits.softmax(1)).square().sum().item()
+    s = torch.full((1, 1), -9.0, requires_grad=True)
+    likelihood = UncertaintyAware(3, form=form)
+    optimizer = torch.optim.Adam([s], lr=0.1)
+    for _ in range(500):
+        optimizer.zero_grad()
+        likelihood.loss(torch.cat([logits, s], dim=1), y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert s.item() == pytest.approx(np.log(error / 3), abs=1e-2)
+
+
 @pytest.mark.parametrize("n_classes", [2, 10, 11, 1000, 20_000])
 def test_the_floor_leaves_room_for_what_an_error_asks_for(n_classes: int) -> None:
     floor = UncertaintyAware(n_classes).floor
@@ -80,6 +94,13 @@ def test_without_a_floor_it_warns() -> None:
     error = (torch.tensor([1.0, 0.0]) - outputs[0, :2].softmax(0)).square().sum()
     assert loss.item() == pytest.approx(0.5 * (np.exp(9) * error.item() - 18), rel=1e-5)
     assert likelihood.log_variance(outputs).item() == -9
+
+
+def test_without_a_floor_it_compiles_too() -> None:
+    outputs, y = torch.tensor([[1.0, 0.0, -3.0]]), torch.tensor([0])
+    likelihood = UncertaintyAware(2, floor=None)
+    loss = torch.compile(likelihood.loss, backend="eager", fullgraph=True)(outputs, y)
+    torch.testing.assert_close(loss, UncertaintyAware(2).loss(outputs, y))
 
 
 def test_beta_weighs_rows_by_a_variance_that_is_held_fixed() -> None:
@@ -112,7 +133,7 @@ def test_certainty_has_two_names() -> None:
     likelihood = UncertaintyAware(2)
     s = np.array([0.5, -4.0])
     np.testing.assert_allclose(likelihood.certainty(outputs), np.exp(-s), rtol=1e-6)
-    by_sigmoid = likelihood.certainty(outputs, form="sigmoid")
+    by_sigmoid = UncertaintyAware(2, certainty_form="sigmoid").certainty(outputs)
     np.testing.assert_allclose(by_sigmoid, 1 - special.expit(s), rtol=1e-6)
     torch.testing.assert_close(likelihood.predict(outputs).probs, outputs[:, :2].softmax(1))
 
@@ -163,7 +184,7 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda: UncertaintyAware(2, floor=float("nan")),
-        "`floor` of UncertaintyAware must be a finite number. Got nan. Try floor=-4.0.",
+        "`floor` of UncertaintyAware must be a number from -60 to 60. Got nan. Try floor=-4.0.",
     ),
     (
         lambda: UncertaintyAware(2, beta=-1.0),
@@ -175,9 +196,9 @@ BAD: list[tuple[Any, str]] = [
         "`form` of UncertaintyAware must be 'joint' or 'faithful'. Got 'both'. Try form='joint'.",
     ),
     (
-        lambda: UncertaintyAware(2).certainty(torch.zeros(1, 3), form="both"),  # type: ignore[arg-type]
-        "`form` of UncertaintyAware.certainty must be 'precision' or 'sigmoid'. Got 'both'. "
-        "Try form='precision'.",
+        lambda: UncertaintyAware(2, certainty_form="both"),  # type: ignore[arg-type]
+        "`certainty_form` of UncertaintyAware must be 'precision' or 'sigmoid'. Got 'both'. "
+        "Try certainty_form='precision'.",
     ),
 ]
 

@@ -2,12 +2,17 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from dubito import Logits, Probabilities, TopLabel, audit
 from dubito.measure import Interval
-from dubito.measure.words import verdict_on
+from dubito.measure.audit import ClassReport
+from dubito.measure.words import class_said_wrongly, verdict_on
 
 RNG = np.random.default_rng(0)
+TRUE = audit([0, 1] * 50, [[0.75, 0.25], [0.25, 0.75]] * 50, n_resamples=0)
 
 
 def test_lines_fit_a_terminal() -> None:
@@ -33,8 +38,64 @@ def test_intervals_are_left_out_where_there_are_none() -> None:
     assert verdict_on(result) == result.verdict
 
 
-def test_two_classes_need_no_table_of_classes() -> None:
-    assert "class  " not in str(audit([0, 1, 1], [0.2, 0.7, 0.6]))
+def test_two_classes_have_a_table_of_classes_too() -> None:
+    table = str(audit([0, 1, 1], [0.2, 0.7, 0.6])).split("class  ")[1]
+    assert table.splitlines()[1].split() == ["1", "50.0%", "66.7%", "0.3000"]
+
+
+def skewed(n_rows: int = 2000) -> tuple[NDArray[np.str_], Probabilities]:
+    """Return scores of "bad" that are too high, whose errors cancel in the top label."""
+    rng = np.random.default_rng(0)
+    score = rng.beta(2, 2, n_rows)
+    is_bad = rng.uniform(size=n_rows) < score**1.5
+    both = np.stack([1 - score, score], axis=1)
+    return np.where(is_bad, "bad", "good"), Probabilities(both, ("good", "bad"))
+
+
+def test_a_class_that_is_said_too_often_is_told_where_confidence_looks_true() -> None:
+    y, outputs = skewed()
+    result = audit(y, outputs)
+    assert result.calibration_p_value > 0.001
+    says, true = outputs.array[:, 1].mean(), np.mean(y == "bad")
+    assert result.verdict == (
+        f"Wrong by class. It says {result.confidence:.1%} and is right {result.accuracy:.1%} of "
+        f"the time, but calls {says:.1%} 'bad' where {true:.1%} are."
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 30])
+def test_chance_alone_accuses_no_class(n_classes: int) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        p = rng.dirichlet(np.full(n_classes, 0.05), 100)
+        y = (p.cumsum(axis=1) > rng.uniform(size=(100, 1))).argmax(axis=1)
+        frequency = np.bincount(y, minlength=n_classes) / 100
+        lines = zip(range(n_classes), frequency.tolist(), p.mean(axis=0).tolist(), strict=True)
+        classes = tuple(ClassReport(*line, 0.0) for line in lines)
+        assert class_said_wrongly(replace(TRUE, n_effective=100.0, classes=classes)) is None
+
+
+@pytest.mark.parametrize(
+    ("says", "true", "n_rows"), [(0.5, 0.4, 400), (0.5, 0.45, 400), (0.01, 0.03, 600), (0, 0.01, 9)]
+)
+def test_a_class_is_accused_where_the_bound_is_passed(
+    says: float, true: float, n_rows: int
+) -> None:
+    other = ClassReport("other", 1 - true, 1 - says, 0.0)
+    classes = (ClassReport("this", true, says, 0.0), other)
+    found = class_said_wrongly(replace(TRUE, n_effective=float(n_rows), classes=classes))
+    floor = max(says, 1e-12)
+    surprise = true * np.log(true / floor) + (1 - true) * np.log((1 - true) / (1 - floor))
+    expected = classes[0 if says > true else 1] if 4 * np.exp(-n_rows * surprise) < 0.001 else None
+    assert found is expected
+    # An exact binomial of that many rows is at most what the bound says.
+    exact = binomtest(round(true * n_rows), n_rows, says).pvalue
+    assert exact < 0.001 / 2 or expected is None
+
+
+def test_certain_classes_that_always_or_never_happen_are_no_finding() -> None:
+    classes = (ClassReport(0, 1.0 + 1e-16, 1.0, 0.0), ClassReport(1, 1e-16, 0.0, 0.0))
+    assert class_said_wrongly(replace(TRUE, n_effective=1e9, classes=classes)) is None
 
 
 def test_the_interval_of_a_verdict_keeps_its_sign() -> None:

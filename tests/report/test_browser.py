@@ -2,16 +2,19 @@
 
 import shutil
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from dubito import Normal, TopLabel
-from dubito.decide import CostMatrix
+from dubito import Normal, Probabilities, TopLabel
+from dubito.decide import CostMatrix, Policy
+from dubito.doubt import MahalanobisDistance
 from dubito.report.reports import TITLE, classifier_report, report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
@@ -155,6 +158,110 @@ def test_edited_costs_give_what_the_library_computes(opened: Opened, summary: Su
     assert_same(opened.figures("expected"), summary.sample.least_expected)
 
 
+def test_wrong_is_what_the_action_taken_makes_of_it(opened: Opened, summary: Summary) -> None:
+    """Where one error is dear, the action is often not the most probable class."""
+    table = np.array([[0, 20, 1], [2, 0, 2], [1, 20, 0], [0.5, 0.5, 0.5]])
+    for a, k in np.ndindex(4, 3):
+        opened.page.fill(f'input[data-action="{a}"][data-class="{k}"]', f"{table[a, k]}")
+    opened.set_threshold(0.0)
+    sample = with_costs(summary.sample, table)
+    assert_same(opened.figures("yours"), sample.at(0.0))
+    labels: Any = sample.batch.truth
+    is_wrong = sample.acting != labels.codes  # here each class has one action that is cheapest
+    expected = float(sample.weight @ is_wrong / sample.weight.sum())
+    assert opened.figures("none").risk == pytest.approx(expected)
+    errors = float(sample.weight @ (1 - sample.answers.rows.correct) / sample.weight.sum())
+    assert expected > errors + 0.05
+
+
+def test_an_emptied_cost_counts_as_it_last_did(opened: Opened, summary: Summary) -> None:
+    place = 'input[data-action="0"][data-class="1"]'
+    opened.page.fill(place, "50")
+    opened.page.fill(place, "")
+    table = summary.sample.costs.array.copy()
+    table[0, 1] = 50
+    assert_same(opened.figures("expected"), with_costs(summary.sample, table).least_expected)
+    opened.page.click("[data-reset]")
+    assert opened.page.inner_text("[data-message]") == ""
+    assert_same(opened.figures("expected"), summary.sample.least_expected)
+
+
+@pytest.mark.parametrize("typed", ["2", "", "-1"])
+def test_a_threshold_that_is_none_counts_as_it_last_did(
+    opened: Opened, summary: Summary, typed: str
+) -> None:
+    opened.set_threshold(0.6)
+    opened.page.fill("#threshold-number", typed)
+    assert "threshold must be a number from 0 to 1" in opened.page.inner_text("[data-message]")
+    opened.page.fill('input[data-action="0"][data-class="1"]', "7")
+    table = summary.sample.costs.array.copy()
+    table[0, 1] = 7
+    assert_same(opened.figures("yours"), with_costs(summary.sample, table).at(0.6))
+    opened.set_threshold(0.7)
+    assert opened.page.inner_text("[data-message]") == ""
+
+
+def test_a_row_of_costs_that_asks_is_the_review(browser: Browser, tmp_path: Path) -> None:
+    from dubito.data.batch import Batch
+    from dubito.data.shards import ArrayShards
+
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet([1, 1], 200)
+    y = np.where(rng.uniform(size=200) < p[:, 0], "ham", "spam")
+    (tmp_path / "costs.csv").write_text("action,ham,spam\nkeep,0,4\nask,0.5,0.5\ndrop,9,0\n")
+    costs = CostMatrix.from_csv(tmp_path / "costs.csv", reject="ask")
+    batch = Batch.of(y, Probabilities(p, ("ham", "spam")))
+    summary = Summary.of(ArrayShards(batch), costs=costs)
+    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    assert opened.page.locator(".costs tbody tr").count() == 3
+    assert opened.page.inner_text(".costs tr.reject th").split() == ["ask", "a", "person"]
+    assert opened.figures("none").coverage == 1.0
+    assert_same(opened.figures("none"), summary.sample.outcome(np.zeros(200, bool)))
+    assert_same(opened.figures("expected"), summary.sample.least_expected)
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_a_policy_is_shown_as_the_library_judges_it(
+    browser: Browser, batch: Any, costs: CostMatrix, tmp_path: Path
+) -> None:
+    from dubito.data.shards import ArrayShards
+
+    known = batch.take(np.flatnonzero(np.arange(240) != 7))
+    policy = Policy.fit(
+        known.outputs,
+        known.truth,
+        costs=costs,
+        features=known.features,
+        doubt=MahalanobisDistance(),
+        epsilon=0.2,
+    )
+    summary = Summary.of(ArrayShards(batch), policy=policy)
+    assert summary.decided is not None
+    found, judged = summary.sample, summary.decided.report
+    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    assert judged.risk is not None
+    expected = Outcome(judged.coverage.value, judged.risk.value, 1000 * judged.cost.value)
+    assert_same(opened.figures("policy"), expected)
+    assert opened.page.locator('circle[data-mark="policy"]:visible').count() == 2
+    opened.page.fill('input[data-action="0"][data-class="1"]', "7")
+    table = found.costs.array.copy()
+    table[0, 1] = 7
+    again = with_costs(found, table).outcome_of(summary.decided.action)
+    assert_same(opened.figures("policy"), again)
+    assert opened.complaints == []
+    opened.close()
+
+
+def test_a_page_without_an_editor_is_as_silent(browser: Browser, tmp_path: Path) -> None:
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+    page = report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20, costs=costs)
+    opened = Opened(browser, page.save(tmp_path / "page.html"))
+    assert opened.page.locator("#threshold").count() == 0
+    assert opened.complaints == []
+    opened.close()
+
+
 def test_a_cost_that_is_no_number_is_told_and_not_used(opened: Opened, summary: Summary) -> None:
     opened.page.fill('input[data-action="0"][data-class="1"]', "")
     assert "must be a number" in opened.page.inner_text("[data-message]")
@@ -257,6 +364,22 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, path: Path, width: int)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.complaints == []
+    opened.close()
+
+
+def test_a_table_that_goes_on_fades_at_its_edge(browser: Browser, path: Path) -> None:
+    opened = Opened(browser, path, viewport={"width": 360, "height": 740}, color_scheme="light")
+    table = opened.page.locator("#figures .scroll").first
+
+    def edges() -> tuple[float, float]:
+        picture = imread(BytesIO(table.screenshot()), format="png")[:, :, :3].mean(axis=(0, 2))
+        return float(picture[:3].mean()), float(picture[-3:].mean())
+
+    left, right = edges()
+    assert right < left - 0.05
+    table.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
+    left, right = edges()
+    assert left < right - 0.05
     opened.close()
 
 

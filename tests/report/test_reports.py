@@ -11,7 +11,7 @@ import pytest
 from dubito import Logits, Normal, TopLabel
 from dubito.data import Columns, scan
 from dubito.data.batch import Batch
-from dubito.decide import CostMatrix
+from dubito.decide import CostMatrix, Policy
 from dubito.errors import BadTypeError
 from dubito.report import Report, report
 from dubito.report.reports import TITLE, classifier_report
@@ -94,12 +94,42 @@ def test_regressions_have_their_own_shape() -> None:
             "`costs` of report must be a CostMatrix. Got list. "
             "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
         ),
+        (
+            {"policy": "policy.json"},
+            "`policy` of report must be a fitted Policy. Got str. "
+            "Try Policy.fit(...) or Policy.load(path).",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadTypeError) as caught:
         report([0, 1], [[0.5, 0.5], [0.5, 0.5]], **given)
     assert str(caught.value) == message
+
+
+def test_a_policy_has_its_own_calibrator_and_costs() -> None:
+    costs = CostMatrix.zero_one(2).with_reject(0.2)
+    outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
+    policy = Policy.fit(outputs, [0, 1] * 20, costs=costs)
+    page = report([0, 1] * 20, outputs, policy=policy)
+    assert 'data-policy="policy"' in page.html
+    assert "The calibrator was fitted before" in page.html
+    for name, value in {"costs": costs, "calibration": policy.calibrator}.items():
+        with pytest.raises(BadTypeError) as caught:
+            report([0, 1] * 20, outputs, policy=policy, **{name: value})  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            f"`{name}` of report must be None beside a policy, which has its own. "
+            f"Got {type(value).__name__}. Try leaving it out."
+        )
+
+
+def test_costs_that_grow_with_amounts_make_a_page_without_an_editor() -> None:
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
+    outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
+    page = report([0, 1] * 20, outputs, amounts=np.arange(40.0), costs=costs)
+    assert "grow with the amount of each row" in page.html
+    assert "data-deciding>" not in page.html
+    assert 'id="data"' not in page.html
 
 
 def test_a_regression_has_no_costs_and_no_strangers() -> None:

@@ -9,7 +9,7 @@ import pytest
 from dubito import Logits, Probabilities, TopLabel
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadTypeError
 from dubito.report.sample import Outcome, Sample, drawn, packed
 
 COSTS = CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]).with_reject([0.5, 0.4, 0.3])
@@ -37,7 +37,8 @@ def reference(batch: Batch, costs: CostMatrix, threshold: float | None) -> tuple
             is_rejected = p.max() / p.sum() <= threshold
         paid += w * table[reject if is_rejected else acting][y]
         kept += 0 if is_rejected else w
-        wrong += 0 if is_rejected else w * (p.argmax() != y)
+        least = min(table[k][y] for k in range(len(table)) if k != reject)
+        wrong += 0 if is_rejected else w * (table[acting][y] > least)
     total = batch.weight.sum()
     return kept / total, wrong / kept if kept else 0.0, 1000 * paid / total
 
@@ -102,14 +103,45 @@ def test_at_most_5000_rows_are_drawn_the_same_by_the_same_seed() -> None:
     assert first.to_dict() != other.to_dict()
 
 
-def test_costs_that_grow_with_amounts_are_refused() -> None:
-    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
-    with pytest.raises(BadValueError) as caught:
-        drawn(made(), costs, 0)
-    assert str(caught.value) == (
-        "`costs` of report must be the same for every row. Got costs that grow with amounts. "
-        "Try costs without `rate`."
-    )
+def test_wrong_is_where_another_action_would_have_cost_less() -> None:
+    costs = CostMatrix([[0, 20, 1], [2, 0, 2], [1, 20, 0]]).with_reject(0.5)
+    sample = drawn(made(), costs, 0)
+    nobody = np.zeros(len(sample.batch), bool)
+    found = told(sample.outcome(nobody))
+    assert found == pytest.approx(reference(sample.batch, costs, -1.0), abs=1e-9)
+    errors = sample.weight @ (1 - sample.answers.rows.correct) / sample.weight.sum()
+    assert found[1] > errors + 0.1
+
+
+def test_costs_with_a_row_that_asks_get_no_second_one() -> None:
+    table = [[0, 4, 1], [0.5, 0.4, 0.3], [2, 0, 1], [1, 1, 0]]
+    costs = CostMatrix(table, ["a", "ask", "b", "c"], reject="ask")
+    sample = drawn(made(), costs, 0)
+    assert sample.costs.actions == ("a", "ask", "b", "c")
+    assert (sample.costs.reject, sample.is_given_review) == (1, True)
+    assert 1 not in sample.acting
+    assert told(sample.at(0.5)) == pytest.approx(reference(sample.batch, costs, 0.5), abs=1e-9)
+    named = drawn(made(), CostMatrix(np.eye(3), ["a", "review", "c"]), 0)
+    assert named.costs.actions[-1] == "review by another person"
+
+
+def test_what_a_policy_decided_is_counted_action_by_action() -> None:
+    batch = made()
+    action = np.random.default_rng(0).integers(0, 4, len(batch))
+    sample = drawn(batch, COSTS, 0, action)
+    labels: Any = sample.batch.truth
+    found, weight = sample.outcome_of(action), sample.weight
+    paid = COSTS.array[action, labels.codes]
+    kept = weight * (action != 3)
+    assert found.cost == pytest.approx(1000 * (weight @ paid) / weight.sum())
+    assert found.risk == pytest.approx(kept @ (paid > 0) / kept.sum())
+    assert drawn(batch, None, 0, action).decided is None
+
+
+def test_costs_that_grow_with_amounts_leave_an_example() -> None:
+    costs = CostMatrix(np.ones((3, 3)) - np.eye(3), rate=np.ones((3, 3)))
+    sample = drawn(made(), costs, 0)
+    assert (sample.has_given_costs, sample.costs.rate) == (False, None)
 
 
 def test_top_labels_have_no_costs_of_classes() -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dubito import Logits, TopLabel
+from dubito import Logits, Probabilities, TopLabel
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
-from dubito.measure import risk_coverage_curve
+from dubito.measure import classwise_calibration_error, risk_coverage_curve
 from dubito.report.summary import Summary
 from dubito.report.verdict import share_to_halve, verdict_on
 
@@ -35,6 +35,21 @@ def test_true_confidence_needs_no_mending() -> None:
     assert verdict.headline == "No sign of false confidence on 600 rows."
     assert verdict.mood == "good"
     assert len(verdict.sentences) == 2
+
+
+def test_classes_that_are_said_wrongly_are_told_with_what_mends_them() -> None:
+    rng = np.random.default_rng(0)
+    score = rng.beta(2, 2, 2000)
+    is_bad = rng.uniform(size=2000) < score**1.5
+    outputs = Probabilities(np.stack([1 - score, score], axis=1), ("good", "bad"))
+    truth = np.where(is_bad, "bad", "good")
+    summary = Summary.of(ArrayShards(Batch.of(truth, outputs)))
+    verdict = verdict_on(summary)
+    assert (verdict.headline, verdict.mood) == ("Wrong by class.", "bad")
+    said, mends, _ = verdict.sentences
+    assert f"calls {score.mean() * 100:.1f}\u00a0% 'bad' where {is_bad.mean() * 100:.1f}" in said
+    was = classwise_calibration_error(truth, outputs) * 100
+    assert f"error by class from {was:.1f} to" in mends
 
 
 def test_few_rows_tell_nothing_more() -> None:

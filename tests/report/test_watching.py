@@ -129,3 +129,11 @@ def test_sentences_end_with_a_word_or_a_bracket_not_inside_a_number() -> None:
         "It rose by 5\u00a0%.",
         "b is worse: retrain.",
     )
+
+
+def test_charts_of_one_line_and_of_many_are_not_stretched_to_one_height() -> None:
+    logits, labels = rows(300, 0.0, 0)
+    other, _ = rows(300, 2.0, 1)
+    page = drift_report(drift(Logits(logits), Logits(other), y_reference=labels)).html
+    assert page.count('<figure class="figure"') == 2
+    assert 'class="row"' not in page.split("<main")[1]

@@ -21,7 +21,18 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.keeping import kept
 from dubito.kept_arrays import array, shares
-from dubito.kept_checks import Entry, Maybe, entries, listed, number, optional, record, text, whole
+from dubito.kept_checks import (
+    Entry,
+    Maybe,
+    entries,
+    flag,
+    listed,
+    number,
+    optional,
+    record,
+    text,
+    whole,
+)
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["AutoCalibrator"]
@@ -54,8 +65,9 @@ class AutoCalibrator(AbstractCalibrator):
 
     `cv` is a number of folds or any splitter of scikit-learn; after `time_budget` seconds no
     further candidate is begun. Above `most_rows` rows the choice is made on a seeded subsample of
-    that many, and what was chosen is fitted on all. `leaderboard_` tells what each candidate
-    achieved, `chosen_` and `reason_` what was taken, and why.
+    that many, and what was chosen is fitted on all. `is_parametric` leaves out what cannot be
+    written as a formula, such as to append it to a network. `leaderboard_` tells what each
+    candidate achieved, `chosen_` and `reason_` what was taken, and why.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)
@@ -72,7 +84,7 @@ class AutoCalibrator(AbstractCalibrator):
     shares_: FloatArray
     evidence_: dict[str, Any]
 
-    setting_checks = entries(cv=Maybe(folds))
+    setting_checks = entries(cv=Maybe(folds), is_parametric=Maybe(flag))
     learned_checks = entries(
         chosen_=text,
         reason_=text,
@@ -87,11 +99,13 @@ class AutoCalibrator(AbstractCalibrator):
         time_budget: float | None = None,
         most_rows: int = 20_000,
         seed: int = 0,
+        is_parametric: bool = False,
     ):
         self.cv = cv
         self.time_budget = time_budget
         self.most_rows = most_rows
         self.seed = seed
+        self.is_parametric = is_parametric
 
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
@@ -125,7 +139,8 @@ class AutoCalibrator(AbstractCalibrator):
         if is_listed and len(batch) == self.most_rows and shards.sum(len) > len(batch):
             rule = f"folds or a splitter for more than {self.most_rows:,} rows (`most_rows`)"
             raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
-        contest = Contest.held(batch, folds_of(batch, self.cv, self.seed), self.time_budget)
+        split = folds_of(batch, self.cv, self.seed)
+        contest = Contest.held(batch, split, self.time_budget, self.is_parametric)
         members, shares = contest.winners()
         self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
         self.reason_ = contest.reason
@@ -145,6 +160,10 @@ class AutoCalibrator(AbstractCalibrator):
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
+
+        if not isinstance(self.is_parametric, bool | np.bool_):
+            rule, fix = "True or False", "is_parametric=True"
+            raise BadValueError("is_parametric", name, rule, repr(self.is_parametric), fix)
 
     def _require_learned(self, entry: Entry) -> None:
         for k, one in enumerate(self.calibrators_):

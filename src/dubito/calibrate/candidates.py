@@ -47,8 +47,10 @@ class AsItCame(AbstractCalibrator):
         return "probabilities are left as they came"
 
 
-def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
-    """Yield calibrators, those that are most often of use first."""
+def candidates(
+    n_classes: int, n_rows: int, is_parametric: bool = False
+) -> Iterator[AbstractCalibrator]:
+    """Yield calibrators, those that are most often of use first, or only parametric ones."""
     has_many = n_rows >= MANY_ROWS
     is_binary = n_classes == 2
     yield AsItCame()
@@ -58,8 +60,9 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
     yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
     if n_classes <= MOST_BENT:
         yield StructuredMatrixScaling(strength=3.0, shape="bent")
-    if has_many:
+    if has_many and not is_parametric:
         yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
+    if has_many:
         yield TemperatureMixture()
     if is_binary:
         yield BetaScaling()
@@ -70,7 +73,8 @@ def candidates(n_classes: int, n_rows: int) -> Iterator[AbstractCalibrator]:
             yield StructuredMatrixScaling(strength=0.3)
             yield StructuredMatrixScaling(strength=0.03)
     if has_many and n_classes <= MOST_LOCAL:
-        yield ForestCalibration()
+        if not is_parametric:
+            yield ForestCalibration()
         yield StructuredMatrixScaling(strength=0.3, shape="local")
     if has_many and n_classes <= MOST_BENT:
         yield StructuredMatrixScaling(strength=0.3, shape="bent")

@@ -53,13 +53,19 @@ class Contest:
         self.part_of = fold_of if is_parted else self.row_of % N_PARTS
 
     @classmethod
-    def held(cls, batch: Batch, folds: list[Fold], time_budget: float | None) -> Self:
+    def held(
+        cls,
+        batch: Batch,
+        folds: list[Fold],
+        time_budget: float | None,
+        is_parametric: bool = False,
+    ) -> Self:
         """Fit candidates to every fold, one after the other, while there is time."""
         end = np.inf if time_budget is None else time.perf_counter() + time_budget
         n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
         tried: list[Tried] = []
         held = []
-        for candidate in candidates(n_classes, len(labelled_only(batch))):
+        for candidate in candidates(n_classes, len(labelled_only(batch)), is_parametric):
             begun = time.perf_counter()
             if begun > end and len(tried) >= FEWEST_TRIED:
                 break

@@ -17,6 +17,8 @@ from dubito.cli.doctor import doctor
 from dubito.cli.drift import drift
 from dubito.cli.fit import fit
 from dubito.cli.policy import policy
+from dubito.cli.serve import serve
+from dubito.cli.token import token
 
 __all__ = ["app"]
 
@@ -65,6 +67,8 @@ app.command()(decide)
 app.command()(compare)
 app.command()(drift)
 app.add_typer(policy, name="policy")
+app.command()(serve)
+app.add_typer(token, name="token")
 app.command()(doctor)
 
 

@@ -13,7 +13,7 @@ from dubito.cli.columns import Given, with_columns
 
 if TYPE_CHECKING:
     from dubito.data import Shards
-    from dubito.decide.value import CostReport
+    from dubito.decide import CostMatrix, CostReport
     from dubito.measure import Audit, RegressionAudit
 
 __all__ = ["audit"]
@@ -28,6 +28,9 @@ def audit(
     bins: Annotated[int, typer.Option(min=1, max=100_000, help="Bins of confidence.")] = 15,
     costs: Annotated[
         Path | None, typer.Option(help="CSV or JSON of costs: what deciding by it costs.")
+    ] = None,
+    reject_action: Annotated[
+        str | None, typer.Option(help="The action of --costs that hands rows over, say ask.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a report: report.html.")
@@ -44,17 +47,22 @@ def audit(
     from dubito.cli.columns import rows_of
     from dubito.cli.failing import findings
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json
+    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.tables import costs_of
     from dubito.measure import Audit, RegressionAudit
+    from dubito.report import Report
 
     require_places({"--output": output}, [file])
     [columns] = given.columns(file, has_features=output is not None)
     rows = rows_of(file, columns)
     result = RegressionAudit.of(rows) if given.is_regression else Audit.of(rows, n_bins=bins)
     told = findings(fail_on or [], figures_of(result))
-    paid = None if costs is None else cost_of(rows, costs)
+    table = None
+    if costs is not None:
+        table = costs_of(costs, next(rows.batches()).outputs, None, reject_action)
+    paid = None if table is None else cost_of(rows, table)
     if output is not None:
-        write_report(rows, costs, file.name, output)
+        Report.of(rows, costs=table, title=file.name, command=typed()).save(output)
     if as_json:
         cost = {} if paid is None else {"cost": asdict(paid)}
         say_json({**result.to_dict(), **cost, "findings": told})
@@ -64,7 +72,11 @@ def audit(
             say(f"\nThe report is in {output}.")
         if not given.is_regression and given.confidence is None:
             say("\nNext, a policy that knows when to ask a person:")
-            say(f"  dubito fit {file} {given} --reject-cost 0.3".replace("  --", " --"))
+            asked = "" if costs is None else f" --costs {costs}"
+            asked += "" if reject_action is None else f" --reject-action {reject_action}"
+            if table is None or table.reject is None:
+                asked += " --reject-cost 0.3"
+            say(f"  dubito fit {file} {given}{asked}".replace("  --", " --"))
     if told:
         print("\n".join(f"dubito: {one}" for one in told), file=sys.stderr)
         raise typer.Exit(1)
@@ -76,9 +88,8 @@ def figures_of(result: Audit | RegressionAudit) -> dict[str, float]:
     return result.figures if loss is None else {**result.figures, "log_loss": loss}
 
 
-def cost_of(rows: Shards, costs: Path) -> CostReport:
+def cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
     """Return what deciding by the outputs as they are costs."""
-    from dubito.cli.tables import costs_of
     from dubito.data.sampling import sample_rows
     from dubito.decide import cost_report
 
@@ -86,18 +97,7 @@ def cost_of(rows: Shards, costs: Path) -> CostReport:
     return cost_report(
         batch.truth,
         batch.outputs,
-        costs_of(costs, batch.outputs, None),
+        costs,
         batch.amounts,
         sample_weight=batch.weight,
     )
-
-
-def write_report(rows: Shards, costs: Path | None, title: str, output: Path) -> None:
-    """Write a page on the rows."""
-    from dubito.cli.printing import typed
-    from dubito.cli.tables import costs_of
-    from dubito.report import Report
-
-    outputs = next(rows.batches()).outputs
-    table = None if costs is None else costs_of(costs, outputs, None)
-    Report.of(rows, costs=table, title=title, command=typed()).save(output)

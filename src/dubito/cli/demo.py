@@ -87,9 +87,8 @@ def train_and_report(folder: Path, *, is_quiet: bool) -> None:
         found.test.labels,
         found.test.logits,
         features=found.test.features,
-        calibration=found.policy.calibrator,
         strange=found.strange,
-        costs=found.policy.costs,
+        policy=found.policy,
         title="Digits, learnt with wrong labels",
         command="dubito demo --train",
     ).save(folder / "report.html")
@@ -120,9 +119,8 @@ def write_demo_report(policy: Policy, sample: FashionMnist, path: Path) -> None:
         [sample.classes[label] for label in sample.test_labels],
         logits_of(sample, "test"),
         features=sample.test_features,
-        calibration=policy.calibrator,
         strange=Batch.of(None, digits, features=sample.digits_features),
-        costs=policy.costs,
+        policy=policy,
         title="Eight kinds of clothes",
         command="dubito demo",
     ).save(path)

@@ -19,7 +19,10 @@ def fit(
         typer.Option(help="CSV (corner cell `action` or `truth`) or JSON; else an error costs 1."),
     ] = None,
     reject_cost: Annotated[
-        float | None, typer.Option(help="What it costs to hand a row over to a person.")
+        float | None, typer.Option(help="What it costs to hand a row over to a person.", min=0)
+    ] = None,
+    reject_action: Annotated[
+        str | None, typer.Option(help="The action of --costs that hands rows over, say ask.")
     ] = None,
     max_risk: Annotated[
         float | None, typer.Option(help="Share of decided rows that may be wrong.")
@@ -27,9 +30,19 @@ def fit(
     deploy_prior: Annotated[
         Path | None, typer.Option(help="CSV of class,share where the policy will work.")
     ] = None,
+    delta: Annotated[
+        float, typer.Option(help="Chance that --max-risk may be missed nevertheless.")
+    ] = 0.05,
     epsilon: Annotated[
         float, typer.Option(help="Share of normal inputs that may be called strange.")
     ] = 0.01,
+    calibrator: Annotated[
+        str, typer.Option(help="auto, or by name: TemperatureScaling, VectorScaling, ...")
+    ] = "auto",
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Other rows to report on; else folds of these.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the policy goes.")] = Path(
         "policy.json"
     ),
@@ -43,12 +56,13 @@ def fit(
     from dubito.cli.columns import rows_of
     from dubito.cli.places import require_places
     from dubito.cli.printing import say, say_json
-    from dubito.cli.tables import costs_of, prior_of, read_costs
+    from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
     from dubito.decide import Policy
 
-    require_places({"--output": output}, [file, *filter(None, (costs, deploy_prior))])
+    inputs = [file, *filter(None, (costs, deploy_prior, evaluation))]
+    require_places({"--output": output}, inputs)
     is_handing = reject_cost is not None or (
-        costs is not None and read_costs(costs).reject is not None
+        costs is not None and read_costs(costs, reject_action).reject is not None
     )
     if not is_handing:
         require_no_need("--max-risk", max_risk)
@@ -58,10 +72,14 @@ def fit(
     outputs = as_class_outputs(next(rows.batches()).outputs, "dubito fit")
     policy = Policy.fit(
         rows,
-        costs=costs_of(costs, outputs, reject_cost),
+        costs=costs_of(costs, outputs, reject_cost, reject_action),
+        calibrator=calibrator_named(calibrator),
         deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
         max_risk=max_risk,
+        delta=delta,
         epsilon=epsilon,
+        evaluation="cross-fit" if evaluation is None else rows_of(evaluation, columns),
+        seed=seed,
     )
     policy.save(output)
     if as_json:
@@ -78,5 +96,5 @@ def require_no_need(option: str, value: object) -> None:
     from dubito.errors import BadValueError
 
     if value is not None:
-        rule = "beside --reject-cost, or costs with an action `reject`, as it hands rows over"
+        rule = "beside --reject-cost or --reject-action, as it hands rows over"
         raise BadValueError(option, "dubito fit", rule, f"{value} alone", "--reject-cost 0.3")

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import csv
+import inspect
 from pathlib import Path
+from typing import Any, Literal
 
+from dubito import calibrate
+from dubito.calibrate import AbstractCalibrator, OneVsRest
 from dubito.data.codes import names_of
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadFileError, BadValueError
 from dubito.outputs import AbstractClassOutputs, AbstractOutputs, ClassName
 
-__all__ = ["costs_of", "prior_of", "read_costs"]
+__all__ = ["calibrator_named", "costs_of", "prior_of", "read_costs"]
 
 
-def read_costs(path: Path) -> CostMatrix:
-    """Return the costs of a file: JSON by its ending, else CSV."""
-    is_json = path.suffix.lower() == ".json"
-    return CostMatrix.from_json(path) if is_json else CostMatrix.from_csv(path)
+def read_costs(path: Path, reject: str | None = None) -> CostMatrix:
+    """Return the costs of a file: JSON by its ending, else CSV; `reject` names who takes rows."""
+    if path.suffix.lower() != ".json":
+        return CostMatrix.from_csv(path, reject=reject)
+    found = CostMatrix.from_json(path)
+    if reject is None:
+        return found
+    return CostMatrix(found.array, found.actions, found.classes, rate=found.rate, reject=reject)
 
 
-def costs_of(path: Path | None, outputs: AbstractOutputs, reject_cost: float | None) -> CostMatrix:
+def calibrator_named(name: str) -> AbstractCalibrator | Literal["auto"]:
+    """Return the calibrator of a name, with its usual settings."""
+    if name == "auto":
+        return "auto"
+    kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
+    is_kind = isinstance(kind, type) and issubclass(kind, AbstractCalibrator)
+    if not is_kind or inspect.isabstract(kind) or kind is OneVsRest:
+        known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
+        rule, fix = "auto, or a calibrator by its name", f"one of {known}"
+        raise BadValueError("--calibrator", "dubito fit", rule, repr(name), fix)
+    found: AbstractCalibrator = kind()
+    return found
+
+
+def costs_of(
+    path: Path | None,
+    outputs: AbstractOutputs,
+    reject_cost: float | None,
+    reject: str | None = None,
+) -> CostMatrix:
     """Return the costs of a file, or 1 for each error; with an action that hands rows over."""
     if not isinstance(outputs, AbstractClassOutputs):
         rule, fix = "beside outputs of classes", "--logits or --probabilities"
         raise BadValueError("--costs", "dubito", rule, type(outputs).__name__, fix)
-    costs = CostMatrix.zero_one(names_of(outputs)) if path is None else read_costs(path)
+    costs = CostMatrix.zero_one(names_of(outputs)) if path is None else read_costs(path, reject)
     return costs if reject_cost is None else costs.with_reject(reject_cost)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import accumulate
 from operator import add, getitem
-from pathlib import Path
 from typing import Any, final
 
 import pyarrow as pa
@@ -156,12 +155,11 @@ class DaskShards(Shards):
         require_spans(self.spans)
         rows, firsts = self.rows()
         slots = [slot_of(span.shards, folder) for span in self.spans]
-        place = folder.path.absolute()
         folder.sweep()
         with self.reaching():
             tasks = {
                 self.client.submit(
-                    write_part, function, some, first, place / slot.file, pure=False
+                    write_part, function, some, first, folder.place(slot.file), pure=False
                 ): slot
                 for slot, some, first in zip(slots, rows, firsts, strict=True)
                 if slot is not None and first != []
@@ -189,10 +187,10 @@ class DaskShards(Shards):
 
     def in_order(self, tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         """Yield what tasks return, in order, with as many under way as the workers have threads."""
-        n_ahead = 1 + sum(self.client.nthreads().values())
         under_way: list[Any] = []
         waiting = iter(tasks)
         with self.reaching():
+            n_ahead = 1 + sum(self.client.nthreads().values())
             while True:
                 under_way += [task() for _, task in zip(range(n_ahead), waiting, strict=False)]
                 if not under_way:
@@ -312,13 +310,14 @@ def results(
 
 def added(function: Callable[[Batch], Sum], batches: list[Batch], firsts: list[int]) -> Sum | None:
     """Return the sum of a function over batches, None if there are none."""
-    return total([function(batch) for batch in numbered(batches, firsts)])
+    return total(function(batch) for batch in numbered(batches, firsts))
 
 
-def total(sums: Sequence[Sum | None]) -> Sum | None:
+def total(sums: Iterable[Sum | None]) -> Sum | None:
     """Return the sum in order, None if there is nothing to add."""
-    known = [one for one in sums if one is not None]
-    return reduce(add, known) if known else None
+    known = (one for one in sums if one is not None)
+    first = next(known, None)
+    return None if first is None else reduce(add, known, first)
 
 
 def columns_of(
@@ -334,7 +333,7 @@ def write_part(
     function: Callable[[Batch], Mapping[str, Any] | None],
     rows: FileShards | list[Batch],
     firsts: list[int],
-    path: Path,
+    path: str,
 ) -> int:
     """Write a part, whole or not at all; return how many rows it has."""
     with Sink(path) as sink:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, final
 
 from dubito.data.sink import Sink
-from dubito.data.sources.locations import is_url, mark_of, size_of
+from dubito.data.sources.locations import (
+    files_under,
+    is_there,
+    is_url,
+    mark_of,
+    open_file,
+    send,
+    size_of,
+)
+from dubito.data.sources.manifests import MANIFEST
 from dubito.data.whole_text import write_whole
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 __all__ = ["FolderSink", "Slot"]
 
-MANIFEST = "manifest.json"
 FORMAT = 1
 
 
@@ -35,7 +44,8 @@ class FolderSink:
 
     `manifest.json` says of which input (path, size, time of change) each finished part is, and by
     which `settings` it was made: anything JSON holds that the results hang on, such as a policy's
-    version. A second run skips finished parts; other settings are refused. One run at a time.
+    version. A second run skips finished parts; other settings are refused. One run at a time. The
+    folder may be a URL: a part counts once the manifest has it, so that nothing need be renamed.
 
     >>> import tempfile
     >>> folder = FolderSink(tempfile.mkdtemp(), settings={"policy": "v1"})
@@ -49,39 +59,47 @@ class FolderSink:
     def __init__(
         self, path: str | os.PathLike[str], settings: Mapping[str, Any], *, ending: str = ".parquet"
     ) -> None:
-        self.path = Path(path)
+        name = os.fspath(path)
+        self.name = name.rstrip("/") if is_url(name) else str(Path(name))
         self.ending = ending
         self.settings = as_settings({**settings, "ending": ending})
-        self.manifest = self.path / MANIFEST
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.manifest = self.place(MANIFEST)
+        if not is_url(self.name):
+            Path(self.name).mkdir(parents=True, exist_ok=True)
         self.parts: dict[str, dict[str, Any]] = {}  # by the path of the input
         self.opened: dict[str, str] = {}  # files of parts that are or were being written
-        if self.manifest.exists():
+        if is_there(self.manifest):
             self.parts = self.known_parts()
-        elif any(self.path.glob("part-*")):
+        elif any(PurePath(file).name.startswith("part-") for file in files_under(self.name) or ()):
             fix = "an empty folder"
-            raise BadFileError(str(self.path), f"it has parts but no {MANIFEST}", fix)
+            raise BadFileError(self.name, f"it has parts but no {MANIFEST}", fix)
+
+    def place(self, file: str) -> str:
+        """Return the path or URL of a file of the folder."""
+        folder = self.name if is_url(self.name) else os.path.abspath(self.name)
+        return f"{folder}/{file}"
 
     def known_parts(self) -> dict[str, dict[str, Any]]:
         """Return the finished parts of the manifest, or raise if they were made otherwise."""
         try:
-            known = json.loads(self.manifest.read_text(encoding="utf-8"))
+            with open_file(self.manifest) as file:
+                known = json.loads(file.read())
             found, settings = known["parts"], known["settings"]
             is_ours = known["format"] == FORMAT and isinstance(found, dict)
         except (ValueError, KeyError, TypeError) as error:
             fix = "an empty folder"
-            raise BadFileError(str(self.manifest), "it is no manifest", fix) from error
+            raise BadFileError(self.manifest, "it is no manifest", fix) from error
         if not is_ours or settings != self.settings:
             rule, fix = "those that the folder's parts were made by", "another folder"
             got = differences(settings, self.settings)
-            raise BadValueError("settings", str(self.path), rule, got, fix)
+            raise BadValueError("settings", self.name, rule, got, fix)
         return dict(found)
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
         """Whether the part of this very input, unchanged since, is there."""
         key, identity = key_of(source, label), identity_of(source)
         part = self.parts.get(key, {"input": None})
-        return bool(part["input"] == identity and (self.path / part["file"]).exists())
+        return bool(part["input"] == identity and is_there(self.place(part["file"])))
 
     def unfinished(self, sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
         """Return the inputs whose parts are still to be written, in order."""
@@ -91,7 +109,7 @@ class FolderSink:
     def part(self, source: str | os.PathLike[str]) -> Iterator[Sink]:
         """Open the part of an input; it is finished when the block ends without an error."""
         slot = self.slot(source)
-        with Sink(self.path / slot.file) as sink:
+        with Sink(self.place(slot.file)) as sink:
             yield sink
         self.finish(slot, sink.n_rows)
 
@@ -116,7 +134,9 @@ class FolderSink:
 
     def sweep(self) -> None:
         """Remove what writers that died have left."""
-        for left in self.path.glob(f"part-*{self.ending}.*.partial"):
+        if is_url(self.name):
+            return  # there a part is sent whole: what is left is in the writer's own folder
+        for left in Path(self.name).glob(f"part-*{self.ending}.*.partial"):
             left.unlink(missing_ok=True)
 
     @property
@@ -127,7 +147,13 @@ class FolderSink:
     def keep(self) -> None:
         """Write the manifest, whole."""
         values = {"format": FORMAT, "settings": self.settings, "parts": self.parts}
-        write_whole(self.manifest, json.dumps(values, indent=2))
+        text = json.dumps(values, indent=2)
+        if not is_url(self.name):
+            write_whole(self.manifest, text)
+            return
+        with tempfile.TemporaryDirectory() as aside:
+            write_whole(Path(aside, MANIFEST), text)
+            send(Path(aside, MANIFEST), self.manifest)
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, BinaryIO, Self, final
 from uuid import uuid4
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import csv, ipc, parquet
 
 from dubito.arrays import IntArray
+from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["Coded", "Sink", "replace_whole"]
@@ -59,9 +61,9 @@ class Coded:
 class Sink:
     """A Parquet, Arrow or CSV file, by its ending, that takes columns batch by batch.
 
-    It is written aside and takes its name when all of it is on the disk; an error or an interrupt
-    leaves nothing, and a file of that name as it was. The first batch says which columns there are
-    and of which types. Memory holds 65,536 rows at most besides the batch.
+    It is written aside and takes its name, or goes to its URL, when all of it is on the disk; an
+    error or an interrupt leaves nothing, and a file of that name as it was. The first batch says
+    which columns there are and of which types. Memory holds 65,536 rows at most besides the batch.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "decisions.csv"
@@ -72,10 +74,12 @@ class Sink:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.realpath(path))
+        self.is_far = is_url(os.fspath(path))
+        self.name = os.fspath(path) if self.is_far else os.path.realpath(path)
         self.n_rows = 0
-        self.open_writer = writer_of(self.path)
-        self.partial = self.path.with_name(f"{self.path.name}.{uuid4().hex[:8]}.partial")
+        self.open_writer = writer_of(self.name)
+        aside = Path(tempfile.gettempdir(), "dubito") if self.is_far else Path(self.name)
+        self.partial = aside.with_name(f"{aside.name}.{uuid4().hex[:8]}.partial")
         self.file: BinaryIO | None = None
         self.writer: Any = None
         self.schema: pa.Schema = None
@@ -83,9 +87,9 @@ class Sink:
         self.waiting: list[pa.Table] = []
 
     def __enter__(self) -> Self:
-        if not self.path.parent.is_dir():
+        if not self.partial.parent.is_dir():
             rule, fix = "in a folder that exists", "making the folder first"
-            raise BadValueError("path", "Sink", rule, repr(str(self.path)), fix)
+            raise BadValueError("path", "Sink", rule, repr(self.name), fix)
         self.file = self.partial.open("wb")
         return self
 
@@ -96,7 +100,7 @@ class Sink:
             raise BadTypeError("sink", "write", rule, "a closed one", fix)
         if not columns:
             return
-        table = table_of(columns, str(self.path))
+        table = table_of(columns, self.name)
         names = {name: tuple(c.names) for name, c in columns.items() if isinstance(c, Coded)}
         if self.writer is None:
             self.schema, self.names = table.schema, names
@@ -108,7 +112,7 @@ class Sink:
 
     def like_the_first(self, table: pa.Table, names: dict[str, tuple[str, ...]]) -> pa.Table:
         """Return a table whose columns are those of the first, or raise."""
-        where, wanted = str(self.path), self.schema.names
+        where, wanted = self.name, self.schema.names
         if table.column_names != wanted:
             rule, got = f"{', '.join(wanted)}, as in the first batch", ", ".join(table.column_names)
             raise BadValueError("columns", where, rule, got, "the same columns in every batch")
@@ -150,20 +154,25 @@ class Sink:
         """Write what waits, and give the file its name."""
         if self.writer is None:
             rule, fix = "given by a batch at least", "columns of length 0 where there are no rows"
-            raise BadValueError("columns", str(self.path), rule, "none", fix)
+            raise BadValueError("columns", self.name, rule, "none", fix)
         if self.waiting:
             self.flush()
         self.writer.close()
         self.writer = None
-        replace_whole(file, self.partial, self.path)
+        if self.is_far:
+            file.close()
+            send(self.partial, self.name)
+        else:
+            replace_whole(file, self.partial, Path(self.name))
 
 
-def writer_of(path: Path) -> Callable[[BinaryIO, pa.Schema], Any]:
+def writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
     """Return what writes a file of this ending, or raise."""
+    path = PurePath(name)
     ending = path.suffix.lower()
     if ending not in WRITERS:
         rule = f"a path that ends in one of {', '.join(WRITERS)}"
-        raise BadValueError("path", "Sink", rule, repr(str(path.name)), "a path in .parquet")
+        raise BadValueError("path", "Sink", rule, repr(path.name), "a path in .parquet")
     return WRITERS[ending]
 
 

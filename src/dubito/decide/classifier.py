@@ -15,6 +15,7 @@ from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.decide.actions import least_cost_actions
 from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.realised import realised_cost
 from dubito.outputs import Probabilities
 
 __all__ = ["CostSensitiveClassifier"]
@@ -25,15 +26,16 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     """A classifier, calibrated, whose answer is the action of least expected cost.
 
     `estimator`, `calibrator` and `cv` are those of `CalibratedClassifier`. Without `costs` all
-    errors cost the same. `predict` gives classes where every action is called like one of them,
-    and names of actions otherwise. Elkan, "The foundations of cost-sensitive learning", 2001.
+    errors cost the same. `predict` gives the class that an action is called like, and the name of
+    any other; `score` is what rows cost on average, below 0 so that more is better. Elkan,
+    "The foundations of cost-sensitive learning", 2001.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> costs = CostMatrix.zero_one([0, 1]).with_reject(0.1, name="see a doctor")
     >>> CostSensitiveClassifier(GaussianNB(), costs).fit(X, y).predict(X[73:76]).tolist()
-    ['see a doctor', '1', '0']
+    ['see a doctor', 1, 0]
     """
 
     classes_: NDArray[Any]
@@ -59,7 +61,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         names = tuple(model.classes_.tolist())
         costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
         table = as_costs(costs, "costs", type(self).__name__).for_classes(names, len(names))
-        self.classes_, self.costs_, self.model_ = model.classes_, table, model
+        self.classes_, self.costs_, self.model_ = model.classes_, named(table, names), model
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
@@ -72,6 +74,12 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
         actions = least_cost_actions(outputs, self.costs_, amounts)
         return np.asarray(self._answers()[actions])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, amounts: Any = None) -> float:  # noqa: N803
+        """Return the mean cost of the answers, with its sign turned."""
+        outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
+        actions = least_cost_actions(outputs, self.costs_, amounts)
+        return -realised_cost(y, actions, self.costs_, amounts, sample_weight=sample_weight)
 
     def summary(self) -> str:
         """Say in words what the calibrator learnt."""
@@ -96,4 +104,16 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         number_of = {str(name): number for number, name in enumerate(self.classes_.tolist())}
         if all(action in number_of for action in self.costs_.actions):
             return np.asarray(self.classes_[[number_of[name] for name in self.costs_.actions]])
-        return np.array(self.costs_.actions)
+        known = {str(name): name for name in self.classes_.tolist()}
+        return np.array([known.get(name, name) for name in self.costs_.actions], dtype=object)
+
+
+def named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
+    """Return costs whose columns, and actions that are but numbers, are called like the classes."""
+    if costs.classes is not None:
+        return costs
+    n_classes, actions = len(classes), list(costs.actions)
+    if actions[:n_classes] == [str(number) for number in range(n_classes)]:
+        actions[:n_classes] = [str(name) for name in classes]
+    reject = None if costs.reject is None else actions[costs.reject]
+    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=reject)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from os import PathLike
 from typing import Any, Literal, final
 
+import numpy as np
+
 from dubito import __version__
 from dubito.arrays import FloatArray, as_share, require_rows
 from dubito.calibrate.calibrator import AbstractCalibrator
@@ -28,10 +30,11 @@ from dubito.decide.policy_arguments import (
     evaluation_shards,
     fresh_calibrator,
     labelled_rows,
+    require_plain_labels,
     require_reject,
 )
 from dubito.decide.policy_checks import FORMAT, KIND, checked_parts
-from dubito.decide.policy_file import read_document, write_document
+from dubito.decide.policy_file import open_document, read_document, write_document
 from dubito.decide.policy_fit import (
     PriorShift,
     RiskBound,
@@ -60,7 +63,6 @@ class Policy:
 
     Made by `Policy.fit` or `Policy.load`. `report` says what it does to rows it did not learn from.
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> z = 4 * rng.normal(size=(300, 3))
     >>> y = (z / 4 + rng.gumbel(size=z.shape)).argmax(axis=1)
@@ -123,6 +125,8 @@ class Policy:
         as_amounts(first.amounts, table, len(first), caller)
         score = as_score_or_none(doubt, first.features is not None)
         require_reject(table, score is not None, max_risk is not None)
+        if max_risk is not None:
+            require_plain_labels(first, caller)
         wishes = Wishes(
             costs=table,
             calibrator=fresh_calibrator(calibrator),
@@ -147,7 +151,7 @@ class Policy:
             report=parts.report,
             provenance={
                 "dubito": __version__,
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "created": now(),
                 "fingerprint": fingerprint(shards),
                 "n_rows": int(shards.sum(len)),
                 "calibrator": parts.calibrator.summary(),
@@ -195,7 +199,8 @@ class Policy:
         Action: reject, as asking costs less.
         """
         known, some = self._known(outputs, features, "Policy.explain")
-        if not 0 <= row < known.n_rows:
+        is_whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+        if not (is_whole and 0 <= row < known.n_rows):
             rule, fix = f"a row from 0 to {known.n_rows - 1}", "row=0"
             raise BadValueError("row", "Policy.explain", rule, f"{row}", fix)
         rows = slice(row, row + 1)
@@ -214,10 +219,16 @@ class Policy:
 
     @classmethod
     def seal(cls, path: str | PathLike[str]) -> None:
-        """Check a file that was edited by hand, and seal it again, so that it loads."""
-        document = read_document(path, is_sealed=False)
+        """Check a file that was edited by hand, and seal it again, so that it loads.
+
+        The policy will say that its figures are older than the edit. A file whose seal is whole
+        stays as it is.
+        """
+        document, is_sealed = open_document(path)
         cls.from_dict(document)
-        write_document(document, path)
+        if not is_sealed:
+            document["provenance"] = {**document["provenance"], "edited": now()}
+            write_document(document, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as plain numbers, lists and names, ready for JSON."""
@@ -244,7 +255,13 @@ class Policy:
         return cls(**checked_parts(values))
 
     def __str__(self) -> str:
-        return "\n".join([f"Calibrator: {self.provenance['calibrator']}.", str(self.report)])
+        lines = [f"Calibrator: {self.provenance['calibrator']}.", str(self.report)]
+        if "edited" in self.provenance:
+            lines.append(
+                f"Edited by hand on {self.provenance['edited']}: all figures above, and the risk "
+                "bound, are of the policy as it was fitted."
+            )
+        return "\n".join(lines)
 
     def honest(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs, under the prior of deployment where there is one."""
@@ -264,6 +281,9 @@ class Policy:
     ) -> tuple[Logits | Probabilities, FloatArray | None]:
         """Return outputs, and features where the gate needs them, that fit the policy."""
         known = as_class_outputs(outputs, caller)
+        if known.n_classes != self.costs.n_classes:
+            rule, fix = f"over {self.costs.n_classes} classes, as in the fit", "the same columns"
+            raise BadValueError("outputs", caller, rule, f"{known.n_classes} columns", fix)
         if None not in (known.classes, self.costs.classes):
             mine, theirs = map(str, self.classes), map(str, known.classes or ())
             if list(mine) != list(theirs):
@@ -280,4 +300,12 @@ class Policy:
             raise BadValueError("features", caller, rule, f"{names}", fix)
         array = as_feature_matrix(features, caller)
         require_rows(array, known.n_rows, "features", caller)
+        if array.shape[1] != self.gate.n_features:
+            rule, fix = f"of {self.gate.n_features} columns, as in the fit", "the same features"
+            raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
+
+
+def now() -> str:
+    """Return the time, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

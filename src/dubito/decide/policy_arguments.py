@@ -11,6 +11,7 @@ from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
+from dubito.data.truth import Labels
 from dubito.decide.costs import CostMatrix
 from dubito.decide.gate import Score, as_score
 from dubito.doubt.mahalanobis import MahalanobisDistance
@@ -24,6 +25,7 @@ __all__ = [
     "evaluation_shards",
     "fresh_calibrator",
     "labelled_rows",
+    "require_plain_labels",
     "require_reject",
 ]
 
@@ -75,6 +77,13 @@ def require_reject(costs: CostMatrix, has_gate: bool, has_bound: bool) -> None:
         rule = f"with an action that hands rows over, as {why}"
         fix = "costs.with_reject(0.3)"
         raise BadValueError("costs", "Policy.fit", rule, "none of that kind", fix)
+
+
+def require_plain_labels(batch: Batch, caller: str) -> None:
+    """Raise where labels are probabilities, of which nobody can count the errors."""
+    if isinstance(batch.truth, Labels) and batch.truth.probabilities is not None:
+        rule, got = "plain labels, one a row, beside `max_risk`", "label probabilities"
+        raise BadValueError("y", caller, rule, got, "the most probable label of each row")
 
 
 def evaluation_shards(evaluation: Any) -> Shards | None:

@@ -139,8 +139,10 @@ def as_bound(values: Any) -> RiskBound:
 
 def as_provenance(values: Any) -> dict[str, Any]:
     """Return where the policy is from."""
-    if not isinstance(values, Mapping) or set(values) != set(PROVENANCE):
+    if not isinstance(values, Mapping) or set(values) - {"edited"} != set(PROVENANCE):
         raise wrong("provenance", f"of the entries {', '.join(PROVENANCE)}", shortened(values))
+    if not isinstance(values.get("edited", ""), str):
+        raise wrong("provenance.edited", "a text", shortened(values["edited"]))
     for name, read in PROVENANCE.items():
         try:
             read(values[name])

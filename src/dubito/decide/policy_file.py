@@ -18,7 +18,7 @@ from dubito.data.whole_text import write_whole
 from dubito.decide.cost_files import text_of
 from dubito.errors import BadFileError, BadValueError
 
-__all__ = ["as_regular", "read_document", "write_document"]
+__all__ = ["as_regular", "open_document", "read_document", "write_document"]
 
 MOST_BYTES = 64 * 1024 * 1024
 MOST_DEPTH = 40
@@ -43,8 +43,17 @@ def write_document(document: dict[str, Any], path: str | PathLike[str]) -> None:
     write_whole(path, text)
 
 
-def read_document(path: str | PathLike[str], *, is_sealed: bool = True) -> dict[str, Any]:
+def read_document(path: str | PathLike[str]) -> dict[str, Any]:
     """Return the document of a file, arrays as arrays, not yet checked but for its seal."""
+    document, is_sealed = open_document(path)
+    if not is_sealed:
+        problem, where = "it has changed since it was sealed", fspath(path)
+        raise BadFileError(where, problem, f"`dubito policy seal {where}` if you changed it")
+    return document
+
+
+def open_document(path: str | PathLike[str]) -> tuple[dict[str, Any], bool]:
+    """Return the document of a file, and whether it is as it was when it was sealed."""
     where = fspath(path)
     fix = "the file as `Policy.save` wrote it"
     try:
@@ -63,10 +72,7 @@ def read_document(path: str | PathLike[str], *, is_sealed: bool = True) -> dict[
     if not isinstance(unpacked, dict):
         raise BadFileError(where, "it is no policy (no object)", fix)
     seal = unpacked.pop("seal", None)
-    if is_sealed and not (isinstance(seal, str) and seal == digest(unpacked)):
-        problem = "it has changed since it was sealed"
-        raise BadFileError(where, problem, f"`dubito policy seal {where}` if you changed it")
-    return unpacked
+    return unpacked, isinstance(seal, str) and seal == digest(unpacked)
 
 
 def digest(document: Mapping[str, Any]) -> str:

@@ -23,11 +23,10 @@ from dubito.decide.decisions import LEAST_COST, Decisions
 from dubito.decide.gate import DoubtGate, Score
 from dubito.decide.policy_report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
-from dubito.decide.realised import is_wrong_of
 from dubito.decide.reject import ThresholdChoice, choose_threshold
-from dubito.decide.rules import Rules, of_rows, shares_of, wrong_chances
+from dubito.decide.rules import Rules, of_rows, shares_of, wrong_chances, wrong_shares
 from dubito.doubt.region import OutlierRegion
-from dubito.errors import BadValueError, DubitoWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
 
 __all__ = ["PolicyParts", "PriorShift", "RiskBound", "Wishes", "fit_parts", "train_prior"]
@@ -164,7 +163,11 @@ class HeldOutRows:
     @cached_property
     def weight(self) -> FloatArray:
         """What rows count where the policy works: their classes may be more or less common."""
-        return deployed_weight(self.batch, self.wishes.prior)
+        weight = deployed_weight(self.batch, self.wishes.prior)
+        if not weight.sum() > 0:
+            rule, fix = "above 0 for a class that occurs among the labels", "other shares"
+            raise BadValueError("deploy_prior", NAME, rule, "0 for all of them", fix)
+        return weight
 
     @cached_property
     def is_strange(self) -> BoolArray | None:
@@ -204,8 +207,8 @@ class HeldOutRows:
         wrong = wrong_chances(shares_of(self.honest, kept), action, costs, amounts)
         labels = self.batch.truth
         assert isinstance(labels, Labels)
-        is_wrong = is_wrong_of(action, costs, labels.take(kept), amounts)
-        judged = TopLabel(np.clip(1 - wrong, 0, 1), ~is_wrong)
+        right = 1 - wrong_shares(labels.take(kept), action, costs, amounts)
+        judged = TopLabel(np.clip(1 - wrong, 0, 1), right)
         wishes = self.wishes
         return choose_threshold(None, judged, risk=wishes.max_risk, delta=wishes.delta)
 
@@ -248,7 +251,11 @@ def evidence_of(
         honest = wishes.prior.applied(honest)
     is_strange = None
     if gate is not None:
-        is_strange = gate.region.contains(gate.doubt(raw, batch.features))
+        if gate.needs_features and batch.features is None:
+            rule = "with features, as the policy looks for strange inputs"
+            fix = "Batch.of(y, outputs, features=...)"
+            raise BadTypeError("evaluation", NAME, rule, "none", fix)
+        is_strange = gate.contains(raw, batch.features)
     decisions = rules.decide(honest, is_strange, batch.amounts)
     unbound = Rules(rules.costs, rules.frequencies).decide(honest, is_strange, batch.amounts)
     return Evidence(

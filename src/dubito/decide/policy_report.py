@@ -8,13 +8,14 @@ from math import isfinite
 from typing import Any, final
 
 import numpy as np
+from scipy import special
 
-from dubito.arrays import FloatArray
+from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.decide.decisions import REASONS, Decisions
-from dubito.decide.realised import Judged, costs_of_actions, is_wrong_of
-from dubito.decide.rules import Rules
+from dubito.decide.realised import Judged, costs_of_actions
+from dubito.decide.rules import Rules, wrong_shares
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.calibration_error import expected_calibration_error
@@ -25,6 +26,7 @@ from dubito.outputs import Logits, Probabilities
 __all__ = ["Evidence", "PolicyReport", "as_count", "as_text", "shortened"]
 
 LEVEL = 0.95
+FEW_ROWS = 50  # below, a bootstrap of costs is too sure of itself
 MOST = 1e300
 
 
@@ -105,8 +107,8 @@ class PolicyReport:
             constant_action=rules.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
-            coverage=interval(is_open.astype(np.float64), weight),
-            risk=risk_of(evidence, rules, interval),
+            coverage=share_interval(is_open, weight),
+            risk=risk_of(evidence, rules),
             bound_cost=None
             if unbound is None
             else interval(paid - taken(by_action, unbound), weight),
@@ -161,7 +163,8 @@ class PolicyReport:
                 else f"The risk bound wins over costs, which adds {added.value:.4g} a row "
                 f"({added.low:.4g} to {added.high:.4g})."
             )
-        return [*lines, f"{self.n_rows:,} rows, {self.how}; 95 % intervals in brackets."]
+        few = " So few that costs may be far off." if self.n_rows < FEW_ROWS else ""
+        return [*lines, f"{self.n_rows:,} rows, {self.how}; 95 % intervals in brackets.{few}"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, texts and lists, ready for JSON; an interval is three numbers."""
@@ -194,15 +197,28 @@ def taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
     return np.asarray(by_action[np.arange(len(decisions)), decisions.action])
 
 
-def risk_of(evidence: Evidence, rules: Rules, interval: MeanInterval) -> Interval | None:
+def risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
     """Return the share of wrong decisions among those made."""
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
     labels = evidence.batch.truth
     assert isinstance(labels, Labels)
-    is_wrong = is_wrong_of(evidence.decisions.action, rules.costs, labels, evidence.amounts)
-    return interval(np.stack([is_wrong & is_open, is_open], axis=1) * 1.0, evidence.weight)
+    wrong = wrong_shares(labels, evidence.decisions.action, rules.costs, evidence.amounts)
+    return share_interval(wrong[is_open], evidence.weight[is_open])
+
+
+def share_interval(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
+    """Return a share with its exact interval, for as many rows as the weights are worth.
+
+    A bootstrap of no errors at all would be sure that there are none. Clopper and Pearson, 1934.
+    """
+    share = float(np.average(values, weights=weight))
+    n = float(weight.sum() ** 2 / np.square(weight).sum())
+    k, tail = share * n, (1 - LEVEL) / 2
+    low = special.betaincinv(k, n - k + 1, tail) if k > 0 else 0.0
+    high = special.betaincinv(k + 1, n - k, 1 - tail) if n - k > 1e-9 else 1.0
+    return Interval(share, float(low), float(high))
 
 
 def shares(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:

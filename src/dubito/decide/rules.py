@@ -9,6 +9,7 @@ import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.rows import rows_of
+from dubito.data.truth import Labels
 from dubito.decide.actions import as_amounts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.decisions import (
@@ -19,11 +20,11 @@ from dubito.decide.decisions import (
     Decisions,
 )
 from dubito.decide.priors import log_posteriors
-from dubito.decide.realised import SAME, cost_in_class
+from dubito.decide.realised import SAME, cost_in_class, is_wrong_of
 from dubito.decide.reject import accepted_below
 from dubito.outputs import Logits, Probabilities, unchecked
 
-__all__ = ["Rules", "of_rows", "shares_of", "without_reject", "wrong_chances"]
+__all__ = ["Rules", "of_rows", "shares_of", "without_reject", "wrong_chances", "wrong_shares"]
 
 
 @final
@@ -126,6 +127,18 @@ def shares_of(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatA
 def of_rows(sizes: FloatArray, rows: IntArray) -> FloatArray:
     """Return the amounts of some rows, none where there are none."""
     return sizes[rows] if sizes.size else sizes
+
+
+def wrong_shares(
+    labels: Labels, action: IntArray, costs: CostMatrix, sizes: FloatArray
+) -> FloatArray:
+    """Return 1 where another action would have cost less and 0 elsewhere.
+
+    Where labels are probabilities it is the probability of the classes for which that is so.
+    """
+    if labels.probabilities is None:
+        return is_wrong_of(action, costs, labels, sizes).astype(np.float64)
+    return wrong_chances(labels.probabilities, action, costs, sizes)
 
 
 def wrong_chances(

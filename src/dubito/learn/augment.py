@@ -12,7 +12,7 @@ from torch import nn
 from dubito.arrays import as_list
 from dubito.doubt.densities import as_count, as_seed
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.modes import left_as_it_was, seeded
+from dubito.learn.modes import left_as_it_was, require_module, seeded
 from dubito.learn.passes import members_of
 from dubito.outputs import Members
 
@@ -30,8 +30,8 @@ class TestTimeAugmentation:
 
     The model runs in evaluation and is left as it was. A view gets a copy, and what it draws from
     torch comes from `seed`. `likelihood` is what the model was trained with; without one its
-    outputs are logits. Ayhan and Berens, "Test-time data augmentation for estimation of
-    heteroscedastic aleatoric uncertainty in deep neural networks", 2018.
+    outputs are logits, classes on axis 1. Ayhan and Berens, "Test-time data augmentation for
+    estimation of heteroscedastic aleatoric uncertainty in deep neural networks", 2018.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     >>> views = TestTimeAugmentation(model, [unchanged, *shifts(1)])
@@ -44,14 +44,17 @@ class TestTimeAugmentation:
     def __init__(
         self, model: nn.Module, views: Iterable[View], *, likelihood: Any = None, seed: int = 0
     ) -> None:
-        self.model = model
+        self.model = require_module(model, NAME)
         self.views = as_views(views)
         self.likelihood = likelihood
         self.seed = as_seed(seed, NAME)
 
     def __call__(self, inputs: torch.Tensor) -> Members:
         """Return what the model says of each view of some inputs."""
-        with left_as_it_was(self.model), seeded(self.seed, self.model.parameters()):
+        if not isinstance(inputs, torch.Tensor):
+            rule, fix = "a tensor, which views are made of", "a model that takes one tensor"
+            raise BadTypeError("inputs", NAME, rule, type(inputs).__name__, fix)
+        with left_as_it_was(self.model), seeded(self.seed):
             passes = [self.model(view(inputs.clone())) for view in self.views]
         return members_of(passes, self.likelihood, NAME)
 

@@ -30,6 +30,11 @@ class AbstractClassLikelihood(AbstractLikelihood):
     @abstractmethod
     def predict(self, outputs: Tensor) -> distributions.Categorical: ...
 
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Return the logits of the classes, on axis 1, as the network put them out."""
+        self._parameters(outputs, "logits")
+        return outputs[:, : self.n_classes]
+
     def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         return label_shares(y, (shape[0], *shape[2:]), self.n_classes, caller)
 
@@ -68,7 +73,7 @@ def shares_of(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) ->
     as_known(shares, shares >= 0, "y", caller, "probabilities, 0 or above")
     sums = shares.sum(-1, keepdim=True)
     is_fine = ((sums - 1).abs() <= TOLERANCE) | shares.isnan().all(-1, keepdim=True)
-    if not is_fine.all():
+    if not torch.compiler.is_compiling() and not is_fine.all():
         place = (~is_fine[..., 0]).nonzero()[0]
         got = f"a sum of {sums[tuple(place)].item():.6g}"
         fix = "dividing each row by its sum, or NaN in all of a row to leave it out"

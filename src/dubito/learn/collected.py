@@ -65,12 +65,16 @@ def in_memory(batches: Iterable[Batch]) -> Shards:
     return ArrayShards(joined(list(batches)))
 
 
-def in_file(batches: Iterable[Batch], path: str | os.PathLike[str]) -> Shards:
+def in_file(
+    batches: Iterable[Batch], path: str | os.PathLike[str], is_weighted: bool = False
+) -> Shards:
     """Write rows to a file, whole or not at all, and return them as they are read from it."""
     has: dict[str, str] = {}
     with Sink(path) as sink:
         for batch in batches:
             columns, has = columns_of(batch)
+            if is_weighted:
+                columns, has = {**columns, "weight": batch.weight}, {**has, "weight": "weight"}
             sink.write(columns)
     return scan(path, Columns(logits="logit_*", **has))
 

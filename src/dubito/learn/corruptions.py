@@ -18,12 +18,14 @@ __all__ = ["CORRUPTIONS", "corrupt"]
 CALLER = "corrupt"
 
 # By severity 1 to 5: standard deviations of values between 0 and 1; widths, moves and edges as
-# shares of the shorter side; the contrast that is left.
+# shares of the shorter side, with pixels on top so that they count on the smallest images too; the
+# contrast that is left.
 NOISE = (0.04, 0.08, 0.12, 0.18, 0.26)
 BLUR = (0.012, 0.02, 0.03, 0.045, 0.065)
 CONTRAST = (0.75, 0.5, 0.4, 0.3, 0.15)
 SHIFT = (0.05, 0.1, 0.15, 0.2, 0.3)
-OCCLUSION = (0.2, 0.3, 0.4, 0.5, 0.6)
+OCCLUSION = (0.14, 0.26, 0.38, 0.5, 0.62)
+LEAST_BLUR, LEAST_SHIFT = 0.4, 0.6  # pixels
 
 
 def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
@@ -70,7 +72,7 @@ def noisy(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
 
 def blurred(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Take the mean of neighbours under a normal window; edges are continued outwards."""
-    width = BLUR[level] * shorter_side(images)
+    width = LEAST_BLUR + BLUR[level] * shorter_side(images)
     reach = ceil(3 * width)
     places = torch.arange(-reach, reach + 1).to(images)
     window = (-0.5 * (places / width).square()).exp()
@@ -96,7 +98,7 @@ def shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Move each image in a direction of its own; edges are continued inwards."""
     n_images, _, height, width = images.shape
     angles = 2 * torch.pi * torch.rand(n_images, generator=generator, dtype=torch.float64)
-    distance = max(1.0, SHIFT[level] * shorter_side(images))
+    distance = LEAST_SHIFT + SHIFT[level] * shorter_side(images)
     down = (distance * angles.sin()).round().long()
     right = (distance * angles.cos()).round().long()
     rows = (torch.arange(height) - down[:, None]).clamp(0, height - 1).to(images.device)
@@ -108,7 +110,8 @@ def shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
 def occluded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Hide a square of each image, somewhere inside, under grey."""
     n_images, _, height, width = images.shape
-    edge = max(1, round(OCCLUSION[level] * shorter_side(images)))
+    side = shorter_side(images)
+    edge = min(side, max(level + 1, round(OCCLUSION[level] * side)))
     draws = torch.rand((2, n_images, 1), generator=generator, dtype=torch.float64)
     is_hidden = []
     for draw, size in zip(draws, (height, width), strict=True):

@@ -176,4 +176,5 @@ def told_decisions(policy: Policy, rows: dict[str, Collected], folder: Path, say
             wrong = is_wrong[is_open].mean() if is_open.any() else 0.0
             strange = np.mean(found.reason == STRANGE)
             say(f"  {name:<20} {1 - is_open.mean():7.1%} {strange:11.1%} {wrong:21.1%}")
+    say("\nEvery answer about an 8 or a 9 is wrong: for the network these kinds do not exist.")
     say(f"\nWritten to {folder}: policy.json, decisions.parquet, and what was collected.")

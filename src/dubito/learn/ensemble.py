@@ -26,8 +26,8 @@ class DeepEnsemble:
     """Ask several trained models; `DeepEnsemble.trained` makes and trains them.
 
     Models run in evaluation and are left as they were. `likelihood` is what they were trained with;
-    without one their outputs are logits. Lakshminarayanan, Pritzel and Blundell, "Simple and
-    scalable predictive uncertainty estimation using deep ensembles", 2017.
+    without one their outputs are logits, classes on axis 1. Lakshminarayanan, Pritzel and
+    Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles", 2017.
 
     >>> import torch
     >>> ensemble = DeepEnsemble.trained(lambda: nn.Linear(4, 3), lambda model: None, n_members=5)

@@ -79,7 +79,9 @@ def last_linear(calls: Sequence[Call], outputs: torch.Tensor) -> nn.Linear | Non
     return None
 
 
-def layer_named(model: nn.Module, layer: str | nn.Module, argument: str) -> nn.Module:
+def layer_named(
+    model: nn.Module, layer: str | nn.Module, argument: str, caller: str = CALLER
+) -> nn.Module:
     """Return a layer of a model by its name, or as it is."""
     layers: dict[str, nn.Module] = {name: one for name, one in model.named_modules() if name}
     fix = f"one of {', '.join(list(layers)[:MOST_NAMES])}"
@@ -87,11 +89,11 @@ def layer_named(model: nn.Module, layer: str | nn.Module, argument: str) -> nn.M
     if isinstance(layer, nn.Module):
         if all(one is not layer for one in model.modules()):
             rule, got = "a layer of the model", f"another {type(layer).__name__}"
-            raise BadValueError(argument, CALLER, rule, got, fix)
+            raise BadValueError(argument, caller, rule, got, fix)
         return layer
     if not isinstance(layer, str):
         rule, got = "the name of a layer, or the layer", type(layer).__name__
-        raise BadTypeError(argument, CALLER, rule, got, fix)
+        raise BadTypeError(argument, caller, rule, got, fix)
     if layer not in layers:
-        raise BadValueError(argument, CALLER, "the name of a layer", repr(layer), fix)
+        raise BadValueError(argument, caller, "the name of a layer", repr(layer), fix)
     return layers[layer]

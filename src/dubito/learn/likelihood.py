@@ -90,7 +90,12 @@ def require_tensor(value: Any, argument: str, caller: str) -> None:
 def as_known(
     truth: Tensor, is_fine: Tensor, argument: str, caller: str, rule: str, fix: str = MEND
 ) -> Tensor:
-    """Return labels as they came, or raise at the first entry that is neither fine nor NaN."""
+    """Return labels as they came, or raise at the first entry that is neither fine nor NaN.
+
+    A compiled step does not look: to branch on values would break its graph.
+    """
+    if torch.compiler.is_compiling():
+        return truth
     is_wrong = ~(is_fine | truth.isnan()) if truth.is_floating_point() else ~is_fine
     if is_wrong.any():
         row, *place = (int(index) for index in is_wrong.nonzero()[0])

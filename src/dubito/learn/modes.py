@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["left_as_it_was", "seeded"]
+from dubito.errors import BadTypeError
+
+__all__ = ["left_as_it_was", "require_module", "seeded"]
+
+
+def require_module(model: Any, caller: str) -> nn.Module:
+    """Return a model that must be a module."""
+    if not isinstance(model, nn.Module):
+        fix = "a model made of nn.Module"
+        raise BadTypeError("model", caller, "a torch module", type(model).__name__, fix)
+    return model
 
 
 @contextmanager
@@ -55,8 +66,8 @@ def bind_buffers(module: nn.Module, known: dict[str, torch.Tensor]) -> None:
 
 
 @contextmanager
-def seeded(seed: int, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
-    """Draw from a seed, on any device of some tensors, then go on with what was drawn from before.
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from a seed, on any device in use, then go on with what was drawn from before.
 
     >>> with seeded(0):
     ...     first = torch.rand(1)
@@ -64,7 +75,8 @@ def seeded(seed: int, tensors: Iterable[torch.Tensor] = ()) -> Iterator[None]:
     ...     print(bool(first == torch.rand(1)))
     True
     """
-    devices = {one.device.index for one in tensors if one.device.type == "cuda"}
-    with torch.random.fork_rng(sorted(devices)):
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    n_devices = torch.cuda.device_count() if is_used else 0
+    with torch.random.fork_rng(range(n_devices)):
         torch.manual_seed(seed)
         yield

@@ -54,6 +54,9 @@ class CalibrationModule(nn.Module):
         return self._scored(logits).log_softmax(-1).to(logits.dtype).movedim(-1, 1)
 
     def _scored(self, logits: torch.Tensor) -> torch.Tensor:
+        if not logits.is_floating_point():
+            rule, fix = "of floating point", "`.float()`"
+            raise BadTypeError("logits", type(self).__name__, rule, f"{logits.dtype}", fix)
         columns = logits[:, None] if logits.ndim == 1 else logits
         rows = columns.movedim(1, -1).to(self.get_buffer("floor").dtype)
         if rows.shape[-1] == 1:  # one logit is that of the second of two classes
@@ -70,7 +73,7 @@ def to_module(calibrator: AbstractCalibrator) -> CalibrationModule:
     """Return a fitted calibrator as a module, to append to a network that puts out logits.
 
     `nn.Sequential(network, to_module(calibrator))` says what `predict_proba` says. Only parametric
-    calibrators can be appended, and mixtures and `OneVsRest` of those.
+    calibrators can be appended, `OneVsRest` of those, and `AutoCalibrator(is_parametric=True)`.
 
     >>> from dubito import Logits
     >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
@@ -78,14 +81,14 @@ def to_module(calibrator: AbstractCalibrator) -> CalibrationModule:
     tensor([[0.6667, 0.3333]])
     """
     if not isinstance(calibrator, AbstractCalibrator):
-        raise cannot_be_appended(calibrator)
+        raise cannot_be_appended(calibrator, calibrator)
     if not calibrator.__sklearn_is_fitted__():
         raise UnfittedError(type(calibrator).__name__, CALLER)
-    return CalibrationModule(map_of(calibrator), calibrator.n_classes_)
+    return CalibrationModule(map_of(calibrator, calibrator), calibrator.n_classes_)
 
 
-def map_of(calibrator: Any) -> nn.Module:
-    """Return the map from logits to calibrated ones, up to a shift a row."""
+def map_of(calibrator: Any, whole: AbstractCalibrator) -> nn.Module:
+    """Return the map from logits to calibrated ones, up to a shift a row, of a part of a whole."""
     match calibrator:
         case AsItCame():
             return nn.Identity()
@@ -99,30 +102,34 @@ def map_of(calibrator: Any) -> nn.Module:
             parts = [maps.Tempered(calibrator.temperature_), nn.Identity(), maps.Indifferent()]
             return maps.Mixed(parts, calibrator.shares_)
         case AutoCalibrator():
-            return maps.Mixed(map(map_of, calibrator.calibrators_), calibrator.shares_)
+            return maps.Mixed(
+                (map_of(one, whole) for one in calibrator.calibrators_), calibrator.shares_
+            )
         case OneVsRest():
-            return maps.Together(curve_of(one) for one in calibrator.calibrators_)
+            return maps.Together(curve_of(one, whole) for one in calibrator.calibrators_)
         case PlattScaling() | BetaScaling():
-            return maps.Binary(curve_of(calibrator))
-    raise cannot_be_appended(calibrator)
+            return maps.Binary(curve_of(calibrator, whole))
+    raise cannot_be_appended(calibrator, whole)
 
 
-def curve_of(calibrator: Any) -> nn.Module:
+def curve_of(calibrator: Any, whole: AbstractCalibrator) -> nn.Module:
     """Return the map from a class's log odds to calibrated ones."""
     match calibrator:
         case PlattScaling():
             return maps.Line(calibrator.slope_, calibrator.intercept_)
         case BetaScaling():
             return maps.BetaCurve(calibrator.coefficients_)
-    raise cannot_be_appended(calibrator)
+    raise cannot_be_appended(calibrator, whole)
 
 
-def cannot_be_appended(calibrator: Any) -> BadTypeError:
+def cannot_be_appended(part: Any, whole: Any) -> BadTypeError:
     """Say which calibrators can be appended."""
     rule = (
         "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
         "TemperatureMixture, PlattScaling, BetaScaling, AsItCame, or OneVsRest or AutoCalibrator "
         "of these alone"
     )
-    got = type(calibrator).__name__
-    return BadTypeError("calibrator", CALLER, rule, got, "TemperatureScaling().fit(outputs, y)")
+    is_auto = isinstance(whole, AutoCalibrator)
+    fix = "AutoCalibrator(is_parametric=True)" if is_auto else "TemperatureScaling()"
+    got = " with ".join(dict.fromkeys(type(one).__name__ for one in (whole, part)))
+    return BadTypeError("calibrator", CALLER, rule, got, f"{fix}.fit(outputs, y)")

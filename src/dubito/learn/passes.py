@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dubito.arrays import FloatArray
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.bernoulli import Bernoulli
 from dubito.learn.class_likelihood import AbstractClassLikelihood
 from dubito.learn.modes import seeded
@@ -21,31 +21,34 @@ __all__ = ["array_of", "logits_of", "members_of", "one_tensor", "rows_of"]
 def members_of(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
     """Return what several passes said of the same rows.
 
-    Without a likelihood their outputs are logits. Of maps, images x classes x height x width, each
-    pixel is a row.
+    Without a likelihood their outputs are logits. Classes are on axis 1: of maps, images x classes
+    x height x width, each pixel is a row.
     """
-    rows = [rows_of(one_tensor(one, caller)) for one in passes]
-    said = [Logits(array_of(logits_of(one, likelihood, caller))) for one in rows]
+    outputs = [one_tensor(one, caller) for one in passes]
+    said = [Logits(array_of(logits_of(one, likelihood, caller))) for one in outputs]
     if not isinstance(likelihood, UncertaintyAware):
         return Members.of(said)
-    return Members.of(said, certainty=[array_of(likelihood.certainty(one)) for one in rows])
+    certainty = [array_of(likelihood.certainty(one).flatten()) for one in outputs]
+    return Members.of(said, certainty=certainty)
 
 
-def logits_of(rows: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
-    """Return the logits that outputs, rows x numbers, stand for under a likelihood."""
+def logits_of(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
+    """Return the logits, rows x classes, that outputs stand for under a likelihood."""
+    if isinstance(likelihood, AbstractClassLikelihood):
+        with seeded(0):  # some draw: passes then differ by what they say alone
+            return rows_of(likelihood.logits(outputs))
     is_yes_or_no = isinstance(likelihood, Bernoulli) and likelihood.n_targets == 1
-    if likelihood is None or is_yes_or_no:
-        return rows
-    if not isinstance(likelihood, AbstractClassLikelihood):
+    if likelihood is not None and not is_yes_or_no:
         rule, got = "a likelihood of classes", type(likelihood).__name__
         raise BadTypeError("likelihood", caller, rule, got, "Categorical(n_classes)")
-    with seeded(0, [rows]):  # some draw: passes then differ by what they say alone
-        said: Any = likelihood.predict(rows)
-    log_probabilities: torch.Tensor = said.logits
-    first = rows[:, : likelihood.n_classes]
-    # Energy reads the level of logits, which log probabilities have lost.
-    is_same = first.log_softmax(1).to(log_probabilities.dtype).allclose(log_probabilities)
-    return first if is_same else log_probabilities
+    # Of sequences some put classes last, some on axis 1: sizes do not tell which.
+    is_clear = outputs.ndim < 2 or outputs.shape[1] == 1 if is_yes_or_no else outputs.ndim != 3
+    if not is_clear:
+        name = "1" if is_yes_or_no else "classes"
+        rule = f"rows x {name}, or images x {name} x height x width"
+        fix = "`.flatten(0, 1)` in the model for a sequence whose classes are last"
+        raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
+    return rows_of(outputs)
 
 
 def one_tensor(outputs: Any, caller: str) -> torch.Tensor:

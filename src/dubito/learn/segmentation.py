@@ -52,6 +52,10 @@ class LogitNoise(AbstractClassLikelihood):
         parameters = self._parameters(outputs, "predict")
         return distributions.Categorical(logits=self._log_probabilities(parameters))
 
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Return log probabilities of the classes, on axis 1: the softmax is a mean over draws."""
+        return self._log_probabilities(self._parameters(outputs, "logits")).movedim(-1, 1)
+
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
         return cross_entropy(self._log_probabilities(parameters), shares)
 

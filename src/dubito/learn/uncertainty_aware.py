@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, final
 
+import torch
 from torch import Tensor, distributions
 
 from dubito.arrays import as_share
@@ -30,8 +31,9 @@ class UncertaintyAware(AbstractClassLikelihood):
     K * s), at its least where s is the log of the mean squared error. An error near 0 has no
     least, hence the `floor` under s; "auto" is -4, or less for over 10 classes, as no error lifts s
     above log(2 / K). `beta` above 0 weights rows by exp(beta * s). In the "faithful" `form`
-    cross-entropy trains the classes, and this loss trains s only. Kornaev et al., "Awareness of
-    uncertainty in classification using a multivariate model and multi-views", 2024.
+    cross-entropy trains the classes, and this loss trains s only. `certainty_form` is that of the
+    certainty which views vote by. Kornaev et al., "Awareness of uncertainty in classification using
+    a multivariate model and multi-views", 2024.
 
     >>> import torch
     >>> UncertaintyAware(2).log_variance(torch.tensor([[1.0, 0.0, -1.5], [1.0, 0.0, -9.0]]))
@@ -42,6 +44,7 @@ class UncertaintyAware(AbstractClassLikelihood):
     floor: float | None
     beta: float
     form: Literal["joint", "faithful"]
+    certainty_form: Literal["precision", "sigmoid"]
 
     def __init__(
         self,
@@ -49,18 +52,22 @@ class UncertaintyAware(AbstractClassLikelihood):
         floor: float | Literal["auto"] | None = "auto",
         beta: float = 0.0,
         form: Literal["joint", "faithful"] = "joint",
+        certainty_form: Literal["precision", "sigmoid"] = "precision",
     ) -> None:
         caller = "UncertaintyAware"
         as_count(n_classes, "n_classes", caller, least=2)
         if form not in ("joint", "faithful"):
             rule, fix = "'joint' or 'faithful'", "form='joint'"
             raise BadValueError("form", caller, rule, repr(form), fix)
+        if certainty_form not in ("precision", "sigmoid"):
+            rule, fix = "'precision' or 'sigmoid'", "certainty_form='precision'"
+            raise BadValueError("certainty_form", caller, rule, repr(certainty_form), fix)
         if floor == "auto":
             floor = LOWEST - log(max(n_classes, FEW) / FEW)
         limit = None if floor is None else as_floor(floor, caller)
         share = as_share(beta, "beta", caller)
-        settings = {"n_classes": n_classes, "floor": limit, "beta": share, "form": form}
-        for name, value in settings.items():
+        values = (n_classes, limit, share, form, certainty_form)
+        for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
     @property
@@ -75,19 +82,13 @@ class UncertaintyAware(AbstractClassLikelihood):
         """Return s of each row, from the floor up: a doubt, larger where labels are noisier."""
         return floored(self._parameters(outputs, "log_variance")[..., -1], self.floor)
 
-    def certainty(
-        self, outputs: Tensor, form: Literal["precision", "sigmoid"] = "precision"
-    ) -> Tensor:
+    def certainty(self, outputs: Tensor) -> Tensor:
         """Return the trust in each row: exp(-s) by "precision", 1 - sigmoid(s) by "sigmoid"."""
-        log_variance = floored(self._parameters(outputs, "certainty")[..., -1], self.floor)
-        if form not in ("precision", "sigmoid"):
-            rule, fix = "'precision' or 'sigmoid'", "form='precision'"
-            caller = "UncertaintyAware.certainty"
-            raise BadValueError("form", caller, rule, repr(form), fix)
-        return positive(-log_variance) if form == "precision" else (-log_variance).sigmoid()
+        doubt = floored(self._parameters(outputs, "certainty")[..., -1], self.floor)
+        return positive(-doubt) if self.certainty_form == "precision" else (-doubt).sigmoid()
 
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        if self.floor is None:
+        if self.floor is None and not torch.compiler.is_compiling():
             warn_of_no_floor()
         logits, log_variance = parameters[..., :-1], floored(parameters[..., -1], self.floor)
         # One s and one error a row, both without a class axis: each s sees its own error only.

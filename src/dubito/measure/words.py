@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING
+
+from scipy.special import rel_entr
 
 from dubito.measure.calibration_error import ReliabilityCurve
 
 if TYPE_CHECKING:
-    from dubito.measure.audit import Audit
+    from dubito.measure.audit import Audit, ClassReport
 
-__all__ = ["audit_lines", "verdict_on"]
+__all__ = ["audit_lines", "class_said_wrongly", "verdict_on"]
 
 WIDTH = 30
 MOST_CLASSES = 10
 FEWEST_ROWS = 20
+CLEAR = 0.001  # p-value below which confidence is called false
+LEAST = 1e-12  # probability, so that rounding alone is never evidence
 
 
 def verdict_on(audit: Audit) -> str:
@@ -21,7 +26,13 @@ def verdict_on(audit: Audit) -> str:
     said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
     if audit.n_effective < FEWEST_ROWS:
         return f"Too few rows to tell ({worth(audit)}). {said}."
-    if audit.calibration_p_value >= 0.001:
+    if audit.calibration_p_value >= CLEAR:
+        one = class_said_wrongly(audit)
+        if one is not None:
+            return (
+                f"Wrong by class. {said}, but calls {one.probability:.1%} '{one.name}' where "
+                f"{one.frequency:.1%} are."
+            )
         return f"No sign of false confidence on {worth(audit)}. {said}."
     if abs(audit.gap) > 2 * audit.gap_if_calibrated:
         is_over = audit.gap > 0
@@ -32,6 +43,22 @@ def verdict_on(audit: Audit) -> str:
         f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
         "some too low."
     )
+
+
+def class_said_wrongly(audit: Audit) -> ClassReport | None:
+    """Return the class whose mean probability is furthest from its frequency, beyond chance.
+
+    Errors of two classes may cancel in the confidence of top labels; here they do not. Sums of
+    independent outcomes stray no further than this bound, however rare a class: Hoeffding, 1963.
+    """
+    found = []
+    for one in audit.classes:
+        true, says = one.frequency, min(max(one.probability, LEAST), 1 - LEAST)
+        divergence = rel_entr(true, says) + rel_entr(max(1 - true, 0.0), 1 - says)
+        if 2 * len(audit.classes) * exp(-audit.n_effective * divergence) < CLEAR:
+            found.append((one.probability - one.frequency, one))
+    # Of two classes one is said as much too often as the other too rarely: the former is told.
+    return max(found, key=lambda pair: (round(abs(pair[0]), 9), pair[0]))[1] if found else None
 
 
 def margin(audit: Audit) -> str:
@@ -56,7 +83,7 @@ def audit_lines(audit: Audit) -> list[str]:
     """Tell an audit line by line, in 80 columns."""
     lines = [*wrapped(audit.verdict), "", size(audit), "", *figure_lines(audit), ""]
     lines += curve_lines(audit.curve)
-    if len(audit.classes) > 2:
+    if audit.classes:
         lines += ["", *class_lines(audit)]
     if audit.groups:
         lines += ["", *group_lines(audit)]

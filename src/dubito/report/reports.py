@@ -13,7 +13,7 @@ from dubito.calibrate import AbstractCalibrator
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.whole_text import write_whole
-from dubito.decide import CostMatrix
+from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError
 from dubito.outputs import Normal, Quantiles, Samples
@@ -56,6 +56,7 @@ class Report:
         calibration: Any = None,
         strange: Any = None,
         costs: CostMatrix | None = None,
+        policy: Policy | None = None,
         title: str | None = None,
         command: str | None = None,
         seed: int = 0,
@@ -67,8 +68,13 @@ class Report:
         """
         if costs is not None:
             as_costs(costs, "costs", "report")
+        if policy is not None:
+            as_policy(policy)
+            given = {"costs": costs, "calibration": calibration}
+            require_none(given, "None beside a policy, which has its own")
         if isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles):
-            require_none({"costs": costs, "strange": strange})
+            given = {"costs": costs, "strange": strange, "policy": policy}
+            require_none(given, "None for a regression")
             found = RegressionSummary.of(
                 shards, calibration=as_rows(calibration), command=command, seed=seed
             )
@@ -78,6 +84,7 @@ class Report:
             calibration=as_calibration(calibration),
             strange=as_strange(strange),
             costs=costs,
+            policy=policy,
             command=command,
             seed=seed,
         )
@@ -105,9 +112,11 @@ def report(
     features: Any = None,
     ids: Any = None,
     groups: Any = None,
+    amounts: Any = None,
     calibration: Any = None,
     strange: Any = None,
     costs: CostMatrix | None = None,
+    policy: Policy | None = None,
     title: str | None = None,
     command: str | None = None,
     seed: int = 0,
@@ -116,8 +125,8 @@ def report(
 
     Figures after calibration are cross-fitted, or learnt from `calibration`: a pair of labels and
     outputs of other rows, or a calibrator that was fitted on them. `strange` are outputs of rows
-    the model was not made for, or a `Batch` of them with features. `command` is what made it, for
-    the page to tell.
+    the model was not made for, or a `Batch` of them with features. A fitted `policy` brings its own
+    calibrator and costs, and is shown beside other ways to decide. `command` is what made the page.
 
     >>> print(report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict.split(".")[0])
     No sign of false confidence on 120 rows
@@ -129,6 +138,7 @@ def report(
         features=features,
         ids=ids,
         groups=groups,
+        amounts=amounts,
         caller="report",
     )
     batch.require_truth("report")
@@ -137,6 +147,7 @@ def report(
         calibration=calibration,
         strange=strange,
         costs=costs,
+        policy=policy,
         title=title,
         command=command,
         seed=seed,
@@ -153,7 +164,7 @@ def classifier_report(summary: Summary, title: str) -> Report:
         ("classes", "top labels only" if before.n_classes is None else f"{before.n_classes:,}"),
         ("bins of confidence", f"{before.n_bins}, of equal width, closed on the right"),
         ("intervals", "Poisson bootstrap, 95 %, percentiles"),
-        ("rows that the page computes on", f"{len(summary.sample.batch):,}"),
+        ("rows that ways to decide are tried on", f"{len(summary.sample.batch):,}"),
         ("after calibration", summary.mended.how),
     )
     sections: list[Section] = [
@@ -165,7 +176,8 @@ def classifier_report(summary: Summary, title: str) -> Report:
         looking(summary),
         computing(summary.provenance, facts),
     ]
-    html = render(title, verdict, sections, data=summary.sample.to_dict())
+    data = None if summary.has_growing_costs else summary.sample.to_dict()
+    html = render(title, verdict, sections, data=data)
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
@@ -185,12 +197,19 @@ def regression_report(summary: RegressionSummary, title: str) -> Report:
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
-def require_none(given: dict[str, Any]) -> None:
-    """Raise where a regression is given what only a classifier has."""
+def require_none(given: dict[str, Any], rule: str) -> None:
+    """Raise where something is given that has no place beside the rest."""
     for argument, value in given.items():
         if value is not None:
-            rule, fix = "None for a regression", "leaving it out"
-            raise BadTypeError(argument, "report", rule, type(value).__name__, fix)
+            raise BadTypeError(argument, "report", rule, type(value).__name__, "leaving it out")
+
+
+def as_policy(policy: Any) -> Policy:
+    """Return a policy, which must be one."""
+    if not isinstance(policy, Policy):
+        rule, fix = "a fitted Policy", "Policy.fit(...) or Policy.load(path)"
+        raise BadTypeError("policy", "report", rule, type(policy).__name__, fix)
+    return policy
 
 
 def as_calibration(pair: Any) -> Batch | AbstractCalibrator | None:

@@ -19,7 +19,8 @@ from dubito.data.truth import Labels
 from dubito.decide import CostMatrix, least_cost_actions, reject_by_threshold
 from dubito.decide.actions import MARGIN
 from dubito.decide.realised import costs_of_actions
-from dubito.errors import BadTypeError, BadValueError
+from dubito.decide.rules import wrong_shares
+from dubito.errors import BadTypeError
 from dubito.outputs import AbstractClassOutputs, Logits, Probabilities, TopLabel
 from dubito.report.mending import as_question
 
@@ -52,6 +53,7 @@ class Sample:
     """Labelled rows, in single precision as the page holds them, and costs with a reject.
 
     `batch` is the question that costs are about, `answers` the same rows as thresholds see them.
+    `decided` are the actions that a policy takes, where there is one.
     """
 
     batch: Batch
@@ -59,6 +61,7 @@ class Sample:
     costs: CostMatrix
     has_given_costs: bool
     is_given_review: bool
+    decided: IntArray | None = None
 
     @cached_property
     def weight(self) -> FloatArray:
@@ -80,17 +83,30 @@ class Sample:
 
     def outcome(self, is_rejected: BoolArray) -> Outcome:
         """Return what comes of handing some rows over and acting on the others."""
-        weight = self.weight
-        kept = weight * ~is_rejected
         assert self.costs.reject is not None
-        action = np.where(is_rejected, self.costs.reject, self.acting)
+        return self.outcome_of(np.where(is_rejected, self.costs.reject, self.acting))
+
+    def outcome_of(self, action: IntArray) -> Outcome:
+        """Return what comes of an action a row."""
+        weight = self.weight
+        kept = weight * (action != self.costs.reject)
         paid = self.paid[np.arange(action.size), action]
-        wrong = kept @ (1 - self.answers.rows.correct)
+        wrong = kept @ self.wrong(action)
         return Outcome(
             coverage=float(kept.sum() / weight.sum()),
             risk=float(wrong / kept.sum()) if kept.any() else 0.0,
             cost=float(1000 * (weight @ paid) / weight.sum()),
         )
+
+    def wrong(self, action: IntArray) -> FloatArray:
+        """Return how wrong each action is: whether another one would have cost less.
+
+        Where the question is whether an answer is right, there is no other one to act by.
+        """
+        if isinstance(self.answers.outputs, TopLabel):
+            return 1 - self.answers.rows.correct
+        assert isinstance(self.batch.truth, Labels)
+        return wrong_shares(self.batch.truth, action, self.costs, np.empty(0))
 
     def at(self, threshold: float) -> Outcome:
         """Return what comes of rejecting rows whose largest posterior is at most a threshold."""
@@ -103,7 +119,7 @@ class Sample:
         doubt, weight = self.answers.rows.doubt[order], self.weight[order]
         rows, reject = np.arange(order.size), self.paid[order, self.costs.reject]
         acted = self.paid[order][rows, self.acting[order]]
-        wrong = weight * (1 - self.answers.rows.correct[order])
+        wrong = weight * self.wrong(self.acting)[order]
         limits = 1.0 - np.arange(N_STEPS + 1) / N_STEPS - MARGIN
         n_kept = np.searchsorted(doubt, limits, side="left")
         kept, errors, spared = (
@@ -143,21 +159,23 @@ class Sample:
         return {
             "probabilities": packed(outputs.array),
             "doubt": packed(self.answers.rows.doubt),
-            "correct": packed(self.answers.rows.correct),
             "label": packed(labels.codes) if soft is None else None,
             "truth": None if soft is None else packed(soft),
             "weight": packed(self.weight),
             "n": len(self.batch),
             "costs": self.costs.array.tolist(),
             "reject": self.costs.reject,
+            "decided": None if self.decided is None else packed(self.decided),
         }
 
 
-def drawn(after: Batch, costs: CostMatrix | None, seed: int) -> Sample:
-    """Draw at most 5,000 rows, and bring costs and rows together."""
-    if costs is not None and costs.rate is not None:
-        rule, fix = "the same for every row", "costs without `rate`"
-        raise BadValueError("costs", "report", rule, "costs that grow with amounts", fix)
+def drawn(
+    after: Batch, costs: CostMatrix | None, seed: int, decided: IntArray | None = None
+) -> Sample:
+    """Draw at most 5,000 rows, and bring costs, and what a policy decided, together with them.
+
+    Costs that grow with amounts are no table that anyone could edit: examples stand for them.
+    """
     batch = sample_rows(ArrayShards(after), MOST_ROWS, seed)
     outputs, labels = batch.outputs, batch.truth
     if costs is not None:
@@ -165,6 +183,7 @@ def drawn(after: Batch, costs: CostMatrix | None, seed: int) -> Sample:
             rule, fix = "None beside top labels", "outputs of all classes"
             raise BadTypeError("costs", "report", rule, "a CostMatrix", fix)
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
+        costs = costs if costs.rate is None else None
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
     is_narrow = isinstance(outputs, AbstractClassOutputs) and outputs.n_classes <= MOST_CLASSES
     if is_soft or not is_narrow:
@@ -178,9 +197,11 @@ def drawn(after: Batch, costs: CostMatrix | None, seed: int) -> Sample:
     table = CostMatrix.zero_one(names) if costs is None else costs
     has_review = table.reject is not None
     if not has_review:
-        table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), "review")
+        name = "review" if "review" not in table.actions else "review by another person"
+        table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), name)
     asked = in_single(as_question(batch))
-    return Sample(asked, asked, table, costs is not None, has_review)
+    taken = None if costs is None else decided
+    return Sample(asked, asked, table, costs is not None, has_review, taken)
 
 
 def answer_costs() -> CostMatrix:

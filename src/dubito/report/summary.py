@@ -16,7 +16,7 @@ from dubito.data.batch import Batch
 from dubito.data.codes import is_absent
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
-from dubito.decide import CostMatrix, CostReport, cost_report
+from dubito.decide import CostMatrix, CostReport, Policy, cost_report
 from dubito.doubt import SplitDoubt, split_doubt
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
@@ -25,6 +25,7 @@ from dubito.measure.ranking import RankedState
 from dubito.outputs import Members
 from dubito.report.mending import Mended, mended
 from dubito.report.notable import class_names
+from dubito.report.policies import Decided, decided_by
 from dubito.report.provenance import Provenance
 from dubito.report.sample import MOST_ROWS, Sample, drawn
 from dubito.report.strangers import Strangeness, strangeness
@@ -52,6 +53,7 @@ class Summary:
 
     `whole` audits every row that there is; all else is of the rows in `before`, which are the same
     unless there are more than 50,000, and of `after`, the same rows calibrated out of sample.
+    `decided` is what a policy, where there is one, does with the rows of `sample`.
     """
 
     whole: Audit
@@ -61,6 +63,7 @@ class Summary:
     mended: Mended
     sample: Sample
     costs: CostMatrix | None
+    decided: Decided | None
     strangeness: Strangeness | None
     parts: SplitDoubt | None
     provenance: Provenance
@@ -73,10 +76,13 @@ class Summary:
         calibration: Batch | AbstractCalibrator | None = None,
         strange: Batch | None = None,
         costs: CostMatrix | None = None,
+        policy: Policy | None = None,
         command: str | None = None,
         seed: int = 0,
     ) -> Summary:
-        """Audit, calibrate, doubt and decide."""
+        """Audit, calibrate, doubt and decide; a policy brings its own calibrator and costs."""
+        if policy is not None:
+            calibration, costs = policy.calibrator, policy.costs
         rows = sample_rows(shards, MOST_MEASURED, seed)
         before = labelled_only(rows)
         if not len(before):
@@ -84,6 +90,9 @@ class Summary:
         mend = mended(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
         audit_before = audit_of(rows, seed)
+        decided = None
+        if policy is not None:
+            decided = decided_by(policy, sample_rows(ArrayShards(before), MOST_ROWS, seed), seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
             whole=audit_before if is_all else Audit.of(shards, seed=seed),
@@ -91,8 +100,9 @@ class Summary:
             audit_before=audit_before,
             audit_after=audit_of(mend.batch, seed),
             mended=mend,
-            sample=drawn(mend.batch, costs, seed),
+            sample=drawn(mend.batch, costs, seed, None if decided is None else decided.action),
             costs=costs,
+            decided=decided,
             strangeness=strangeness(before, strange, seed),
             parts=split_of(before),
             provenance=Provenance.of([rows, others, strange], seed, command),
@@ -108,7 +118,7 @@ class Summary:
         """Reliability of all rows, then by predicted class, then by group."""
         found = [view("all rows", self.before, self.after, None, None)]
         names = class_names(self.before)
-        if len(names) > 2:
+        if len(names) > 1:
             before, after = self.before.rows.predicted, self.after.rows.predicted
             assert before is not None
             assert after is not None
@@ -144,17 +154,25 @@ class Summary:
         """Whether costs were given that the page does not let edit."""
         return self.costs is not None and not self.sample.has_given_costs
 
+    @property
+    def has_growing_costs(self) -> bool:
+        """Whether costs were given that grow with the amounts of rows."""
+        return self.costs is not None and self.costs.rate is not None
+
     @cached_property
-    def cost_report(self) -> CostReport:
-        """What deciding by least expected cost costs on the sample."""
+    def cost_report(self) -> CostReport | None:
+        """What deciding by least expected cost costs on the sample; None without its amounts."""
         rows, costs = self.sample.batch, self.sample.costs
         if self.costs is not None and self.has_unseen_costs:
             rows = sample_rows(ArrayShards(self.after), MOST_ROWS, self.provenance.seed)
             costs = self.costs
+        if costs.rate is not None and rows.amounts is None:
+            return None
         return cost_report(
             rows.truth,
             rows.outputs,
             costs,
+            rows.amounts if costs.rate is not None else None,
             sample_weight=rows.weight,
             seed=self.provenance.seed,
         )

@@ -7,6 +7,7 @@ import numpy as np
 from dubito.measure import RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankedState
+from dubito.measure.words import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.blocks import Verdict
 from dubito.report.numbers import share as told
@@ -33,8 +34,10 @@ def verdict_on(summary: Summary) -> Verdict:
 def mending(summary: Summary) -> str:
     """Say what a temperature mends of a false confidence, and what the best calibrator does."""
     before, after, mended = summary.audit_before, summary.audit_after, summary.mended
-    if summary.whole.calibration_p_value >= CLEAR or not mended.leaderboard:
+    if not mended.leaderboard:
         return ""
+    if summary.whole.calibration_p_value >= CLEAR:
+        return mending_of_classes(summary)
     was, now = (one.expected_calibration_error * 100 for one in (before, after))
     best = (
         f"brings the calibration error from {was:.1f} to {now:.1f} points, out of sample "
@@ -51,6 +54,21 @@ def mending(summary: Summary) -> str:
     is_logits = isinstance(summary.before.outputs, Logits)
     what = "Dividing logits by" if is_logits else "A temperature of"
     return f"{what} {mended.temperature:.2g} {does}; the best calibrator found {best}."
+
+
+def mending_of_classes(summary: Summary) -> str:
+    """Say what the best calibrator mends where only classes are said too often or too rarely."""
+    if class_said_wrongly(summary.whole) is None:
+        return ""
+    was, now = (
+        one.classwise_calibration_error for one in (summary.audit_before, summary.audit_after)
+    )
+    assert was is not None
+    assert now is not None
+    return (
+        "The best calibrator found brings the calibration error by class from "
+        f"{was * 100:.1f} to {now * 100:.1f} points, out of sample."
+    )
 
 
 def reviewing(summary: Summary) -> str:

@@ -55,9 +55,10 @@ def drift_report(drift: Drift, *, title: str = "Two periods", command: str | Non
     headline = f"Moved: {', '.join(drift.moved)}" if drift.moved else "No sign of drift"
     mood = "bad" if drift.has_drifted else "good"
     verdict = Verdict(headline, sentences_of(drift.verdict), mood)
-    charts = Row((*shift_figures(drift), *prior_figures(drift)))
+    # One below the other: a chart of one line beside one of many would leave its card empty.
+    charts = (*shift_figures(drift), *prior_figures(drift))
     sections = [
-        Section("shifts", "What moved", (charts, shift_table(drift))),
+        Section("shifts", "What moved", (*charts, shift_table(drift))),
         computing(
             (
                 ("rows before", f"{drift.n_reference:,}"),

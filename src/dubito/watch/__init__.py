@@ -2,6 +2,7 @@
 
 from dubito.watch.compare import Comparison, Difference, compare
 from dubito.watch.drift import Drift, drift
+from dubito.watch.sequential import SequentialAlarm
 from dubito.watch.shifts import Shift
 
-__all__ = ["Comparison", "Difference", "Drift", "Shift", "compare", "drift"]
+__all__ = ["Comparison", "Difference", "Drift", "SequentialAlarm", "Shift", "compare", "drift"]

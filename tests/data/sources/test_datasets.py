@@ -116,6 +116,8 @@ def test_a_dataset_elsewhere(tmp_path: Path) -> None:
         batch = read(url, COLUMNS)
         wanted = read(WHOLE.slice(low, n_rows), COLUMNS)
         np.testing.assert_array_equal(batch.rows.confidence, wanted.rows.confidence)
+    assert open_source("memory://set.parquet").schema.names == ["p", "y", "k"]
+    assert open_source("memory://set.parquet/k=1").schema.names == ["p", "y"]
     with pytest.raises(BadFileError, match=r"\.npz is read from this machine alone"):
         read("memory://set/f.npz", COLUMNS)
     with pytest.raises(BadFileError, match="there is no such file"):

@@ -7,6 +7,7 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from dubito.data.sources.locations import (
+    base_of,
     files_under,
     folder_of,
     is_url,
@@ -84,6 +85,8 @@ def test_one_file_is_no_folder(folder: str, url: str) -> None:
 def test_what_a_pattern_is_below() -> None:
     assert folder_of("s3://bucket/data/day=*/part.parquet") == "s3://bucket/data"
     assert folder_of("data") == "data"
+    assert base_of("data/k=1/*.csv") == "data/k=1"
+    assert base_of("memory://found/k=*/a.csv") == "memory:///found"
     assert is_url("s3://bucket")
     assert not is_url("data/s3")
 
@@ -111,5 +114,5 @@ def test_urls_need_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError) as caught:
         open_file("s3://bucket/f.parquet")
     assert str(caught.value) == (
-        "Reading s3://bucket/f.parquet needs an optional part. Try `pip install 'dubito[dask]'`."
+        "Reaching s3://bucket/f.parquet needs an optional part. Try `pip install 'dubito[dask]'`."
     )

@@ -10,13 +10,15 @@ from dubito.report.figures.selective import cost_chart, risk_chart, thinned
 
 def test_a_risk_chart_says_where_its_axes_lie() -> None:
     coverage = np.linspace(0.01, 1, 100)
-    chart = ElementTree.fromstring(risk_chart("name", [("after", coverage, coverage / 4)]))
+    lines, wanted = [("after", coverage, coverage / 4)], ("best", "policy", "yours")
+    chart = ElementTree.fromstring(risk_chart("name", lines, marks=wanted))
     assert float(chart.attrib["data-high"]) == pytest.approx(0.25)
     left, right, bottom, top = map(float, chart.attrib["data-box"].split())
     assert left < right
     assert top < bottom
     marks = [one.attrib["data-mark"] for one in chart.findall("circle")]
-    assert marks == ["best", "yours"]
+    assert marks == ["best", "policy", "yours"]
+    assert "<circle" not in risk_chart("name", lines)
 
 
 def test_no_risk_at_all_makes_a_chart() -> None:

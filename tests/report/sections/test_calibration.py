@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dubito import TopLabel
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.measure import reliability_curve
 from dubito.report.blocks import Cards, Choice, Row, Table, Text
 from dubito.report.numbers import figure, share
-from dubito.report.sections.calibration import diagrams, figures, leaderboard, seen
+from dubito.report.sections.calibration import NEAR_ZERO, diagrams, figures, leaderboard, seen
 from dubito.report.summary import Summary
 
 
@@ -33,8 +34,14 @@ def test_every_view_can_be_chosen(summary: Summary) -> None:
 
 
 def test_a_single_view_needs_no_choice() -> None:
+    top = Batch.of(None, TopLabel([0.8, 0.7] * 6, [1, 0] * 6))
+    assert isinstance(diagrams(Summary.of(ArrayShards(top))).blocks[-1], Row)
+
+
+def test_two_classes_can_be_told_apart_too() -> None:
     batch = Batch.of([0, 1] * 6, [[0.8, 0.2], [0.3, 0.7]] * 6)
-    assert isinstance(diagrams(Summary.of(ArrayShards(batch))).blocks[-1], Row)
+    names = [view.name for view in Summary.of(ArrayShards(batch)).views]
+    assert names == ["all rows", "where it says 0", "where it says 1"]
 
 
 def test_figures_stand_before_after_and_ideal_with_intervals(summary: Summary) -> None:
@@ -51,7 +58,15 @@ def test_figures_stand_before_after_and_ideal_with_intervals(summary: Summary) -
     error = lines["calibration error, ECE (15 bins of equal width)"]
     assert error[2] == figure(after.expected_if_calibrated)
     texts = [block.words for block in figures(summary).blocks if isinstance(block, Text)]
-    assert texts == [summary.mended.how, "1 row without a label left out."]
+    assert texts == [summary.mended.how, NEAR_ZERO, "1 row without a label left out."]
+
+
+def test_intervals_of_errors_near_0_are_told_to_lie_too_high(summary: Summary) -> None:
+    far = replace(summary.audit_before, expected_calibration_error=0.5)
+    near = replace(far, expected_calibration_error=far.expected_if_calibrated)
+    for after, is_told in ((near, True), (far, False), (replace(near, intervals={}), False)):
+        blocks = figures(replace(summary, audit_before=far, audit_after=after)).blocks
+        assert (Text(NEAR_ZERO) in blocks) is is_told
 
 
 def test_an_infinite_loss_says_why() -> None:
@@ -71,6 +86,10 @@ def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> Non
     losses = [float(row[1]) for row in table.rows]
     assert losses == sorted(losses)
     assert "AsItCame()" in [row[0] for row in table.rows]
+    best = summary.mended.leaderboard[0]
+    low, high = (best["log_loss"] + sign * 1.96 * best["standard_error"] for sign in (-1, 1))
+    assert table.rows[0][2] == f"{low:.4f} to {high:.4f}"
+    assert table.columns[2] == "95\u00a0% interval"
     few = Summary.of(ArrayShards(Batch.of([0, 1], [[0.5, 0.5]] * 2)))
     assert leaderboard(few).blocks == (Text(few.mended.how),)
 

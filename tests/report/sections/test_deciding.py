@@ -1,17 +1,18 @@
 """What ways to decide do, before anyone moves anything."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dubito import Logits
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide import CostMatrix, cost_report
+from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.report.blocks import Row, Text
-from dubito.report.numbers import cost
+from dubito.report.numbers import cost, share
 from dubito.report.sample import Outcome, drawn
-from dubito.report.sections.deciding import deciding, line, origin, panel, worth
+from dubito.report.sections.deciding import deciding, line, origin, panel, policy_worth, worth
 from dubito.report.summary import Summary
 
 
@@ -57,6 +58,7 @@ def test_where_costs_come_from_is_told(summary: Summary) -> None:
 
 def test_what_decisions_are_worth_is_the_library_s(summary: Summary) -> None:
     report = summary.cost_report
+    assert report is not None
     words = worth(summary)
     assert words.startswith("Taking the action of least expected cost, row by row, 1,000 rows cost")
     assert f"cost {cost(1000 * report.realised.value)} (95\u00a0% interval" in words
@@ -73,3 +75,45 @@ def test_costs_too_large_to_edit_are_reckoned_with_all_the_same() -> None:
     expected = cost_report(after.truth, after.outputs, costs)
     assert found.cost_report == expected
     assert worth(found).startswith("With the costs given, taking the action of least")
+
+
+def growing(amounts: Any) -> Summary:
+    rng = np.random.default_rng(0)
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 2], [0, 0]])
+    logits = Logits(rng.normal(size=(60, 2)))
+    batch = Batch.of(rng.integers(0, 2, 60), logits, amounts=amounts)
+    return Summary.of(ArrayShards(batch), costs=costs)
+
+
+def test_costs_that_grow_have_no_editor_but_words() -> None:
+    found = growing(np.arange(60.0))
+    said, paid, chart = deciding(found).blocks
+    assert isinstance(said, Text)
+    assert "grow with the amount of each row" in said.words
+    after = found.after
+    assert found.costs is not None
+    expected = cost_report(after.truth, after.outputs, found.costs, np.arange(60.0))
+    assert isinstance(paid, Text)
+    assert f"1,000 rows cost {cost(1000 * expected.realised.value)} (95" in paid.words
+    assert isinstance(chart, Row)
+    assert "data-mark" not in str(chart)
+
+
+def test_costs_that_grow_are_not_reckoned_without_amounts() -> None:
+    assert worth(growing(None)).startswith("These rows came without amounts")
+
+
+def test_a_policy_is_a_way_to_decide_and_told_in_words(batch: Batch, costs: CostMatrix) -> None:
+    rows = batch.take(np.flatnonzero(np.arange(240) != 7))
+    policy = Policy.fit(rows.outputs, rows.truth, costs=costs, features=rows.features)
+    found = Summary.of(ArrayShards(batch), policy=policy)
+    assert found.decided is not None
+    kept = found.decided.report
+    html = panel(found.sample)
+    assert html.count("data-policy=") == 5
+    assert html.index('data-policy="policy"') < html.index('data-policy="expected"')
+    words = policy_worth(found)
+    assert f"cost {cost(1000 * kept.cost.value)} (95" in words
+    assert f"decides {share(kept.coverage.value)} of the rows itself, " in words
+    assert origin(found).startswith("The costs are the policy's.")
+    assert policy_worth(replace(found, decided=None)) == ""

@@ -111,6 +111,15 @@ def test_the_widest_and_the_most_surprising_rows_come_first() -> None:
     assert widest.rows[0][3] == figure(float(3.2897072539 * outputs.std.max()))
 
 
+def test_no_row_is_the_widest_where_all_are_as_wide() -> None:
+    rng = np.random.default_rng(0)
+    mean = 1000 + rng.normal(size=60)
+    outputs = Normal(mean, np.full(60, 0.7))
+    batch = Batch.of(mean + rng.normal(size=60), outputs)
+    tables = parts(RegressionSummary.of(ArrayShards(batch)))["rows"].blocks[0].blocks  # type: ignore[union-attr]
+    assert [table.caption[:20] for table in tables] == ["The most surprising "]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("factor", [0.4, 1.0, 2.5])
 def test_a_caption_says_what_the_places_of_truths_look_like(factor: float) -> None:
     row = parts(made(factor))["coverage"].blocks[-1]

@@ -14,7 +14,18 @@ from pyarrow import fs
 from dubito.data.patterns import natural_order
 from dubito.errors import BadFileError, MissingExtraError
 
-__all__ = ["files_under", "folder_of", "is_url", "mark_of", "open_file", "open_stream", "size_of"]
+__all__ = [
+    "base_of",
+    "files_under",
+    "folder_of",
+    "is_there",
+    "is_url",
+    "mark_of",
+    "open_file",
+    "open_stream",
+    "send",
+    "size_of",
+]
 
 HIDDEN = ("_", ".")  # how names begin of what is no part of a dataset, such as _SUCCESS
 
@@ -34,7 +45,7 @@ def reach(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingExtraError(f"Reading {url}", "dask") from error
+        raise MissingExtraError(f"Reaching {url}", "dask") from error
     system, path = url_to_fs(url)
     return system, path
 
@@ -67,6 +78,21 @@ def size_of(name: str) -> int:
         raise BadFileError(name, "there is no such file", "checking the path") from error
 
 
+def is_there(name: str) -> bool:
+    """Whether there is such a file."""
+    if not is_url(name):
+        return os.path.exists(name)
+    system, path = reach(name)
+    return bool(system.exists(path))
+
+
+def send(local: Path, url: str) -> None:
+    """Copy a file of this machine to a URL; stores of objects show it there whole or not at all."""
+    system, path = reach(url)
+    system.makedirs(path.rpartition("/")[0], exist_ok=True)
+    system.put_file(str(local), path)
+
+
 def mark_of(url: str) -> str:
     """Return what changes when a file elsewhere does."""
     system, path = reach(url)
@@ -81,7 +107,7 @@ def files_under(name: str) -> list[str] | None:
     found = remote_files(name) if is_url(name) else local_files(name)
     if found is None:
         return None
-    base = folder_of(name)
+    base = base_of(name)
     # A pattern may match a file and its folder: it is one file all the same.
     kept = {file for file in found if not is_hidden(file, base)}
     return sorted(kept, key=natural_order)
@@ -131,6 +157,15 @@ def folder_of(name: str) -> str:
     parts = name.split("/")
     first = next(k for k, part in enumerate(parts) if glob.has_magic(part))
     return "/".join(parts[:first])
+
+
+def base_of(name: str) -> str:
+    """Return that folder as it begins the names that `files_under` gives."""
+    folder = folder_of(name)
+    if not is_url(folder):
+        return folder
+    system, path = reach(folder)
+    return str(system.unstrip_protocol(path))
 
 
 def is_hidden(file: str, base: str) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
 from dubito.data.sources.datasets import dataset_of
 from dubito.data.sources.frames import open_table
-from dubito.data.sources.locations import files_under, folder_of, is_url, size_of
+from dubito.data.sources.locations import base_of, files_under, folder_of, is_url, size_of
+from dubito.data.sources.manifests import counted_files
 from dubito.data.sources.numpy_files import open_npy, open_npz
 from dubito.data.sources.source import AbstractSource, named_if_broken
 from dubito.data.sources.text_files import COMPRESSIONS, open_text
@@ -66,7 +67,8 @@ def open_many(name: str, files: list[str]) -> AbstractSource:
 
     A text file of no bytes at all is a table without rows, as some writers leave them.
     """
-    tables = {file: ending_of(file) for file in files if ending_of(file) in OPENERS}
+    counted = counted_files(files, base_of(name))
+    tables = {file: ending_of(file) for file in counted if ending_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:
         fix = "a folder or pattern of Parquet, Arrow or CSV files, or a folder of NPY files"
@@ -79,7 +81,7 @@ def open_many(name: str, files: list[str]) -> AbstractSource:
     filled = [file for file in wanted if not (is_text and size_of(file) == 0)]
     if not filled:
         raise BadFileError(name, "all of its files are empty", "writing the files again")
-    return dataset_of(name, list(map_in_order(open_one, filled)), folder_of(name))
+    return dataset_of(name, list(map_in_order(open_one, filled)), base_of(name))
 
 
 def ending_of(name: str) -> str:

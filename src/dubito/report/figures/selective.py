@@ -13,12 +13,18 @@ from dubito.report.figures.canvas import Axis, Canvas, percent, plain, ticks_bet
 __all__ = ["cost_chart", "risk_chart"]
 
 MOST_POINTS = 400
+RADII = {"best": 7, "policy": 5, "yours": 5}
 
 Curve = tuple[str, FloatArray, FloatArray]
 
 
-def risk_chart(name: str, curves: Sequence[Curve], label: str = "share of them wrong") -> Markup:
-    """Return risk over coverage, a line for each (kind, coverage, risk), and a mark to be moved."""
+def risk_chart(
+    name: str,
+    curves: Sequence[Curve],
+    label: str = "share of them wrong",
+    marks: Sequence[str] = (),
+) -> Markup:
+    """Return risk over coverage, a line for each (kind, coverage, risk), and marks to be moved."""
     highest = max(float(risk[coverage >= 0.05].max(initial=0.0)) for _, coverage, risk in curves)
     ticks = ticks_between(0.0, highest or 0.01)
     is_share = label.startswith("share")
@@ -27,24 +33,25 @@ def risk_chart(name: str, curves: Sequence[Curve], label: str = "share of them w
     for kind, coverage, risk in curves:
         xs, ys = thinned(coverage, np.minimum(risk, ticks[-1]))
         canvas.line(xs, ys, kind)
-    canvas.marks.append(Markup('<circle class="best-mark" data-mark="best" r="7" hidden=""/>'))
-    canvas.marks.append(Markup('<circle class="your-mark" data-mark="yours" r="5" hidden=""/>'))
-    return scaled(canvas)
+    return scaled(canvas, marks)
 
 
-def cost_chart(name: str, reviewed: FloatArray, cost: FloatArray) -> Markup:
+def cost_chart(
+    name: str, reviewed: FloatArray, cost: FloatArray, marks: Sequence[str] = ()
+) -> Markup:
     """Return the cost of 1,000 rows over the share that a person looks at; scripts redraw it."""
     ticks = ticks_between(min(0.0, float(cost.min())), float(cost.max()))
     y = Axis(ticks[0], ticks[-1], "cost of 1,000 rows", plain, ticks)
     canvas = Canvas(name, Axis(0, 1, "share of rows reviewed"), y)
     canvas.line(*thinned(reviewed, cost), "after")
-    canvas.marks.append(Markup('<circle class="best-mark" data-mark="best" r="7" hidden=""/>'))
-    canvas.marks.append(Markup('<circle class="your-mark" data-mark="yours" r="5" hidden=""/>'))
-    return scaled(canvas)
+    return scaled(canvas, marks)
 
 
-def scaled(canvas: Canvas) -> Markup:
+def scaled(canvas: Canvas, marks: Sequence[str]) -> Markup:
     """Return a chart that says where its axes lie, so that scripts can put marks on it."""
+    for mark in marks:
+        circle = Markup('<circle class="{0}-mark" data-mark="{0}" r="{1}" hidden=""/>')
+        canvas.marks.append(circle.format(mark, RADII[mark]))
     box = f"{canvas.at_x(canvas.x.low)} {canvas.at_x(canvas.x.high)}"
     box += f" {canvas.at_y(canvas.y.low)} {canvas.at_y(canvas.y.high)}"
     scale = f'data-box="{box}" data-low="{canvas.y.low!r}" data-high="{canvas.y.high!r}"'

@@ -13,6 +13,13 @@ __all__ = ["diagrams", "figures", "leaderboard"]
 LEGEND = (("band", "where a calibrated model would be, 19 times in 20"),)
 
 
+NEAR_ZERO = (
+    "A bootstrap adds chance of its own to that of the rows, so the interval of an ECE near 0 lies "
+    "too high. The ECE without the part of chance is the one to read there."
+)
+REACH = 1.96  # standard errors each way, for an interval of 95 %
+
+
 def diagrams(summary: Summary) -> Section:
     """Return reliability before and after, of all rows and by choice of some."""
     options = tuple((view.name, both(view)) for view in summary.views)
@@ -36,13 +43,13 @@ def diagrams(summary: Summary) -> Section:
 def cards(before: Audit, after: Audit) -> Cards:
     """Return the figures that matter most."""
     gap = before.intervals.get("gap")
-    between = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
+    ends = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
     ideal = f"a calibrated model of this size: {share(before.expected_if_calibrated)}"
     return Cards(
         (
             Card("it says", share(before.confidence), f"after: {share(after.confidence)}"),
             Card("it is right", share(before.accuracy), f"after: {share(after.accuracy)}"),
-            Card("gap, in points", points(before.gap), between),
+            Card("gap, in points", points(before.gap), ends),
             Card("calibration error, before", share(before.expected_calibration_error), ideal),
             Card(
                 "calibration error, after",
@@ -150,6 +157,8 @@ def figures(summary: Summary) -> Section:
     columns = ("figure", "before", "after, out of sample", "a calibrated model")
     caption = f"{before.n_rows:,} rows; 95 % bootstrap intervals in brackets, where there are any"
     notes = [Text(summary.mended.how)]
+    if any(is_near_zero(one) for one in (before, after)):
+        notes.append(Text(NEAR_ZERO))
     if before.n_missing:
         notes.append(Text(f"{counted(before.n_missing)} without a label left out."))
     if summary.whole.n_rows != before.n_rows:
@@ -160,6 +169,12 @@ def figures(summary: Summary) -> Section:
             )
         )
     return Section("figures", "Figures", (*notes, Table(caption, columns, tuple(rows))))
+
+
+def is_near_zero(audit: Audit) -> bool:
+    """Return whether the calibration error may be chance alone, which a bootstrap doubles."""
+    has_interval = "expected_calibration_error" in audit.intervals
+    return has_interval and audit.expected_calibration_error < 2 * audit.expected_if_calibrated
 
 
 def told(audit: Audit, key: str) -> str:
@@ -178,15 +193,29 @@ def leaderboard(summary: Summary) -> Section:
         (
             str(line["name"]),
             figure(line["log_loss"]),
-            f"± {line['standard_error']:.4f}",
+            between(line["log_loss"], REACH * line["standard_error"]),
             "all of them" if line["share"] is None else share(line["share"]),
         )
         for line in mended.leaderboard
     )
-    columns = ("calibrator", "log loss, cross-fitted", "standard error", "share of what is used")
+    columns = (
+        "calibrator",
+        "log loss, cross-fitted",
+        "95\u00a0% interval",
+        "share of what is used",
+    )
     words = (
         f"Chosen: {mended.chosen}. Lower log loss is better; “AsItCame()” is what every calibrator "
         "must beat."
     )
     table = Table("Best first; every log loss is of rows the calibrator did not see", columns, rows)
     return Section("calibrators", "Calibrators", (Text(words), table))
+
+
+def between(middle: float, reach: float) -> str:
+    """Return an interval by its middle.
+
+    >>> between(0.5, 0.1)
+    '0.4000 to 0.6000'
+    """
+    return f"{figure(middle - reach)} to {figure(middle + reach)}"

@@ -14,11 +14,25 @@ from dubito.report.summary import Summary
 
 __all__ = ["deciding"]
 
-MARKS = (("yours", "your threshold"), ("best", "the cheapest way to decide"))
+ANCHOR, TITLE = "deciding", "What to do with doubt"
+GROWING = (
+    "Rows the model doubts can go to a person instead. The costs given grow with the amount of "
+    "each row, so there is no one table of them to edit, and no one threshold that is right for "
+    "all rows: every row has its own."
+)
+MARKS = {
+    "best": "the cheapest way to decide",
+    "policy": "the policy",
+    "yours": "your threshold",
+}
 
 
 def deciding(summary: Summary) -> Section:
     """Return the curve, the slider, the costs, and what ways to decide do."""
+    if summary.has_growing_costs:
+        words = (GROWING, worth(summary), policy_worth(summary))
+        texts = [Text(one) for one in words if one]
+        return Section(ANCHOR, TITLE, (*texts, Row((risk_figure(summary, {}),))))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
     whole = "all rows" if n_rows == n_all else f"a seeded sample of {n_rows:,} of {n_all:,} rows"
@@ -27,16 +41,19 @@ def deciding(summary: Summary) -> Section:
         f"and reviews cost; everything is recomputed here, on {whole}, with probabilities after "
         f"calibration, by the library's own rules. {origin(summary)}"
     )
+    told = (worth(summary), policy_worth(summary))
     return Section(
-        "deciding",
-        "What to do with doubt",
-        (Text(intro), panel(sample), charts(summary), Text(worth(summary))),
+        ANCHOR,
+        TITLE,
+        (Text(intro), panel(sample), charts(summary), *(Text(one) for one in told if one)),
     )
 
 
 def worth(summary: Summary) -> str:
     """Say what the actions of least expected cost cost, and what others would, of 1,000 rows."""
     report = summary.cost_report
+    if report is None:
+        return "These rows came without amounts, so what deciding would cost cannot be told."
     paid, low, high, expected, constant, oracle = (
         cost(1000 * value)
         for value in (
@@ -56,6 +73,27 @@ def worth(summary: Summary) -> str:
     )
 
 
+def policy_worth(summary: Summary) -> str:
+    """Say what the policy does, nothing where there is none."""
+    if summary.decided is None:
+        return ""
+    found = summary.decided.report
+    paid, low, high, raw = (
+        cost(1000 * value)
+        for value in (found.cost.value, found.cost.low, found.cost.high, found.raw_cost)
+    )
+    kept = f"It decides {share(found.coverage.value)} of the rows itself"
+    if found.risk is not None:
+        kept += (
+            f", {share(found.risk.value, 2)} of them wrongly "
+            f"({share(found.risk.low, 2)} to {share(found.risk.high, 2)})"
+        )
+    return spaced(
+        f"The policy, with all that it was fitted to heed, makes 1,000 rows cost {paid} (95 % "
+        f"interval {low} to {high}); deciding by the outputs as they came costs {raw}. {kept}."
+    )
+
+
 def origin(summary: Summary) -> str:
     """Say where the costs come from."""
     sample = summary.sample
@@ -71,13 +109,22 @@ def origin(summary: Summary) -> str:
             "The costs are yours but for the last row, what a review costs, which is an example: "
             "a tenth of the largest cost."
         )
+    if sample.decided is not None:
+        return (
+            "The costs are the policy's. What it decided stays as it is when you edit them, and "
+            "is counted at your costs."
+        )
     return "The costs are those the report was made with."
 
 
 def panel(sample: Sample) -> Markup:
     """Return the controls and the table of outcomes, as they are before anyone moves anything."""
     cheapest = sample.cheapest_threshold
-    outcomes = {
+    decided = sample.decided
+    outcomes: dict[str, tuple[str, float | None, Outcome]] = {}
+    if decided is not None:
+        outcomes["policy"] = ("The policy", None, sample.outcome_of(decided))
+    outcomes |= {
         "expected": ("Least expected cost, row by row", None, sample.least_expected),
         "cheapest": ("Cheapest threshold, in hindsight", cheapest, sample.at(cheapest)),
         "yours": ("Your threshold", cheapest, sample.at(cheapest)),
@@ -114,33 +161,52 @@ def line(
 
 def charts(summary: Summary) -> Row:
     """Return both curves, each in a place where the page's script finds it."""
+    has_policy = summary.sample.decided is not None
+    marks = {key: name for key, name in MARKS.items() if key != "policy" or has_policy}
+    return Row((risk_figure(summary, marks), cost_figure(summary.sample, marks)))
+
+
+def risk_figure(summary: Summary, marks: dict[str, str]) -> Figure:
+    """Return the curve of risk over coverage, before and after."""
     before, after = summary.sampled_risks
-    risks = Figure(
+    caption = (
+        "Keeping only the rows of least doubt, from left to right more of them. The lower the "
+        "line, the better doubt finds errors; at the right end all rows are kept."
+    )
+    if marks:
+        caption += (
+            " The lines count a most probable class that is wrong, the marks an action that is: "
+            "under uneven costs the two differ."
+        )
+    return Figure(
         "Risk over coverage",
         (
             risk_chart(
                 "Share of errors among rows kept, over the share kept",
                 (("before", before.coverage, before.risk), ("after", after.coverage, after.risk)),
+                marks=tuple(marks),
             ),
         ),
-        "Keeping only the rows of least doubt, from left to right more of them. The lower the "
-        "line, the better doubt finds errors; at the right end all rows are kept.",
-        (("before", "ordered as it came"), ("after", "ordered after calibration"), *MARKS),
+        caption,
+        (("before", "ordered as it came"), ("after", "ordered after calibration"), *marks.items()),
         anchor="risk-chart",
     )
-    steps = summary.sample.steps
-    costs = Figure(
+
+
+def cost_figure(sample: Sample, marks: dict[str, str]) -> Figure:
+    """Return the curve of cost over reviews."""
+    return Figure(
         "Cost over reviews",
         (
             cost_chart(
                 "Cost of 1,000 rows over the share of rows that a person looks at",
-                np.array([1 - step.coverage for step in steps]),
-                np.array([step.cost for step in steps]),
+                np.array([1 - step.coverage for step in sample.steps]),
+                np.array([step.cost for step in sample.steps]),
+                marks=tuple(marks),
             ),
         ),
         "From no review on the left to everything reviewed on the right. The dip is where reviews "
         "pay; a line that only rises says that reviewing costs more than the errors it spares.",
-        (("after", "by threshold"), *MARKS),
+        (("after", "by threshold"), *marks.items()),
         anchor="cost-chart",
     )
-    return Row((risks, costs))

@@ -16,6 +16,7 @@ from dubito.report.regression_summary import RegressionSummary, Tried, widths_of
 __all__ = ["regression_sections", "regression_verdict"]
 
 N_ROWS = 15
+SAME_WIDTH = 1e-6  # widths that differ by a smaller share differ by rounding
 BAND = np.linspace(0, 1, 41)
 
 
@@ -248,7 +249,7 @@ def deciding(summary: RegressionSummary) -> Section:
 
 
 def looking(summary: RegressionSummary) -> Section:
-    """Return the widest rows and the most surprising ones."""
+    """Return the widest rows, unless all are as wide, and the most surprising ones."""
     before = summary.before.batch
     widths = widths_of(summary.after.batch)
     places = pit_of_rows(summary.after.batch.outputs, values_of(before))
@@ -258,16 +259,15 @@ def looking(summary: RegressionSummary) -> Section:
     surprise = errors / np.maximum(widths, 1e-300)
     tables = [
         rows_table(
-            "The most doubtful rows: the widest intervals",
-            summary,
-            np.argsort(-widths, kind="stable"),
-        ),
-        rows_table(
             "The most surprising rows: errors far beyond the interval",
             summary,
             np.argsort(-surprise, kind="stable"),
-        ),
+        )
     ]
+    own = widths_of(before)  # of the model: those after differ by fold
+    if not np.allclose(own, own[0], rtol=SAME_WIDTH, atol=0):
+        caption = "The most doubtful rows: the widest intervals"
+        tables.insert(0, rows_table(caption, summary, np.argsort(-widths, kind="stable")))
     return Section("rows", "Rows to look at", (Row(tuple(tables)),))
 
 

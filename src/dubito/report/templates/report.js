@@ -37,7 +37,7 @@
     return packed.type === "u1" ? bytes : packed.type === "f4" ? new Float32Array(bytes.buffer) : new Float64Array(bytes.buffer);
   };
   const n = data.n, nActions = data.costs.length, nClasses = data.costs[0].length, reject = data.reject;
-  const probabilities = unpack(data.probabilities), doubt = unpack(data.doubt), correct = unpack(data.correct);
+  const probabilities = unpack(data.probabilities), doubt = unpack(data.doubt), decided = unpack(data.decided);
   const label = unpack(data.label), truth = unpack(data.truth), weight = unpack(data.weight);
   const MARGIN = 1e-9, TIE = 1e-12, STEPS = 1000;
   const total = weight.reduce((sum, w) => sum + w, 0);
@@ -74,16 +74,23 @@
   };
   const everyAction = data.costs.map((_, a) => a), acting = everyAction.filter((a) => a !== reject);
 
-  const outcome = (costs, actions, isRejected) => {
+  // Wrong is what another action would have cost less for; of answers, what their truth says.
+  const wrongness = (costs) => {
+    if (label === null) return (i) => truth[i * nClasses];
+    const cheapest = costs[0].map((_, k) => Math.min(...acting.map((a) => costs[a][k])));
+    return (i, a) => Number(costs[a][label[i]] > cheapest[label[i]] + TIE * Math.abs(cheapest[label[i]]));
+  };
+  const outcome = (costs, action) => {
+    const isWrong = wrongness(costs);
     let kept = 0, wrong = 0, cost = 0;
     for (let i = 0; i < n; i++) {
-      const handed = isRejected(i);
-      if (!handed) { kept += weight[i]; wrong += weight[i] * (1 - correct[i]); }
-      cost += weight[i] * paid(costs, i, handed ? reject : actions[i]);
+      const a = action(i);
+      if (a !== reject) { kept += weight[i]; wrong += weight[i] * isWrong(i, a); }
+      cost += weight[i] * paid(costs, i, a);
     }
     return { coverage: kept / total, risk: kept > 0 ? wrong / kept : 0, reviewed: 1000 * (1 - kept / total), cost: 1000 * cost / total };
   };
-  const byThreshold = (theta) => (i) => doubt[i] >= 1 - theta - MARGIN;
+  const byThreshold = (actions, theta) => (i) => (doubt[i] >= 1 - theta - MARGIN ? reject : actions[i]);
 
   // All thresholds at once: rows in the order of their doubt, sums from either end.
   const order = Array.from({ length: n }, (_, i) => i).sort((a, b) => doubt[a] - doubt[b]);
@@ -109,16 +116,27 @@
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const costText = (value) => number(value, Math.abs(value) < 100 ? 2 : Math.abs(value) < 1000 ? 1 : 0);
 
+  // What is no number counts as the last one that was: of costs, and of the threshold.
+  const state = { costs: data.costs, theta: Number(exact.value), actions: null, results: {} };
+  const judged = (input, isFine) => { input.setAttribute("aria-invalid", String(!isFine)); return isFine; };
+  const numberIn = (input) => (input.value.trim() === "" ? NaN : Number(input.value));
+  const complain = () => {
+    const words = [];
+    if (inputs.some((input) => input.getAttribute("aria-invalid") === "true")) words.push("A cost must be a number. Until it is, the last one counts.");
+    if (exact.getAttribute("aria-invalid") === "true") words.push("A threshold must be a number from 0 to 1. Until it is, the last one counts.");
+    message.textContent = words.join(" ");
+  };
   const readCosts = () => {
-    const costs = data.costs.map((row) => row.slice());
-    let isFine = true;
+    const costs = state.costs.map((row) => row.slice());
     for (const input of inputs) {
-      const value = input.value.trim() === "" ? NaN : Number(input.value);
-      input.setAttribute("aria-invalid", String(!Number.isFinite(value)));
-      if (Number.isFinite(value)) costs[input.dataset.action][input.dataset.class] = value; else isFine = false;
+      const value = numberIn(input);
+      if (judged(input, Number.isFinite(value))) costs[input.dataset.action][input.dataset.class] = value;
     }
-    message.textContent = isFine ? "" : "A cost must be a number. Until it is, the last one counts.";
     return costs;
+  };
+  const readThreshold = () => {
+    const value = numberIn(exact);
+    return judged(exact, value >= 0 && value <= 1) ? value : state.theta;
   };
   const show = (key, result, threshold) => {
     const row = deciding.querySelector(`[data-policy="${key}"]`);
@@ -168,49 +186,45 @@
     });
   };
 
-  const state = { costs: null, actions: null, results: {} };
   const markAll = () => {
     const best = Object.entries(state.results).reduce((a, b) => (b[1].cost < a[1].cost - 1e-9 ? b : a))[0];
     for (const row of all("[data-policy]", deciding)) {
       row.classList.toggle("best", row.dataset.policy === best);
       row.querySelector(".best-tag").hidden = row.dataset.policy !== best;
     }
-    for (const [name, result] of [["best", state.results[best]], ["yours", state.results.yours]]) {
+    for (const [name, result] of [["best", state.results[best]], ["policy", state.results.policy], ["yours", state.results.yours]]) {
+      if (result === undefined) continue;
       mark(charts.risk, name, result.coverage, result.risk);
       mark(charts.cost, name, 1 - result.coverage, result.cost);
     }
   };
   const recompute = () => {
-    const theta = Number(exact.value);
-    state.results.yours = outcome(state.costs, state.actions, byThreshold(theta));
+    const theta = state.theta = readThreshold();
+    state.results.yours = outcome(state.costs, byThreshold(state.actions, theta));
     show("yours", state.results.yours, theta);
     slider.setAttribute("aria-valuetext", `${theta.toFixed(3)}: ${percent(state.results.yours.coverage, 1)} kept, ${percent(state.results.yours.risk, 2)} of them wrong`);
     markAll();
+    complain();
   };
   const recomputeCosts = () => {
-    state.costs = readCosts();
-    state.actions = least(state.costs, acting, false);
-    const decided = least(state.costs, everyAction, true);
-    const points = curve(state.costs, state.actions);
+    const costs = state.costs = readCosts(), actions = state.actions = least(costs, acting, false);
+    const expected = least(costs, everyAction, true);
+    const points = curve(costs, actions);
     const lowest = Math.min(...points.map((point) => point.cost));
     const cheapest = points.find((point) => point.cost <= lowest + 1e-9).threshold;
-    state.results.expected = outcome(state.costs, state.actions, (i) => decided[i] === reject);
-    state.results.cheapest = outcome(state.costs, state.actions, byThreshold(cheapest));
-    state.results.none = outcome(state.costs, state.actions, () => false);
-    show("expected", state.results.expected, null);
-    show("cheapest", state.results.cheapest, cheapest);
-    show("none", state.results.none, null);
+    const ways = {
+      ...(decided === null ? {} : { policy: [(i) => decided[i], null] }),
+      expected: [(i) => (expected[i] === reject ? reject : actions[i]), null],
+      cheapest: [byThreshold(actions, cheapest), cheapest],
+      none: [(i) => actions[i], null],
+    };
+    for (const [key, [action, threshold]] of Object.entries(ways)) show(key, state.results[key] = outcome(costs, action), threshold);
     drawCosts(points);
     recompute();
   };
 
   slider.addEventListener("input", () => { exact.value = slider.value; recompute(); });
-  exact.addEventListener("input", () => {
-    const value = Number(exact.value);
-    const isFine = exact.value.trim() !== "" && value >= 0 && value <= 1;
-    exact.setAttribute("aria-invalid", String(!isFine));
-    if (isFine) { slider.value = exact.value; recompute(); }
-  });
+  exact.addEventListener("input", () => { recompute(); slider.value = String(state.theta); });
   for (const input of inputs) input.addEventListener("input", recomputeCosts);
   deciding.querySelector("[data-reset]").addEventListener("click", () => {
     for (const input of inputs) input.value = String(data.costs[input.dataset.action][input.dataset.class]);

@@ -1,0 +1,86 @@
+"""A small HTTP client for measuring: kept connections, one request after the other on each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+from urllib.parse import urlsplit
+
+import numpy as np
+
+__all__ = ["Load", "load"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a service did under load: answers a second, and how long the middle and last took."""
+
+    n_requests: int
+    seconds: float
+    p50: float
+    p99: float
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.n_requests / self.seconds
+
+
+def load(
+    address: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: Callable[[int], bytes],
+    n_connections: int,
+    seconds: float,
+) -> Load:
+    """Return what happens when so many connections ask for so long; answers must be 200."""
+    return asyncio.run(loaded(address, path, headers, body, n_connections, seconds))
+
+
+async def loaded(
+    address: str,
+    path: str,
+    headers: Mapping[str, str],
+    body: Callable[[int], bytes],
+    n_connections: int,
+    seconds: float,
+) -> Load:
+    """Ask on all connections, until the time is over."""
+    where = urlsplit(address)
+    assert where.hostname is not None
+    head = f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    took: list[float] = []
+    end = time.perf_counter() + seconds
+    numbers = iter(range(1 << 60))
+
+    async def one_after_the_other() -> None:
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        while time.perf_counter() < end:
+            content = body(next(numbers))
+            start = time.perf_counter()
+            writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+            await answered(reader)
+            took.append(time.perf_counter() - start)
+        writer.close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(one_after_the_other() for _ in range(n_connections)))
+    whole = time.perf_counter() - start
+    p50, p99 = np.quantile(took, [0.5, 0.99])
+    return Load(len(took), whole, float(p50), float(p99))
+
+
+async def answered(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of an answer, which must be one of success."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    [length] = [line for line in head.split("\r\n") if line.startswith("content-length:")]
+    content = await reader.readexactly(int(length.partition(":")[2]))
+    if not head.startswith("http/1.1 20"):
+        raise RuntimeError(f"{head} {content[:500]!r}")
+    return content

@@ -1,0 +1,10 @@
+"""The routes under /v1: one file for each thing that is asked about."""
+
+from dubito.serve.api.deciding import router as deciding
+from dubito.serve.api.health import router as health
+from dubito.serve.api.labelling import router as labelling
+from dubito.serve.api.monitoring import router as monitoring
+from dubito.serve.api.policies import router as policies
+from dubito.serve.api.reviewing import router as reviewing
+
+__all__ = ["deciding", "health", "labelling", "monitoring", "policies", "reviewing"]

@@ -1,0 +1,53 @@
+"""`GET /v1/monitor`: whether confidence still means what it says."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from dubito.serve.api.schemas import BEARER, REFUSALS
+from dubito.serve.monitor import monitor_figures
+from dubito.serve.security import admitted
+from dubito.serve.service import Service, service_of
+from dubito.serve.store.tokens import Token
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["monitor"])
+DAY = 86_400.0
+
+
+@router.get("/monitor")
+async def monitor(
+    request: Request,
+    token: Annotated[Token, Depends(admitted("review", "admin"))],
+    days: Annotated[float, Query(gt=0, le=3650)] = 30.0,
+) -> dict[str, Any]:
+    """Return figures of the last days, from labels so far."""
+    return await run_in_threadpool(figures, service_of(request), days)
+
+
+def figures(service: Service, days: float) -> dict[str, Any]:
+    """Return the figures as plain numbers."""
+    policy_id, policy = service.catalogue.active
+    rows = service.store.rows_for_monitor(time.time() - days * DAY)
+    found = plain(asdict(monitor_figures(rows, policy)))
+    return {"policy": policy_id, "days": days, "n_rows": len(rows), **found}
+
+
+def plain(value: Any) -> Any:
+    """Return figures as JSON holds them; what is no finite number is null."""
+    if isinstance(value, dict):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,147 @@
+"""The rows that a request asks about: checked, named, and digested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, final
+from uuid import uuid4
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_floats, require_dimensions, require_everywhere
+from dubito.data.batch import Batch
+from dubito.outputs import AbstractClassOutputs, Logits, Probabilities
+from dubito.serve.bodies import as_fields, as_ids
+from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
+from dubito.serve.settings import Settings
+
+__all__ = ["AskedRows", "LONGEST_LINK"]
+
+CALLER = "POST /v1/decide"
+FIELDS = ("logits", "probabilities", "ids", "features", "amounts", "links")
+LONGEST_LINK = 2000
+LARGEST = float(np.finfo(np.float32).max)  # outputs are kept in single precision
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedRows:
+    """Outputs with what else is known of the rows, their ids, and links to what they are about."""
+
+    batch: Batch
+    ids: list[str]
+    links: list[str | None]
+
+    @classmethod
+    def of(cls, body: Any, n_classes: int, settings: Settings, key: str | None = None) -> AskedRows:
+        """Check a body; rows without ids get some of their own, or of the idempotency key."""
+        fields = as_fields(body, FIELDS)
+        outputs = as_class_outputs(fields, settings)
+        if outputs.n_classes != n_classes:
+            problem = f"A row must have {n_classes} columns, one a class. Got {outputs.n_classes}"
+            raise RefusedError(WRONG, problem, "the outputs that the policy was fitted on")
+        features = fields.get("features")
+        if features is not None:
+            features = as_rows(features, "features", settings)
+        amounts = fields.get("amounts")
+        batch = Batch.of(None, outputs, features=features, amounts=amounts, caller=CALLER)
+        ids = fields.get("ids")
+        return cls(
+            batch=batch,
+            ids=made_ids(len(batch), key) if ids is None else as_different(ids, len(batch)),
+            links=as_links(fields.get("links"), len(batch)),
+        )
+
+    @property
+    def outputs(self) -> Logits | Probabilities:
+        """What the model put out."""
+        assert isinstance(self.batch.outputs, Logits | Probabilities)
+        return self.batch.outputs
+
+    @property
+    def digests(self) -> list[bytes]:
+        """A digest of each row: of all that was sent about it."""
+        parts = [np.ascontiguousarray(self.outputs.array, "<f4")]
+        if self.batch.features is not None:
+            parts.append(np.ascontiguousarray(self.batch.features, "<f4"))
+        if self.batch.amounts is not None:
+            parts.append(np.ascontiguousarray(self.batch.amounts[:, np.newaxis], "<f8"))
+        kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
+        start = blake2b(f"{type(self.outputs).__name__} {kinds} ".encode(), digest_size=16)
+        whole = np.hstack([part.view(np.uint8) for part in parts])
+        content, width = memoryview(whole.tobytes()), whole.shape[1]
+        found = []
+        for row, link in enumerate(self.links):
+            one = start.copy()
+            one.update(content[row * width : (row + 1) * width])
+            if link is not None:
+                one.update(link.encode())
+            found.append(one.digest())
+        return found
+
+
+def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> AbstractClassOutputs:
+    """Return what the model put out, of which the body says what it is."""
+    kinds = [name for name in ("logits", "probabilities") if fields.get(name) is not None]
+    if len(kinds) != 1:
+        problem = "The body must have either `logits` or `probabilities`"
+        raise RefusedError(WRONG, problem, '{"logits": [[2.5, -1.0]]}')
+    array = as_rows(fields[kinds[0]], kinds[0], settings)
+    return Logits(array) if kinds[0] == "logits" else Probabilities(array)
+
+
+def as_rows(value: Any, name: str, settings: Settings) -> FloatArray:
+    """Return a matrix of single precision, of as many rows and columns as are allowed."""
+    if isinstance(value, list) and len(value) > settings.most_rows:
+        raise too_many("rows", settings.most_rows)
+    array = as_floats(value, name, CALLER)
+    require_dimensions(array, (2,), name, CALLER, "rows x columns")
+    n_rows, n_columns = array.shape
+    if n_rows > settings.most_rows:
+        raise too_many("rows", settings.most_rows)
+    if n_columns > settings.most_columns:
+        raise too_many("columns", settings.most_columns)
+    if not n_rows:
+        raise RefusedError(WRONG, f"`{name}` must have a row", "one row at least")
+    is_kept = np.abs(array) <= LARGEST
+    rule, fix = "finite in single precision", "numbers below 3e38"
+    require_everywhere(is_kept, array, name, CALLER, rule, fix)
+    return array.astype(np.float32)
+
+
+def too_many(what: str, most: int) -> RefusedError:
+    """Return the refusal of a request that is too large."""
+    problem = f"A request may have {most:,} {what} at most"
+    return RefusedError(TOO_LARGE, problem, f"fewer {what} a request")
+
+
+def made_ids(n_rows: int, key: str | None) -> list[str]:
+    """Return ids for rows without: with an idempotency key, the same ones every time."""
+    start = uuid4().hex if key is None else blake2b(key.encode(), digest_size=16).hexdigest()
+    return [f"{start}-{row}" for row in range(n_rows)]
+
+
+def as_different(value: Any, n_rows: int) -> list[str]:
+    """Return the ids of rows, none of which comes twice."""
+    ids = as_ids(value, n_rows)
+    if len(set(ids)) < len(ids):
+        raise RefusedError(WRONG, "`ids` must be all different", "one id a row")
+    return ids
+
+
+def as_links(value: Any, n_rows: int) -> list[str | None]:
+    """Return addresses of what rows are about: of the web, as a browser will open them."""
+    if value is None:
+        return [None] * n_rows
+    rule, fix = "a list of web addresses or null, one a row", "https://example.org/picture.png"
+    if not isinstance(value, list) or len(value) != n_rows:
+        raise RefusedError(WRONG, f"`links` must be {rule}", fix)
+    for link in value:
+        is_address = isinstance(link, str) and link.startswith(("https://", "http://"))
+        if link is not None and not (
+            is_address and len(link) <= LONGEST_LINK and link.isprintable()
+        ):
+            raise RefusedError(WRONG, f"`links` must be {rule}", fix)
+    return value

@@ -1,0 +1,94 @@
+"""From the rows of a request to decisions: what is kept of them, and what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dubito.decide import Policy
+from dubito.decide.decisions import REASONS
+from dubito.kernels.blocks import kept_threads
+from dubito.outputs import Logits
+from dubito.serve.asking import AskedRows
+from dubito.serve.settings import Settings
+from dubito.serve.store import NewDecisions
+
+__all__ = ["answer_columns", "answer_of", "decide_rows"]
+
+
+def decide_rows(
+    asked: AskedRows,
+    policy_id: int,
+    policy: Policy,
+    settings: Settings,
+    drawing: np.random.Generator,
+    key: str | None = None,
+    key_digest: bytes = b"",
+) -> NewDecisions:
+    """Decide rows, and draw at random those that are looked at whatever was decided."""
+    amounts = asked.batch.amounts
+    with kept_threads():
+        decided = policy.decide(
+            asked.outputs, asked.batch.features, None if policy.costs.rate is None else amounts
+        )
+        probabilities = policy.predict_proba(asked.outputs)
+    return NewDecisions.of(
+        policy_id,
+        asked.ids,
+        decided,
+        probabilities,
+        asked.outputs.array,
+        digests=asked.digests,
+        is_logits=isinstance(asked.outputs, Logits),
+        is_audit=drawing.random(len(decided)) < settings.audit_share,
+        audit_share=settings.audit_share,
+        amounts=amounts,
+        links=asked.links,
+        key=key,
+        key_digest=key_digest,
+    )
+
+
+def answer_columns(
+    new: NewDecisions,
+    found: Mapping[str, Mapping[str, Any]],
+    policies: Callable[[int], Policy],
+) -> dict[str, list[Any]]:
+    """Return the answer, column by column: of ids decided before, what was answered then."""
+    columns = new.columns
+    costs = policies(columns["policy_id"][0]).costs
+    classes = costs.classes or range(costs.n_classes)
+    answer = {
+        "id": columns["id"],
+        "policy": columns["policy_id"],
+        "action": [costs.actions[code] for code in columns["action"]],
+        "class": [classes[code] for code in columns["class_"]],
+        "probability": columns["probability"],
+        "expected_cost": columns["expected_cost"],
+        "reason": [REASONS[code] for code in columns["reason"]],
+        "worth": columns["worth"],
+    }
+    if not found:
+        return answer
+    before = [answer_of(found[name], policies) if name in found else None for name in columns["id"]]
+    return {
+        name: [mine if one is None else one[name] for mine, one in zip(mines, before, strict=True)]
+        for name, mines in answer.items()
+    }
+
+
+def answer_of(row: Mapping[str, Any], policies: Callable[[int], Policy]) -> dict[str, Any]:
+    """Return a decision with names for numbers, those of the policy that decided it."""
+    costs = policies(row["policy_id"]).costs
+    return {
+        "id": row["id"],
+        "policy": row["policy_id"],
+        "action": costs.actions[row["action"]],
+        "class": row["class_"] if costs.classes is None else costs.classes[row["class_"]],
+        "probability": row["probability"],
+        "expected_cost": row["expected_cost"],
+        "reason": REASONS[row["reason"]],
+        "worth": row["worth"],
+    }

@@ -1,0 +1,34 @@
+"""What the routes share: the store, the policies, settings and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from fastapi import Request
+
+from dubito.serve.catalogue import Catalogue
+from dubito.serve.metrics import Metrics
+from dubito.serve.settings import Settings
+from dubito.serve.store import Store
+
+__all__ = ["Service", "service_of"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Service:
+    """One process of the service. `drawing` draws rows to audit: nobody can foresee which."""
+
+    store: Store
+    settings: Settings
+    catalogue: Catalogue
+    metrics: Metrics = field(default_factory=Metrics)
+    drawing: np.random.Generator = field(default_factory=np.random.default_rng)
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that a request came to."""
+    service: Service = request.app.state.service
+    return service

@@ -1,0 +1,104 @@
+"""Keeping decisions: each id once, a repeated request gets what the first one got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, select
+
+from dubito.serve.refusals import CONFLICT, RefusedError
+from dubito.serve.store.inserting import insert_rows
+from dubito.serve.store.records import NewDecisions
+from dubito.serve.store.tables import decisions, requests, reviews
+
+__all__ = ["add_all", "add_one", "stored_rows"]
+
+MOST_IDS = 500  # a query
+# What an answer is made of.
+ANSWERED = [
+    decisions.c[name]
+    for name in (
+        "id", "policy_id", "created", "digest", "action", "class_", "probability",
+        "expected_cost", "reason", "worth", "is_audit", "link", "amount",
+    )
+]  # fmt: skip
+BY_IDS = select(*ANSWERED).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
+KEY_DIGEST = select(requests.c.digest).where(requests.c.key == bindparam("key"))
+
+
+def add_all(connection: Connection, group: Sequence[NewDecisions]) -> bool:
+    """Insert the decisions of many requests; tell whether every one of them was new."""
+    keyed = [new for new in group if new.key is not None]
+    if insert_keys(connection, keyed) < len(keyed):
+        return False
+    names = list(group[0].columns)
+    joined = {name: list(chain.from_iterable(new.columns[name] for new in group)) for name in names}
+    if insert_rows(connection, decisions, joined) < len(joined["id"]):
+        return False
+    queue_reviews(connection, joined, np.concatenate([new.is_rejected for new in group]))
+    return True
+
+
+def add_one(connection: Connection, new: NewDecisions) -> dict[str, dict[str, Any]]:
+    """Insert those decisions of a request that are new; return those that were there before.
+
+    What was there must have been decided from the same rows, or nothing is kept.
+    """
+    if new.key is not None and not insert_keys(connection, [new]):
+        known = connection.execute(KEY_DIGEST, {"key": new.key}).scalar_one()
+        if known != new.key_digest:
+            problem = f"Idempotency key {new.key!r} came before with another body"
+            raise RefusedError(CONFLICT, problem, "another key, or the same body")
+    ids = new.columns["id"]
+    while True:
+        found = stored_rows(connection, ids)
+        for name, digest in zip(ids, new.columns["digest"], strict=True):
+            if name in found and found[name]["digest"] != digest:
+                problem = f"Id {name!r} was decided before with another body"
+                raise RefusedError(CONFLICT, problem, "another id, or the same body")
+        fresh = [row for row, name in enumerate(ids) if name not in found]
+        columns = {name: [values[row] for row in fresh] for name, values in new.columns.items()}
+        # Another process may have been faster with some: then look again.
+        if insert_rows(connection, decisions, columns) == len(fresh):
+            queue_reviews(connection, columns, new.is_rejected[fresh])
+            return found
+
+
+def insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
+    """Insert idempotency keys; return how many are new."""
+    columns: dict[str, list[Any]] = {
+        "key": [new.key for new in keyed],
+        "digest": [new.key_digest for new in keyed],
+        "created": [new.columns["created"][0] if len(new) else 0.0 for new in keyed],
+    }
+    return insert_rows(connection, requests, columns)
+
+
+def queue_reviews(connection: Connection, columns: dict[str, list[Any]], is_rejected: Any) -> None:
+    """Put into review what was rejected, and what was drawn at random."""
+    is_audit = np.array(columns["is_audit"], dtype=bool)
+    rows = np.flatnonzero(is_rejected | is_audit).tolist()
+    insert_rows(
+        connection,
+        reviews,
+        {
+            "decision_id": [columns["id"][row] for row in rows],
+            "created": [columns["created"][row] for row in rows],
+            "worth": [columns["worth"][row] for row in rows],
+            "is_audit": [columns["is_audit"][row] for row in rows],
+            "is_open": [True] * len(rows),
+            "lease_until": [0.0] * len(rows),
+        },
+    )
+
+
+def stored_rows(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the decisions of some ids, by id."""
+    found: dict[str, dict[str, Any]] = {}
+    for at in range(0, len(ids), MOST_IDS):
+        rows = connection.execute(BY_IDS, {"ids": list(ids[at : at + MOST_IDS])}).mappings()
+        found.update({row["id"]: dict(row) for row in rows})
+    return found

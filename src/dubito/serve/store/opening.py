@@ -1,0 +1,82 @@
+"""Opening the database: settings that make a commit last, and the newest schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError
+
+from dubito.errors import BadValueError
+from dubito.serve.store.tables import metadata
+
+__all__ = ["migrate", "open_engine", "writing"]
+
+MIGRATIONS = Path(__file__).parents[1] / "migrations"
+MIGRATION_LOCK = 7_230_991  # any number, the same in every process
+
+
+def open_engine(url: str) -> Engine:
+    """Return an engine on which a commit is on the disk when it returns."""
+    rule = "sqlite:///file or postgresql+psycopg://user@host/name"
+    fix = "sqlite:///dubito.db"
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise BadValueError("--database", "dubito serve", rule, repr(url), fix) from error
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        if parsed.database in (None, "", ":memory:"):
+            raise BadValueError("--database", "dubito serve", rule, "a database in memory", fix)
+        engine = create_engine(parsed, pool_size=8, connect_args={"timeout": 30})
+        event.listen(engine, "connect", set_up_sqlite)
+        event.listen(engine, "begin", begin_sqlite)
+        return engine
+    if parsed.drivername == "postgresql+psycopg":
+        engine = create_engine(parsed, pool_size=8, pool_pre_ping=True)
+        event.listen(engine, "connect", set_up_postgresql)
+        return engine
+    raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
+
+
+def set_up_sqlite(connection: Any, _: Any) -> None:
+    """Write ahead, and sync the log at every commit."""
+    connection.isolation_level = None  # transactions begin where `begin_sqlite` says
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA busy_timeout=30000")
+
+
+def begin_sqlite(connection: Connection) -> None:
+    """Begin: who is to write takes the lock at once, as one who read first may be refused it."""
+    is_writing = connection.get_execution_options().get("is_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+
+
+def set_up_postgresql(connection: Any, _: Any) -> None:
+    """Wait for the log at every commit, whatever the server's own setting."""
+    connection.execute("SET synchronous_commit TO on")
+    connection.commit()
+
+
+def writing(engine: Engine) -> Engine:
+    """Return the same engine for transactions that write."""
+    return engine.execution_options(is_writing=True)
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the schema up to date; of several processes that start at once, one does it."""
+    script = ScriptDirectory(str(MIGRATIONS))
+    with writing(engine).begin() as connection:
+        if connection.dialect.name == "postgresql":
+            lock = text("SELECT pg_advisory_xact_lock(:lock)")
+            connection.execute(lock, {"lock": MIGRATION_LOCK})
+        steps = EnvironmentContext(
+            Config(), script, fn=lambda revision, _: script._upgrade_revs("head", revision)
+        )
+        with steps:
+            steps.configure(connection=connection, target_metadata=metadata)
+            steps.run_migrations()

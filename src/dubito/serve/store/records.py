@@ -1,0 +1,175 @@
+"""What goes into the store, and what comes out of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.decide import Decisions, Policy
+from dubito.serve.store.documents import policy_of
+
+__all__ = ["NewDecisions", "Policies", "ReviewItem", "StoredPolicy", "StoredRows"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewDecisions:
+    """Decisions of one request, column by column, as the store takes them.
+
+    `digests` are of what each row was decided from: an id that comes again must have the same.
+    """
+
+    columns: dict[str, list[Any]]
+    is_rejected: BoolArray
+    key: str | None = None
+    key_digest: bytes = b""
+
+    @classmethod
+    def of(
+        cls,
+        policy_id: int,
+        ids: Sequence[str],
+        decisions: Decisions,
+        probabilities: FloatArray,
+        outputs: FloatArray,
+        *,
+        digests: Sequence[bytes],
+        is_logits: bool = True,
+        is_audit: BoolArray | None = None,
+        audit_share: float = 0.0,
+        amounts: FloatArray | None = None,
+        links: Sequence[str | None] | None = None,
+        key: str | None = None,
+        key_digest: bytes = b"",
+        now: float | None = None,
+    ) -> Self:
+        """Return what is to be kept of decisions; `is_audit` says which rows were drawn."""
+        n = len(decisions)
+        drawn = np.zeros(n, dtype=bool) if is_audit is None else is_audit
+        rejected = decisions.is_rejected
+        created = time.time() if now is None else now
+        return cls(
+            columns={
+                "id": list(ids),
+                "policy_id": [policy_id] * n,
+                "created": [created] * n,
+                "digest": list(digests),
+                "is_logits": [is_logits] * n,
+                "outputs": bytes_of_rows(outputs),
+                "probabilities": bytes_of_rows(probabilities),
+                "action": decisions.action.tolist(),
+                "class_": decisions.class_.tolist(),
+                "probability": decisions.probability.tolist(),
+                "expected_cost": decisions.expected_cost.tolist(),
+                "reason": decisions.reason.tolist(),
+                "worth": decisions.worth.tolist(),
+                "propensity": np.where(rejected, 1.0, audit_share).tolist(),
+                "is_audit": drawn.tolist(),
+                "amount": [None] * n if amounts is None else amounts.tolist(),
+                "link": [None] * n if links is None else list(links),
+            },
+            is_rejected=rejected,
+            key=key,
+            key_digest=key_digest,
+        )
+
+    def __len__(self) -> int:
+        return len(self.columns["id"])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReviewItem:
+    """A row that a person is to look at, held for them until `lease_until`.
+
+    `n_unsure` is how many readers were unsure of it before.
+    """
+
+    id: str
+    reader: str
+    lease_until: float
+    policy_id: int
+    created: float
+    action: int
+    class_: int
+    probability: float
+    probabilities: NDArray[np.float32]
+    reason: int
+    worth: float
+    is_audit: bool
+    amount: float | None
+    link: str | None
+    n_unsure: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """Decisions, column by column, oldest first; `label` is -1 where truth is not known yet.
+
+    `propensity` is the chance that a row had to get into review: 1 if it was rejected, else the
+    audit share. `is_reviewed` says whether the label came from there.
+    """
+
+    id: NDArray[np.str_]
+    policy_id: IntArray
+    created: FloatArray
+    is_logits: BoolArray
+    outputs: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    action: IntArray
+    class_: IntArray
+    propensity: FloatArray
+    is_audit: BoolArray
+    label: IntArray
+    is_reviewed: BoolArray
+
+    def __len__(self) -> int:
+        return self.action.size
+
+
+@final
+@dataclass(frozen=True)
+class StoredPolicy:
+    """A policy as it was uploaded."""
+
+    id: int
+    created: float
+    document: str
+    is_active: bool
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy itself, checked again."""
+        return policy_of(self.document)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All policies of a store, oldest first."""
+
+    all: tuple[StoredPolicy, ...]
+
+    @property
+    def active(self) -> StoredPolicy | None:
+        """The one in force."""
+        return next((one for one in self.all if one.is_active), None)
+
+
+def bytes_of_rows(array: FloatArray) -> list[bytes]:
+    r"""Return each row as the bytes of float32, little end first.
+
+    >>> bytes_of_rows(np.array([[1.0, 0.0]]))
+    [b'\x00\x00\x80?\x00\x00\x00\x00']
+    """
+    whole = np.ascontiguousarray(array, "<f4")
+    content, width = whole.tobytes(), whole.shape[1] * 4
+    return [content[at : at + width] for at in range(0, len(content), width)]

@@ -1,0 +1,175 @@
+"""`Store`: the one door to what is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Self, TypeVar, final
+
+from sqlalchemy import Connection, Engine, text
+
+from dubito.serve.store import (
+    deciding,
+    labelling,
+    policies,
+    reading,
+    reviewing,
+    tokens,
+)
+from dubito.serve.store.committer import Committer
+from dubito.serve.store.opening import migrate, open_engine, writing
+from dubito.serve.store.records import NewDecisions, Policies, ReviewItem, StoredRows
+from dubito.serve.store.tokens import Token
+
+__all__ = ["Store"]
+
+LEASE_SECONDS = 600.0
+Result = TypeVar("Result")
+
+
+@final
+class Store:
+    """Decisions, labels, reviews, policies and tokens in one database.
+
+    Made by `Store.open`. What writes returns when it is on the disk; `submit` returns the answer
+    to come instead.
+
+    >>> import tempfile
+    >>> store = Store.open(f"sqlite:///{tempfile.mkdtemp()}/dubito.db")
+    >>> store.add_labels(["a"], [1]), store.add_labels(["a"], [1])
+    (1, 0)
+    >>> store.close()
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.committer = Committer(writing(engine))
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Open a database by its address, and bring its schema up to date."""
+        engine = open_engine(url)
+        migrate(engine)
+        return cls(engine)
+
+    def close(self) -> None:
+        """Write what was accepted, and let the database go."""
+        self.committer.close()
+        self.engine.dispose()
+
+    def submit(self, work: NewDecisions | Callable[[Connection], Any]) -> Future[Any]:
+        """Hand something over to be written; the answer comes after its commit."""
+        return self.committer.submit(work)
+
+    def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Write something, and return when it is on the disk."""
+        result: Result = self.submit(work).result()
+        return result
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Read something that was written."""
+        with self.engine.connect() as connection:
+            return work(connection)
+
+    def require_ready(self) -> None:
+        """Raise unless the database answers."""
+        self.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+
+    def add_decisions(self, new: NewDecisions) -> dict[str, dict[str, Any]]:
+        """Keep decisions; return, by id, those that were there before."""
+        found: dict[str, dict[str, Any]] = self.submit(new).result()
+        return found
+
+    def decision(self, decision_id: str) -> dict[str, Any] | None:
+        """Return one decision, or None."""
+        found = self.read(partial(deciding.stored_rows, ids=[decision_id]))
+        return found.get(decision_id)
+
+    def label(self, decision_id: str) -> int | None:
+        """Return the label of a decision, or None."""
+        return self.read(partial(labelling.labels_of, ids=[decision_id])).get(decision_id)
+
+    def add_labels(self, ids: Sequence[str], codes: Sequence[int]) -> int:
+        """Keep labels; return how many were not known yet."""
+        return self.write(lambda c: labelling.add_labels(c, ids, codes))
+
+    def next_review(
+        self,
+        reader: str,
+        now: float | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        item_id: str | None = None,
+    ) -> ReviewItem | None:
+        """Claim for a reader the row where a look is worth most, or a given one."""
+        at = time.time() if now is None else now
+        return self.write(lambda c: reviewing.claim_next(c, reader, at, lease_seconds, item_id))
+
+    def next_ids(self, reader: str, most: int = 50) -> list[str]:
+        """Return the rows that a reader may claim, those first where a look is worth most."""
+        return self.read(lambda c: reviewing.next_ids(c, reader, time.time(), most))
+
+    def settle(self, item_id: str, reader: str, label: int) -> None:
+        """Keep what a reader says a row is."""
+        self.write(lambda c: reviewing.settle(c, item_id, reader, label))
+
+    def unsure(self, item_id: str, reader: str) -> None:
+        """Ask a second reader."""
+        self.write(lambda c: reviewing.pass_on(c, item_id, reader, "unsure"))
+
+    def skip(self, item_id: str, reader: str) -> None:
+        """Leave a row to others."""
+        self.write(lambda c: reviewing.pass_on(c, item_id, reader, "skip"))
+
+    def undo(self, item_id: str, reader: str, lease_seconds: float = LEASE_SECONDS) -> ReviewItem:
+        """Take back what a reader did last with a row, and hold it for them again."""
+        return self.write(lambda c: reviewing.undo(c, item_id, reader, lease_seconds))
+
+    def queue_length(self) -> int:
+        """Return how many rows wait for a reader, held or not."""
+        return self.read(reviewing.queue_length)
+
+    def rows_for_monitor(self, since: float = 0.0) -> StoredRows:
+        """Return all decisions made at or after a time, with what is known of their truth."""
+        return self.read(lambda c: reading.rows_since(c, since))
+
+    def forget(self, before: float) -> int:
+        """Delete all decisions made before a time, and all about them; return how many."""
+        return self.write(lambda c: reading.forget(c, before))
+
+    def add_policy(self, document: str) -> int:
+        """Keep a policy, given as the text of its file; return its id."""
+        return self.write(lambda c: policies.add_policy(c, document))
+
+    def policies(self) -> Policies:
+        """Return all policies, oldest first."""
+        return self.read(policies.all_policies)
+
+    def active_id(self) -> int | None:
+        """Return the id of the policy in force, or None."""
+        return self.read(policies.active_id)
+
+    def activate(self, policy_id: int) -> None:
+        """Put a policy in force."""
+        self.write(lambda c: policies.activate(c, policy_id))
+
+    def roll_back(self) -> int:
+        """Put in force the policy before; return its id."""
+        return self.write(policies.roll_back)
+
+    def create_token(self, name: str, scopes: Iterable[str], lifetime: float | None = None) -> str:
+        """Return a new token, valid for so many seconds or for good; only its hash is kept."""
+        return self.write(lambda c: tokens.create_token(c, name, scopes, lifetime))
+
+    def find_token(self, token: str) -> Token | None:
+        """Return what is known of a token, valid or not, or None."""
+        return self.read(lambda c: tokens.find_token(c, token))
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens, oldest first."""
+        return self.read(tokens.all_tokens)
+
+    def revoke_token(self, token_id: int) -> None:
+        """Make a token invalid for good."""
+        self.write(lambda c: tokens.revoke_token(c, token_id))

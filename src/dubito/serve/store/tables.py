@@ -1,0 +1,134 @@
+"""The tables: what was decided, what was true, who looked at it, and who may ask.
+
+Times are seconds since 1970. Classes and actions are numbers in the policy's order; all policies
+of one store have the same classes, so that a label means the same under each of them.
+"""
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+__all__ = [
+    "LONGEST_ID",
+    "activations",
+    "decisions",
+    "labels",
+    "metadata",
+    "policies",
+    "requests",
+    "review_events",
+    "reviews",
+    "tokens",
+]
+
+LONGEST_ID = 200
+
+metadata = MetaData()
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("document", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+# The policy in force is that of the last activation which is not undone.
+activations = Table(
+    "activations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("policy_id", Integer, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("is_undone", Boolean, nullable=False, default=False),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", String(LONGEST_ID), primary_key=True),
+    Column("policy_id", Integer, nullable=False),
+    Column("created", Double, nullable=False, index=True),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("is_logits", Boolean, nullable=False),
+    Column("outputs", LargeBinary, nullable=False),
+    Column("probabilities", LargeBinary, nullable=False),
+    Column("action", SmallInteger, nullable=False),
+    Column("class_", Integer, nullable=False),
+    Column("probability", Double, nullable=False),
+    Column("expected_cost", Double, nullable=False),
+    Column("reason", SmallInteger, nullable=False),
+    Column("worth", Double, nullable=False),
+    Column("propensity", Double, nullable=False),
+    Column("is_audit", Boolean, nullable=False),
+    Column("amount", Double),
+    Column("link", Text),
+)
+
+# A request that named an idempotency key, and what it said.
+requests = Table(
+    "requests",
+    metadata,
+    Column("key", String(LONGEST_ID), primary_key=True),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+# No foreign key: truth may arrive before the decision that it is about.
+labels = Table(
+    "labels",
+    metadata,
+    Column("decision_id", String(LONGEST_ID), primary_key=True),
+    Column("label", Integer, nullable=False),
+    Column("reader", String(LONGEST_ID)),  # who settled it in review; none for what was sent
+    Column("created", Double, nullable=False),
+)
+
+reviews = Table(
+    "reviews",
+    metadata,
+    Column("decision_id", String(LONGEST_ID), primary_key=True),
+    Column("created", Double, nullable=False),
+    Column("worth", Double, nullable=False),
+    Column("is_audit", Boolean, nullable=False),
+    Column("is_open", Boolean, nullable=False),
+    Column("reader", String(LONGEST_ID)),  # who holds it until the lease ends
+    Column("lease_until", Double, nullable=False),
+)
+Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.worth.desc())
+
+review_events = Table(
+    "review_events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("decision_id", String(LONGEST_ID), nullable=False),
+    Column("reader", String(LONGEST_ID), nullable=False),
+    Column("kind", String(10), nullable=False),  # settle, unsure or skip
+    Column("label", Integer),
+    Column("created", Double, nullable=False),
+    Column("is_undone", Boolean, nullable=False),
+)
+Index("review_events_of", review_events.c.decision_id, review_events.c.reader)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(LONGEST_ID), nullable=False),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("scopes", String(100), nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("revoked", Double),
+)

@@ -1,0 +1,95 @@
+"""Tokens: who may ask for what. Only their hashes are kept."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import final
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from dubito.errors import BadValueError
+from dubito.serve.refusals import MISSING, RefusedError
+from dubito.serve.store.tables import tokens
+
+__all__ = ["SCOPES", "Token", "all_tokens", "create_token", "find_token", "revoke_token"]
+
+SCOPES = ("decide", "review", "admin")
+PREFIX = "dubito_"  # so that one that got lost is recognised
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token; `name` is what its reader is called."""
+
+    id: int
+    name: str
+    scopes: frozenset[str]
+    created: float
+    expires: float | None
+    revoked: float | None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked is None and (self.expires is None or self.expires > time.time())
+
+
+def create_token(
+    connection: Connection, name: str, scopes: Iterable[str], lifetime: float | None
+) -> str:
+    """Return a new token, which is not kept: it has 256 bits of chance, so that a hash will do."""
+    wanted = sorted(set(scopes))
+    if not wanted or not set(wanted) <= set(SCOPES):
+        rule, fix = f"one or more of {', '.join(SCOPES)}", "--scope decide"
+        raise BadValueError(
+            "--scope", "dubito token create", rule, ", ".join(wanted) or "none", fix
+        )
+    token = PREFIX + secrets.token_urlsafe(32)
+    now = time.time()
+    connection.execute(
+        insert(tokens).values(
+            name=name,
+            hash=hash_of(token),
+            scopes=" ".join(wanted),
+            created=now,
+            expires=None if lifetime is None else now + lifetime,
+        )
+    )
+    return token
+
+
+def hash_of(token: str) -> str:
+    """Return what is kept of a token."""
+    return sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def find_token(connection: Connection, token: str) -> Token | None:
+    """Return what is known of a token, valid or not, or None."""
+    row = connection.execute(select(tokens).where(tokens.c.hash == hash_of(token))).mappings()
+    found = row.first()
+    return None if found is None else known(found)
+
+
+def all_tokens(connection: Connection) -> list[Token]:
+    """Return all tokens, oldest first."""
+    return [
+        known(row) for row in connection.execute(select(tokens).order_by(tokens.c.id)).mappings()
+    ]
+
+
+def revoke_token(connection: Connection, token_id: int) -> None:
+    """Make a token invalid for good."""
+    wanted = update(tokens).where(tokens.c.id == token_id)
+    if not connection.execute(wanted.values(revoked=time.time())).rowcount:
+        raise RefusedError(MISSING, f"There is no token {token_id}", "an id of `dubito token list`")
+
+
+def known(row: RowMapping) -> Token:
+    """Return a row as a token."""
+    kept = {name: row[name] for name in ("id", "name", "created", "expires", "revoked")}
+    return Token(**kept, scopes=frozenset(row["scopes"].split()))

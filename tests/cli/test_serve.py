@@ -1,0 +1,74 @@
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dubito.serve.store import Store
+from studies.serving import SCRIPT
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been served, instead of serving it."""
+    calls: list[Any] = []
+
+    def noted(store: Store, settings: Any, taken: Any) -> None:
+        calls.append((store.active_id(), len(store.rows_for_monitor()), settings))
+        taken.close()
+
+    monkeypatch.setattr("dubito.serve.running.run", noted)
+    return calls
+
+
+def test_it_says_where_it_listens(run: Run, made: Path, served: list[Any]) -> None:
+    words = ["--port", 0, "--blind", "--audit-share", 0.05, "--retention-days", 7]
+    done = run("serve", made / "policy.json", *words)
+    assert done.exit_code == 0
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("Serving policy 1 at http://127.0.0.1:")
+    assert "dubito token create --scope decide" in last
+    [(active, _, settings)] = served
+    assert active == 1
+    assert (settings.is_blind, settings.audit_share, settings.retention_days) == (True, 0.05, 7)
+
+
+def test_others_are_let_in_only_when_told(run: Run, made: Path, served: list[Any]) -> None:
+    assert "TLS" not in run("serve", made / "policy.json", "--port", 0).stderr
+    told = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
+    assert "others can reach this address: put a proxy with TLS before it." in told
+
+
+def test_the_demo_is_filled_and_gives_a_token(run: Run, served: list[Any]) -> None:
+    done = run("serve", "--demo", "--port", 0, "--json")
+    told = json.loads(done.stdout)
+    assert told["token"].startswith("dubito_")
+    assert served[0][1] > 100
+
+
+def test_wrong_calls_are_told(run: Run, made: Path) -> None:
+    for words, told in {
+        (): "`policy` of dubito serve must be given, or else --demo. Got neither.",
+        (str(made / "policy.json"), "--demo"): "given, or else --demo. Got both.",
+        ("missing.json",): "missing.json cannot be read",
+        (str(made / "policy.json"), "--audit-share", "2"): "`audit_share` of Settings must be",
+        (str(made / "policy.json"), "--database", "oracle://x"): "`--database` of dubito serve",
+    }.items():
+        done = run("serve", *words)
+        assert done.exit_code == 2
+        assert told in " ".join(done.stderr.split())
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['fastapi'] = None\n"
+        "sys.argv = ['dubito', 'token', 'list']\n"
+        "from dubito.cli import main; main()"
+    )
+    python = Path(SCRIPT).with_name("python")
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "dubito serve needs an optional part" in done.stderr
+    assert "pip install 'dubito[serve]'" in done.stderr

@@ -1,0 +1,79 @@
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dubito.data import Coded
+from dubito.data.stream import read_stream, write_stream
+from dubito.errors import BadFileError, BadValueError, DubitoError
+
+
+def read(content: bytes) -> dict[str, Any]:
+    return read_stream(content, most_rows=100, most_columns=4)
+
+
+def stream_of(**columns: Any) -> bytes:
+    table = pa.table(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for start in range(0, table.num_rows, 2):
+            writer.write_table(table.slice(start, 2))
+    return bytes(sink.getvalue())
+
+
+def test_columns_survive() -> None:
+    matrix = np.arange(12, dtype=np.float32).reshape(4, 3)
+    names = Coded(np.array([1, 0, 1, 0]), ("go", "ask"))
+    given_columns = {"logits": matrix, "id": ["a", "b", "c", None], "n": [1, 2, 3, 4], "do": names}
+    found = read(write_stream(given_columns))
+    assert found["logits"].tolist() == matrix.tolist()
+    assert found["logits"].dtype == np.float32
+    assert found["id"] == ["a", "b", "c", None]
+    assert found["n"].tolist() == [1, 2, 3, 4]
+    assert found["do"] == ["ask", "go", "ask", "go"]
+
+
+def test_lists_of_any_kind_in_several_batches_are_a_matrix() -> None:
+    rows = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    for kind in (pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 2)):
+        assert read(stream_of(x=pa.array(rows, kind)))["x"].tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"x": [[1.0], [2.0, 3.0]]}, "lists of one length without gaps. Got lengths 1 to 2, or"),
+        ({"x": [[1.0], None]}, "lists of one length without gaps"),
+        ({"x": [[1.0], [None]]}, "lists of one length without gaps"),
+        ({"x": [[1.0] * 5]}, "lists of 4 numbers at most. Got 5. Try fewer columns."),
+        ({"x": [["a"]]}, "lists of numbers. Got string. Try float32."),
+        ({"x": [1.0, None]}, "`x` of an Arrow stream must be without gaps. Got null."),
+        ({"x": [{"a": 1}]}, "numbers, texts, or lists of numbers. Got struct<a: int64>."),
+        ({"x": [1] * 101}, "`rows` of an Arrow stream must be of 100 rows at most."),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused(columns: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadValueError) as refused:
+        read(stream_of(**columns))
+    assert words in str(refused.value)
+
+
+def test_a_broken_stream_is_refused() -> None:
+    whole = stream_of(x=[[1.0, 2.0]] * 10)
+    for content in (b"", b"no stream", whole[:-40], whole[:100]):
+        with pytest.raises(BadFileError, match="The Arrow stream cannot be read"):
+            read(content)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+def test_a_flipped_byte_is_read_or_refused(place: int, change: int) -> None:
+    whole = bytearray(stream_of(x=[[1.0, 2.0]] * 10, y=["a"] * 10))
+    whole[place % len(whole)] ^= change
+    try:
+        found = read(bytes(whole))
+    except DubitoError:
+        return
+    assert all(len(column) <= 100 for column in found.values())

@@ -1,0 +1,138 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito.data.stream import read_stream, write_stream
+from dubito.decide import Policy
+from dubito.outputs import Logits
+from dubito.serve.api.schemas import ARROW
+from dubito.serve.settings import Settings
+from dubito.serve.store import Store
+from tests.serve.conftest import SURE, TORN, Api
+
+
+def test_the_answer_is_the_policys(api: Api, policy: Policy) -> None:
+    body = {"logits": [SURE, TORN], "ids": ["x", "y"]}
+    answer = api.client.post("/v1/decide", json=body)
+    assert answer.status_code == 200
+    wanted = policy.decide(Logits(np.array([SURE, TORN], np.float32)))
+    rows = answer.json()["decisions"]
+    assert [row["action"] for row in rows] == ["a", "reject"]
+    assert [row["probability"] for row in rows] == wanted.probability.tolist()
+    assert [row["worth"] for row in rows] == wanted.worth.tolist()
+    assert list(rows[0]) == [
+        "id", "policy", "action", "class", "probability", "expected_cost", "reason", "worth",
+    ]  # fmt: skip
+    assert api.counts() == (2, 0)
+
+
+def test_a_repeated_request_gets_the_first_answer(api: Api) -> None:
+    body = {"probabilities": [[0.5, 0.25, 0.25]], "ids": ["x"], "links": ["https://a.org/x.png"]}
+    first = api.client.post("/v1/decide", json=body)
+    again = api.client.post("/v1/decide", json=body)
+    assert again.json() == first.json()
+    other = api.client.post("/v1/decide", json={**body, "links": None})
+    assert other.status_code == 409
+    assert other.json() == {
+        "detail": "Id 'x' was decided before with another body. Try another id, or the same body."
+    }
+    assert api.counts() == (1, 0)
+
+
+def test_an_idempotency_key_gets_the_first_answer(api: Api) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = api.client.post("/v1/decide", json={"logits": [SURE, TORN]}, headers=key)
+    again = api.client.post("/v1/decide", json={"logits": [SURE, TORN]}, headers=key)
+    assert again.content == first.content
+    other = api.client.post("/v1/decide", json={"logits": [SURE]}, headers=key)
+    assert other.status_code == 409
+    assert "Idempotency key 'k1' came before with another body" in other.json()["detail"]
+    assert api.counts() == (2, 0)
+
+
+def test_the_first_answer_stays_when_the_policy_changes(api: Api) -> None:
+    from dubito.serve.store.documents import text_of_policy
+    from studies.serving import fitted_policy
+
+    body = {"logits": [TORN], "ids": ["x"]}
+    first = api.client.post("/v1/decide", json=body).json()
+    other = text_of_policy(fitted_policy(reject_cost=0.9))
+    number = api.client.post("/v1/policies", content=other).json()["id"]
+    assert api.client.post(f"/v1/policies/{number}/activate").json() == {"active": number}
+    assert api.client.post("/v1/decide", json=body).json() == first
+    fresh = api.client.post("/v1/decide", json={"logits": [TORN]}).json()["decisions"][0]
+    assert fresh["action"] == "a"
+    assert fresh["policy"] == number
+
+
+def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(500, 3))).astype(np.float32)
+    ids = [f"r{k}" for k in range(500)]
+    content = write_stream({"logits": logits, "ids": ids, "amounts": np.ones(500)})
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.headers["content-type"] == ARROW
+    found = read_stream(answer.content, most_rows=1000, most_columns=10)
+    assert found["id"] == ids
+    wanted = policy.decide(Logits(logits))
+    assert found["probability"].tolist() == wanted.probability.tolist()
+    assert found["action"] == [policy.costs.actions[code] for code in wanted.action]
+    assert api.counts() == (500, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b'{"logits": [[NaN, 0, 0]]}', 422, "The body holds NaN, which is no number."),
+        (b'{"logits": [[1, 2]]}', 422, "A row must have 3 columns, one a class. Got 2."),
+        (b'{"logits": [[' + b"1," * 999_999 + b"1]]}", 413, "may have 10,000 columns at most"),
+        (b'{"logits": [' + b"[1,2,3]," * 50_000 + b"[1,2,3]]}", 413, "50,000 rows at most"),
+        (b" " * 40_000_000, 413, "The body is larger than 33,554,432 bytes."),
+        (b"{", 422, "The body is no JSON"),
+        (b"", 422, "The body is no JSON"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_kept(
+    api: Api, content: bytes, status: int, words: str
+) -> None:
+    answer = api.client.post("/v1/decide", content=content, timeout=30)
+    assert answer.status_code == status
+    assert words in answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_broken_arrow_is_refused_and_nothing_kept(api: Api) -> None:
+    whole = write_stream({"logits": np.zeros((10, 3), np.float32)})
+    wide = write_stream({"logits": np.zeros((1, 1_000_000), np.float32)})
+    holed = write_stream({"logits": np.array([[np.nan, 0, 0]], np.float32)})
+    for content in (b"", whole[:-100], b"x" + whole, wide, holed):
+        answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+        assert answer.status_code == 422
+        assert answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_the_share_that_is_drawn_is_kept(small_store: Store, running: Callable[..., Api]) -> None:
+    api = running(small_store, Settings(audit_share=0.25))
+    rows: list[Any] = [SURE] * 2000
+    assert api.client.post("/v1/decide", json={"logits": rows}).status_code == 200
+    kept = api.store.rows_for_monitor()
+    assert set(kept.propensity.tolist()) == {0.25}
+    assert abs(kept.is_audit.mean() - 0.25) < 0.05
+    assert api.store.queue_length() == kept.is_audit.sum()
+
+
+def test_a_decision_is_found_by_its_id(api: Api) -> None:
+    body = {"logits": [TORN], "ids": ["x"], "amounts": [3.0], "links": ["https://a.org"]}
+    decided = api.client.post("/v1/decide", json=body).json()["decisions"][0]
+    found = api.client.get("/v1/decisions/x").json()
+    assert decided.items() <= found.items()
+    assert (found["amount"], found["link"], found["label"]) == (3.0, "https://a.org", None)
+    api.client.post("/v1/labels", json={"ids": ["x"], "labels": ["c"]})
+    assert api.client.get("/v1/decisions/x").json()["label"] == "c"
+    missing = api.client.get("/v1/decisions/z")
+    assert missing.status_code == 404
+    assert missing.json()["detail"] == "There is no decision 'z'. Try an id that was decided."
+    assert api.client.get("/v1/decisions/%00").status_code == 422

@@ -1,0 +1,168 @@
+"""Stores on both databases, and the service on a real socket."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy import text
+
+from dubito.decide import Policy
+from dubito.serve.app import create_app
+from dubito.serve.asking import AskedRows
+from dubito.serve.deciding import decide_rows
+from dubito.serve.running import listening, put_in_force
+from dubito.serve.settings import Settings
+from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.opening import open_engine
+from studies.postgres import cluster, new_database
+from studies.serving import fitted_policy
+
+SURE, TORN = [9.0, 0.0, 0.0], [0.1, 0.0, 0.0]  # decided, and rejected
+
+
+@pytest.fixture(scope="session")
+def policy() -> Policy:
+    """A policy over classes a, b and c that rejects rows it is unsure of."""
+    return fitted_policy()
+
+
+@pytest.fixture(scope="session")
+def policy_file(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same policy as a file."""
+    path = tmp_path_factory.mktemp("policy") / "policy.json"
+    policy.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """A database on a PostgreSQL server of one's own."""
+    with cluster() as server:
+        yield new_database(server, "dubito")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/dubito.db"
+    address: str = request.getfixturevalue("empty_postgres")
+    return address
+
+
+@pytest.fixture
+def empty_postgres(postgres: str) -> str:
+    """The same database, without its tables."""
+    engine = open_engine(postgres)
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
+    return postgres
+
+
+@pytest.fixture
+def store(url: str, policy: Policy) -> Iterator[Store]:
+    """A store of either kind, with a policy in force."""
+    opened = Store.open(url)
+    put_in_force(opened, policy)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def small_store(tmp_path: Path, policy: Policy) -> Iterator[Store]:
+    """A store on SQLite, with a policy in force."""
+    opened = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    put_in_force(opened, policy)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def new(policy: Policy) -> Callable[..., NewDecisions]:
+    """Make decisions of some rows of logits: `new({"a": TORN, "b": SURE})`."""
+
+    def made(
+        rows: dict[str, list[float]],
+        *,
+        key: str | None = None,
+        audit_share: float = 0.0,
+        **more: Any,
+    ) -> NewDecisions:
+        settings = Settings(audit_share=audit_share)
+        body = {"logits": list(rows.values()), "ids": list(rows), **more}
+        asked = AskedRows.of(body, policy.costs.n_classes, settings)
+        drawing = np.random.default_rng(0)
+        digest = repr(body).encode()[:16]
+        return decide_rows(asked, 1, policy, settings, drawing, key, digest)
+
+    return made
+
+
+@dataclass
+class Api:
+    """A running service, and clients with tokens of all scopes."""
+
+    store: Store
+    app: FastAPI
+    address: str
+    client: httpx.Client
+    clients: list[httpx.Client]
+
+    def client_of(self, name: str, *scopes: str) -> httpx.Client:
+        """Return a client with a token of its own."""
+        token = self.store.create_token(name, scopes)
+        headers = {"Authorization": f"Bearer {token}"}
+        self.clients.append(httpx.Client(base_url=self.address, headers=headers, timeout=60))
+        return self.clients[-1]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many decisions and labels are kept."""
+        rows = self.store.rows_for_monitor()
+        return len(rows), int((rows.label >= 0).sum())
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Api]]:
+    """Start services: `running(store, Settings(...))`."""
+    ends: list[Callable[[], None]] = []
+
+    def started(store: Store, settings: Settings | None = None) -> Api:
+        app = create_app(store, Settings() if settings is None else settings)
+        taken = listening("127.0.0.1", 0)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        thread = Thread(target=server.run, kwargs={"sockets": [taken]})
+        thread.start()
+
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        clients = [httpx.Client(base_url=address)]
+
+        def end() -> None:
+            for client in clients:
+                client.close()
+            server.should_exit = True
+            thread.join()
+            taken.close()
+
+        ends.append(end)
+        api = Api(store, app, address, clients[0], clients)
+        api.client = api.client_of("ann", "decide", "review", "admin")
+        return api
+
+    yield started
+    for end in ends:
+        end()
+
+
+@pytest.fixture
+def api(small_store: Store, running: Callable[..., Api]) -> Api:
+    """A service on SQLite."""
+    return running(small_store)

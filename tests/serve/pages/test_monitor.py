@@ -1,0 +1,108 @@
+"""The monitor moves as truth arrives, and a candidate changes nothing until it is activated."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito import Logits
+from dubito.decide import Policy
+from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.documents import text_of_policy
+from tests.serve.pages.conftest import Person
+from tests.serve.stored import draw
+
+
+def decide_many(store: Store, policy: Policy, n: int, audit_share: float) -> Any:
+    """Return labels of rows that are decided, and which of them are asked about."""
+    rng = np.random.default_rng(3)
+    logits, y = draw(rng, n, 2.4)
+    outputs, is_audit = Logits(logits), rng.random(n) < audit_share
+    policy_id = store.active_id()
+    assert policy_id is not None
+    new = NewDecisions.of(
+        policy_id,
+        [f"r{k}" for k in range(n)],
+        policy.decide(outputs),
+        policy.predict_proba(outputs),
+        logits,
+        digests=[k.to_bytes(16, "big") for k in range(n)],
+        is_audit=is_audit,
+        audit_share=audit_share,
+    )
+    store.add_decisions(new)
+    return y, is_audit | new.is_rejected
+
+
+@pytest.fixture
+def known(store: Store, policy: Policy) -> None:
+    store.forget(1e12)
+    y, is_asked = decide_many(store, policy, 800, 0.3)
+    rows = np.flatnonzero(is_asked)
+    store.add_labels([f"r{k}" for k in rows], y[rows].tolist())
+
+
+def test_without_labels_nothing_is_claimed(anna: Person) -> None:
+    page = anna.get("/monitor")
+    assert "0 labels known in all; 4 rows wait for" in page
+    assert page.count(">unknown<") == 3
+    assert "so nobody can tell" in page
+
+
+def test_the_monitor_moves_with_every_label(anna: Person, store: Store) -> None:
+    anna.get("/review")
+    anna.post("/review", item="d<b>", answer="settle:1")
+    assert "1 label known in all; 3 rows wait for" in anna.get("/monitor")
+
+
+@pytest.mark.usefixtures("known")
+def test_a_candidate_is_shown_before_anyone_activates_it(anna: Person, store: Store) -> None:
+    before = store.active_id()
+    page = anna.get("/monitor")
+    assert ">unknown<" not in page
+    assert "Activate policy" not in page
+    answer = anna.post("/monitor/refit")
+    assert (answer.status, answer.headers["location"]) == (303, "/monitor#policies")
+    assert store.active_id() == before
+    page = anna.get("/monitor")
+    assert "The active policy and the candidate, both on labels so far" in page
+    newest = store.policies().all[-1].id
+    assert f"Activate policy {newest}" in page
+    assert anna.post("/monitor/activate", policy=str(newest)).headers["location"] == "/monitor"
+    assert store.active_id() == newest
+    page = anna.get("/monitor")
+    assert f"Policy {newest}, in force" in page
+    assert "No row was decided yet." in page
+
+
+@pytest.mark.usefixtures("known")
+def test_only_an_admin_may_refit_or_activate(store: Store) -> None:
+    ben = Person(store, "ben", ["review"]).sign_in()
+    assert "Refit to labels so far" not in ben.get("/monitor")
+    for address in ("/monitor/refit", "/monitor/activate"):
+        answer = ben.post(address, policy="1")
+        assert answer.status == 403
+        assert "The token needs the scope admin." in answer.text
+    assert len(store.policies().all) == 1
+
+
+def test_what_cannot_be_done_is_told(anna: Person, store: Store) -> None:
+    answer = anna.post("/monitor/refit")
+    assert answer.status == 409
+    assert "Try an audit share above 0, and labels of the rows that it draws." in answer.text
+    for policy in ("", "x", "-1", "9" * 12):
+        assert anna.post("/monitor/activate", policy=policy).status == 422
+    missing = anna.post("/monitor/activate", policy="99")
+    assert missing.status == 404
+    assert "There is no policy 99." in missing.text
+
+
+def test_a_candidate_that_cannot_be_compared_is_still_shown(
+    anna: Person, store: Store, policy: Policy
+) -> None:
+    other = replace(policy, provenance={**policy.provenance, "created": "2026-01-01"})
+    store.add_policy(text_of_policy(other))
+    page = anna.get("/monitor")
+    assert "No label stands for all rows yet: the two cannot be compared." in page
+    assert "Activate policy 2" in page

@@ -1,0 +1,57 @@
+"""A token begins a session, in a cookie that no script and no other site can use."""
+
+import pytest
+
+from dubito.serve.store import Store
+from tests.serve.pages.conftest import Person
+
+
+def test_a_token_signs_in_and_a_button_out(store: Store) -> None:
+    ben = Person(store, "ben", ["review"])
+    assert ben.ask("GET", "/review").headers["location"] == "/sign-in"
+    assert 'name="token"' in ben.get("/sign-in")
+    answer = ben.post("/sign-in", token=f"  {ben.token} ")
+    assert (answer.status, answer.headers["location"]) == (303, "/review")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "Sign out ben" in ben.get("/review")
+    answer = ben.post("/sign-out")
+    assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
+    assert ben.ask("GET", "/review").status == 303
+
+
+def test_who_may_not_review_begins_at_the_monitor(store: Store) -> None:
+    eva = Person(store, "eva", ["admin"])
+    assert eva.post("/sign-in", token=eva.token).headers["location"] == "/monitor"
+    assert 'href="/review"' not in eva.get("/monitor").split("</header>")[0]
+    refused = eva.ask("GET", "/review")
+    assert refused.status == 403
+    assert "The token needs the scope review." in refused.text
+
+
+def test_a_wrong_token_is_told_and_not_shown(store: Store) -> None:
+    ben = Person(store, "ben", ["review"])
+    answer = ben.post("/sign-in", token="dubito_secret")
+    assert answer.status == 401
+    assert "This token is unknown, expired or revoked." in answer.text
+    assert "dubito_secret" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("address", ["/sign-in", "/sign-out", "/review", "/review/undo"])
+@pytest.mark.parametrize("kind", ["no proof", "elsewhere"])
+def test_what_does_not_come_from_our_pages_is_refused(
+    anna: Person, address: str, kind: str
+) -> None:
+    form = {"token": anna.token, "item": "c", "answer": "settle:0"}
+    origin = ""
+    if kind == "elsewhere":
+        form["csrf"], origin = anna.csrf(), "https://evil.example"
+    answer = anna.ask("POST", address, form, origin)
+    assert answer.status == 403
+    assert "The request does not come from a page of this service." in answer.text
+
+
+def test_the_root_leads_to_what_waits(anna: Person) -> None:
+    assert anna.ask("GET", "/").headers["location"] == "/review"

@@ -1,0 +1,58 @@
+import time
+from threading import Thread
+
+import pytest
+from sqlalchemy import text
+
+from dubito.errors import BadValueError
+from dubito.serve.store import Store
+from dubito.serve.store.opening import migrate, open_engine, writing
+
+
+def test_a_commit_is_synced(store: Store) -> None:
+    with writing(store.engine).begin() as connection:
+        if connection.dialect.name == "sqlite":
+            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+            assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
+        else:
+            assert connection.execute(text("SHOW synchronous_commit")).scalar() == "on"
+            assert connection.execute(text("SHOW fsync")).scalar() == "on"
+
+
+def test_processes_that_start_at_once_make_the_tables_once(url: str) -> None:
+    engines = [open_engine(url) for _ in range(4)]
+    threads = [Thread(target=migrate, args=(engine,)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engines[0].connect() as connection:
+        assert len(connection.execute(text("SELECT * FROM alembic_version")).all()) == 1
+    for engine in engines:
+        engine.dispose()
+
+
+def test_who_reads_does_not_wait_for_who_writes(store: Store) -> None:
+    with writing(store.engine).begin() as connection:
+        connection.execute(text("DELETE FROM tokens"))
+        start = time.monotonic()
+        assert store.tokens() == []
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("url", "got"),
+    [
+        ("mysql://root@host/name", "mysql"),
+        ("sqlite://", "a database in memory"),
+        ("sqlite:///:memory:", "a database in memory"),
+        ("no address", "'no address'"),
+    ],
+)
+def test_other_databases_are_refused(url: str, got: str) -> None:
+    with pytest.raises(BadValueError) as refused:
+        open_engine(url)
+    assert str(refused.value) == (
+        "`--database` of dubito serve must be sqlite:///file or "
+        f"postgresql+psycopg://user@host/name. Got {got}. Try sqlite:///dubito.db."
+    )

@@ -1,0 +1,58 @@
+"""Rows as a service would have stored them, with all that really happened."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito import Logits
+from dubito.calibrate import TemperatureScaling
+from dubito.decide import CostMatrix, Policy
+from dubito.serve.store.records import StoredRows
+
+__all__ = ["drawn_rows", "fitted_policy", "labels_where"]
+
+
+def draw(rng: np.random.Generator, n: int, sharper: float) -> tuple[Any, Any]:
+    """Return logits of three classes that are too sharp, and labels."""
+    honest = rng.normal(0, 2, (n, 3))
+    y = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+    return (sharper * honest).astype(np.float32), y
+
+
+def fitted_policy(**settings: Any) -> Policy:
+    logits, y = draw(np.random.default_rng(0), 3000, 1.8)
+    costs = CostMatrix.zero_one(3).with_reject(0.25)
+    return Policy.fit(Logits(logits), y, costs=costs, calibrator=TemperatureScaling(), **settings)
+
+
+def drawn_rows(
+    policy: Policy, n: int, audit_share: float, *, seed: int = 1, sharper: float = 1.8
+) -> tuple[StoredRows, NDArray[Any]]:
+    """Return rows whose asked labels are known, and the labels of all."""
+    rng = np.random.default_rng(seed)
+    logits, y = draw(rng, n, sharper)
+    decisions = policy.decide(Logits(logits))
+    is_rejected, is_audit = decisions.is_rejected, rng.random(n) < audit_share
+    is_known = is_rejected | is_audit
+    rows = StoredRows(
+        id=np.arange(n).astype(np.str_),
+        policy_id=np.ones(n, np.int64),
+        created=60.0 * np.arange(n),
+        is_logits=np.ones(n, np.bool_),
+        outputs=logits,
+        probabilities=policy.predict_proba(Logits(logits)).astype(np.float32),
+        action=decisions.action,
+        class_=decisions.class_,
+        propensity=np.where(is_rejected, 1.0, audit_share),
+        is_audit=is_audit,
+        label=np.where(is_known, y, -1),
+        is_reviewed=is_known,
+    )
+    return rows, y
+
+
+def labels_where(rows: StoredRows, is_known: Any) -> StoredRows:
+    """Return the rows with fewer labels."""
+    return replace(rows, label=np.where(is_known, rows.label, -1))

@@ -1,0 +1,85 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dubito.errors import DubitoError
+from dubito.outputs import Logits, Probabilities
+from dubito.serve.asking import AskedRows
+from dubito.serve.settings import Settings
+
+SETTINGS = Settings(most_rows=3, most_columns=4)
+
+
+def asked(**body: Any) -> AskedRows:
+    return AskedRows.of(body, 2, SETTINGS)
+
+
+def test_a_body_says_what_its_numbers_are() -> None:
+    assert isinstance(asked(logits=[[1, 2]]).outputs, Logits)
+    assert isinstance(asked(probabilities=[[0.25, 0.75]]).outputs, Probabilities)
+    assert asked(logits=[[1, 2]]).outputs.array.dtype == np.float32
+
+
+def test_rows_without_ids_get_some_that_a_key_repeats() -> None:
+    first, second = asked(logits=[[1, 2], [3, 4]]), asked(logits=[[1, 2], [3, 4]])
+    assert len({*first.ids, *second.ids}) == 4
+    keyed = [AskedRows.of({"logits": [[1, 2]]}, 2, SETTINGS, "key").ids for _ in range(2)]
+    assert keyed[0] == keyed[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "The body must have either `logits` or `probabilities`"),
+        ({"logits": [[1, 2]], "probabilities": [[1, 0]]}, "either `logits` or `probabilities`"),
+        ({"logits": [[1, 2]] * 4}, "A request may have 3 rows at most. Try fewer rows a request."),
+        ({"logits": [[1] * 5]}, "A request may have 4 columns at most. Try fewer columns"),
+        ({"logits": [[1, 2, 3]]}, "A row must have 2 columns, one a class. Got 3."),
+        ({"logits": []}, "`logits` "),
+        ({"logits": [[]]}, "`logits` of POST /v1/decide must be rows x columns. Got shape (1, 0)"),
+        ({"logits": np.empty((0, 2))}, "`logits` must have a row. Try one row at least."),
+        ({"logits": [[1, 2], [3]]}, "`logits` of POST /v1/decide must be"),
+        ({"logits": [["1", "x"]]}, "`logits` of POST /v1/decide must be"),
+        ({"logits": [[None, 1]]}, "`logits` of POST /v1/decide must be"),
+        ({"logits": [[1e300, 1]]}, "must be finite in single precision"),
+        ({"logits": [[10**400, 1]]}, "`logits` of POST /v1/decide must be"),
+        ({"logits": "ab"}, "`logits` of POST /v1/decide must be"),
+        ({"probabilities": [[0.5, 0.9]]}, "Logits"),
+        ({"logits": [[1, 2]], "features": [[1], [2]]}, "`features` of POST /v1/decide must"),
+        ({"logits": [[1, 2]], "amounts": [-1]}, "`amounts` of POST /v1/decide must be 0 or above"),
+        ({"logits": [[1, 2]], "amounts": 7}, "`amounts` of POST /v1/decide must be"),
+        ({"logits": [[1, 2]] * 2, "ids": ["a", "a"]}, "`ids` must be all different. Try one id"),
+        ({"logits": [[1, 2]], "links": ["javascript:alert(1)"]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "links": ["https://a", None]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "other": 1}, "no field but logits, probabilities, ids"),
+    ],
+)
+def test_what_is_wrong_is_told(body: dict[str, Any], words: str) -> None:
+    with pytest.raises(DubitoError) as refused:
+        asked(**body)
+    assert words in str(refused.value)
+
+
+def test_a_digest_is_of_all_that_was_sent_about_a_row() -> None:
+    body = {"logits": [[1, 2]], "features": [[3.0]], "amounts": [4.0], "links": ["https://a"]}
+    [digest] = asked(**body).digests
+    assert asked(**body, ids=["x"]).digests == [digest]
+    others = [
+        {**body, "logits": [[1, 3]]},
+        {**body, "features": [[3.5]]},
+        {**body, "features": [[3.0, 0.0]]},
+        {**body, "amounts": [5.0]},
+        {**body, "links": ["https://b"]},
+        {name: value for name, value in body.items() if name != "links"},
+        {name: value for name, value in body.items() if name != "amounts"},
+    ]
+    found = {asked(**other).digests[0] for other in others}
+    found.add(asked(probabilities=[[0.5, 0.5]]).digests[0])
+    found.add(asked(logits=[[0.5, 0.5]]).digests[0])
+    assert len(found | {digest}) == len(others) + 3
+
+
+def test_rows_have_digests_of_their_own() -> None:
+    rows = asked(logits=[[1, 2], [1, 2], [2, 1]]).digests
+    assert rows[0] == rows[1] != rows[2]

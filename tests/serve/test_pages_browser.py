@@ -1,0 +1,234 @@
+"""The whole round in a real browser: reject, review by keyboard, label, and the monitor moves."""
+
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from dubito.decide import Policy
+from dubito.serve.app import create_app
+from dubito.serve.running import listening, put_in_force
+from dubito.serve.settings import Settings
+from dubito.serve.store import Store
+from tests.serve.stored import draw, fitted_policy
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are handed over
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return fitted_policy()
+
+
+class Served:
+    """A service on a port of its own, in a thread."""
+
+    def __init__(self, store: Store, taken: socket.socket, **settings: Any) -> None:
+        self.store = store
+        self.address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        config = uvicorn.Config(
+            create_app(store, Settings(**settings)), log_config=None, lifespan="off"
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [taken]})
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+        self.store.close()
+
+    def send(self, path: str, body: dict[str, Any]) -> Any:
+        """Ask the API as a program does."""
+        token = self.store.create_token("program", ["decide"])
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        request = Request(self.address + path, json.dumps(body).encode(), headers)
+        with urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+
+@pytest.fixture
+def served(policy: Policy, tmp_path: Path, request: Any) -> Iterator[Served]:
+    store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    put_in_force(store, policy)
+    service = Served(store, listening("127.0.0.1", 0), **getattr(request, "param", {}))
+    yield service
+    service.stop()
+
+
+class Someone:
+    """A person at the pages, and all that their browser asked for or complained of."""
+
+    def __init__(self, browser: Browser, served: Served, name: str, **settings: Any) -> None:
+        self.served, self.token = served, served.store.create_token(name, ["review", "admin"])
+        self.context = browser.new_context(**settings)
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(10_000)
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(f"{served.address}/")
+        self.page.get_by_label("Token").fill(self.token)
+        self.page.get_by_label("Token").press("Enter")
+        self.page.wait_for_url("**/review")
+
+    def row(self) -> str:
+        """Return which row is shown."""
+        return self.page.locator("h1").inner_text().removeprefix("Row ")
+
+    def press(self, key: str) -> str:
+        """Answer by a key, and return which row comes next."""
+        before = self.page.locator("body").evaluate("body => body.dataset.seen = 'yes'")
+        assert before == "yes"
+        self.page.keyboard.press(key)
+        expect(self.page.locator("body[data-seen]")).to_have_count(0)
+        self.page.wait_for_load_state("load")
+        return self.row()
+
+    def leave(self) -> None:
+        """Check that all went well behind the scenes."""
+        assert self.complaints == []
+        assert all(url.startswith((self.served.address, "data:")) for url in self.requests)
+        assert not any(self.token in url for url in self.requests)
+        self.context.close()
+
+
+def test_the_whole_round(browser: Browser, served: Served, policy: Policy) -> None:
+    answer = served.send("/v1/decide", {"logits": DOUBTFUL, "ids": ["a", "b", "c"]})
+    assert len(answer["decisions"]) == 3
+    anna = Someone(browser, served, "anna")
+    expect(anna.page.locator("#said")).to_contain_text("3 rows wait.")
+    anna.page.goto(f"{served.address}/monitor")
+    expect(anna.page.locator("#labels")).to_contain_text("0 labels known in all; 3 rows wait")
+    anna.page.get_by_role("link", name="Review", exact=True).click()
+    first = anna.row()
+    second = anna.press("2")
+    assert (served.store.label(first), second != first) == (1, True)
+    said = anna.page.locator("#said")
+    expect(said).to_contain_text(f"Row {first} is settled: 1.")
+    assert said.get_attribute("aria-live") == "polite"
+    assert anna.page.evaluate("document.activeElement.id") == "row"
+    assert anna.press("z") == first
+    assert served.store.label(first) is None
+    anna.press("3")
+    assert served.store.label(first) == 2
+    anna.page.goto(f"{served.address}/monitor")
+    expect(anna.page.locator("#labels")).to_contain_text("1 label known in all; 2 rows wait")
+    anna.leave()
+
+
+def test_two_readers_a_second_look_and_keys_that_do_nothing(
+    browser: Browser, served: Served
+) -> None:
+    served.send("/v1/decide", {"logits": DOUBTFUL, "ids": ["a", "b", "c"]})
+    anna, ben = (Someone(browser, served, name) for name in ("anna", "ben"))
+    mine, theirs = anna.row(), ben.row()
+    assert mine != theirs
+    for key in ("9", "Control+1", "x", "Escape"):
+        anna.page.keyboard.press(key)
+    assert anna.row() == mine
+    third = anna.press("u")
+    assert third not in (mine, theirs)
+    assert ben.press("s") == mine
+    expect(ben.page.locator(".facts")).to_contain_text("Another reader was unsure.")
+    ben.press("1")
+    assert served.store.label(mine) == 0
+    anna.leave()
+    ben.leave()
+
+
+def test_it_works_without_a_script(browser: Browser, served: Served) -> None:
+    served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a"]})
+    anna = Someone(browser, served, "anna", java_script_enabled=False)
+    anna.page.get_by_role("button", name="2", exact=False).first.click()
+    expect(anna.page.locator("h1")).to_have_text("Nothing waits for you")
+    assert served.store.label("a") is not None
+    anna.page.get_by_role("button", name="Undo the last").click()
+    expect(anna.page.locator("h1")).to_have_text("Row a")
+    anna.page.get_by_role("button", name="Sign out anna").click()
+    expect(anna.page.locator("h1")).to_have_text("Sign in with a token")
+    anna.page.goto(f"{served.address}/review")
+    assert anna.page.url.endswith("/sign-in")
+    anna.leave()
+
+
+@pytest.mark.parametrize("served", [{"is_blind": True}], indirect=True)
+def test_blind_readers_are_shown_no_opinion_on_a_phone_in_the_dark(
+    browser: Browser, served: Served
+) -> None:
+    served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a" * 200]})
+    phone: Any = {"viewport": {"width": 360, "height": 700}, "color_scheme": "dark"}
+    anna = Someone(browser, served, "anna", **phone)
+    expect(anna.page.locator("body")).to_contain_text("What the model thinks is hidden")
+    assert anna.page.locator(".share, .gauge").count() == 0
+    for path in ("/review", "/monitor"):
+        anna.page.goto(served.address + path)
+        assert anna.page.evaluate("document.documentElement.scrollWidth") <= 360
+    ink = anna.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ink == "rgb(20, 23, 27)"
+    anna.leave()
+
+
+@pytest.mark.parametrize("served", [{"audit_share": 0.3}], indirect=True)
+def test_labels_a_candidate_and_its_activation(
+    browser: Browser, served: Served, policy: Policy
+) -> None:
+    logits, y = draw(np.random.default_rng(1), 600, 2.7)
+    ids = [f"r{k}" for k in range(600)]
+    served.send("/v1/decide", {"logits": logits.tolist(), "ids": ids})
+    anna = Someone(browser, served, "anna")
+    served.send("/v1/labels", {"ids": ids, "labels": y.tolist()})
+    anna.page.goto(f"{served.address}/monitor")
+    expect(anna.page.locator("#labels")).to_contain_text("600 labels known in all; 0 rows wait")
+    assert anna.page.get_by_text("unknown", exact=True).count() == 0
+    assert anna.page.locator("svg circle").count() > 4
+    before = served.store.active_id()
+    anna.page.get_by_role("button", name="Refit to labels so far").click()
+    activate = anna.page.get_by_role("button", name="Activate policy 2")
+    expect(activate).to_be_visible()
+    assert served.store.active_id() == before
+    activate.click()
+    expect(anna.page.locator("h1")).to_have_text("Policy 2, in force")
+    assert served.store.active_id() == 2
+    anna.leave()
+
+
+def test_a_lease_that_ends_is_told_and_changes_nothing(browser: Browser, served: Served) -> None:
+    served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a"]})
+    anna = Someone(browser, served, "anna")
+    assert served.store.next_review("ben", time.time() + 3600, 7200) is not None
+    anna.page.keyboard.press("1")
+    expect(anna.page.locator("#said")).to_contain_text("Nothing was changed")
+    assert served.store.label("a") is None

@@ -1,0 +1,133 @@
+import logging
+import time
+
+import httpx
+import pytest
+
+from dubito.serve.security import Doorkeeper, csrf_of
+from tests.serve.conftest import SURE, TORN, Api
+
+BODY = {"logits": [TORN], "ids": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "A token is missing. Try the header `Authorization: Bearer`."),
+        ("Bearer", "A token is missing."),
+        ("Basic abc", "A token is missing."),
+        ("Bearer dubito_wrong", "The token is unknown, expired or revoked. Try `dubito token"),
+        ("Bearer é", "The token is unknown, expired or revoked."),
+    ],
+)
+def test_who_has_no_token_gets_nothing_kept(api: Api, header: str | None, words: str) -> None:
+    headers = {} if header is None else {b"Authorization": header.encode()}
+    answer = httpx.post(f"{api.address}/v1/decide", json=BODY, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert words in answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_expired_and_revoked_tokens_end(api: Api) -> None:
+    brief = api.store.create_token("bob", ["decide"], lifetime=0.5)
+    headers = {"Authorization": f"Bearer {brief}"}
+    address = f"{api.address}/v1/decide"
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 200
+    time.sleep(0.6)
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 401
+    long = api.store.create_token("cy", ["decide"])
+    headers = {"Authorization": f"Bearer {long}"}
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 200
+    [number] = [one.id for one in api.store.tokens() if one.name == "cy"]
+    api.store.revoke_token(number)
+    time.sleep(1.1)  # as long as a token is remembered
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path"),
+    [
+        ("review", "POST", "/v1/decide"),
+        ("review", "POST", "/v1/labels"),
+        ("review", "GET", "/v1/decisions/x"),
+        ("review", "POST", "/v1/policies"),
+        ("decide", "GET", "/v1/review"),
+        ("decide", "POST", "/v1/review"),
+        ("decide", "POST", "/v1/review/x"),
+        ("decide", "GET", "/v1/policies"),
+        ("decide", "POST", "/v1/policies/rollback"),
+        ("decide", "POST", "/v1/policies/1/activate"),
+        ("decide", "GET", "/v1/monitor"),
+        ("admin", "POST", "/v1/decide"),
+        ("admin", "POST", "/v1/review"),
+    ],
+)
+def test_another_scope_is_not_enough(api: Api, scope: str, method: str, path: str) -> None:
+    answer = api.client_of("bob", scope).request(method, path, json=BODY)
+    assert answer.status_code == 403
+    assert answer.json()["detail"].startswith("The token needs the scope ")
+    assert api.counts() == (0, 0)
+
+
+def test_a_cookie_needs_proof_that_the_request_is_ours(api: Api) -> None:
+    token = api.store.create_token("bob", ["review", "decide"])
+    browser = httpx.Client(base_url=api.address, cookies={"dubito_session": token})
+    assert browser.get("/v1/review").status_code == 200
+    refused = browser.post("/v1/decide", json=BODY)
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == (
+        "The request does not come from a page of this service. Try loading the page again."
+    )
+    request = httpx.Request("GET", api.address)
+    request.cookies = {"dubito_session": token}  # type: ignore[attr-defined]
+    proof = {"X-CSRF-Token": csrf_of(request)}  # type: ignore[arg-type]
+    elsewhere = {**proof, "Origin": "https://evil.example"}
+    assert browser.post("/v1/decide", json=BODY, headers=elsewhere).status_code == 403
+    ours = {**proof, "Origin": api.address}
+    assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 200
+    other = api.store.create_token("eve", ["review", "decide"])
+    browser.cookies.set("dubito_session", other)
+    assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 403
+    browser.close()
+
+
+def test_answers_have_strict_headers(api: Api) -> None:
+    for path in ("/healthz", "/v1/review", "/sign-in"):
+        headers = api.client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "dubito.serve"]
+
+
+def test_no_token_is_in_the_logs(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    token = api.store.create_token("bob", ["decide"])
+    headers = {"Authorization": f"Bearer {token}"}
+    with caplog.at_level("INFO"):
+        httpx.post(f"{api.address}/v1/decide?token={token}", json=BODY, headers=headers)
+        httpx.get(f"{api.address}/v1/review", headers={"Authorization": f"Bearer {token}x"})
+        end = time.monotonic() + 10  # a request is written down after its answer
+        while len(told := events(caplog)) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    told.sort(key=lambda record: record.__dict__["fields"]["status"])
+    assert [record.__dict__["fields"]["status"] for record in told] == [200, 401]
+    assert told[0].__dict__["fields"]["reader"] == "bob"
+    assert all(token not in repr(record.__dict__) for record in told)
+
+
+def test_a_doorkeeper_forgets_before_it_grows_too_large(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dubito.serve.security.MOST_REMEMBERED", 2)
+    keeper: Doorkeeper = api.app.state.doorkeeper
+    for number in range(5):
+        client = api.client_of(f"r{number}", "decide")
+        assert client.post("/v1/decide", json={"logits": [SURE]}).status_code == 200
+    assert len(keeper.remembered) <= 2
