@@ -35,17 +35,20 @@ def test_what_a_page_shows_runs(
     assert run_blocks(page) >= least
 
 
-def test_the_demo_prints_what_the_readme_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from dubito.cli.demo import demo
-
-    demo(folder=tmp_path)
-    told = capsys.readouterr().out
-    shown = re.findall(r"```\n( +(?:value|before) .*?)```", README.read_text(), flags=re.DOTALL)
+def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
+    page = README.read_text()
+    assert "make demo" in page
+    (steps,) = re.findall(r"^demo:.*\n\t(.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    command = steps.replace("$(BIN)", str(Path(sys.executable).parent))
+    done = subprocess.run(
+        shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    shown = re.findall(r"```\n( +(?:value|before) .*?)```", page, flags=re.DOTALL)
     assert len(shown) == 2
-    assert all(table in told for table in shown)
-    assert "Over-confident. It says 95.4% and is right 87.1% of the time" in told
+    assert all(table in done.stdout for table in shown)
+    assert "Over-confident. It says 95.4% and is right 87.1% of the time" in done.stdout
+    written = {path.name for path in (tmp_path / "dubito-demo").iterdir()}
+    assert written == {"decisions.parquet", "policy.json", "report.html"}
 
 
 def test_figures_of_speed_are_what_the_benchmark_printed() -> None:
