@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -101,14 +102,21 @@ def known_savings(
 ) -> FloatArray:
     """Return what the best action costs on average above the best for someone who knows."""
     if costs.rate is None:
-        regrets = costs.array - costs.array.min(axis=0)
-        return least_costs(outputs, CostMatrix(regrets, costs.actions, costs.classes)).cost
+        return least_costs(outputs, regrets_of(costs)).cost
     shares = shares_of(outputs, slice(None))
     known = [shares[:, k] * cost_in_class(costs, k, sizes) for k in range(costs.n_classes)]
     paid = least_costs(outputs, costs, sizes).cost
     return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
 
 
+@lru_cache(maxsize=16)  # a service asks again for each row
+def regrets_of(costs: CostMatrix) -> CostMatrix:
+    """Return what each action costs above the best one of each class."""
+    regrets = costs.array - costs.array.min(axis=0)
+    return CostMatrix(regrets, costs.actions, costs.classes)
+
+
+@lru_cache(maxsize=16)
 def without_reject(costs: CostMatrix) -> CostMatrix:
     """Return the costs of all actions that decide a row, rather than hand it over."""
     if costs.reject is None:
