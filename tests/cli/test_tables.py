@@ -55,3 +55,12 @@ def test_a_prior_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "prior.csv").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(BadFileError, match="it is no CSV in UTF-8"):
         prior_of(tmp_path / "prior.csv", OUTPUTS)
+
+
+def test_an_action_without_costs_hands_nothing_over() -> None:
+    with pytest.raises(BadValueError) as caught:
+        costs_of(None, OUTPUTS, None, "ask")
+    assert str(caught.value) == (
+        "`--reject-action` of dubito must be beside --costs, whose action it names. "
+        "Got ask alone. Try --reject-cost 0.3 for one of its own."
+    )

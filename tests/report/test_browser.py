@@ -1,6 +1,5 @@
 """The page in a real browser: offline, silent, exact, readable in the dark and on a phone."""
 
-import shutil
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import pairwise
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from dubito import Normal, Probabilities, TopLabel
 from dubito.decide import CostMatrix, Policy
@@ -19,27 +18,7 @@ from dubito.report.reports import TITLE, classifier_report, report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HOSTILE = "<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

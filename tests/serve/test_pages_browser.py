@@ -1,7 +1,6 @@
 """The whole round in a real browser: reject, review by keyboard, label, and the monitor moves."""
 
 import json
-import shutil
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from dubito.decide import Policy
 from dubito.serve.app import create_app
@@ -22,27 +21,7 @@ from dubito.serve.settings import Settings
 from dubito.serve.store import Store
 from tests.serve.stored import draw, fitted_policy
 
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are handed over
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

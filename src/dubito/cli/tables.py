@@ -51,6 +51,9 @@ def costs_of(
     if not isinstance(outputs, AbstractClassOutputs):
         rule, fix = "beside outputs of classes", "--logits or --probabilities"
         raise BadValueError("--costs", "dubito", rule, type(outputs).__name__, fix)
+    if path is None and reject is not None:
+        rule, fix = "beside --costs, whose action it names", "--reject-cost 0.3 for one of its own"
+        raise BadValueError("--reject-action", "dubito", rule, f"{reject} alone", fix)
     costs = CostMatrix.zero_one(names_of(outputs)) if path is None else read_costs(path, reject)
     return costs if reject_cost is None else costs.with_reject(reject_cost)
 

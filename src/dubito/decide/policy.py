@@ -139,7 +139,6 @@ class Policy:
         )
         with cached(shards) as quick:
             parts = fit_parts(quick, train, wishes, evaluation_shards(evaluation))
-        names = as_feature_names(feature_names, features, first)
         return cls(
             costs=table,
             calibrator=parts.calibrator,
@@ -147,16 +146,9 @@ class Policy:
             deploy_prior=deploy,
             gate=parts.gate,
             bound=parts.bound,
-            feature_names=names,
+            feature_names=as_feature_names(feature_names, features, first),
             report=parts.report,
-            provenance={
-                "dubito": __version__,
-                "created": now(),
-                "fingerprint": fingerprint(shards),
-                "n_rows": int(shards.sum(len)),
-                "calibrator": parts.calibrator.summary(),
-                "seed": wishes.seed,
-            },
+            provenance=provenance_of(shards, parts.calibrator, wishes.seed),
         )
 
     @property
@@ -304,6 +296,18 @@ class Policy:
             rule, fix = f"of {self.gate.n_features} columns, as in the fit", "the same features"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
+
+
+def provenance_of(shards: Shards, calibrator: AbstractCalibrator, seed: int) -> dict[str, Any]:
+    """Return by what a policy was made, when, and of which rows."""
+    return {
+        "dubito": __version__,
+        "created": now(),
+        "fingerprint": fingerprint(shards),
+        "n_rows": int(shards.sum(len)),
+        "calibrator": calibrator.summary(),
+        "seed": seed,
+    }
 
 
 def now() -> str:
