@@ -45,11 +45,13 @@ sample: .venv/study
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-# Tests open pages in a real browser, and keep decisions in PostgreSQL.
+# Tests open pages in a real browser, keep decisions in PostgreSQL, and learn from Fashion-MNIST.
 .venv/system: .venv/dev
 	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 	command -v pg_ctl > /dev/null || ls /usr/lib/postgresql/*/bin/pg_ctl > /dev/null 2>&1 \
 		|| { apt-get update -qq && apt-get install -y -qq postgresql; }
+	test -d /usr/share/datasets/fashion-mnist \
+		|| { apt-get update -qq && apt-get install -y -qq dataset-fashion-mnist; }
 	touch $@
 
 .venv/benchmark: .venv/dev benchmarks/requirements.txt

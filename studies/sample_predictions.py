@@ -7,7 +7,6 @@ scikit-learn. It gives the same bytes on the same machine; other builds of PyTor
 """
 
 import argparse
-import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,16 +20,16 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
+from studies.laboratory.images import FOLDER, Images
+
 CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker")
 UNSEEN_LABELS = (8, 9)
 N_FEATURES = 84
 BATCH_ROWS = 64
 LEARNING_RATE = 1e-3
 SEED = 0
-FOLDER = Path("/usr/share/datasets/fashion-mnist")
 OUTPUT = Path("src/dubito/data/samples/fashion_mnist.npz")
 
-ByteArray = npt.NDArray[np.uint8]
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -46,49 +45,6 @@ class Sizes:
 
 
 QUICK = Sizes(train_rows=256, half_rows=200, stranger_rows=100, epochs=1)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Images:
-    """Images in 0..1, rows x 1 x 28 x 28, and their labels."""
-
-    pixels: Tensor
-    labels: Tensor
-
-    @classmethod
-    def read(cls, folder: Path, split: str) -> Self:
-        """The images of one split, `train` or `t10k`."""
-        pixels = torch.from_numpy(read_idx(folder / f"{split}-images-idx3-ubyte.gz"))
-        labels = torch.from_numpy(read_idx(folder / f"{split}-labels-idx1-ubyte.gz"))
-        return cls(pixels.unsqueeze(1).float() / 255, labels.long())
-
-    def take(self, rows: Tensor) -> Self:
-        """The images of these row numbers, in this order."""
-        return type(self)(self.pixels[rows], self.labels[rows])
-
-    def draw(self, labels: Sequence[int], n_rows: int, generator: torch.Generator) -> Self:
-        """At random, `n_rows` different images that have one of these labels."""
-        rows = torch.isin(self.labels, torch.tensor(labels)).nonzero().squeeze(1)
-        if n_rows > len(rows):
-            raise ValueError(
-                f"`n_rows` of Images.draw must be at most the {len(rows)} images with the labels "
-                f"{list(labels)}. Got {n_rows}. Try smaller Sizes."
-            )
-        return self.take(rows[torch.randperm(len(rows), generator=generator)[:n_rows]])
-
-
-def read_idx(path: Path) -> ByteArray:
-    """The array of bytes in a gzipped idx file."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`path` of read_idx must be a gzipped idx file. Got {path}. Try installing Debian's "
-            "package dataset-fashion-mnist, or --folder."
-        )
-    content = gzip.decompress(path.read_bytes())
-    n_axes = content[3]
-    shape = np.frombuffer(content, dtype=">u4", count=n_axes, offset=4)
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * n_axes).reshape(shape).copy()
 
 
 @final

@@ -1,0 +1,84 @@
+"""The command line that all studies have."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, final
+
+from studies.laboratory.images import FOLDER
+from studies.laboratory.runs import Arrays, Found, run_all
+from studies.laboratory.telling import Told, put_into_readme
+
+__all__ = ["Options", "Study"]
+
+DOCS = Path(__file__).parents[2] / "docs" / "studies"
+CACHE = Path.home() / ".cache" / "dubito-studies"
+Setting = TypeVar("Setting")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked on the command line: how many seeds, quick or whole, where the images are."""
+
+    seeds: tuple[int, ...]
+    is_quick: bool
+    folder: Path
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Study(Generic[Setting]):
+    """A claim that is tried: the runs it needs, the work of one, and what they tell together.
+
+    `settings` are frozen dataclasses, `work` makes figures and arrays of one, `tell` makes the
+    tables and the picture of all.
+    """
+
+    settings: Callable[[Options], Sequence[Setting]]
+    work: Callable[[Setting], Found]
+    tell: Callable[[Mapping[Setting, Arrays]], Told]
+    n_seeds: int = 3
+
+    def main(self, arguments: Sequence[str] | None = None) -> None:
+        """Run what is not kept yet, print the tables, and write them with the picture.
+
+        The README takes up the tables of whole runs.
+        """
+        module: Any = inspect.getmodule(self.work)
+        name = Path(module.__file__).stem
+        options = parsed(module.__doc__, self.n_seeds, arguments)
+        output = options.o or (Path(tempfile.mkdtemp()) if options.quick else DOCS)
+        asked = Options(tuple(range(options.seeds)), options.quick, options.folder)
+        start = time.monotonic()
+        kept = options.cache / (f"{name}-quick" if options.quick else name)
+        told = self.tell(run_all(self.work, self.settings(asked), kept, options.processes))
+        told.write(output, name)
+        print(told.text)
+        print(f"\n{output / name}.md and .png, {time.monotonic() - start:.0f} s")
+        if output == DOCS:
+            put_into_readme(name, told.text)
+
+
+def parsed(description: str, n_seeds: int, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="seconds instead of minutes: few rows, one seed")
+    add("--seeds", type=int, help=f"how many (default: {n_seeds}, 1 if quick)")
+    add("--processes", type=int, help="runs at a time (default: 2, 1 if quick)")
+    add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
+    add("--cache", type=Path, default=CACHE, help=f"where runs are kept (default: {CACHE})")
+    add("-o", type=Path, help="folder for table and picture (default: docs/studies; quick: /tmp)")
+    given = parser.parse_args(arguments)
+    given.processes = given.processes or (1 if given.quick else 2)
+    given.seeds = given.seeds or (1 if given.quick else n_seeds)
+    return given

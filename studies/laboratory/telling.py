@@ -1,0 +1,84 @@
+"""What a study tells: tables of means and spreads, a picture, and its place in the README."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["README", "Told", "markdown_table", "mean_and_spread", "panels", "put_into_readme"]
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """The tables of a study in Markdown, with the words that they need, and its picture."""
+
+    text: str
+    picture: Figure
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write NAME.md and NAME.png."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.md").write_text(f"{self.text}\n")
+        self.picture.savefig(folder / f"{name}.png", dpi=110)
+
+
+def mean_and_spread(values: npt.ArrayLike, digits: int = 3) -> str:
+    """Return the mean over seeds and their standard deviation.
+
+    >>> mean_and_spread([0.1, 0.2, 0.3])
+    '0.200 ± 0.100'
+    """
+    array = np.asarray(values, dtype=float)
+    if array.size < 2:
+        return f"{array.mean():.{digits}f}"
+    return f"{array.mean():.{digits}f} ± {array.std(ddof=1):.{digits}f}"
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, the first column to the left and figures to the right.
+
+    >>> print(markdown_table(["net", "ECE"], [["LeNet5", "0.05"]]))
+    | net | ECE |
+    |---|---:|
+    | LeNet5 | 0.05 |
+    """
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    texts = ["| " + " | ".join(line) + " |" for line in lines]
+    texts[1] = texts[1].replace(" ", "")
+    return "\n".join(texts)
+
+
+def panels(n_rows: int, n_columns: int, *, size: tuple[float, float] = (4.2, 3.4)) -> Figure:
+    """Return a figure of so many panels, each of `size` inches, in the style of all studies."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9}):
+        figure = Figure(figsize=(size[0] * n_columns, size[1] * n_rows), layout="constrained")
+        figure.subplots(n_rows, n_columns)
+    return figure
+
+
+def put_into_readme(name: str, text: str, path: Path = README) -> None:
+    """Put a study's tables where the README has its place: between its two marks."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before = path.read_text()
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(before):
+        raise ValueError(
+            f"`name` of put_into_readme must have its marks in {path.name}. Got {name}. "
+            f"Try the lines {begin} and {end} where its tables shall stand."
+        )
+    path.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", before))
