@@ -1,86 +1,63 @@
 """Audit, temperature and decisions of Parquet files, beside pyarrow's own reading, in one run.
 
-    python -m benchmarks.scale                     # up to 20,000,000 x 10, a cluster of 1 and of 2
-    python -m benchmarks.scale --rows 100000000    # up to so many
+    python -m benchmarks.scale                     # 20,000,000 x 10 and 1,000,000 x 1,000
+    python -m benchmarks.scale --rows 100000000    # so many x 10; below an hour
     python -m benchmarks.scale --quick             # a few thousand
 
-Files are made first and deleted last, in a temporary folder: about 60 bytes a row and layout. A
-pass reads, checks and sums every row, and "read and check" only counts them; "x pyarrow" is its
-rate beside `iter_batches` over the same columns of the same file, taken in turn. Memory is the peak
-that this process held.
+Files are made one at a time in the temporary folder (`TMPDIR`), and deleted: free space of about
+170 bytes for each of the `--rows` is needed, a fit's cache and the decisions included, and 10 GB
+for 1,000,000 x 1,000. A pass reads, checks and sums every row, and "read and check" only counts
+them; "x pyarrow" is its rate beside the faster of pyarrow's two ways to read the same columns of
+the same file, all taken in turn. A policy has an action for each tenth of the classes. Memory is
+the peak that a process of its own held. The cluster and what else could be done are measured on up
+to 20,000,000 rows.
 """
 
 import argparse
-import os
-import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 
 from benchmarks.clock import best_times
+from benchmarks.scale_cluster import timed, workers_table
+from benchmarks.scale_peers import peers_table
+from benchmarks.scale_rows import (
+    LISTS,
+    PLAIN,
+    WIDE,
+    Shape,
+    read_by_batches,
+    read_by_scanner,
+    write_rows,
+)
+from benchmarks.scale_work import policy_of, steps
 from dubito.calibrate import TemperatureScaling
-from dubito.data import Batch, Columns, DaskShards, FileShards, Shards, Sink, scan
-from dubito.decide import CostMatrix, Policy
-from dubito.decide.deciding import write_decisions
+from dubito.data import Batch, scan
 from dubito.kernels.blocks import n_threads
-from dubito.measure import Audit, AuditState
+from dubito.measure import AuditState
 
 __all__ = ["main"]
 
-N_CLASSES = 10
-LAYOUTS = {
-    "fixed-size lists": Columns(label="y", logits="logits"),
-    "plain columns": Columns(label="y", logits="logit_*"),
-}
-GROUP_ROWS = 1 << 18  # a row group of the files that are made
+MOST_WIDE, MOST_SHARED = 1_000_000, 20_000_000  # rows of the tables that do not grow beyond
+BY_BATCHES, BY_SCANNER = "pyarrow, iter_batches", "pyarrow, dataset scanner"
 
 
-def table_of(n_rows: int, seed: int, layout: str) -> pa.Table:
-    """Return rows of a model that is too sure."""
-    rng = np.random.default_rng(seed)
-    logits = 3 * rng.standard_normal((n_rows, N_CLASSES), dtype=np.float32)
-    y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    if layout == "fixed-size lists":
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), N_CLASSES)
-        return pa.table({"y": y, "logits": lists})
-    columns = {f"logit_{k}": logits[:, k] for k in range(N_CLASSES)}
-    return pa.table({"y": y, **columns})
-
-
-def write_rows(path: Path, n_rows: int, layout: str) -> None:
-    """Write so many rows, a row group at a time."""
-    with parquet.ParquetWriter(path, table_of(1, 0, layout).schema) as writer:
-        for low in range(0, n_rows, GROUP_ROWS):
-            writer.write_table(table_of(min(GROUP_ROWS, n_rows - low), low, layout))
-
-
-def read_by_pyarrow(path: Path) -> int:
-    """Read all columns as pyarrow does it, batch by batch."""
-    with parquet.ParquetFile(path) as file:
-        return sum(batch.num_rows for batch in file.iter_batches())
-
-
-def policy_of(shards: Shards, temperature: TemperatureScaling) -> Policy:
-    """Return a policy of some rows, with the temperature of all."""
-    costs = CostMatrix.zero_one(N_CLASSES).with_reject(0.4)
-    first = next(shards.batches()).take(slice(0, 5_000))
-    assert first.truth is not None
-    return Policy.fit(first.outputs, first.truth, costs=costs, calibrator=temperature)
-
-
-def passes(shards: FileShards, policy: Policy) -> dict[str, Callable[[], object]]:
+def passes(path: Path, shape: Shape) -> dict[str, Callable[[], object]]:
     """Return the passes that are compared with reading alone."""
+    shards = scan(path, shape.columns)
+    policy = policy_of(shards, TemperatureScaling(), shape.n_classes)
 
     def decided(batch: Batch) -> int:
         return len(policy.decide(batch.outputs))
 
     return {
+        BY_BATCHES: lambda: read_by_batches(path),
+        BY_SCANNER: lambda: read_by_scanner(path),
         "read and check": lambda: shards.sum(len),
         "audit": lambda: shards.sum(lambda batch: AuditState.of(batch, is_gridded=True)),
         "one round of a fit": lambda: shards.sum(lambda batch: batch.rows.confidence.sum()),
@@ -88,123 +65,87 @@ def passes(shards: FileShards, policy: Policy) -> dict[str, Callable[[], object]
     }
 
 
-def print_passes(path: Path, layout: str, n_rows: int, n_times: int) -> None:
-    """Print the rate of each pass beside that of pyarrow."""
-    shards = scan(path, LAYOUTS[layout])
-    policy = policy_of(shards, TemperatureScaling())
-    calls = {"pyarrow": lambda: read_by_pyarrow(path), **passes(shards, policy)}
-    best = best_times(calls, n_times)
-    print(f"\n{layout}, {n_rows:,} rows, {path.stat().st_size / 2**20:.0f} MB")
-    print(f"{'':<24} {'seconds':>9} {'million rows/s':>15} {'x pyarrow':>10}")
+def passes_table(path: Path, shape: Shape, n_rows: int, n_times: int) -> str:
+    """Return a table of the rate of each pass beside that of pyarrow."""
+    best = best_times(passes(path, shape), n_times)
+    fastest = min(best[BY_BATCHES], best[BY_SCANNER])
+    lines = [f"{shape.title}, {n_rows:,} rows, {path.stat().st_size / 2**20:,.0f} MB"]
+    lines.append(f"{'':<24} {'seconds':>9} {'million rows/s':>15} {'x pyarrow':>10}")
     for name, seconds in best.items():
-        rate = n_rows / seconds / 1e6
-        print(f"{name:<24} {seconds:>9.3f} {rate:>15.1f} {best['pyarrow'] / seconds:>10.2f}")
+        rate, ratio = n_rows / seconds / 1e6, fastest / seconds
+        lines.append(f"{name:<24} {seconds:>9.3f} {rate:>15.2f} {ratio:>10.2f}")
+    return "\n".join(lines)
 
 
-def steps(path: Path, layout: str, output: Path) -> dict[str, float]:
-    """Return the seconds of a whole audit, of a fit, and of decisions that are written."""
-    shards = scan(path, LAYOUTS[layout])
-    temperature = TemperatureScaling()
-    policy = policy_of(shards, TemperatureScaling())
+def growth_table(seconds: Mapping[int, Mapping[str, float]]) -> str:
+    """Return what more rows cost: a fixed time, a time a row, and the power of their number.
 
-    def write() -> int:
-        with Sink(output) as sink:
-            return write_decisions(policy, shards, sink)
-
-    return timed(
-        {
-            "audit": lambda: Audit.of(shards, n_resamples=0),
-            "temperature": lambda: temperature.fit(shards),
-            "decide and write": write,
-        }
-    )
-
-
-def timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the seconds of one call of each."""
-    return {name: best_times({name: call}, 1)[name] for name, call in calls.items()}
-
-
-def print_growth(seconds: Mapping[int, Mapping[str, float]]) -> None:
-    """Print what more rows cost, and the power of their number that time grows with."""
-    sizes = np.array(list(seconds))
-    print(f"\n{'seconds for rows':<24} " + " ".join(f"{size:>12,}" for size in sizes) + "   power")
+    The line is fitted to relative errors, so that small files tell the fixed time.
+    """
+    sizes = np.array(list(seconds), dtype=np.float64)
+    head = " ".join(f"{int(size):>12,}" for size in sizes)
+    lines = [f"{'seconds for rows':<24} {head} {'fixed s':>8} {'ns a row':>9} {'power':>6}"]
     for name in next(iter(seconds.values())):
         taken = np.array([seconds[size][name] for size in seconds])
+        slope, fixed = np.maximum(np.polyfit(sizes, taken, 1, w=1 / taken), 0.0)
         power = float(np.polyfit(np.log(sizes), np.log(taken), 1)[0])
-        print(f"{name:<24} " + " ".join(f"{one:>12.2f}" for one in taken) + f" {power:>7.2f}")
+        columns = " ".join(f"{one:>12.2f}" for one in taken)
+        lines.append(f"{name:<24} {columns} {fixed:>8.2f} {slope * 1e9:>9.0f} {power:>6.2f}")
+    return "\n".join(lines)
 
 
-def on_cluster(path: Path, layout: str, n_workers: int) -> dict[str, float]:
-    """Return the seconds of work on a cluster of so many processes of one thread each."""
-    import distributed
-
-    local: Any = distributed.LocalCluster
-    client_of: Any = distributed.Client
-    cluster = local(
-        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
-        silence_logs=50,
-    )  # fmt: skip
-    with cluster, client_of(cluster) as client:
-        client.run(os.environ.__setitem__, "DUBITO_THREADS", "1")
-        warm = DaskShards(client, path.with_name("warm.parquet"), LAYOUTS[layout])
-        TemperatureScaling().fit(warm)  # loads the kernels
-        Audit.of(warm, n_resamples=0)
-        shards = DaskShards(client, path, LAYOUTS[layout])
-        return timed(
-            {
-                "decode": shards.load,
-                "audit": lambda: Audit.of(shards, n_resamples=0),
-                "temperature": lambda: TemperatureScaling().fit(shards),
-            }
-        )
+def memory_line(path: Path, shape: Shape) -> str:
+    """Return the peak of memory of audit, temperature and decisions, in a process of their own."""
+    command = [sys.executable, "-m", "benchmarks.scale_work", str(path), shape.title]
+    peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return f"audit, temperature and decisions held {peak:,.0f} MB at most"
 
 
-def print_workers(path: Path, layout: str, n_rows: int) -> None:
-    """Print what a second worker is worth."""
-    write_rows(path.with_name("warm.parquet"), 20_000, layout)
-    one, two = (on_cluster(path, layout, n_workers) for n_workers in (1, 2))
-    one["together"], two["together"] = sum(one.values()), sum(two.values())
-    print(f"\n{layout}, {n_rows:,} rows on a cluster")
-    print(f"{'':<24} {'1 worker':>9} {'2 workers':>10} {'speed-up':>9}")
-    for name in one:
-        print(f"{name:<24} {one[name]:>9.2f} {two[name]:>10.2f} {one[name] / two[name]:>9.2f}")
-
-
-def measure(folder: Path, sizes: list[int], n_times: int) -> None:
-    """Print all tables."""
-    for layout in LAYOUTS:
+def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
+    """Yield all tables."""
+    path, output = folder / "rows.parquet", folder / "decisions.parquet"
+    for shape in (LISTS, PLAIN):
+        write_rows(path, min(n_rows, 20_000), shape)
+        timed(steps(path, shape, output))  # loads the kernels
         seconds = {}
-        for n_rows in sizes:
-            path = folder / "rows.parquet"
-            write_rows(path, n_rows, layout)
-            steps(folder / "rows.parquet", layout, folder / "decisions.parquet")  # loads kernels
-            seconds[n_rows] = steps(path, layout, folder / "decisions.parquet")
-        print_passes(path, layout, sizes[-1], n_times)
-        print_growth(seconds)
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(f"\npeak of memory held, all of the above: {held:,.0f} MB")
-    print_workers(path, layout, sizes[-1])
-
-
-def sizes_up_to(n_rows: int) -> list[int]:
-    """Return four sizes, each twice the one before."""
-    return [n_rows // 8, n_rows // 4, n_rows // 2, n_rows]
+        for part in (16, 4, 2, 1):
+            write_rows(path, n_rows // part, shape)
+            seconds[n_rows // part] = timed(steps(path, shape, output))
+        output.unlink()
+        yield passes_table(path, shape, n_rows, n_times)
+        yield memory_line(path, shape)
+        yield growth_table(seconds)
+    n_shared = min(n_rows, MOST_SHARED)
+    if n_shared < n_rows:
+        write_rows(path, n_shared, PLAIN)
+    yield peers_table(path, n_shared)
+    yield workers_table(path, PLAIN, n_shared)
+    n_wide = min(n_rows // 20, MOST_WIDE)
+    write_rows(path, n_wide, WIDE)
+    yield passes_table(path, WIDE, n_wide, n_times)
+    yield memory_line(path, WIDE)
 
 
 def main() -> None:
     """Print the tables."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--rows", type=int, default=20_000_000, help="the most rows")
+    parser.add_argument("--rows", type=int, default=20_000_000, help="the most rows of ten classes")
     parser.add_argument("--quick", action="store_true", help="8,000 rows")
+    parser.add_argument("-o", "--output", type=Path, help="a file for the tables")
     given = parser.parse_args()
     n_rows, n_times = (8_000, 1) if given.quick else (given.rows, 3)
     start = time.perf_counter()
-    print(f"up to {n_rows:,} x {N_CLASSES} float32 logits, {n_threads()} threads")
+    tables = [f"up to {n_rows:,} rows of float32 logits, {n_threads()} threads"]
+    print(tables[0])
     with tempfile.TemporaryDirectory(prefix="dubito-scale-") as folder:
-        measure(Path(folder), sizes_up_to(n_rows), n_times)
-    print(f"all of it took {time.perf_counter() - start:.0f} s")
+        for table in measure(Path(folder), n_rows, n_times):
+            print(f"\n{table}", flush=True)
+            tables.append(table)
+    print(f"\nall of it took {time.perf_counter() - start:.0f} s")
+    if given.output is not None:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text("\n\n".join(tables) + "\n")
 
 
 if __name__ == "__main__":

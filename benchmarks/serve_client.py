@@ -17,17 +17,26 @@ __all__ = ["Load", "load"]
 @final
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a service did under load: answers a second, and how long the middle and last took."""
+    """What a service did under load: answers a second, and how long the middle and last took.
+
+    `client_seconds` is the processor time of the client, which must not be what is measured.
+    """
 
     n_requests: int
     seconds: float
     p50: float
     p99: float
+    client_seconds: float
 
     @property
     def rate(self) -> float:
         """Answers a second."""
         return self.n_requests / self.seconds
+
+    @property
+    def client_share(self) -> float:
+        """How much of one core the client took."""
+        return self.client_seconds / self.seconds
 
 
 def load(
@@ -69,11 +78,11 @@ async def loaded(
             took.append(time.perf_counter() - start)
         writer.close()
 
-    start = time.perf_counter()
+    start, start_client = time.perf_counter(), time.process_time()
     await asyncio.gather(*(one_after_the_other() for _ in range(n_connections)))
-    whole = time.perf_counter() - start
+    whole, client = time.perf_counter() - start, time.process_time() - start_client
     p50, p99 = np.quantile(took, [0.5, 0.99])
-    return Load(len(took), whole, float(p50), float(p99))
+    return Load(len(took), whole, float(p50), float(p99), client)
 
 
 async def answered(reader: asyncio.StreamReader) -> bytes:

@@ -45,8 +45,9 @@ def main() -> None:
     print(f"Rows of {N_CLASSES} classes; single rows as JSON on {N_SINGLE} connections,")
     print(f"batches of {BATCH_ROWS:,} rows as Arrow streams on {N_BATCH}; {seconds:g} s each.")
     print("SQLite: WAL, synchronous=FULL. PostgreSQL: fsync=on, synchronous_commit=on.")
-    print("One server process each; commits are grouped, every answer waits for its sync.\n")
-    print(f"{'':<28}{'requests/s':>11}{'rows/s':>10}{'p50 ms':>9}{'p99 ms':>9}")
+    print("One server process each; commits are grouped, every answer waits for its sync.")
+    print("Client: the share of one core that it took.\n")
+    print(f"{'':<28}{'requests/s':>11}{'rows/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'client':>8}")
     with TemporaryDirectory() as folder, cluster() as server:
         place = Path(folder)
         policy = place / "policy.json"
@@ -121,7 +122,7 @@ def show(name: str, found: Load, n_rows: int) -> None:
     """Print a line."""
     print(
         f"{name:<28}{found.rate:>11,.0f}{found.rate * n_rows:>10,.0f}"
-        f"{1000 * found.p50:>9.1f}{1000 * found.p99:>9.1f}",
+        f"{1000 * found.p50:>9.1f}{1000 * found.p99:>9.1f}{found.client_share:>8.0%}",
         flush=True,
     )
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,15 +17,19 @@ USER = "dubito"
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
-    """Yield the address of a server, without a database's name; its settings are the defaults."""
+def cluster(under: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the address of a server, without a database's name; it may run under another program.
+
+    Its settings are the defaults.
+    """
     with TemporaryDirectory(prefix="dubito-postgres-") as folder:
         data, port = f"{folder}/data", free_port()
         if os.geteuid() == 0:  # the server refuses to run as root
             shutil.chown(folder, "postgres")
         run("initdb", "-D", data, "-A", "trust", "-U", USER, "--no-sync")
         where = f"-p {port} -h 127.0.0.1 -k {folder}"
-        run("pg_ctl", "-D", data, "-w", "-o", where, "-l", f"{folder}/log", "start")
+        started = ("-D", data, "-w", "-o", where, "-l", f"{folder}/log", "start")
+        run("pg_ctl", *started, under=under)
         try:
             yield f"postgresql+psycopg://{USER}@127.0.0.1:{port}"
         finally:
@@ -39,11 +43,11 @@ def new_database(server: str, name: str) -> str:
     return f"{server}/{name}"
 
 
-def run(program: str, *words: str) -> None:
-    """Run a program of PostgreSQL, not as root."""
+def run(program: str, *words: str, under: Sequence[str] = ()) -> None:
+    """Run a program of PostgreSQL, not as root, maybe under another program."""
     found = shutil.which(program)
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
-    command = [found or str(places[-1]), *words]
+    command = [*under, found or str(places[-1]), *words]
     if os.geteuid() == 0:
         command = ["runuser", "-u", "postgres", "--", *command]
     done = subprocess.run(

@@ -1,10 +1,11 @@
 """Is every acknowledged write there after the service is killed at any moment?
 
-    python -m studies.serve_durability [--rounds 20] [--writes 1000]
+    python -m studies.serve_durability [--rounds 20] [--writes 1000] [--quick]
 
-Clients send decisions and labels, the service gets SIGKILL at random moments, starts again, and
-clients repeat what was not acknowledged. In the end every acknowledged decision and label must be
-in the database as it was answered, and none twice.
+Each round is so many writes, half of them decisions and half labels, one a request, by 8 clients at
+once. At a random moment of each round the service gets SIGKILL; it starts again, clients repeat
+what was not acknowledged, and go on until all writes of the round are. In the end every decision
+and label must be in the database as it was acknowledged, and none twice.
 """
 
 from __future__ import annotations
@@ -12,34 +13,35 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, final
 
 import httpx
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from dubito.serve.store import Store
 from dubito.serve.store.tables import decisions, labels, reviews
 from studies.postgres import cluster, new_database
-from studies.serving import fitted_policy, start
+from studies.serving import Process, fitted_policy, start
 
 __all__ = ["Endured", "endure"]
 
 N_CLIENTS = 8
-ROUND_SECONDS = (0.05, 0.8)  # from the first answer of a round to its end
+LATEST = 0.01  # seconds after the answer before which a service is not killed
+QUICK_ROUNDS, QUICK_WRITES = 2, 40
 
 
 @final
 @dataclass
 class Sent:
-    """What clients sent, and what was acknowledged."""
+    """What clients are to send, and what was acknowledged of it."""
 
-    lock: Lock = field(default_factory=Lock)
-    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 60)))
+    todo: deque[int] = field(default_factory=deque)
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
     labelled: dict[str, str] = field(default_factory=dict)
     n_repeated: int = 0
@@ -56,105 +58,161 @@ class Endured:
     """What was acknowledged, and what of it is wrong: nothing, one hopes."""
 
     n_rounds: int
+    n_writes: int
     n_decisions: int
     n_labels: int
     n_repeated: int
+    seconds: float
     wrong: list[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_rounds} rounds of {self.n_writes:,} writes, the service killed (SIGKILL) at "
+            f"a random moment of each: {self.n_decisions:,} decisions and {self.n_labels:,} labels "
+            f"acknowledged, {self.n_repeated} of them sent again after a kill; {len(self.wrong)} "
+            f"missing, different or twice. {self.seconds:.0f} seconds."
+        )
+
+
+@final
+@dataclass
+class Service:
+    """The service as a process that is started, killed, and started again."""
+
+    policy: Path
+    url: str
+    log: Path
+    token: str
+    process: Process | None = None
+    address: str = ""
+
+    def start(self) -> None:
+        """Start it."""
+        self.process, self.address = start(self.policy, self.url, self.log)
+
+    def kill(self) -> None:
+        """End it at once, whatever it is doing."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.communicate()
+
+    def clients(self, sent: Sent) -> list[Thread]:
+        """Return clients that have begun to send what there is to do."""
+        arguments = (self.address, self.token, sent)
+        found = [Thread(target=write, args=arguments) for _ in range(N_CLIENTS)]
+        for client in found:
+            client.start()
+        return found
 
 
 def endure(url: str, policy: Path, log: Path, n_rounds: int, n_writes: int, seed: int) -> Endured:
     """Write, kill, and write again; then compare what was acknowledged with what is there."""
-    rng = random.Random(seed)
+    began, rng, sent = time.monotonic(), random.Random(seed), Sent()
     store = Store.open(url)
-    token = store.create_token("client", ["decide"])
+    service = Service(policy, url, log, store.create_token("client", ["decide"]))
     store.close()
-    sent, n_done = Sent(), 0
-    while n_done < n_rounds or sent.n_writes < n_writes:
-        process, address = start(policy, url, log)
-        before = sent.n_writes
-        clients = [Thread(target=write, args=(address, token, sent)) for _ in range(N_CLIENTS)]
-        for client in clients:
-            client.start()
-        while sent.n_writes == before and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(rng.uniform(*ROUND_SECONDS))
-        process.kill()
-        for client in clients:
-            client.join()
-        process.communicate()
-        n_done += 1
-    found = problems(url, sent)
-    return Endured(n_done, len(sent.decided), len(sent.labelled), sent.n_repeated, found)
+    service.start()
+    for number in range(n_rounds):
+        half = n_writes // 2
+        sent.todo.extend(range(number * half, (number + 1) * half))
+        go_through(service, sent, sent.n_writes + rng.randrange(1, n_writes), rng)
+    service.kill()
+    found, seconds = problems(url, sent), time.monotonic() - began
+    counts = len(sent.decided), len(sent.labelled), sent.n_repeated
+    return Endured(n_rounds, n_writes, *counts, seconds, found)
+
+
+def go_through(service: Service, sent: Sent, kill_after: int, rng: random.Random) -> None:
+    """Do all writes of a round; kill the service once, when so many are acknowledged."""
+    clients = service.clients(sent)
+    while sent.n_writes < kill_after and any(client.is_alive() for client in clients):
+        time.sleep(0.0005)
+    time.sleep(rng.uniform(0, LATEST))
+    service.kill()
+    for client in clients:
+        client.join()
+    service.start()
+    for client in service.clients(sent):
+        client.join()
+    if sent.todo:
+        raise RuntimeError(f"The service ended by itself: {service.log.read_text()[-2000:]}")
 
 
 def write(address: str, token: str, sent: Sent) -> None:
-    """Send a decision, then its label, again and again, until the service is gone."""
+    """Send decisions and their labels until all are acknowledged or the service is gone."""
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=address, headers=headers, timeout=30) as client:
+    with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         while True:
-            with sent.lock:
-                name = f"row-{next(sent.numbers)}"
             try:
-                send(client, name, sent)
+                number = sent.todo.popleft()
+            except IndexError:
+                return
+            try:
+                send(client, number, sent)
             except httpx.TransportError:
-                return repeat_later(name, sent)
+                sent.todo.append(number)
+                sent.n_repeated += 1
+                return
 
 
-def repeat_later(name: str, sent: Sent) -> None:
-    """Put a row that was not acknowledged before those that are new."""
-    with sent.lock:
-        rest, number = sent.numbers, int(name.removeprefix("row-"))
-        sent.n_repeated += 1
-
-        def numbers() -> Iterator[int]:
-            yield number
-            yield from rest
-
-        sent.numbers = numbers()
-
-
-def send(client: httpx.Client, name: str, sent: Sent) -> None:
-    """Send a decision and its label; the row's number says what they are."""
-    number = int(name.removeprefix("row-"))
+def send(client: httpx.Client, number: int, sent: Sent) -> None:
+    """Send a decision and its label, as far as they are not acknowledged; the number says both."""
+    name, label = f"row-{number}", "abc"[number % 3]
     row = [number % 7 - 3.0, number % 5 - 2.0, number % 3 - 1.0]
-    answer = client.post("/v1/decide", json={"logits": [row], "ids": [name]})
-    answer.raise_for_status()
-    sent.decided[name] = answer.json()["decisions"][0]
-    label = "abc"[number % 3]
+    if name not in sent.decided:
+        answer = client.post("/v1/decide", json={"logits": [row], "ids": [name]})
+        sent.decided[name] = answer.raise_for_status().json()["decisions"][0]
     client.post("/v1/labels", json={"ids": [name], "labels": [label]}).raise_for_status()
     sent.labelled[name] = label
 
 
 def problems(url: str, sent: Sent) -> list[str]:
-    """Return what is missing, different, or there twice."""
+    """Return what is missing, different, there twice, or there though nobody sent it."""
     store = Store.open(url)
-    rows = store.rows_for_monitor()
-    kept = {name: place for place, name in enumerate(rows.id.tolist())}
-    found = [f"{name} is missing" for name in sent.decided if name not in kept]
-    if len(kept) != len(rows):
-        found.append("decisions are there twice")
-    for name, answer in sent.decided.items():
-        row = store.decision(name)
-        if row is not None and row["probability"] != answer["probability"]:
-            found.append(f"{name} was answered otherwise")
-    for name, label in sent.labelled.items():
-        if name in kept and "abc"[rows.label[kept[name]]] != label:
-            found.append(f"the label of {name} is missing")
-    for table, key in ((decisions, "id"), (labels, "decision_id"), (reviews, "decision_id")):
-        counts = select(func.count(), func.count(table.c[key].distinct()))
-        n_rows, n_keys = store.read(lambda c, q=counts: c.execute(q).one())  # type: ignore[misc]
-        if n_rows != n_keys:
-            found.append(f"{table.name} has rows twice")
+    kept = store.read(lambda c: [dict(row) for row in c.execute(select(decisions)).mappings()])
+    known = store.read(lambda c: list(c.execute(select(labels.c.decision_id, labels.c.label))))
+    queued = store.read(lambda c: list(c.execute(select(reviews.c.decision_id)).scalars()))
     store.close()
-    return found
+    found = [
+        *compared("decision", [row["id"] for row in kept], sent.decided),
+        *compared("label", [name for name, _ in known], sent.labelled),
+    ]
+    for row in kept:
+        answer = sent.decided.get(row["id"], {})
+        if any(row[name] != answer.get(name) for name in ("probability", "expected_cost", "worth")):
+            found.append(f"decision {row['id']} was answered otherwise")
+    found += [
+        f"label {name} was sent otherwise"
+        for name, code in known
+        if "abc"[code] != sent.labelled.get(name)
+    ]
+    return found + [f"review {name} is there twice" for name in twice(queued)]
+
+
+def compared(kind: str, kept: list[str], sent: Collection[str]) -> list[str]:
+    """Return what is missing, there twice, or there though nobody sent it."""
+    there, wanted = set(kept), set(sent)
+    return [
+        *(f"{kind} {name} is missing" for name in sorted(wanted - there)),
+        *(f"{kind} {name} was never sent" for name in sorted(there - wanted)),
+        *(f"{kind} {name} is there twice" for name in twice(kept)),
+    ]
+
+
+def twice(names: list[str]) -> list[str]:
+    """Return what comes more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def main() -> None:
     """Run on both databases, and print what came of it."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=20)
-    options.add_argument("--writes", type=int, default=1000)
+    options.add_argument("--writes", type=int, default=1000, help="of each round")
+    options.add_argument("--quick", action="store_true", help="a try of seconds")
     wanted = options.parse_args()
+    n_rounds = QUICK_ROUNDS if wanted.quick else wanted.rounds
+    n_writes = QUICK_WRITES if wanted.quick else wanted.writes
     with TemporaryDirectory() as folder, cluster() as server:
         place = Path(folder)
         policy = place / "policy.json"
@@ -163,13 +221,8 @@ def main() -> None:
             "SQLite": f"sqlite:///{place}/durable.db",
             "PostgreSQL": new_database(server, "durable"),
         }.items():
-            found = endure(url, policy, place / "log", wanted.rounds, wanted.writes, seed=0)
-            print(
-                f"{name}: {found.n_rounds} rounds of SIGKILL, {found.n_decisions:,} decisions and "
-                f"{found.n_labels:,} labels acknowledged, {found.n_repeated} requests repeated; "
-                f"{len(found.wrong)} missing, different or twice.",
-                flush=True,
-            )
+            found = endure(url, policy, place / "log", n_rounds, n_writes, seed=0)
+            print(f"{name}: {found}", flush=True)
             for problem in found.wrong[:10]:
                 print(f"  {problem}")
 

@@ -58,4 +58,4 @@ def served(policy: Path, database: str, log: Path, *words: str) -> Iterator[str]
         yield address
     finally:
         process.terminate()
-        process.wait(60)
+        process.communicate(timeout=60)

@@ -66,6 +66,20 @@ def test_no_table_has_a_lower_objective(n_classes: int, is_diagonal: bool, stren
     assert got < loss(np.zeros(penalty.size))
 
 
+@pytest.mark.parametrize("is_diagonal", [True, False], ids=["vector", "matrix"])
+def test_many_rows_in_single_precision_come_close(is_diagonal: bool) -> None:
+    logits, q, _ = made(2_000, 40)
+    y, single = q.argmax(axis=1), logits.astype(np.float32)
+    penalty = np.full((40, 2 if is_diagonal else 41), 0.02)
+    loss = objective(single.astype(np.float64), q, np.ones(2_000), 0.8, penalty)
+    tables = [
+        fit_affine(ArrayShards(Batch.of(y, Logits(array))), Basis(0.8), penalty)
+        for array in (single, single.astype(np.float64))
+    ]
+    near, best = (loss(table.astype(np.float64).ravel()) for table in tables)
+    assert near == pytest.approx(best, abs=1e-6 if is_diagonal else 1e-5)
+
+
 def test_rows_that_weigh_nothing_are_no_rows() -> None:
     shards = ArrayShards(Batch.of([0, 1], Logits(np.eye(2)), sample_weight=[0.0, 0.0]))
     with pytest.raises(EmptyStateError):

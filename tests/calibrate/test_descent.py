@@ -26,7 +26,8 @@ def test_the_lowest_point_of_a_quadratic(
         away = x - lowest
         return float(away @ curvature @ away) / 2, curvature @ away
 
-    found = descend(loss, np.zeros(size), lambda slope: scale * slope, 1e-12)
+    start = np.zeros(size)
+    found = descend(loss, start, loss(start), lambda slope: scale * slope, 1e-12)
     assert loss(found)[0] < 1e-6 * loss(np.zeros(size))[0] + 1e-8
 
 
@@ -39,14 +40,33 @@ def test_the_right_guess_takes_one_step() -> None:
         away = x - lowest
         return float(away @ curvature @ away) / 2, curvature @ away
 
-    found = descend(loss, np.zeros(8), lambda slope: np.linalg.solve(curvature, slope), 1e-12)
+    start = np.zeros(8)
+    first = loss(start)
+    found = descend(loss, start, first, lambda slope: np.linalg.solve(curvature, slope), 1e-12)
     assert len(seen) == 2
     np.testing.assert_allclose(found, lowest)
 
 
 def test_it_stays_where_nothing_is_to_be_gained() -> None:
-    start = np.zeros(3)
-    assert descend(lambda x: (0.0, np.zeros(3)), start, lambda slope: slope, 1e-8) is start
+    flat = 0.0, np.zeros(3)
+    assert descend(lambda x: flat, np.ones(3), flat, lambda slope: slope, 1e-8).tolist() == [1] * 3
+
+
+@pytest.mark.parametrize("close", [1e-3, 1e-6, 1e-9])
+def test_the_last_step_is_taken_unseen(close: float) -> None:
+    curvature, lowest = bowl(1, 8, 10.0)
+    seen: list[FloatArray] = []
+
+    def loss(x: FloatArray) -> tuple[float, FloatArray]:
+        seen.append(x)
+        away = x - lowest
+        return float(away @ curvature @ away) / 2, curvature @ away
+
+    start = np.zeros(8)
+    found = descend(loss, start, loss(start), lambda slope: slope / 5, close)
+    before = list(seen)
+    assert not any(np.array_equal(found, x) for x in before)
+    assert loss(found)[0] < close
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e4])
@@ -56,11 +76,12 @@ def test_a_loss_that_is_no_parabola(scale: float) -> None:
     def loss(x: FloatArray) -> tuple[float, FloatArray]:
         return float(weights @ np.logaddexp(x, -x)), weights * np.tanh(x)
 
-    found = descend(loss, np.array([-3.0, 1.0, 4.0]), lambda slope: scale * slope, 1e-12)
+    start = np.array([-3.0, 1.0, 4.0])
+    found = descend(loss, start, loss(start), lambda slope: scale * slope, 1e-12)
     np.testing.assert_allclose(found, 0, atol=1e-5)
 
 
 def test_the_start_stays_untouched() -> None:
     start = np.ones(2)
-    descend(lambda x: (float(x @ x), 2 * x), start, lambda slope: slope, 1e-8)
+    descend(lambda x: (float(x @ x), 2 * x), start, (2.0, 2 * start), lambda slope: slope, 1e-8)
     assert start.tolist() == [1.0, 1.0]

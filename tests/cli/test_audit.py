@@ -96,7 +96,7 @@ def test_a_file_that_is_large_is_streamed(
     run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(run("audit", made / "sure.csv", "--json").stdout)
-    monkeypatch.setattr("dubito.cli.columns.IN_MEMORY", 0)
+    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 0)
     streamed = json.loads(run("audit", made / "sure.csv", "--json").stdout)
     assert streamed["log_loss"] == pytest.approx(whole["log_loss"])
     assert streamed["area_under_risk_coverage"] == pytest.approx(

@@ -1,10 +1,9 @@
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from dubito.cli.columns import Given, rows_of
-from dubito.data import ArrayShards, Columns, FileShards
+from dubito.cli.columns import Given
+from dubito.data import Columns
 from dubito.errors import BadValueError
 
 
@@ -52,13 +51,3 @@ def test_classes_of_one_column_are_named(made: Path) -> None:
         made / "sure.csv", label="unused", classes=("a", "b", "c")
     )
     assert found == Columns(logits="logit_*")
-
-
-def test_small_files_are_read_and_large_ones_streamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "f.csv"
-    pd.DataFrame({"p": [0.5, 0.25]}).to_csv(path, index=False)
-    assert isinstance(rows_of(path, Columns(probabilities="p")), ArrayShards)
-    monkeypatch.setattr("dubito.cli.columns.IN_MEMORY", 3)
-    assert isinstance(rows_of(path, Columns(probabilities="p")), FileShards)

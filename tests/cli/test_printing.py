@@ -1,11 +1,24 @@
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from dubito.cli.printing import Rows, progress, say, say_error, say_json, show_table, typed
+from dubito.cli.printing import (
+    Passes,
+    Rows,
+    passes,
+    progress,
+    say,
+    say_error,
+    say_json,
+    show_table,
+    typed,
+)
+from dubito.data import Columns, scan
+from dubito.data.watching import watched_by
 from dubito.errors import BadFileError
 
 
@@ -63,7 +76,7 @@ def test_the_command_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("deciding", 10) as show:
+    with progress("deciding", lambda: 10) as show:
         show(5)
     assert capsys.readouterr().err == ""
 
@@ -78,14 +91,60 @@ def test_rows_are_told_with_their_rate() -> None:
     assert Rows().render(task).plain == "2,500 rows, 1,234 a second"
 
 
-def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with progress("deciding", 10) as show:
+    with progress("deciding", lambda: 10) as show:
         show(10)
     assert "10 rows" in terminal.getvalue()
+
+
+def test_tasks_are_told_of_all() -> None:
+    bar = Progress(console=Console(file=io.StringIO()))
+    step = Passes(bar).start("rows/", "tasks", 12)
+    step(5)
+    [task] = bar.tasks
+    assert task.description == "pass 1 over rows"
+    assert Rows().render(task).plain == "5 of 12 tasks"
+
+
+def test_each_pass_begins_anew_with_the_total_of_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("p\n0.5\n0.25\n0.75\n")
+    bar = Progress(console=Console(file=io.StringIO()))
+    shown = Passes(bar)
+    rows = scan(path, Columns(probabilities="p"))
+    with watched_by(shown):
+        rows.sum(len)
+        [first] = bar.tasks
+        assert (first.completed, first.total, first.description) == (3, 3, "pass 1 over f.csv")
+        late = shown.start(str(path), "rows", None)
+        rows.sum(len)
+    late(7)  # told after the next pass began
+    [third] = bar.tasks
+    assert (third.completed, third.total, third.description) == (3, 3, "pass 3 over f.csv")
+
+
+def test_passes_are_shown_on_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("p\n0.5\n0.25\n0.75\n")
+    with passes():
+        scan(path, Columns(probabilities="p")).sum(len)
+    assert capsys.readouterr().err == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with passes():
+        scan(path, Columns(probabilities="p")).sum(len)
+        print("a result")
+    assert "pass 1 over" in terminal.getvalue()
+    assert "a result" not in terminal.getvalue()
+    assert capsys.readouterr().out == "a result\n"

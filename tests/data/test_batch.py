@@ -44,6 +44,16 @@ def test_amounts_are_float64_whatever_came() -> None:
     assert amounts.tolist() == [5.0, 0.0, 2.5, 1.0]
 
 
+def test_weights_of_1_are_shared_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (Batch.of(None, Logits(LOGITS)).weight for _ in range(2))
+    assert one is other
+    assert not one.flags.writeable
+    monkeypatch.setattr("dubito.data.batch.MOST_SHARED", 3)
+    alone = Batch.of(None, Logits(LOGITS)).weight
+    assert alone is not one
+    assert not alone.flags.writeable
+
+
 def test_weights_are_1_unless_given() -> None:
     assert Batch.of(None, Logits(LOGITS)).weight.tolist() == [1.0] * 4
     assert whole_batch().weight.tolist() == [1.0, 2.0, 3.0, 0.0]

@@ -107,3 +107,28 @@ def test_a_list_is_not_one_number(columns: Columns) -> None:
 def test_names_for_another_number_of_classes_are_refused() -> None:
     told = told_of({"p": [0.5]}, Columns(probabilities="p", classes=["a", "b", "c"]))
     assert told.startswith("`classes` of f.csv must be 2 names")
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint16(), pa.float64(), pa.string()])
+@pytest.mark.parametrize("has_gap", [False, True])
+def test_column_numbers_are_labels_whatever_their_type(kind: pa.DataType, has_gap: bool) -> None:
+    table = {
+        "z_0": [0.5] * 3,
+        "z_1": [1.5] * 3,
+        "y": pa.array([1, 0, None if has_gap else 1], pa.int64()).cast(kind),
+    }
+    truth = batch_of(table, Columns(label="y", logits="z_*")).truth
+    assert truth.codes.tolist() == [1, 0, -1 if has_gap else 1]
+    assert truth.codes.dtype == np.int64
+
+
+def test_whole_numbers_that_name_classes_are_not_column_numbers() -> None:
+    table = {"z_3": [0.5, 0.5], "z_4": [1.5, 0.5], "y": [4, 3]}
+    assert batch_of(table, Columns(label="y", logits="z_*")).truth.codes.tolist() == [1, 0]
+
+
+def test_a_column_number_beyond_the_last_is_told_with_its_row() -> None:
+    table = {"z_0": [0.5, 0.5], "z_1": [1.5, 0.5], "y": [1, 2]}
+    told = told_of(table, Columns(label="y", logits="z_*"), first_row=7)
+    assert told.startswith("`y` of f.csv must be column numbers from 0 to 1. Got 2")
+    assert "in row 8" in told

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 
-from dubito.data.cells import Cells
+from dubito.data.cells import Cells, whole
 from dubito.errors import BadTypeError, BadValueError
 
 
@@ -233,3 +233,17 @@ def test_moments_and_records_are_no_labels() -> None:
     for values in ([datetime(2020, 1, 1)], [{"a": 1}]):
         with pytest.raises(BadTypeError, match="text or numbers"):
             cells_of(values).different()
+
+
+def test_a_column_in_one_piece_is_not_copied() -> None:
+    one, other = pa.array([1.5, 2.5]), pa.array([3.5])
+    assert whole(pa.chunked_array([one])).buffers()[1].address == one.buffers()[1].address
+    assert whole(pa.chunked_array([one, other])).to_pylist() == [1.5, 2.5, 3.5]
+    assert whole(pa.chunked_array([], pa.float64())).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "is_so"), [([1, 2], True), ([1, None], False), ([1.0], False), (["1"], False)]
+)
+def test_whole_numbers_have_no_gaps(values: list[Any], is_so: bool) -> None:
+    assert cells_of(values).is_whole_numbers == is_so

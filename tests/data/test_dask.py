@@ -17,15 +17,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
+from sklearn.base import clone
 
 from dubito.calibrate import IsotonicCalibration, OneVsRest, TemperatureScaling, VectorScaling
-from dubito.data import Batch, Columns, DaskShards, FolderSink, Shards, Sink, files, scan
+from dubito.data import (
+    BadRows,
+    Batch,
+    Columns,
+    DaskShards,
+    FolderSink,
+    Shards,
+    Sink,
+    files,
+    read,
+    scan,
+)
 from dubito.data import dask as dask_module
 from dubito.data.dask import connected
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Result, Sum
+from dubito.data.watching import watched_by
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.deciding import write_decisions
+from dubito.doubt import ClassDensities, MahalanobisDistance, NeighbourDistance
 from dubito.errors import (
     BadFileError,
     BadTypeError,
@@ -35,6 +49,7 @@ from dubito.errors import (
     MissingExtraError,
 )
 from dubito.measure import Audit, AuditState
+from tests.data.test_watching import Noting
 
 rng = np.random.default_rng(0)
 COLUMNS = Columns(label="y", logits="z", weight="w")
@@ -59,7 +74,7 @@ def client() -> Iterator[Any]:
             n_workers=2,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as one,
@@ -99,10 +114,23 @@ def decided(policy: Policy) -> Callable[[Batch], dict[str, Any]]:
     return columns
 
 
+def placed(function: Callable[[Batch], dict[str, Any]]) -> Callable[[Batch, str], dict[str, Any]]:
+    """Return a function of a batch and its file, which tells the file too."""
+    return lambda batch, file: {"file": np.full(len(batch), file), **function(batch)}
+
+
 def in_order(folder: Path) -> pa.Table:
-    """Return the rows of all parts of a folder, by their numbers."""
+    """Return the rows of all parts of a folder, by files and their numbers there."""
     parts = [parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))]
-    return pa.concat_tables(parts).sort_by("row")
+    return pa.concat_tables(parts).sort_by([("file", "ascending"), ("row", "ascending")])
+
+
+def by_files(table: pa.Table, folder: Path, sizes: list[int] = SIZES) -> pa.Table:
+    """Return rows that count through files with their files, and their numbers there."""
+    files = sorted(map(str, folder.iterdir()))
+    rows = np.concatenate([np.arange(size) for size in sizes])
+    named = table.set_column(0, "row", [rows])
+    return named.add_column(0, "file", [np.repeat(files, sizes)])
 
 
 def locally(shards: Shards, policy: Policy, path: Path) -> pa.Table:
@@ -190,7 +218,7 @@ def test_collections_are_rows_too(client: Any) -> None:
     found = shards.sum(AuditState.of).value.scores.value.log_loss
     assert found == pytest.approx(wanted, rel=1e-12)
     with pytest.raises(BadTypeError, match="`source` of write_parts must be files, where parts"):
-        shards.write_parts(lambda batch: {}, FolderSink)  # type: ignore[arg-type]
+        shards.write_parts(lambda batch, file: {}, FolderSink)  # type: ignore[arg-type]
     with pytest.raises(BadValueError, match="`label` of the Dask frame must be a column"):
         DaskShards(client, frame, Columns(label="t", logits="z_*"))
     arrays["z"] = da.from_array(np.where(np.arange(900)[:, None] == 500, np.nan, z), chunks=400)
@@ -207,9 +235,11 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
         csv.write_csv(table, rows / f"{k}.csv")
     shards = DaskShards(client, rows, columns)
     folder = FolderSink(tmp_path / "out", {})
-    n_rows = shards.write_parts(lambda b: {"row": b.first_row + np.arange(len(b))}, folder)
-    assert n_rows == shards.sum(len) == 50
-    assert in_order(tmp_path / "out")["row"].to_pylist() == list(range(50))
+    numbered = placed(lambda batch: {"row": batch.first_row + np.arange(len(batch))})
+    assert shards.write_parts(numbered, folder) == shards.sum(len) == 50
+    assert in_order(tmp_path / "out")["row"].to_pylist() == [*range(30), *range(20)]
+    assert shards.write_parts(numbered, FolderSink(tmp_path / "again", {})) == 50  # as decoded
+    assert in_order(tmp_path / "again").equals(in_order(tmp_path / "out"))
     for path in rows.glob("*.csv"):
         path.write_text("p,y\n")
     empty = DaskShards(client, rows, columns)
@@ -223,14 +253,15 @@ def test_parts_are_written_by_the_workers_and_a_second_run_goes_on(
     wanted = locally(scan(folder, COLUMNS), policy, tmp_path / "whole.parquet")
     shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
     seen: list[int] = []
-    n_rows = shards.write_parts(decided(policy), FolderSink(out, {}), on_progress=seen.append)
+    decide = placed(decided(policy))
+    n_rows = shards.write_parts(decide, FolderSink(out, {}), on_progress=seen.append)
     assert n_rows == seen[-1] == N_ROWS
-    assert in_order(out).equals(wanted)
+    assert in_order(out).equals(by_files(wanted, folder))
     assert shards.kept is None  # one pass needs nothing kept
     marks = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     (out / min(marks)).unlink()
     (out / f"{max(marks)}.0123abcd.partial").touch()
-    assert shards.write_parts(decided(policy), FolderSink(out, {})) == N_ROWS
+    assert shards.write_parts(decide, FolderSink(out, {})) == N_ROWS
     again = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert again.keys() == marks.keys()
     assert [name for name in marks if again[name] != marks[name]] == [min(marks)]
@@ -277,9 +308,9 @@ def test_a_worker_killed_while_it_decides_costs_time_only(
         return decide(batch)
 
     shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
-    assert shards.write_parts(fatal, FolderSink(out, {})) == N_ROWS
+    assert shards.write_parts(placed(fatal), FolderSink(out, {})) == N_ROWS
     assert killed.exists()
-    assert in_order(out).equals(wanted)
+    assert in_order(out).equals(by_files(wanted, folder))
     assert list(out.glob("*.partial")) == []
 
 
@@ -300,6 +331,96 @@ def test_a_corrupt_file_and_a_bad_row_are_told_by_name(
     bad.write_bytes(whole)
     with pytest.raises(BadFileError, match=r"part_3\.parquet cannot be read"):
         DaskShards(client, tmp_path, COLUMNS).sum(len)
+
+
+def spoilt(folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of a folder with three bad rows: two in one task, one in another file."""
+    rows = tmp_path / "spoilt"
+    rows.mkdir()
+    for path in folder.iterdir():
+        table = parquet.read_table(path)
+        bad = {"part_0": [7, 8], "part_3": [777]}.get(path.stem, [])
+        weights = np.where(np.isin(np.arange(len(table)), bad), -1.0, table["w"].to_numpy())
+        new = table.set_column(2, "w", [weights])
+        parquet.write_table(new, rows / path.name, row_group_size=200)
+    return rows
+
+
+def test_bad_rows_are_those_of_one_machine_each_once(
+    client: Any, folder: Path, tmp_path: Path
+) -> None:
+    rows, found = spoilt(folder, tmp_path), (BadRows(), BadRows())
+    local = scan(rows, COLUMNS, bad_rows=found[0])
+    shards = DaskShards(client, rows, COLUMNS, bad_rows=found[1])
+    assert shards.sum(len) == local.sum(len) == N_ROWS - 3
+    assert list(found[0]) == list(found[1])
+    assert len(found[1]) == 3
+    wanted, ids = (np.concatenate(list(one.map(lambda _, b: b.ids))) for one in (local, shards))
+    np.testing.assert_array_equal(ids, wanted)
+    assert 7 not in ids
+    assert ids[-1] == N_ROWS - 1
+    name, killed = placed(lambda batch: {"row": batch.ids}), tmp_path / "killed"
+
+    def fatal(batch: Batch, file: str) -> dict[str, Any]:
+        if file.endswith("part_3.parquet") and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return name(batch, file)
+
+    again, out = BadRows(), FolderSink(tmp_path / "out", {})
+    fresh = DaskShards(client, rows, COLUMNS, bad_rows=again)
+    assert fresh.write_parts(fatal, out) == N_ROWS - 3
+    assert killed.exists()
+    assert list(again) == list(found[0])
+    resumed = BadRows()  # all parts are there: what they lack is known from the manifest
+    shards = DaskShards(client, rows, COLUMNS, bad_rows=resumed)
+    shards.write_parts(name, FolderSink(tmp_path / "out", {}))
+    assert list(resumed) == list(found[0])
+    with pytest.raises(BadValueError, match=r"good but for at most 2\. Got 3 bad ones"):
+        DaskShards(client, rows, COLUMNS, bad_rows=BadRows(2)).sum(len)
+
+
+def test_doubts_of_features_are_fitted_where_the_rows_are(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k, n_rows in enumerate([900, 0, 3, 200]):
+        table = table_of(n_rows, only=2 if n_rows == 3 else None)
+        features = rng.normal(size=(n_rows, 3)) + np.eye(4, 3)[table["y"].to_numpy()]
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel()), 3)
+        whole = table.append_column("f", lists)
+        parquet.write_table(whole, tmp_path / f"{k}.parquet", row_group_size=100)
+    columns = Columns(label="y", logits="z", weight="w", features="f")
+    local, shards = scan(tmp_path, columns), DaskShards(client, tmp_path, columns)
+    fetched: list[int] = []
+    fetch = DaskShards.fetch
+
+    def noted(shards: DaskShards, *place: Any) -> Batch:
+        fetched.append(1)
+        return fetch(shards, *place)
+
+    monkeypatch.setattr(DaskShards, "fetch", noted)
+    features = read(tmp_path, columns).features
+    for doubt in (
+        MahalanobisDistance(),
+        MahalanobisDistance(is_normalised=True),
+        NeighbourDistance(3, most_rows=200),
+        ClassDensities(),
+    ):
+        fetched.clear()
+        ours, theirs = (clone(doubt).fit(one).score(features) for one in (shards, local))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+        assert 1 <= len(fetched) <= 3  # the first batch tells how many features there are
+        assert len(shards.spans) > 3
+
+
+def test_whoever_watches_is_told_of_tasks(client: Any, folder: Path) -> None:
+    noting = Noting()
+    shards = DaskShards(client, folder, COLUMNS)
+    with watched_by(noting):
+        shards.sum(len)
+        list(shards.map(lambda number, _: number))
+    wait_for(lambda: all(len(told) == 3 + 14 for told in noting.told))
+    assert [told[:3] for told in noting.told] == [[folder.name, "tasks", 14]] * 3
 
 
 def test_shards_that_travel_are_a_name(client: Any, folder: Path) -> None:
@@ -335,6 +456,38 @@ def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value) == (
         "tcp://127.0.0.1:1 cannot be read: no Dask scheduler answers there. "
         "Try `dask scheduler`, and the address that it prints."
+    )
+
+
+def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None:
+    def needy(_: Batch) -> int:
+        return len(import_module("not_there").__name__)
+
+    with pytest.raises(BadFileError) as caught:
+        DaskShards(client, folder, COLUMNS).sum(needy)
+    assert str(caught.value) == (
+        f"{client.scheduler.address} cannot be read: its workers lack a package "
+        "(No module named 'not_there'). Try the same packages everywhere."
+    )
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://here"])
+def test_an_address_without_a_port_is_told(address: str) -> None:
+    with pytest.raises(BadFileError, match="no Dask scheduler answers there"), connected(address):
+        pass
+
+
+def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "JOINING", "1s")
+    distributed: Any = import_module("distributed")
+    here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(n_workers=0, processes=False, **here, protocol="tcp://") as bare:
+        address = bare.scheduler_address
+        with pytest.raises(BadFileError) as caught, connected(address):
+            pass
+    assert str(caught.value) == (
+        f"{address} cannot be read: the Dask scheduler has no workers. "
+        f"Try `dask worker {address}` on each machine."
     )
 
 
@@ -402,7 +555,7 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
         with pytest.raises(DubitoError, match="the Dask scheduler went away"):
             shards.sum(len)
         with pytest.raises(DubitoError, match="the Dask scheduler went away"):
-            shards.write_parts(slow, FolderSink(out / "parts", {}))
+            shards.write_parts(placed(slow), FolderSink(out / "parts", {}))
         with (
             pytest.raises(DubitoError, match="the Dask scheduler went away"),
             Sink(out / "f.parquet") as sink,

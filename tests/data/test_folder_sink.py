@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data import Columns, FolderSink, read, scan
+from dubito.data import BadRows, Columns, FolderSink, read, scan
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 SETTINGS = {"policy": "v1", "threshold": 0.5}
@@ -220,3 +220,23 @@ def test_bad_arguments_are_told(tmp_path: Path) -> None:
     assert str(missing.value) == (
         f"{path} cannot be read: there is no such file. Try checking the path."
     )
+
+
+def test_bad_rows_are_kept_with_the_part_that_lacks_them(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{k}.parquet") for k in range(2)]
+    for path in paths:
+        parquet.write_table(pa.table({"p": [0.1, 2.0, 0.3]}), path)
+    folder, bad_rows = FolderSink(tmp_path / "out", SETTINGS), BadRows()
+    for path in folder.unfinished(paths):
+        with folder.part(path, bad_rows) as part:
+            shards = scan(path, Columns(probabilities="p"), bad_rows=bad_rows)
+            shards.write(lambda batch: {"confidence": batch.rows.confidence}, part)
+    again = FolderSink(tmp_path / "out", SETTINGS)
+    assert again.unfinished(paths) == []
+    for path in paths:
+        [bad] = again.bad_rows(path)
+        assert (bad.file, bad.row, bad.column, bad.value) == (path, 1, "p", "2.0")
+    assert again.n_rows == 4
+    with again.part(paths[0]) as part:
+        part.write({"confidence": [0.5]})
+    assert FolderSink(tmp_path / "out", SETTINGS).bad_rows(paths[0]) == []

@@ -28,13 +28,26 @@ def test_rows_are_counted_where_that_is_quick(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": np.arange(70_000)}), tmp_path / "f.parquet")
     assert row_count(tmp_path / "f.parquet") == 70_000
     (tmp_path / "f.csv").write_text("a,b\n1,2\n3,4\n")
-    assert row_count(tmp_path / "f.csv") == 2
-    (tmp_path / "empty.tsv").write_text("")
+    assert row_count(str(tmp_path / "f.csv")) == 2
+    (tmp_path / "empty.tsv").write_text("a\tb")
     assert row_count(tmp_path / "empty.tsv") == 0
+    np.savez(tmp_path / "f.npz", a=np.arange(3))
     assert row_count(tmp_path / "f.npz") is None
     (tmp_path / "bad.parquet").write_text("a,b\n")
     with pytest.raises(BadFileError, match="cannot be read"):
         row_count(tmp_path / "bad.parquet")
+
+
+def test_rows_of_folders_and_patterns_are_those_of_their_files(tmp_path: Path) -> None:
+    for day, n_rows in enumerate([300, 0, 45]):
+        folder = tmp_path / f"day={day}"
+        folder.mkdir()
+        parquet.write_table(pa.table({"a": np.arange(n_rows)}), folder / "f.parquet", 100)
+        (folder / "f.csv").write_text("a\n" + "1\n" * day)
+    assert row_count(f"{tmp_path}/*/*.parquet") == 345
+    assert row_count(f"{tmp_path}/*/*.csv") == 3
+    assert row_count(f"file://{tmp_path}/*/*.parquet") == 345
+    assert row_count(f"file://{tmp_path}/*/*.csv") is None
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -59,6 +59,9 @@ def test_vector_sums_agree_with_the_twin(n_classes: int, is_soft: bool) -> None:
     close(sums, [row.sum(axis=0) for row in rows], rtol=1e-10, atol=1e-12)
     vector_sums(x, *labels, scale, bias, sums)
     close(sums[1], 2 * residual.sum(axis=0), rtol=1e-10, atol=1e-12)
+    slopes = np.zeros((2, n_classes))
+    assert vector_sums(x, *labels, scale, bias, slopes) == loss
+    close(slopes, sums[:2] / 2, rtol=1e-10, atol=1e-12)
 
 
 @each_label

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import threading
 from itertools import count, islice
 
@@ -15,6 +16,7 @@ from dubito.errors import BadValueError
 from dubito.kernels import blocks
 from dubito.kernels.blocks import (
     BLOCK_ENTRIES,
+    keep_memory,
     kept_threads,
     map_in_order,
     n_threads,
@@ -263,3 +265,16 @@ def test_threads_kept_twice_are_the_same() -> None:
         with kept_threads():
             assert blocks.KEPT.get() is outer
         assert list(map_in_order(lambda i: i, range(5))) == list(range(5))
+
+
+def test_memory_of_one_block_is_there_for_the_next() -> None:
+    def fresh_pages() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        arrays = [np.ones(1 << 18) for _ in range(8)]
+        n_bytes = sum(array.nbytes for array in arrays)
+        assert n_bytes == 1 << 24
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    keep_memory()
+    fresh_pages()
+    assert min(fresh_pages() for _ in range(5)) < (1 << 24) // resource.getpagesize() // 4

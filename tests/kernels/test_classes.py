@@ -17,7 +17,7 @@ N_ROWS = 60
 TOLERANCE = {np.float32: 1e-6, np.float64: 1e-12}
 
 each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-each_width = pytest.mark.parametrize("n_classes", [2, 3, 64, 65, 300])
+each_width = pytest.mark.parametrize("n_classes", [2, 3, 32, 33, 64, 65, 300])
 each_kind = pytest.mark.parametrize("is_logits", [True, False], ids=["logits", "probabilities"])
 each_label = pytest.mark.parametrize("is_soft", [False, True], ids=["codes", "soft"])
 each_binning = pytest.mark.parametrize("n_bins", [1, 2, 15])
@@ -174,3 +174,14 @@ def test_sums_add_to_what_is_there(is_soft: bool) -> None:
     once = sums_of(array, labels, weights, edges, is_logits=False)
     twice = sums_of(array, labels, weights, edges, is_logits=False, sums=once.copy())
     assert_allclose(twice, 2 * once, rtol=1e-12)
+
+
+@each_precision
+def test_many_rows_of_few_classes_agree_with_the_twin(dtype: Precision) -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.ones(3), 700).astype(dtype)
+    labels, weights = rng.integers(0, 3, 700), rng.random(700)
+    edges = np.array([0.0, 0.01, 0.02, 0.6, 1.0])  # far from what bins of equal width would guess
+    expected = plain(shares.astype(np.float64), labels, weights, edges)
+    sums = sums_of(shares, labels, weights, edges, is_logits=False)
+    assert_allclose(sums, expected, rtol=1e-12)

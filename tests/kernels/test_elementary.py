@@ -9,7 +9,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dubito.kernels.compile import FAST
-from dubito.kernels.elementary import exponential, highest, logarithm, ordered
+from dubito.kernels.elementary import (
+    exponential,
+    highest,
+    logarithm,
+    logarithm_past_1,
+    ordered,
+)
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -26,6 +32,7 @@ def on_arrays(function: Callable[[Any], Any]) -> Any:
 
 
 exponentials, logarithms, orders = map(on_arrays, (exponential, logarithm, ordered))
+logarithms_past_1 = on_arrays(logarithm_past_1)
 
 
 @njit(**FAST)  # type: ignore[untyped-decorator]
@@ -94,6 +101,14 @@ def test_logarithm_of_one_is_zero_and_of_nothing_is_finite(dtype: Precision) -> 
     assert applied(logarithms, x).tolist() == [0.0, lowest, lowest, lowest]
 
 
+def test_logarithm_past_one_keeps_the_smallest_numbers() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([10 ** rng.uniform(-300, 3, 500_000), rng.uniform(0, 10, 500_000)])
+    exact = np.log1p(x.astype(np.longdouble))
+    assert units_in_the_last_place(applied(logarithms_past_1, x), exact) <= 3.5
+    assert applied(logarithms_past_1, np.zeros(1)).tolist() == [0.0]
+
+
 @each_precision
 def test_ordered_compares_as_floats_do(dtype: Precision) -> None:
     info = np.finfo(dtype)
@@ -121,7 +136,7 @@ def test_the_highest_of_a_row_is_numpys(dtype: Precision) -> None:
             assert highest_of_row(row) == row.max()
 
 
-@pytest.mark.parametrize("function", [exponential, highest, logarithm, ordered])
+@pytest.mark.parametrize("function", [exponential, highest, logarithm, logarithm_past_1, ordered])
 def test_outside_a_kernel_they_refuse(function: Callable[[float], float]) -> None:
     with pytest.raises(NotImplementedError, match="only inside a kernel"):
         function(0.5)

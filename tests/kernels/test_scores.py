@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import freeze
-from dubito.kernels.scores import N_SCORES, score_sums
+from dubito.kernels.scores import N_SCORES, N_SURPRISES, score_sums, surprise_sums
 
 Floats = NDArray[np.floating[Any]]
 
@@ -82,3 +82,29 @@ def test_any_losses_agree_with_the_twin(rows: list[tuple[float, float]]) -> None
     weights, losses = np.array(rows, np.float64).reshape(-1, 2).T
     columns = np.vstack([np.ones((5, losses.size)), losses])
     assert sums_of(weights, columns).tolist() == plain(weights, columns).tolist()
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 1000])
+@pytest.mark.parametrize("share_impossible", [0.0, 0.3])
+def test_sums_of_a_test_agree_with_the_twin(n_rows: int, share_impossible: float) -> None:
+    rng = np.random.default_rng(n_rows)
+    w = rng.random(n_rows) * rng.integers(0, 2, n_rows)
+    correct, c, entropy, variance, losses = rng.uniform(0.01, 1, (5, n_rows))
+    losses[rng.random(n_rows) < share_impossible] = np.inf
+    sums, doubt = np.full(N_SURPRISES, np.nan), 1 - c
+    columns = (w, correct, c, doubt, entropy, variance, losses)
+    surprise_sums(*map(freeze, columns), sums)
+    finite = np.where(np.isinf(losses), entropy, losses)
+    expected = [
+        (np.isinf(losses) & (w > 0)).sum(),
+        w.sum(),
+        (w * (finite - entropy)).sum(),
+        (w * (c - correct)).sum(),
+        (w**2 * variance).sum(),
+        (w**2 * c * doubt).sum(),
+        (w**2 * c * (np.log(c) + entropy)).sum(),
+        (w**2).sum(),
+        (w * (1 - correct)).sum(),
+        (w * doubt).sum(),
+    ]
+    assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)

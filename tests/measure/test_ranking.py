@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from dubito import Logits
 from dubito.data import Batch
-from dubito.measure import RankedState
+from dubito.data.ranks import Ranks
+from dubito.measure import RankedState, ranking
 from dubito.measure.ranking import GRID_STEP, on_grid
 
 
@@ -49,3 +50,24 @@ def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
     total = gridded[0] + gridded[1] + gridded[2]
     assert total.weight.sum() == exact.weight.sum()
     assert total.positive.sum() == exact.positive.sum()
+
+
+@pytest.mark.parametrize("most", [0, 1_000_000], ids=["sorted", "by cells"])
+def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "MOST_CELLS_A_ROW", most)
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
+    y = [None, *rng.integers(0, 5, 399)]
+    batch = Batch.of(y, Logits(logits), sample_weight=rng.integers(0, 3, 400))
+    ranks, weight = Ranks.of(on_grid(batch.rows.doubt)), batch.labelled_weight
+    expected = RankedState.of_ranks(ranks, weight, weight * (1 - batch.rows.correct))
+    found = RankedState.of(batch, is_gridded=True)
+    for name, values in expected.to_dict().items():
+        assert found.to_dict()[name] == values
+
+
+def test_no_rows_have_no_gridded_ranking() -> None:
+    batch = Batch.of([], np.zeros((0, 2)))
+    assert RankedState.of(batch, is_gridded=True).weight.size == 0

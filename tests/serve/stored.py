@@ -47,7 +47,9 @@ def drawn_rows(
         class_=decisions.class_,
         propensity=np.where(is_rejected, 1.0, audit_share),
         is_audit=is_audit,
+        amount=np.full(n, np.nan),
         label=np.where(is_known, y, -1),
+        labelled=np.where(is_known, 60.0 * np.arange(n), np.nan),
         is_reviewed=is_known,
     )
     return rows, y

@@ -1,12 +1,21 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dubito.decide import Policy
+from dubito import calibrate
+from dubito.calibrate import AbstractCalibrator, TemperatureScaling
+from dubito.decide import CostMatrix, Policy
 from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
-from dubito.serve.deciding import answer_columns, answer_of, decide_rows
+from dubito.serve.deciding import (
+    Question,
+    answer_columns,
+    answer_of,
+    decide_rows,
+    decide_together,
+)
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions
 from tests.serve.conftest import SURE, TORN
@@ -65,3 +74,72 @@ def test_what_was_decided_before_is_answered_as_it_was_then(
     assert answer["id"][0] == "x"
     assert 7 in asked_for
     assert answer_of(before, policies)["policy"] == 7
+
+
+CALIBRATORS = [
+    calibrate.AutoCalibrator(),
+    calibrate.ForestCalibration(),
+    calibrate.MatrixScaling(),
+    calibrate.OneVsRest(calibrate.IsotonicCalibration()),
+    calibrate.StructuredMatrixScaling(),
+    calibrate.TemperatureMixture(),
+    calibrate.TemperatureScaling(),
+    calibrate.VectorScaling(),
+]
+
+
+def fitted(calibrator: AbstractCalibrator, n_classes: int, **wishes: Any) -> Policy:
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(300, n_classes))).astype(np.float32)
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    costs = wishes.pop("costs", CostMatrix.zero_one(n_classes).with_reject(0.4))
+    return Policy.fit(Logits(logits), labels, costs=costs, calibrator=calibrator, **wishes)
+
+
+def asked_of(n_classes: int, n_rows: int, seed: int, **more: Any) -> AskedRows:
+    logits = 3 * np.random.default_rng(seed).normal(size=(n_rows, n_classes))
+    return AskedRows.of({"logits": logits.tolist(), **more}, n_classes, Settings())
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("n_classes", [3, 40])
+def test_rows_get_the_same_answer_alone_and_together(
+    calibrator: AbstractCalibrator, n_classes: int
+) -> None:
+    policy = fitted(calibrator, n_classes)
+    links = {"links": ["https://a.org/x.png"]}
+    asked = [asked_of(n_classes, n_rows, seed) for seed, n_rows in enumerate([1, 5, 1, 40, 1])]
+    asked.append(asked_of(n_classes, 1, 9, **links))
+    questions = [Question(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(asked)]
+    assert {one.kind for one in questions} == {(5, Logits)}
+    parts = decide_together(questions, Settings(audit_share=0.5), np.random.default_rng(0))
+    drawing = np.random.default_rng(0)
+    for one, part in zip(questions, parts, strict=True):
+        settings = Settings(audit_share=0.5)
+        alone = decide_rows(one.asked, 5, policy, settings, drawing, one.key, one.key_digest)
+        created = part.columns.pop("created")
+        assert len(created) == len(alone.columns.pop("created")) == len(part)
+        assert part.columns == alone.columns
+        assert part.is_rejected.tolist() == alone.is_rejected.tolist()
+        assert (part.key, part.key_digest) == (one.key, one.key_digest)
+
+
+def test_rows_whose_last_digit_could_change_are_decided_alone() -> None:
+    plain = fitted(TemperatureScaling(), 3)
+    features = np.random.default_rng(1).normal(size=(300, 2))
+    costs = CostMatrix.zero_one(3).with_reject(0.4)
+    rated = CostMatrix(costs.array, costs.actions, costs.classes, rate=np.ones((4, 3)))
+    amounts = np.ones(300)
+    row = asked_of(3, 1, 0)
+    alone = [
+        Question(asked_of(70, 1, 0), 1, fitted(TemperatureScaling(), 70)),
+        Question(row, 1, fitted(TemperatureScaling(), 3, max_risk=0.3)),
+        Question(row, 1, fitted(TemperatureScaling(), 3, features=features)),
+        Question(row, 1, fitted(TemperatureScaling(), 3, costs=rated, amounts=amounts)),
+        Question(asked_of(3, 1, 0, features=[[0.5]]), 1, plain),
+        Question(asked_of(3, 1, 0, amounts=[2.0]), 1, plain),
+    ]
+    assert [one.kind for one in alone] == [None] * 6
+    shares = AskedRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
+    kinds = {Question(row, 1, plain).kind, Question(row, 2, plain).kind}
+    assert len({*kinds, Question(shares, 1, plain).kind}) == 3

@@ -11,6 +11,7 @@ from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
 from dubito.serve.monitor import monitor_figures
 from dubito.serve.standing import rows_taken, standing_for
+from dubito.watch.sequential import SequentialAlarm
 from tests.serve.stored import drawn_rows, fitted_policy, labels_where
 
 
@@ -103,6 +104,48 @@ def test_an_alarm_comes_where_confidence_is_no_longer_true(policy: Any) -> None:
     assert sharp.n_labels == int(rows.is_audit.sum())
 
 
+def test_figures_are_of_rows_since_a_time_and_alarms_of_all(policy: Any) -> None:
+    rows, _ = drawn_rows(policy, 6000, 0.15, sharper=2.7)
+    whole, late = monitor_figures(rows, policy), monitor_figures(rows, policy, since=60.0 * 5000)
+    assert late.whole.n_rows == 1000
+    assert late.windows[0].start == 60.0 * 5000
+    for name, alarm in whole.alarms.items():
+        assert late.alarms[name].to_dict() == alarm.to_dict()
+
+
+def test_labels_that_come_late_do_not_change_what_alarms_saw(policy: Any) -> None:
+    rows, y = drawn_rows(policy, 6000, 0.15, sharper=2.7)
+    when = np.where(rows.label >= 0, np.random.default_rng(0).permutation(6000), np.nan)
+    rows = replace(rows, labelled=when.astype(float))
+    drawn = np.flatnonzero(rows.is_audit)
+    drawn = drawn[np.argsort(rows.labelled[drawn])]
+    by_hand = SequentialAlarm(tolerance=0.02)
+    for n_labels in (100, 400, drawn.size):
+        so_far = labels_where(rows, np.isin(np.arange(6000), drawn[:n_labels]))
+        some = drawn[by_hand.n_labels : n_labels]
+        confidence = rows.probabilities[some].max(axis=1)
+        by_hand = by_hand.update(confidence, rows.class_[some] == y[some])
+        found = monitor_figures(so_far, policy).alarms["calibration"]
+        assert found.n_labels == n_labels
+        assert found.p_value == pytest.approx(by_hand.p_value)
+        assert found.alarmed_after == by_hand.alarmed_after
+    assert by_hand.has_alarmed
+
+
+def test_alarms_of_doubt_compare_with_the_same_rows_always(policy: Any) -> None:
+    before, _ = drawn_rows(policy, 1500, 0.0)
+    after, _ = drawn_rows(policy, 3000, 0.0, seed=2, sharper=0.9)
+    rows = rows_joined(before, after)
+    alarms = [
+        monitor_figures(rows_taken(rows, slice(0, n)), policy).alarms["doubt"]
+        for n in (900, 1000, 2500, 3500, 4500)
+    ]
+    assert [alarm.n_labels for alarm in alarms] == [0, 0, 1500, 2500, 3500]
+    found = [alarm.alarmed_after for alarm in alarms if alarm.has_alarmed]
+    assert found
+    assert len(set(found)) == 1
+
+
 def test_doubt_and_classes_that_shift_are_found_without_labels(policy: Any) -> None:
     before, _ = drawn_rows(policy, 2000, 0.0)
     after, _ = drawn_rows(policy, 2000, 0.0, seed=2, sharper=0.9)
@@ -134,7 +177,14 @@ def test_what_cannot_be_told_says_why(policy: Any) -> None:
     table = [*(1 - np.eye(3)), [0.25] * 3]
     growing = CostMatrix(table, reject="3", rate=table)
     cost = monitor_figures(rows, replace(policy, costs=growing)).whole.cost
-    assert cost.unknown == "Costs grow with amounts, which the monitor does not see."
+    assert cost.unknown == "Costs grow with amounts, and some rows came without."
+    amounts = np.random.default_rng(0).uniform(1, 9, 400)
+    given = replace(rows, amount=amounts)
+    growing = CostMatrix(np.zeros((4, 3)), reject="3", rate=table)
+    found = monitor_figures(given, replace(policy, costs=growing)).whole.cost.interval
+    assert found is not None
+    paid = np.where(rows.action == 3, 0.25, rows.action != rows.label) * amounts
+    assert found.value == pytest.approx(paid.mean())
     two = CostMatrix.zero_one(3)
     cost = monitor_figures(rows, replace(policy, costs=two)).whole.cost
     assert cost.unknown == "Some rows were decided by another policy, with other actions."

@@ -10,10 +10,14 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
-from dubito.serve.refitting import NOTE, refit, report_on
+from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, active_report, refit, report_on
 from dubito.serve.refusals import RefusedError
-from dubito.serve.standing import rows_taken, standing_for
+from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
 from tests.serve.stored import draw, drawn_rows, fitted_policy
+
+
+def none_kept(_: Any) -> None:
+    """Return no features."""
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def policy() -> Any:
 
 def test_a_candidate_learns_from_weighted_labels(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 6000, 0.1, sharper=2.7)
-    candidate = refit(rows, policy)
+    candidate = refit(rows, policy, none_kept)
     standing = standing_for(rows)
     seen = rows_taken(rows, standing.rows)
     alone = TemperatureScaling().fit(Logits(seen.outputs), seen.label, standing.weight)
@@ -44,7 +48,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
-    report = report_on(policy, Batch.of(y, outputs), outputs)
+    report = report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""))
     decided = policy.decide(outputs)
     paid = np.where(decided.is_rejected, 0.25, decided.action != y)
     assert report.cost.value == pytest.approx(paid.mean())
@@ -54,24 +58,85 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
 def test_bounds_and_gates_are_kept() -> None:
     policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
     rows, _ = drawn_rows(policy, 2000, 0.1)
-    candidate = refit(rows, policy).policy
+    candidate = refit(rows, policy, none_kept).policy
     assert candidate.bound is not None
     assert candidate.bound.max_risk == 0.1
     assert candidate.gate is not None
     assert candidate.gate.score == "entropy"
     assert candidate.gate.region.epsilon == 0.05
-    features = np.random.default_rng(0).normal(size=(3000, 2))
-    featured = fitted_policy(features=features)
-    rows, _ = drawn_rows(replace(featured, gate=None), 2000, 0.1)
-    kept = refit(rows, featured).policy
-    assert kept.gate is featured.gate
-    assert kept.report.notes[-1] == NOTE
+
+
+def test_what_is_strange_is_learnt_anew_from_features_that_were_kept() -> None:
+    rng = np.random.default_rng(0)
+    policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.02)
+    # Inputs spread three times as wide by now: the old gate hands over most of them.
+    features = rng.normal(0, 3, (8000, 2)).astype(np.float32)
+    rows, _ = drawn_rows(replace(policy, gate=None), 8000, 0.1)
+    assert policy.gate is not None
+    is_strange = policy.gate.contains(None, features)
+    assert is_strange.mean() > 0.5
+    handed = is_strange | (rows.propensity == 1)
+    rows = replace(rows, propensity=np.where(handed, 1.0, 0.1))
+    logits, y = draw(np.random.default_rng(1), 8000, 1.8)
+    assert np.array_equal(logits, rows.outputs)
+    rows = replace(rows, label=np.where(handed | rows.is_audit, y, -1))
+
+    def features_of(ids: Any) -> Any:
+        return features[np.array(ids, dtype=int)]
+
+    candidate = refit(rows, policy, features_of)
+    gate = candidate.policy.gate
+    assert gate is not None
+    assert gate.region.epsilon == 0.02
+    assert candidate.policy.feature_names == policy.feature_names
+    fresh = rng.normal(0, 3, (20_000, 2))
+    # Of rows that stand for all, not of those that were handed over, a share epsilon is strange.
+    assert gate.contains(None, fresh).mean() == pytest.approx(0.02, abs=0.015)
+    assert candidate.active.reasons["strange input"] > 0.5
+    assert candidate.policy.report.reasons["strange input"] < 0.06
+    same = active_report(rows, policy, features_of)
+    assert same.cost == candidate.active.cost
+    standing = standing_for(rows)
+    assert same.n_rows == drawn_by_weight(standing.weight).size
+
+
+@pytest.mark.parametrize("kept", ["none", "others"])
+def test_without_features_strange_inputs_are_told_as_before(kept: str) -> None:
+    policy = fitted_policy(features=np.random.default_rng(0).normal(size=(3000, 2)), epsilon=0.05)
+    rows, _ = drawn_rows(replace(policy, gate=None), 2000, 0.1)
+    found = None if kept == "none" else np.zeros((1, 3), np.float32)
+    candidate = refit(rows, policy, lambda _: found)
+    assert candidate.policy.gate is policy.gate
+    assert candidate.policy.report.notes[-1] == NO_FEATURES
+    assert candidate.active.n_rows == standing_for(rows).rows.size
+
+
+def test_a_gate_needs_rows_enough_to_tell_what_is_rare() -> None:
+    policy = fitted_policy(doubt="entropy", epsilon=0.001)
+    rows, _ = drawn_rows(policy, 2000, 0.1)
+    n_rows = drawn_by_weight(standing_for(rows).weight).size
+    candidate = refit(rows, policy, none_kept).policy
+    assert candidate.gate is policy.gate
+    assert candidate.report.notes[-1] == TOO_FEW.format(1000, n_rows)
+
+
+def test_costs_that_grow_with_amounts_are_refitted_on_those_that_were_kept(policy: Any) -> None:
+    table = [*(1 - np.eye(3)), [0.25] * 3]
+    growing = replace(policy, costs=CostMatrix(np.zeros((4, 3)), reject="3", rate=table))
+    rows, _ = drawn_rows(policy, 2000, 0.1)
+    amounts = np.random.default_rng(0).uniform(1, 9, 2000)
+    candidate = refit(replace(rows, amount=amounts), growing, none_kept)
+    standing = standing_for(rows)
+    seen = rows_taken(rows, standing.rows)
+    paid = np.where(seen.action == 3, 0.25, seen.action != seen.label) * amounts[standing.rows]
+    expected = np.average(paid, weights=standing.weight)
+    assert candidate.active.cost.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_probabilities_are_taken_as_such(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 1000, 0.2)
     given = replace(rows, outputs=rows.probabilities, is_logits=np.zeros(1000, np.bool_))
-    found = refit(given, policy).policy.calibrator
+    found = refit(given, policy, none_kept).policy.calibrator
     assert isinstance(found, TemperatureScaling)
     assert found.temperature_ == pytest.approx(1, abs=0.2)
 
@@ -81,7 +146,7 @@ def test_what_cannot_be_refitted_is_refused(policy: Any) -> None:
     n_passed = int((rows.propensity < 1).sum())
     unknown = replace(rows, propensity=np.where(rows.propensity < 1, 0.0, 1.0))
     with pytest.raises(RefusedError) as caught:
-        refit(unknown, policy)
+        refit(unknown, policy, none_kept)
     assert str(caught.value) == (
         f"{n_passed} rows were let pass while none was drawn at random to be checked. "
         "Try an audit share above 0, and labels of the rows that it draws."
@@ -89,8 +154,9 @@ def test_what_cannot_be_refitted_is_refused(policy: Any) -> None:
     table = [*(1 - np.eye(3)), [0.25] * 3]
     growing = CostMatrix(table, reject="3", rate=table)
     with pytest.raises(RefusedError) as caught:
-        refit(rows, replace(policy, costs=growing))
+        refit(rows, replace(policy, costs=growing), none_kept)
+    n_labels = standing_for(rows).rows.size
     assert str(caught.value) == (
-        "Costs grow with amounts, which are not kept for a refit. "
+        f"Costs grow with amounts, and {n_labels} rows came without. "
         "Try `dubito fit` on a file of your own."
     )

@@ -4,7 +4,7 @@ import time
 import httpx
 import pytest
 
-from dubito.serve.security import Doorkeeper, csrf_of
+from dubito.serve.security import Doorkeeper
 from tests.serve.conftest import SURE, TORN, Api
 
 BODY = {"logits": [TORN], "ids": ["x"]}
@@ -70,26 +70,61 @@ def test_another_scope_is_not_enough(api: Api, scope: str, method: str, path: st
     assert api.counts() == (0, 0)
 
 
+def session_of(api: Api, token: str) -> tuple[str, str]:
+    """Return the cookie of a session, and what its forms must send along."""
+    keeper: Doorkeeper = api.app.state.doorkeeper
+    found = api.store.find_token(token)
+    assert found is not None
+    text = keeper.sessions.begin(found)
+    return text, keeper.sessions.csrf(text)
+
+
 def test_a_cookie_needs_proof_that_the_request_is_ours(api: Api) -> None:
-    token = api.store.create_token("bob", ["review", "decide"])
-    browser = httpx.Client(base_url=api.address, cookies={"dubito_session": token})
+    session, csrf = session_of(api, api.store.create_token("bob", ["review", "decide"]))
+    browser = httpx.Client(base_url=api.address, cookies={"dubito_session": session})
     assert browser.get("/v1/review").status_code == 200
     refused = browser.post("/v1/decide", json=BODY)
     assert refused.status_code == 403
     assert refused.json()["detail"] == (
         "The request does not come from a page of this service. Try loading the page again."
     )
-    request = httpx.Request("GET", api.address)
-    request.cookies = {"dubito_session": token}  # type: ignore[attr-defined]
-    proof = {"X-CSRF-Token": csrf_of(request)}  # type: ignore[arg-type]
+    proof = {"X-CSRF-Token": csrf}
     elsewhere = {**proof, "Origin": "https://evil.example"}
     assert browser.post("/v1/decide", json=BODY, headers=elsewhere).status_code == 403
     ours = {**proof, "Origin": api.address}
     assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 200
-    other = api.store.create_token("eve", ["review", "decide"])
+    other, _ = session_of(api, api.store.create_token("eve", ["review", "decide"]))
     browser.cookies.set("dubito_session", other)
     assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 403
     browser.close()
+
+
+def test_a_session_is_no_token_and_a_token_no_session(api: Api) -> None:
+    token = api.store.create_token("bob", ["review"])
+    session, _ = session_of(api, token)
+    assert token not in session
+    address = f"{api.address}/v1/review"
+    headers = {"Authorization": f"Bearer {session}"}
+    assert httpx.get(address, headers=headers).status_code == 401
+    for forged in (token, session[:-1] + ("0" if session[-1] != "0" else "1"), "1.9999999999.a.b"):
+        with httpx.Client(cookies={"dubito_session": forged}) as browser:
+            assert browser.get(address).status_code == 401
+
+
+def test_a_session_ends_with_its_token(api: Api) -> None:
+    token = api.store.create_token("bob", ["review"])
+    session, _ = session_of(api, token)
+    found = api.store.find_token(token)
+    assert found is not None
+    with httpx.Client(base_url=api.address, cookies={"dubito_session": session}) as browser:
+        assert browser.get("/v1/review").status_code == 200
+        api.store.revoke_token(found.id)
+        time.sleep(1.1)  # as long as a token is remembered
+        assert browser.get("/v1/review").status_code == 401
+    brief, _ = session_of(api, api.store.create_token("cy", ["review"], lifetime=1.0))
+    with httpx.Client(base_url=api.address, cookies={"dubito_session": brief}) as browser:
+        time.sleep(1.1)
+        assert browser.get("/v1/review").status_code == 401
 
 
 def test_answers_have_strict_headers(api: Api) -> None:

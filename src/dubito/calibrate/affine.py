@@ -7,7 +7,8 @@ V, a column for each number of the basis f.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self, final
 
 import numpy as np
 
@@ -28,9 +29,11 @@ __all__ = ["affine_scores", "fit_affine"]
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MANY_ENTRIES = 1 << 16  # of a part of the rows
 MANY_PRODUCTS = 1 << 24  # of rows and a table; for fewer, threads cost more than they save
-ENOUGH_ROWS = 600  # of a part, to guess the curvature from
+ENOUGH_ROWS = 300  # of a part, to guess the curvature from
 MOST_HELD = 1 << 25  # numbers kept in memory between rounds, 256 MB
-CLOSE = {"float64": 1e-8, "float32": 5e-7}  # loss to be gained, below which a fit has ended
+# Loss to be gained, below which a fit has ended. A matrix in single precision is by far the most
+# work, and its bound still far below the noise that labels leave in the loss of a million rows.
+CLOSE, CLOSE_SINGLE, CLOSE_MATRIX = 1e-8, 5e-7, 2e-6
 
 
 def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArray) -> FloatArray:
@@ -38,15 +41,10 @@ def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArr
     numbers = basis.numbers(outputs)
     if table.shape[1] == 2:
         return np.asarray(numbers * (1 + table[:, 0]) + table[:, 1])
-    return full_scores(numbers, table)
-
-
-def full_scores(numbers: FloatArray, table: FloatArray) -> FloatArray:
-    """Return the scores of rows of f(x)."""
     weights = table[:, :-1] + np.eye(table.shape[0], table.shape[1] - 1)
-    scores = numbers @ np.ascontiguousarray(weights.T, dtype=numbers.dtype)
-    scores += table[:, -1].astype(numbers.dtype)
-    return scores
+    scores = numbers @ weights.T
+    scores += table[:, -1]
+    return np.asarray(scores)
 
 
 def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
@@ -66,8 +64,22 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         if not weight > 0:
             raise EmptyStateError("A calibrator")
         loss = PenalisedLoss(shards, basis, penalty, weight)
-        guess = CurvatureGuess(shards.sum(loss.moments_of), weight, penalty)
-        return descend(loss.at, np.zeros(penalty.shape), guess, CLOSE[loss.precision])
+        start = shards.sum(loss.start_of)
+        guess = CurvatureGuess(start.moments, weight, penalty)
+        first = loss.of(start.sums, np.zeros(penalty.shape))
+        return descend(loss.at, np.zeros(penalty.shape), first, guess, loss.close)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """Loss and slope of some rows at the start, and what the curvature there is guessed from."""
+
+    sums: FloatArray
+    moments: Moments
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.sums + other.sums, self.moments + other.moments)
 
 
 class PenalisedLoss:
@@ -78,69 +90,86 @@ class PenalisedLoss:
         array = LabelledRows.of(next(shards.batches())).array
         # Where rows are many, the noise of single precision is far below that of the labels.
         self.precision: str = array.dtype.name if array.size >= MANY_ENTRIES else "float64"
+        close = CLOSE_SINGLE if penalty.shape[1] == 2 else CLOSE_MATRIX
+        self.close = CLOSE if self.precision == "float64" else close
         n_numbers = max(penalty.shape[1] - 1, penalty.shape[0])
         # Rows in memory keep their f(x) between rounds, within reason.
         is_held = isinstance(shards, ArrayShards) and len(shards.batch) * n_numbers <= MOST_HELD
-        self.held: dict[int, FloatArray] | None = {} if is_held else None
+        self.held: dict[int, tuple[LabelledRows, FloatArray]] | None = {} if is_held else None
 
     def at(self, table: FloatArray) -> tuple[float, FloatArray]:
         """Return the loss and its slope."""
-        sums = self.shards.sum(lambda batch: self.sums_of(batch, table)) / self.weight
-        slope = sums[1:].reshape(table.shape) + 2 * self.penalty * table
-        return float(sums[0] + (self.penalty * table**2).sum()), np.asarray(slope)
+        return self.of(self.shards.sum(lambda batch: self.sums_of(batch, table)), table)
+
+    def of(self, sums: FloatArray, table: FloatArray) -> tuple[float, FloatArray]:
+        """Return the loss and its slope, of sums over all rows."""
+        slope = sums[1:].reshape(table.shape) / self.weight + 2 * self.penalty * table
+        return float(sums[0] / self.weight + (self.penalty * table**2).sum()), np.asarray(slope)
 
     def sums_of(self, batch: Batch, table: FloatArray) -> FloatArray:
         """Return loss and slope of a batch, without the penalty."""
         rows, numbers = self.rows_of(batch)
         if table.shape[1] == 2:
-            loss, sums = vector_sums_of(rows, numbers, table)
-            return np.concatenate([[loss], sums[:2].T.ravel()])
-        residuals = full_scores(numbers, table)
-        loss = residual_rows(residuals, rows.codes, rows.soft, rows.weight)
-        slope = np.column_stack([residuals.T @ numbers, residuals.sum(axis=0)])
-        return np.concatenate([[loss], slope.ravel()])
+            loss, sums = vector_sums_of(rows, numbers, table, 2)
+            return np.concatenate([[loss], sums.T.ravel()])
+        weights = (table + np.eye(*table.shape)).astype(numbers.dtype)
+        return full_sums_of(rows, numbers, numbers @ weights.T)
 
     def rows_of(self, batch: Batch) -> tuple[LabelledRows, FloatArray]:
-        """Return the rows of a batch and their f(x)."""
+        """Return the rows of a batch and their f(x), with a 1 for the bias if V is whole."""
+        if self.held is not None and batch.first_row in self.held:
+            return self.held[batch.first_row]
         rows = LabelledRows.of(batch)
-        numbers = None if self.held is None else self.held.get(batch.first_row)
-        if numbers is None:
-            numbers = self.basis.numbers(rows.outputs, self.precision)
-            if self.held is not None:
-                self.held[batch.first_row] = numbers
+        numbers = self.basis.numbers(rows.outputs, self.precision)
+        if self.penalty.shape[1] > 2:
+            numbers = np.column_stack([numbers, np.ones(len(numbers), numbers.dtype)])
+        if self.held is not None:
+            self.held[batch.first_row] = rows, numbers
         return rows, numbers
 
-    def moments_of(self, batch: Batch) -> Moments:
-        """Return the sums over a batch that the curvature at the start is guessed from."""
+    def start_of(self, batch: Batch) -> Start:
+        """Return what a batch says of the loss and its curvature at the start."""
         rows, numbers = self.rows_of(batch)
         if self.penalty.shape[1] == 2:
-            _, sums = vector_sums_of(rows, numbers, np.zeros(self.penalty.shape))
-            squares, firsts, total = sums[2:, :, np.newaxis]
-            of_classes = of_numbers = np.empty((0, 0))
-        else:
-            is_large = rows.array.size >= MANY_ENTRIES
-            step = max(1, len(numbers) // ENOUGH_ROWS) if is_large else 1
-            numbers, weight = numbers[::step], step * rows.weight[::step]
-            p = np.exp(numbers[:, : rows.outputs.n_classes])
-            weighted = weight.astype(p.dtype)[:, np.newaxis] * p
-            bends = weighted * (1 - p)
-            squares, firsts = bends.T @ np.square(numbers), bends.T @ numbers
-            total = bends.sum(axis=0)[:, np.newaxis]
-            of_classes = np.diag(weighted.sum(axis=0)) - weighted.T @ p
-            entries = np.column_stack([numbers, np.ones(len(numbers), numbers.dtype)])
-            of_numbers = (bends.sum(axis=1)[:, np.newaxis] * entries).T @ entries
-        counts = np.broadcast_to(total, squares.shape)
-        weights, firsts, squares = (
-            np.column_stack([table, total]) for table in (counts, firsts, squares)
-        )
-        return Moments(weights, firsts, squares, of_classes, of_numbers)
+            loss, sums = vector_sums_of(rows, numbers, np.zeros(self.penalty.shape), 5)
+            squares, firsts, weights = (np.column_stack([one, sums[4]]) for one in sums[2:])
+            none = np.empty((0, 0))
+            moments = Moments(weights, firsts, squares, none, none)
+            return Start(np.concatenate([[loss], sums[:2].T.ravel()]), moments)
+        is_large = rows.array.size >= MANY_ENTRIES
+        step = max(1, len(numbers) // ENOUGH_ROWS) if is_large else 1
+        moments = moments_of(numbers[::step], step * rows.weight[::step], self.penalty.shape[0])
+        # No product is needed where V = 0 and b = 0.
+        scores = numbers[:, : self.penalty.shape[0]].copy()
+        return Start(full_sums_of(rows, numbers, scores), moments)
+
+
+def moments_of(numbers: FloatArray, weight: FloatArray, n_classes: int) -> Moments:
+    """Return the sums over rows of f(x) that the curvature at the start is guessed from."""
+    p = np.exp(numbers[:, :n_classes])
+    weighted = weight.astype(p.dtype)[:, np.newaxis] * p
+    bends = weighted * (1 - p)
+    firsts = bends.T @ numbers
+    return Moments(
+        weights=np.broadcast_to(firsts[:, -1:], firsts.shape),
+        firsts=firsts,
+        squares=bends.T @ np.square(numbers),
+        classes=np.diag(weighted.sum(axis=0)) - weighted.T @ p,
+        numbers=(bends.sum(axis=1)[:, np.newaxis] * numbers).T @ numbers,
+    )
+
+
+def full_sums_of(rows: LabelledRows, numbers: FloatArray, scores: FloatArray) -> FloatArray:
+    """Return the loss of scores, which are written over, and its slope in the table."""
+    loss = residual_rows(scores, rows.codes, rows.soft, rows.weight)
+    return np.concatenate([[loss], (scores.T @ numbers).ravel()])
 
 
 def vector_sums_of(
-    rows: LabelledRows, x: FloatArray, table: FloatArray
+    rows: LabelledRows, x: FloatArray, table: FloatArray, n_sums: int
 ) -> tuple[float, FloatArray]:
-    """Return the loss of a diagonal map, and its slope and curvature class by class."""
-    sums = np.zeros((5, table.shape[0]))
+    """Return the loss of a diagonal map, and its slope (2 sums a class) and curvature (3 more)."""
+    sums = np.zeros((n_sums, table.shape[0]))
     scale, bias = freeze(1 + table[:, 0]), freeze(table[:, 1].copy())
     loss = vector_sums(freeze(x), rows.codes, rows.soft, rows.weight, scale, bias, sums)
     return float(loss), sums

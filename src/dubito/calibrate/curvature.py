@@ -84,8 +84,8 @@ class ProductGuess:
         # In units in which every column's penalty is 1, both factors and it share directions.
         self.units = 1 / np.sqrt(2 * np.median(penalty, axis=0))
         scaled = moments.numbers / trace * np.outer(self.units, self.units)
-        of_classes, self.classes = eigh(moments.classes / weight)
-        of_numbers, self.numbers = eigh(scaled)
+        of_classes, self.classes = eigh(moments.classes / weight, driver="evd")
+        of_numbers, self.numbers = eigh(scaled, driver="evd")
         self.diagonal = 1 + np.outer(np.maximum(of_classes, 0), np.maximum(of_numbers, 0))
 
     def __call__(self, slope: FloatArray) -> FloatArray:

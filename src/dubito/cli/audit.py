@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePath
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dubito.cli.columns import Given, with_columns
+from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
     from dubito.data import Shards
@@ -23,8 +25,11 @@ MOST_ROWS = 100_000  # of more, costs are those of a seeded sample
 
 @with_columns()
 def audit(
-    file: Annotated[Path, typer.Argument(help="Parquet, CSV, TSV, Arrow, NPZ or NPY.")],
+    file: Annotated[
+        str, typer.Argument(help="Parquet, CSV, Arrow, NPZ: a file, folder, pattern or URL.")
+    ],
     given: Given,
+    reader: Reader,
     bins: Annotated[int, typer.Option(min=1, max=100_000, help="Bins of confidence.")] = 15,
     costs: Annotated[
         Path | None, typer.Option(help="CSV or JSON of costs: what deciding by it costs.")
@@ -44,25 +49,26 @@ def audit(
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
-    from dubito.cli.columns import rows_of
     from dubito.cli.failing import findings
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.tables import costs_of
     from dubito.measure import Audit, RegressionAudit
     from dubito.report import Report
 
     require_places({"--output": output}, [file])
     [columns] = given.columns(file, has_features=output is not None)
-    rows = rows_of(file, columns)
-    result = RegressionAudit.of(rows) if given.is_regression else Audit.of(rows, n_bins=bins)
-    told = findings(fail_on or [], figures_of(result))
-    table = None
-    if costs is not None:
-        table = costs_of(costs, next(rows.batches()).outputs, None, reject_action)
-    paid = None if table is None else cost_of(rows, table)
-    if output is not None:
-        Report.of(rows, costs=table, title=file.name, command=typed()).save(output)
+    with passes():
+        rows = reader.rows(file, columns)
+        result = RegressionAudit.of(rows) if given.is_regression else Audit.of(rows, n_bins=bins)
+        told = findings(fail_on or [], figures_of(result))
+        table = None
+        if costs is not None:
+            table = costs_of(costs, next(rows.batches()).outputs, None, reject_action)
+        paid = None if table is None else cost_of(rows, table)
+        if output is not None:
+            title = PurePath(file).name
+            Report.of(rows, costs=table, title=title, command=typed()).save(output)
     if as_json:
         cost = {} if paid is None else {"cost": asdict(paid)}
         say_json({**result.to_dict(), **cost, "findings": told})
@@ -76,7 +82,7 @@ def audit(
             asked += "" if reject_action is None else f" --reject-action {reject_action}"
             if table is None or table.reject is None:
                 asked += " --reject-cost 0.3"
-            say(f"  dubito fit {file} {given}{asked}".replace("  --", " --"))
+            say(f"  dubito fit {quote(file)} {given}{asked}".replace("  --", " --"))
     if told:
         print("\n".join(f"dubito: {one}" for one in told), file=sys.stderr)
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+from dubito.cli.reading import Reader
 
 __all__ = ["calibrate"]
 
@@ -14,8 +15,11 @@ STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
 
 @with_columns("id", "amount", "features", *NOT_OF_CLASSES)
 def calibrate(
-    file: Annotated[Path, typer.Argument(help="Predictions: Parquet, CSV, TSV, Arrow, NPZ.")],
+    file: Annotated[
+        str, typer.Argument(help="Parquet, CSV, Arrow, NPZ: a file, folder, pattern or URL.")
+    ],
     given: Given,
+    reader: Reader,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the calibrator goes.")
     ] = Path("calibrator.json"),
@@ -28,14 +32,14 @@ def calibrate(
     import json
 
     from dubito.calibrate import AutoCalibrator
-    from dubito.cli.columns import rows_of
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json, show_table
+    from dubito.cli.printing import passes, say, say_json, show_table
     from dubito.data.whole_text import write_whole
 
     require_places({"--output": output}, [file])
     [columns] = given.columns(file)
-    found = AutoCalibrator().fit(rows_of(file, columns))
+    with passes():
+        found = AutoCalibrator().fit(reader.rows(file, columns))
     write_whole(output, json.dumps(found.to_dict(), allow_nan=False))
     board = [with_interval(line) for line in found.leaderboard_]
     if as_json:

@@ -8,16 +8,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 import typer
 
+from dubito.cli.reading import ENGINE_OPTIONS, Reader
+
 if TYPE_CHECKING:
-    from dubito.data import Columns, Shards
+    from dubito.data import Columns
     from dubito.outputs import ClassName
 
-__all__ = ["Given", "NOT_OF_CLASSES", "rows_of", "with_columns"]
+__all__ = ["Given", "NOT_OF_CLASSES", "with_columns"]
 
 HELP = {
     "label": "Column of the true class or value; label, y or target are found by name.",
@@ -38,7 +40,6 @@ HELP = {
 }
 OUTPUTS = ("logits", "probabilities", "column", "confidence", "mean")
 NOT_OF_CLASSES = ("confidence", "correct", "mean", "std")
-IN_MEMORY = 1 << 30  # bytes of a file that is read at once; a larger one is streamed
 
 
 @final
@@ -78,7 +79,7 @@ class Given:
 
     def columns(
         self,
-        *files: Path,
+        *files: str | PathLike[str],
         label: Literal["needed", "welcome", "unused"] = "needed",
         has_features: bool = False,
         classes: Sequence[ClassName] | None = None,
@@ -105,7 +106,7 @@ class Given:
         return result
 
     def found(
-        self, names: Sequence[str], file: Path, label: str, has_features: bool
+        self, names: Sequence[str], file: str | PathLike[str], label: str, has_features: bool
     ) -> dict[str, str]:
         """Return what was not said and is found by name."""
         from dubito.cli.finding import found_features, found_label, found_outputs
@@ -121,7 +122,10 @@ class Given:
 
 
 def as_columns(
-    values: dict[str, Any], file: Path, label: str, classes: Sequence[ClassName] | None
+    values: dict[str, Any],
+    file: str | PathLike[str],
+    label: str,
+    classes: Sequence[ClassName] | None,
 ) -> Columns:
     """Return options as the columns of a file."""
     from dubito.cli.finding import two_classes
@@ -143,7 +147,10 @@ def as_columns(
 
 
 def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Given`, but for unused ones; it takes them as `given`."""
+    """Give a command the options of `Given`, but for unused ones; it takes them as `given`.
+
+    One that takes a `reader` has options of where rows are read, and the reader is closed after it.
+    """
     options = [
         inspect.Parameter(
             name,
@@ -156,25 +163,24 @@ def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., 
     ]
 
     def wrapped(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        places = ENGINE_OPTIONS if "reader" in own else []
+
         @wraps(command)
         def run(*arguments: Any, **values: Any) -> None:
             said = {one.name: values.pop(one.name, None) for one in options}
-            command(*arguments, given=Given(**said), **values)
+            values["given"] = Given(**said)
+            if not places:
+                command(*arguments, **values)
+                return
+            with Reader(*(values.pop(one.name) for one in places)) as reader:
+                command(*arguments, reader=reader, **values)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        first = [one for one in own if one.name != "given" and one.default is one.empty]
-        rest = [one for one in own if one.default is not one.empty]
+        asked = [one for one in own.values() if one.name not in ("given", "reader")]
+        first = [one for one in asked if one.default is one.empty]
+        rest = [one for one in asked if one.default is not one.empty]
         keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in rest]
-        run.__signature__ = inspect.Signature([*first, *options, *keywords])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*first, *options, *keywords, *places])  # type: ignore[attr-defined]
         return run
 
     return wrapped
-
-
-def rows_of(file: Path, columns: Columns) -> Shards:
-    """Return the rows of a file: in memory, where figures are exact, unless it is large."""
-    from dubito.data import ArrayShards, read, scan
-
-    if file.is_file() and file.stat().st_size > IN_MEMORY:
-        return scan(file, columns)
-    return ArrayShards(read(file, columns))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dubito.cli.columns import Given, with_columns
+from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
     from dubito.data import Batch, Shards
@@ -18,9 +19,11 @@ __all__ = ["compare"]
 @with_columns("features", "group")
 def compare(
     files: Annotated[
-        list[Path], typer.Argument(help="Predictions of the same rows, a file a model.")
+        list[str],
+        typer.Argument(help="Predictions of the same rows, a file, folder or pattern a model."),
     ],
     given: Given,
+    reader: Reader,
     costs: Annotated[Path | None, typer.Option(help="CSV or JSON of costs.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a report: compare.html.")
@@ -31,25 +34,23 @@ def compare(
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
-    from dubito.cli.columns import rows_of
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.tables import costs_of
-    from dubito.data import read
     from dubito.watch import compare as compared
 
     require_places({"--output": output}, files)
     names = names_of_models(files)
     columns = given.columns(*files)
-    if given.id is None:
-        rows = list(map(rows_of, files, columns))
-    else:
-        rows = by_ids(files, list(map(read, files, columns)))
-    found = compared(
-        None,
-        dict(zip(names, rows, strict=True)),
-        costs=None if costs is None else costs_of(costs, next(rows[0].batches()).outputs, None),
-    )
+    with passes():
+        rows = list(map(reader.rows, files, columns))
+        if given.id is not None:
+            rows = by_ids(files, drawn(files, rows))
+        found = compared(
+            None,
+            dict(zip(names, rows, strict=True)),
+            costs=None if costs is None else costs_of(costs, next(rows[0].batches()).outputs, None),
+        )
     if output is not None:
         from dubito.report import comparison_report
 
@@ -62,18 +63,45 @@ def compare(
         say(f"\nThe report is in {output}.")
 
 
-def names_of_models(files: list[Path]) -> list[str]:
+def names_of_models(files: list[str]) -> list[str]:
     """Return what models are called: their files, by as little as tells them apart."""
+    from dubito.cli.places import resolved
     from dubito.errors import BadValueError
 
-    if len({file.resolve() for file in files}) < max(len(files), 2):
-        rule, got = "two or more, none of them twice", ", ".join(map(str, files))
+    if len(set(map(resolved, files))) < max(len(files), 2):
+        rule, got = "two or more, none of them twice", ", ".join(files)
         raise BadValueError("FILES", "dubito compare", rule, got, "dubito compare old.csv new.csv")
-    short = [file.stem for file in files]
-    return short if len(set(short)) == len(files) else [str(file) for file in files]
+    short = [PurePath(file).stem for file in files]
+    return short if len(set(short)) == len(files) else files
 
 
-def by_ids(files: list[Path], batches: list[Batch]) -> list[Shards]:
+def drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
+    """Return all rows of each model, or those of a sample of the first where rows are streamed."""
+    import numpy as np
+
+    from dubito.data import ArrayShards
+    from dubito.data.sampling import joined, sample_rows
+    from dubito.errors import BadValueError
+    from dubito.watch.rows import SAMPLE_ROWS
+
+    held = [one.batch for one in rows if isinstance(one, ArrayShards)]
+    if len(held) == len(rows):
+        return held
+    sizes = [one.sum(len) for one in rows]
+    for file, size in zip(files, sizes, strict=True):
+        if size != sizes[0]:
+            rule, got = f"the same ids as in {files[0]}", f"{size:,} rows beside {sizes[0]:,}"
+            raise BadValueError("--id", file, rule, got, "files of the same rows")
+    first = sample_rows(rows[0], SAMPLE_ROWS)
+    wanted = np.asarray(first.ids).astype(str)
+
+    def among(_: int, batch: Batch) -> Batch:
+        return batch.take(np.flatnonzero(np.isin(np.asarray(batch.ids).astype(str), wanted)))
+
+    return [first, *(joined(list(one.map(among))) for one in rows[1:])]
+
+
+def by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:
     """Return the rows of each file in the order of the first, by their ids, which are the same."""
     import numpy as np
 
@@ -89,11 +117,11 @@ def by_ids(files: list[Path], batches: list[Batch]) -> list[Shards]:
         is_twice = rows[1:] == rows[:-1]
         if is_twice.any():
             rule, got = "different in every row", f"{rows[1:][is_twice][0]} twice"
-            raise BadValueError("--id", str(file), rule, got, "a column that tells rows apart")
+            raise BadValueError("--id", file, rule, got, "a column that tells rows apart")
         odd = np.setxor1d(rows, wanted)
         if odd.size:
             rule, got = f"the same ids as in {files[0]}", f"{odd[0]} in one of them only"
-            raise BadValueError("--id", str(file), rule, got, "files of the same rows")
+            raise BadValueError("--id", file, rule, got, "files of the same rows")
     return [
         ArrayShards(batch.take(order[back])) for batch, order in zip(batches, orders, strict=True)
     ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
     from dubito.decide import Policy
@@ -19,12 +20,18 @@ __all__ = ["decide"]
 @with_columns("label", "weight", "group", *NOT_OF_CLASSES)
 def decide(
     policy: Annotated[Path, typer.Argument(help="What `dubito fit` wrote.")],
-    files: Annotated[list[Path], typer.Argument(help="New predictions, any number of files.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="New predictions: any number of files, folders, patterns or URLs."),
+    ],
     given: Given,
+    reader: Reader,
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="A file; or a folder, a part a file: runs go on."),
-    ] = Path("decisions.parquet"),
+        str,
+        typer.Option(
+            "--output", "-o", help="A file; or a folder or URL, a part a file: runs go on."
+        ),
+    ] = "decisions.parquet",
     review: Annotated[
         Path | None,
         typer.Option(help="CSV of rows for a person, first those where a look is worth most."),
@@ -48,8 +55,8 @@ def decide(
     loaded = Policy.load(policy)
     if review is not None:
         require_reject(loaded, policy)
-    run = Run.of(loaded, policy, files, given, errors)
-    is_folder = output.is_dir() or not output.suffix
+    run = Run.of(loaded, policy, files, given, errors, reader)
+    is_folder = Path(output).is_dir() or not PurePath(output).suffix
     parts = run.to_folder(output) if is_folder else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.columns)}
     if review is not None:
@@ -57,9 +64,9 @@ def decide(
     if run.bad_rows is not None:
         counts["bad_rows"] = len(run.bad_rows)
     if as_json:
-        say_json({**counts, "output": str(output)})
+        say_json({**counts, "output": output})
         return
-    said = f"{counts['files']:,} files" if len(run.columns) > 1 else str(files[0])
+    said = f"{counts['files']:,} files" if len(run.columns) > 1 else files[0]
     say(f"{counts['rows']:,} rows of {said} decided, in {output}.")
     if review is not None:
         say(f"{counts['for_review']:,} rows for a person, the most worth a look first: {review}.")
@@ -76,7 +83,7 @@ def require_reject(policy: Policy, file: Path) -> None:
         raise BadValueError("--review", str(file), rule, "it", fix)
 
 
-def write_review(decided: list[Path], review: Path, policy: Policy) -> int:
+def write_review(decided: list[str], review: Path, policy: Policy) -> int:
     """Write the rows that are handed over, those first where a look is worth most."""
     import numpy as np
 

@@ -1,20 +1,25 @@
 """`dubito drift REFERENCE CURRENT`: has anything moved?"""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
 
 from dubito.cli.columns import Given, with_columns
+from dubito.cli.reading import Reader
 
 __all__ = ["drift"]
 
 
 @with_columns("mean", "std", "weight", "group", "id", "amount")
 def drift(
-    reference: Annotated[Path, typer.Argument(help="Predictions of a period that was fine.")],
-    current: Annotated[Path, typer.Argument(help="Predictions of the period in question.")],
+    reference: Annotated[
+        str,
+        typer.Argument(help="Predictions of a period that was fine: a file, folder or pattern."),
+    ],
+    current: Annotated[str, typer.Argument(help="Predictions of the period in question.")],
     given: Given,
+    reader: Reader,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a report: drift.html.")
     ] = None,
@@ -27,19 +32,19 @@ def drift(
 
     Labels are used where there are some. Example: dubito drift may.csv june.csv --logits 'z_*'
     """
-    from dubito.cli.columns import rows_of
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json, typed
+    from dubito.cli.printing import passes, say, say_json, typed
     from dubito.watch import drift as drifted
 
     files = [reference, current]
     require_places({"--output": output}, files)
     columns = given.columns(*files, label="welcome", has_features=True)
-    found = drifted(*map(rows_of, files, columns))
+    with passes():
+        found = drifted(*map(reader.rows, files, columns))
     if output is not None:
         from dubito.report import drift_report
 
-        title = f"{reference.name} and {current.name}"
+        title = f"{PurePath(reference).name} and {PurePath(current).name}"
         drift_report(found, title=title, command=typed()).save(output)
     if as_json:
         say_json(found.to_dict())

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from os import PathLike
 
 from dubito.data.tables import distinct_values
 from dubito.errors import BadValueError
 
 __all__ = ["found_features", "found_label", "found_outputs", "two_classes"]
 
+File = str | PathLike[str]
 LABELS = ("label", "y", "target")
 PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
 NUMBERS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
 
 
-def found_label(names: Sequence[str], file: Path, *, is_needed: bool) -> dict[str, str]:
+def found_label(names: Sequence[str], file: File, *, is_needed: bool) -> dict[str, str]:
     """Return the one column that is called like a label; none, or too many, raise if needed.
 
-    >>> found_label(["id", "y"], Path("f.csv"), is_needed=True)
+    >>> found_label(["id", "y"], "f.csv", is_needed=True)
     {'label': 'y'}
     """
     found = [name for name in names if name in LABELS]
@@ -32,10 +33,10 @@ def found_label(names: Sequence[str], file: Path, *, is_needed: bool) -> dict[st
     raise BadValueError("--label", str(file), rule, got, f"--label {found[0] if found else 'NAME'}")
 
 
-def found_outputs(names: Sequence[str], file: Path) -> dict[str, str]:
+def found_outputs(names: Sequence[str], file: File) -> dict[str, str]:
     """Return the one kind of outputs whose columns are called so, or raise.
 
-    >>> found_outputs(["logit_cat", "logit_dog", "y"], Path("f.csv"))
+    >>> found_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
     {'logits': 'logit_*'}
     """
     found = {
@@ -62,7 +63,7 @@ def found_features(names: Sequence[str]) -> dict[str, str]:
     return {"features": f"{FEATURES}*"} if has_some else {}
 
 
-def two_classes(file: Path, label: str | None, positive: str | None) -> tuple[str, str] | None:
+def two_classes(file: File, label: str | None, positive: str | None) -> tuple[str, str] | None:
     """Return the classes of one column of probabilities, the positive one last.
 
     The other is what else stands among the labels. None is for labels that are 0 and 1.

@@ -1,19 +1,26 @@
 """`dubito fit FILE`: a policy from predictions and costs."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
 
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+from dubito.cli.reading import Reader
 
 __all__ = ["fit"]
 
 
 @with_columns("id", *NOT_OF_CLASSES)
 def fit(
-    file: Annotated[Path, typer.Argument(help="Predictions with labels that no model learnt.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="Predictions with labels that no model learnt: a file, folder, pattern or URL."
+        ),
+    ],
     given: Given,
+    reader: Reader,
     costs: Annotated[
         Path | None,
         typer.Option(help="CSV (corner cell `action` or `truth`) or JSON; else an error costs 1."),
@@ -40,7 +47,7 @@ def fit(
         str, typer.Option(help="auto, or by name: TemperatureScaling, VectorScaling, ...")
     ] = "auto",
     evaluation: Annotated[
-        Path | None, typer.Option(help="Other rows to report on; else folds of these.")
+        str | None, typer.Option(help="Other rows to report on; else folds of these.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the policy goes.")] = Path(
@@ -53,13 +60,13 @@ def fit(
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
     from dubito.calibrate.rows import as_class_outputs
-    from dubito.cli.columns import rows_of
     from dubito.cli.places import require_places
-    from dubito.cli.printing import say, say_json
+    from dubito.cli.printing import passes, say, say_json
     from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
     from dubito.decide import Policy
 
-    inputs = [file, *filter(None, (costs, deploy_prior, evaluation))]
+    others = (costs, deploy_prior, evaluation)
+    inputs = [file, *(one for one in others if one is not None)]
     require_places({"--output": output}, inputs)
     is_handing = reject_cost is not None or (
         costs is not None and read_costs(costs, reject_action).reject is not None
@@ -68,19 +75,20 @@ def fit(
         require_no_need("--max-risk", max_risk)
         require_no_need("--features", given.features)
     [columns] = given.columns(file, has_features=is_handing)
-    rows = rows_of(file, columns)
-    outputs = as_class_outputs(next(rows.batches()).outputs, "dubito fit")
-    policy = Policy.fit(
-        rows,
-        costs=costs_of(costs, outputs, reject_cost, reject_action),
-        calibrator=calibrator_named(calibrator),
-        deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
-        max_risk=max_risk,
-        delta=delta,
-        epsilon=epsilon,
-        evaluation="cross-fit" if evaluation is None else rows_of(evaluation, columns),
-        seed=seed,
-    )
+    with passes():
+        rows = reader.rows(file, columns)
+        outputs = as_class_outputs(next(rows.batches()).outputs, "dubito fit")
+        policy = Policy.fit(
+            rows,
+            costs=costs_of(costs, outputs, reject_cost, reject_action),
+            calibrator=calibrator_named(calibrator),
+            deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
+            max_risk=max_risk,
+            delta=delta,
+            epsilon=epsilon,
+            evaluation="cross-fit" if evaluation is None else reader.rows(evaluation, columns),
+            seed=seed,
+        )
     policy.save(output)
     if as_json:
         told = {"report": policy.report.to_dict(), "provenance": policy.provenance}
@@ -88,7 +96,7 @@ def fit(
         return
     say(str(policy))
     say(f"\nWritten to {output}. Next:")
-    say(f"  dubito decide {output} NEW{file.suffix} -o decisions.parquet")
+    say(f"  dubito decide {output} NEW{PurePath(file).suffix} -o decisions.parquet")
 
 
 def require_no_need(option: str, value: object) -> None:

@@ -38,7 +38,7 @@ def show(
 @with_columns("label", "weight", "group", *NOT_OF_CLASSES)
 def explain(
     file: File,
-    rows: Annotated[Path, typer.Argument(help="Predictions, one row of which is explained.")],
+    rows: Annotated[str, typer.Argument(help="Predictions, one row of which is explained.")],
     given: Given,
     row: Annotated[int, typer.Option(help="Its number, counted from 0.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the words as JSON.")] = False,

@@ -6,15 +6,34 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import PurePath
 from textwrap import fill, wrap
 from typing import Any, final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
-__all__ = ["progress", "say", "say_error", "say_json", "say_note", "show_table", "typed"]
+__all__ = [
+    "Passes",
+    "passes",
+    "progress",
+    "say",
+    "say_error",
+    "say_json",
+    "say_note",
+    "show_table",
+    "typed",
+]
 
 WIDEST = 100  # longer lines are hard to read
 
@@ -73,19 +92,74 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 @contextmanager
-def progress(words: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how many rows are done, how fast, and the time left; on a terminal only."""
+def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[int], None]]:
+    """Show how many rows are done, how fast, and the time left; on a terminal only.
+
+    Only there is the total asked for.
+    """
     console = Console(file=sys.stderr)
+    if not sys.stderr.isatty():
+        yield lambda n_done: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(words, total=total)
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(words, total=total())
         yield lambda n_done: bar.update(task, completed=n_done)
+
+
+@contextmanager
+def passes() -> Iterator[None]:
+    """Show each pass over streamed rows: which it is, how far, how fast, and the time left."""
+    from dubito.data.watching import watched_by
+
+    console = Console(file=sys.stderr)
+    if not sys.stderr.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    # Results go to the standard output: nothing of it may be caught for the bar's sake.
+    bar = Progress(*columns, console=console, redirect_stdout=False, transient=True)
+    with bar, watched_by(Passes(bar)):
+        yield
+
+
+@final
+class Passes:
+    """What is told of passes, as one bar that begins anew with each."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.n_passes = 0
+        self.totals: dict[str, int | None] = {}
+        self.tasks: list[TaskID] = []
+
+    def start(self, name: str, unit: str, total: int | None) -> Callable[[int], None]:
+        """Show that a pass begins; return what moves the bar."""
+        from dubito.data.tables import row_count
+
+        self.n_passes += 1
+        if unit == "rows" and name not in self.totals:
+            self.totals[name] = row_count(name)
+        for task in self.tasks:
+            self.bar.remove_task(task)
+        words = f"pass {self.n_passes} over {PurePath(name).name}"
+        task = self.bar.add_task(words, total=total or self.totals.get(name), unit=unit)
+        self.tasks = [task]
+
+        def step(n_done: int) -> None:
+            with suppress(KeyError):  # a task of an earlier pass that was told late
+                self.bar.advance(task, n_done)
+
+        return step
 
 
 @final
 class Rows(ProgressColumn):
-    """Rows done, and how many a second."""
+    """Rows done, and how many a second; or tasks done, of all."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{task.completed:,.0f} rows" + (f", {speed:,.0f} a second" if speed else ""))
+        unit = task.fields.get("unit", "rows")
+        of_all = f" of {task.total:,.0f}" if task.total and unit == "tasks" else ""
+        rate = f", {speed:,.0f} a second" if speed and unit == "rows" else ""
+        return Text(f"{task.completed:,.0f}{of_all} {unit}{rate}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -26,6 +26,8 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import AbstractClassOutputs, AbstractOutputs, TopLabel, as_outputs
 
 __all__ = ["Batch", "as_column", "as_weights"]
+
+MOST_SHARED = 1 << 20  # weights of 1 that are kept for the next batch of the same size: 8 MB
 
 
 @final
@@ -158,7 +160,7 @@ def as_truth(
 def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, 1 where none were given."""
     if weight is None:
-        return freeze(np.ones(n_rows))
+        return ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
     array = as_floats(weight, "sample_weight", caller).astype(np.float64)
     require_dimensions(array, (1,), "sample_weight", caller, "one number a row")
     require_rows(array, n_rows, "sample_weight", caller)
@@ -170,6 +172,12 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     rule, fix = "0, or between 1e-100 and 1e100", "dividing all weights by their mean"
     require_everywhere(is_usable, array, "sample_weight", caller, rule, fix)
     return freeze(array)
+
+
+@lru_cache(maxsize=8)
+def ones(n_rows: int) -> FloatArray:
+    """Return a weight of 1 a row: blocks of the same size share it, as nobody can write to it."""
+    return freeze(np.ones(n_rows))
 
 
 def as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:

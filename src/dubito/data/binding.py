@@ -12,8 +12,8 @@ import pyarrow as pa
 from dubito.arrays import FloatArray, freeze
 from dubito.data import spelling
 from dubito.data.batch import Batch
-from dubito.data.cells import Cells
-from dubito.data.codes import codes_of_values, names_of
+from dubito.data.cells import Cells, whole
+from dubito.data.codes import codes_of, codes_of_values, names_of
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import (
@@ -107,6 +107,9 @@ class BoundColumns:
             return label.numbers(has_gaps=True)
         if label.is_list:
             return label.matrix(outputs.n_classes, has_gaps=True)
+        if label.is_whole_numbers and names_of(outputs) == tuple(range(outputs.n_classes)):
+            numbers = label.numbers()
+            return Labels(freeze(codes_of(numbers, outputs, label.name, self.where)))
         values, positions = label.different()
         gaps = frozenset() if self.has_types else spelling.GAPS
         values = spelling.labels(values, names_of(outputs), gaps)
@@ -122,7 +125,7 @@ class BoundColumns:
         if columns[0] in self.widths:
             return self.cells(piece, role).matrix(self.widths[columns[0]])
         try:  # all at once, if they are plain numbers without gaps
-            arrays = [piece.column(name).combine_chunks() for name in columns]
+            arrays = [whole(piece.column(name)) for name in columns]
             batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             return np.asarray(batch.to_tensor().to_numpy())
         except pa.ArrowException:

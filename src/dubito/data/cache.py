@@ -140,6 +140,10 @@ class CachedShards(Shards):
         self.n_batches: int | None = None  # known when they were read to the end
         self.seconds_decoding = self.seconds_reading = 0.0
 
+    @property
+    def told_as(self) -> str | None:
+        return self.shards.told_as
+
     def parts(self) -> Iterator[Callable[[], Batch]]:
         file = self.file
         if file is not None and len(file.entries) == self.n_batches:

@@ -15,7 +15,7 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.data import spelling
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["Cells", "is_list"]
+__all__ = ["Cells", "is_list", "whole"]
 
 MEND = "a number there, or leaving the row out"
 
@@ -32,7 +32,7 @@ class Cells:
     @classmethod
     def of(cls, piece: pa.Table, name: str, where: str) -> Cells:
         """Take a column of a piece of a table; categories become plain values."""
-        array = piece.column(name).combine_chunks()
+        array = whole(piece.column(name))
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         if types.is_dictionary(array.type):
@@ -43,6 +43,11 @@ class Cells:
     def is_list(self) -> bool:
         """Whether these are lists."""
         return is_list(self.array.type)
+
+    @property
+    def is_whole_numbers(self) -> bool:
+        """Whether these are whole numbers without a gap."""
+        return bool(types.is_integer(self.array.type)) and self.array.null_count == 0
 
     def numbers(self, *, has_gaps: bool = False) -> FloatArray:
         """Return numbers as they are stored; gaps, where they may be, become NaN."""
@@ -142,6 +147,11 @@ class Cells:
     def wrong_kind(self, rule: str, fix: str) -> BadTypeError:
         """Return an error about the whole column."""
         return BadTypeError(self.name, self.where, rule, f"a column of {self.array.type}", fix)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece, copied only where it is not."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def is_list(kind: pa.DataType) -> bool:

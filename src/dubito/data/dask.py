@@ -2,45 +2,90 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import accumulate
-from operator import add, getitem
 from typing import Any, final
 
-import pyarrow as pa
-
+from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
+from dubito.data.dask_tasks import (
+    Counts,
+    Elsewhere,
+    Numbering,
+    added,
+    columns_of,
+    counted,
+    decoded,
+    decoded_arrays,
+    decoded_frame,
+    nth,
+    results,
+    total,
+    write_part,
+)
 from dubito.data.files import FileShards, FileSpan, scan
 from dubito.data.folder_sink import FolderSink, Slot
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
-from dubito.data.sources import open_source
 from dubito.data.sources.frames import TableSource
-from dubito.data.sources.numpy_files import arrow_of
+from dubito.data.watching import ignore, started
 from dubito.errors import BadFileError, BadTypeError, EmptyStateError, MissingExtraError
+from dubito.kernels.blocks import n_threads
 
-__all__ = ["DaskShards", "connected"]
+__all__ = ["DaskShards", "connected", "extra"]
 
 PATIENCE = "10s"  # for a scheduler to answer
+JOINING = "60s"  # for a worker to join it: some clusters start them when they are asked for
 FAN_IN = 8  # states that are added in one task: a tree, so that the client adds none
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Any]:
-    """Give a client of the scheduler at an address, such as tcp://127.0.0.1:8786."""
+def connected(address: str | None = None) -> Iterator[Any]:
+    """Give a client of the scheduler at an address, such as tcp://127.0.0.1:8786.
+
+    Without one, a cluster of this machine: a worker a core, each of one thread; it ends with the
+    block.
+    """
     distributed = extra()
+    if address is None:
+        with local_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as here:
+            yield here
+        return
     try:
+        distributed.comm.get_address_host_port(address)  # a client of nowhere is hard to close
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         fix = "`dask scheduler`, and the address that it prints"
         raise BadFileError(address, "no Dask scheduler answers there", fix) from error
     with client:
+        require_workers(client, address)
         yield client
+
+
+def local_cluster() -> Any:
+    """Return a cluster of as many single threads as this process may use."""
+    return extra().LocalCluster(
+        n_workers=n_threads(),
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+        env={"DUBITO_THREADS": "1"},
+    )
+
+
+def require_workers(client: Any, address: str) -> None:
+    """Raise unless a worker has joined, or does so soon: without one, all would wait forever."""
+    try:
+        client.wait_for_workers(1, timeout=JOINING)
+    except TimeoutError as error:
+        fix = f"`dask worker {address}` on each machine"
+        raise BadFileError(address, "the Dask scheduler has no workers", fix) from error
 
 
 @final
@@ -51,24 +96,29 @@ class DaskShards(Shards):
     a dict of Dask arrays, each a column, a matrix one of lists. The first sum has rows decoded;
     workers keep them until the shards are gone. How rows are cut and added depends on the data
     alone: any number of workers gives the same digits, and a worker that dies costs time only,
-    where rows come from files.
+    where rows come from files. Bad rows stop the run, or are told to `bad_rows`, as by `scan`.
     """
 
-    def __init__(self, client: Any, source: Any, columns: Columns) -> None:
+    def __init__(
+        self, client: Any, source: Any, columns: Columns, *, bad_rows: BadRows | None = None
+    ) -> None:
         if not isinstance(client, extra().Client):
             rule, fix = "a distributed.Client", "distributed.Client('tcp://...')"
             raise BadTypeError("client", "DaskShards", rule, type(client).__name__, fix)
-        self.client = client
+        self.client, self.bad_rows = client, bad_rows
+        self.most = None if bad_rows is None else bad_rows.most
         self.spans: list[FileSpan] = []
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
         if is_collection(source):
-            self.name, self.tables = "the Dask collection", partitions_of(source, columns)
+            self.name = "the Dask collection"
+            self.tables = partitions_of(source, columns, self.most)
         else:
             shards = scan(source, columns)
             require_files(shards)
             self.name, self.spans = shards.source.name, shards.spans()
-        self.kept: list[Any] | None = None  # the batches of each task, on the workers
-        self.sizes: list[list[int]] = []  # of these batches
+        self.is_ids = bad_rows is not None and columns.id is None
+        self.kept: list[Any] | None = None  # what is decoded of each task, on the workers
+        self.counts: list[Counts] = []  # of these
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Functions that travel may hold the shards that they are summed over: these stay here.
@@ -83,37 +133,56 @@ class DaskShards(Shards):
                 kept: list[Any] = self.client.compute(self.tables)
             else:
                 shards = [span.shards for span in self.spans]
-                kept = self.client.map(batches_of, shards, pure=False)
-            self.sizes = self.client.gather(self.client.map(lengths, kept, pure=False))
+                kept = self.client.map(partial(decoded, most=self.most), shards, pure=False)
+            self.tell(kept)
+            self.counts = self.client.gather(self.client.map(counted, kept, pure=False))
+        for counts in self.counts:
+            self.set_aside(counts.bad)
         self.kept = kept
         return kept
 
-    def parts(self) -> Iterator[Callable[[], Batch]]:
-        for kept, firsts, sizes in zip(self.load(), self.firsts(), self.sizes, strict=True):
-            for k in range(len(sizes)):
-                yield partial(self.fetch, kept, k, firsts[k])
+    def set_aside(self, bad: Iterable[BadRow]) -> None:
+        """Take up bad rows that a task found: those of one that ran twice are the same."""
+        if self.bad_rows is not None:
+            for one in bad:
+                self.bad_rows.add(one)
 
-    def fetch(self, kept: Any, k: int, first_row: int) -> Batch:
+    def tell(self, tasks: list[Any]) -> None:
+        """Have whoever watches told of each task that is done."""
+        step = started(self.name, "tasks", len(tasks))
+        for task in tasks if step is not ignore else ():
+            task.add_done_callback(lambda _: step(1))
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        for kept, numbering, counts in zip(
+            self.load(), self.numberings(), self.counts, strict=True
+        ):
+            for k in range(counts.n_batches):
+                yield partial(self.fetch, kept, k, numbering)
+
+    def fetch(self, kept: Any, k: int, numbering: Numbering) -> Batch:
         """Return one of the batches of a task."""
         with self.reaching():
-            batch: Batch = self.client.submit(getitem, kept, k, pure=False).result()
-        return replace(batch, first_row=first_row)
+            batch: Batch = self.client.submit(nth, kept, k, pure=False).result()
+        return numbering.of(batch)
 
     def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
         kept = self.load()
-        numbers = [0, *accumulate(map(len, self.sizes))]
+        numbers = accumulate((counts.n_batches for counts in self.counts), initial=0)
         tasks = [
-            partial(self.client.submit, results, function, batches, firsts, number, pure=False)
-            for batches, firsts, number in zip(kept, self.firsts(), numbers, strict=False)
+            partial(self.client.submit, results, function, some, numbering, number, pure=False)
+            for some, numbering, number in zip(kept, self.numberings(), numbers, strict=False)
         ]
-        return (result for some in self.in_order(tasks) for result in some)
+        step = started(self.name, "tasks", len(tasks))
+        return (result for some in self.in_order(tasks, step) for result in some)
 
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         kept = self.load()
         with self.reaching():
-            level = self.client.map(
-                partial(added, function), kept, self.firsts(), pure=False, priority=1
+            level = firsts = self.client.map(
+                partial(added, function), kept, self.numberings(), pure=False, priority=1
             )
+            self.tell(firsts)
             while len(level) > 1:
                 groups = [level[k : k + FAN_IN] for k in range(0, len(level), FAN_IN)]
                 level = self.client.map(total, groups, pure=False, priority=2)
@@ -129,12 +198,15 @@ class DaskShards(Shards):
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
-        rows, firsts = self.rows()
+        rows, numberings = self.rows()
         tasks = [
-            partial(self.client.submit, columns_of, function, some, first, pure=False)
-            for some, first in zip(rows, firsts, strict=True)
+            partial(
+                self.client.submit, columns_of, function, some, numbering, self.most, pure=False
+            )
+            for some, numbering in zip(rows, numberings, strict=True)
         ]
-        for written in self.in_order(tasks):
+        for written, bad in self.in_order(tasks):
+            self.set_aside(bad)
             for columns in written:
                 sink.write(columns)
             if on_progress is not None:
@@ -143,49 +215,64 @@ class DaskShards(Shards):
 
     def write_parts(
         self,
-        function: Callable[[Batch], Mapping[str, Any] | None],
+        function: Callable[[Batch, str], Mapping[str, Any] | None],
         folder: FolderSink,
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
         """Have workers write a part a task to a folder that all can reach; return how many rows.
 
-        The manifest takes up each part once it is whole: a run that was stopped goes on there.
+        `function` takes a batch and the file that it is of, where its rows have their numbers. The
+        manifest takes up each part once it is whole: a run that was stopped goes on there.
         """
         require_spans(self.spans)
-        rows, firsts = self.rows()
-        slots = [slot_of(span.shards, folder) for span in self.spans]
+        rows = [span.shards for span in self.spans] if self.kept is None else self.kept
         folder.sweep()
         with self.reaching():
-            tasks = {
-                self.client.submit(
-                    write_part, function, some, first, folder.place(slot.file), pure=False
-                ): slot
-                for slot, some, first in zip(slots, rows, firsts, strict=True)
-                if slot is not None and first != []
-            }
-            for task, n_rows in extra().as_completed(tasks, with_results=True):
-                folder.finish(tasks[task], n_rows)
+            tasks: dict[Any, Slot] = {}
+            for span, some in zip(self.spans, rows, strict=True):
+                file, label = span.shards.source.name, f"from row {span.shards.first_row}"
+                if folder.is_finished(file, label):
+                    self.set_aside(folder.bad_rows(file, label))
+                elif span.n_rows != 0:
+                    slot = folder.slot(file, label)
+                    place = folder.place(slot.file)
+                    task = self.client.submit(
+                        write_part, function, some, file, place, self.most, pure=False
+                    )
+                    tasks[task] = slot
+            done = extra().as_completed(tasks, loop=self.client.loop, with_results=True)
+            for task, (n_rows, bad) in done:
+                self.set_aside(bad)
+                if n_rows is not None:
+                    folder.finish(tasks[task], n_rows, bad)
                 if on_progress is not None:
                     on_progress(folder.n_rows)
         folder.sweep()
         return folder.n_rows
 
-    def rows(self) -> tuple[Sequence[Any], list[list[int]]]:
-        """Return the rows of each task and where they begin: files, unless they were read yet."""
+    def rows(self) -> tuple[Sequence[Any], list[Numbering]]:
+        """Return the rows of each task and their numbering: files, unless they were read yet."""
         counts = [span.n_rows for span in self.spans if span.n_rows is not None]
         if self.kept is not None or self.tables or len(counts) < len(self.spans):
-            return self.load(), self.firsts()
-        starts = [0, *accumulate(counts)]
-        firsts = [[start] if n else [] for start, n in zip(starts, counts, strict=False)]
-        return [span.shards for span in self.spans], firsts
+            return self.load(), self.numberings()
+        return [span.shards for span in self.spans], self.numbered_by(counts)
 
-    def firsts(self) -> list[list[int]]:
-        """Return the numbers of the first rows of the batches of each task."""
-        starts = iter([0, *accumulate(size for sizes in self.sizes for size in sizes)])
-        return [[next(starts) for _ in sizes] for sizes in self.sizes]
+    def numberings(self) -> list[Numbering]:
+        """Return how the rows of each task, which are decoded, are numbered in the whole."""
+        return self.numbered_by([counts.n_rows for counts in self.counts])
 
-    def in_order(self, tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+    def numbered_by(self, sizes: Sequence[int]) -> list[Numbering]:
+        """Return how rows are numbered where tasks have so many each."""
+        firsts = [span.shards.first_row for span in self.spans] or [0] * len(sizes)
+        return [
+            Numbering(start - first, self.is_ids)
+            for start, first in zip(accumulate(sizes, initial=0), firsts, strict=False)
+        ]
+
+    def in_order(
+        self, tasks: Sequence[Callable[[], Any]], step: Callable[[int], None] = ignore
+    ) -> Iterator[Any]:
         """Yield what tasks return, in order, with as many under way as the workers have threads."""
         under_way: list[Any] = []
         waiting = iter(tasks)
@@ -197,6 +284,7 @@ class DaskShards(Shards):
                     return
                 n_ahead = 1
                 yield under_way.pop(0).result()
+                step(1)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
@@ -209,23 +297,17 @@ class DaskShards(Shards):
             raise gone
         try:
             yield
-        except (CancelledError, distributed.comm.CommClosedError) as error:
+        except (CancelledError, OSError) as error:
+            is_lost = isinstance(error, CancelledError | distributed.comm.CommClosedError)
+            if not is_lost and self.client.status == "running":
+                raise  # of a task, such as a disk that is full
             raise gone from error
+        except ModuleNotFoundError as error:
+            problem, fix = f"its workers lack a package ({error})", "the same packages everywhere"
+            raise BadFileError(address, problem, fix) from error
         except distributed.KilledWorker as error:
             problem = "workers died again and again over the same rows"
             raise BadFileError(self.name, problem, "workers with more memory") from error
-
-
-@final
-class Elsewhere(Shards):
-    """What is left of shards on a worker: their name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def parts(self) -> Iterator[Callable[[], Batch]]:
-        rule, fix = "read where they were made", "`shards.sum(...)` outside of the function"
-        raise BadTypeError("shards", "a task", rule, f"those of {self.name} on a worker", fix)
 
 
 def extra() -> Any:
@@ -243,7 +325,7 @@ def is_collection(source: Any) -> bool:
     return bool(values) and all(hasattr(value, "to_delayed") for value in values)
 
 
-def partitions_of(source: Any, columns: Columns) -> list[Any]:
+def partitions_of(source: Any, columns: Columns, most: int | None) -> list[Any]:
     """Return, of each partition of a collection, what makes its batches."""
     from dask.delayed import delayed
 
@@ -253,93 +335,16 @@ def partitions_of(source: Any, columns: Columns) -> list[Any]:
     if not isinstance(source, Mapping):
         columns.bind([str(name) for name in source.columns], "the Dask frame")
         parts = source.to_delayed()
-        return [delayed(batches_of_frame)(part, columns, k) for k, part in enumerate(parts)]
+        return [delayed(decoded_frame)(part, columns, k, most) for k, part in enumerate(parts)]
     columns.bind(list(source), "the Dask arrays")
     rows = next(iter(source.values())).chunks[0]
     cut = [array.rechunk({0: rows, 1: -1} if array.ndim == 2 else {0: rows})
            for array in source.values()]  # fmt: skip
     blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
     return [
-        delayed(batches_of_arrays)(list(source), list(some), columns, k)
+        delayed(decoded_arrays)(list(source), list(some), columns, k, most)
         for k, some in enumerate(blocks)
     ]
-
-
-def batches_of_frame(frame: Any, columns: Columns, number: int) -> list[Batch]:
-    """Return the batches of a partition of a frame, none if it has no rows."""
-    opened = open_source(frame)
-    assert isinstance(opened, TableSource)
-    named = replace(opened, name=f"partition {number}")
-    return list(scan(named, columns).batches()) if len(frame) else []
-
-
-def batches_of_arrays(
-    names: list[str], arrays: list[Any], columns: Columns, number: int
-) -> list[Batch]:
-    """Return the batches of some rows of arrays, none if there are no rows."""
-    table = pa.table(dict(zip(names, map(arrow_of, arrays), strict=True)))
-    return batches_of_frame(table, columns, number)
-
-
-def batches_of(shards: FileShards) -> list[Batch]:
-    """Decode some rows of files."""
-    return list(shards.batches())
-
-
-def lengths(batches: list[Batch]) -> list[int]:
-    """Return how many rows batches have."""
-    return [len(batch) for batch in batches]
-
-
-def numbered(rows: FileShards | list[Batch], firsts: list[int]) -> Iterator[Batch]:
-    """Yield batches with the numbers that their rows have in the whole."""
-    batches = rows.batches() if isinstance(rows, FileShards) else iter(rows)
-    first_row = firsts[0] if firsts else 0
-    for batch in batches:
-        # A twin: what is worked out of rows is not kept on the worker.
-        yield replace(batch, first_row=first_row)
-        first_row += len(batch)
-
-
-def results(
-    function: Callable[[int, Batch], Result], batches: list[Batch], firsts: list[int], number: int
-) -> list[Result]:
-    """Return a function of each batch and its number."""
-    return [function(number + k, batch) for k, batch in enumerate(numbered(batches, firsts))]
-
-
-def added(function: Callable[[Batch], Sum], batches: list[Batch], firsts: list[int]) -> Sum | None:
-    """Return the sum of a function over batches, None if there are none."""
-    return total(function(batch) for batch in numbered(batches, firsts))
-
-
-def total(sums: Iterable[Sum | None]) -> Sum | None:
-    """Return the sum in order, None if there is nothing to add."""
-    known = (one for one in sums if one is not None)
-    first = next(known, None)
-    return None if first is None else reduce(add, known, first)
-
-
-def columns_of(
-    function: Callable[[Batch], Mapping[str, Any] | None],
-    rows: FileShards | list[Batch],
-    firsts: list[int],
-) -> list[Mapping[str, Any] | None]:
-    """Return the columns of each batch."""
-    return [function(batch) for batch in numbered(rows, firsts)]
-
-
-def write_part(
-    function: Callable[[Batch], Mapping[str, Any] | None],
-    rows: FileShards | list[Batch],
-    firsts: list[int],
-    path: str,
-) -> int:
-    """Write a part, whole or not at all; return how many rows it has."""
-    with Sink(path) as sink:
-        for batch in numbered(rows, firsts):
-            sink.write(function(batch))
-    return sink.n_rows
 
 
 def require_files(shards: FileShards) -> None:
@@ -355,9 +360,3 @@ def require_spans(spans: list[FileSpan]) -> None:
     if not spans:
         rule, fix = "files, where parts are written", "`to_parquet` first, or `write` to one file"
         raise BadTypeError("source", "write_parts", rule, "a Dask collection", fix)
-
-
-def slot_of(shards: FileShards, folder: FolderSink) -> Slot | None:
-    """Return the place of the part of some rows of a file, None if it is written."""
-    file, label = shards.source.name, f"from row {shards.first_row}"
-    return None if folder.is_finished(file, label) else folder.slot(file, label)

@@ -17,6 +17,7 @@ from dubito.data.cells import is_list
 from dubito.data.columns import Columns
 from dubito.data.shards import Shards
 from dubito.data.sources import AbstractSource, named_if_broken, open_source
+from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -72,6 +73,10 @@ class FileShards(Shards):
     bad_rows: BadRows | None = None
     first_row: int = 0
     is_some: bool = False
+
+    @property
+    def told_as(self) -> str | None:
+        return None if isinstance(self.source, TableSource) else self.source.name
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         first_row = self.first_row

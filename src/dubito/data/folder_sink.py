@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
+from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.sink import Sink
 from dubito.data.sources.locations import (
     files_under,
@@ -25,9 +27,10 @@ from dubito.data.sources.manifests import MANIFEST
 from dubito.data.whole_text import write_whole
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
-__all__ = ["FolderSink", "Slot"]
+__all__ = ["FolderSink", "Slot", "key_of"]
 
 FORMAT = 1
+Location = TypeVar("Location", str, os.PathLike[str], Path)
 
 
 class Slot(NamedTuple):
@@ -46,6 +49,7 @@ class FolderSink:
     which `settings` it was made: anything JSON holds that the results hang on, such as a policy's
     version. A second run skips finished parts; other settings are refused. One run at a time. The
     folder may be a URL: a part counts once the manifest has it, so that nothing need be renamed.
+    Bad rows that were set aside are kept with the part that lacks them.
 
     >>> import tempfile
     >>> folder = FolderSink(tempfile.mkdtemp(), settings={"policy": "v1"})
@@ -101,17 +105,27 @@ class FolderSink:
         part = self.parts.get(key, {"input": None})
         return bool(part["input"] == identity and is_there(self.place(part["file"])))
 
-    def unfinished(self, sources: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    def unfinished(self, sources: Iterable[Location]) -> list[Location]:
         """Return the inputs whose parts are still to be written, in order."""
-        return [Path(source) for source in sources if not self.is_finished(source)]
+        return [source for source in sources if not self.is_finished(source)]
+
+    def bad_rows(self, source: str | os.PathLike[str], label: str = "") -> list[BadRow]:
+        """Return the bad rows of the input of a finished part, which are not in it."""
+        kept = self.parts[key_of(source, label)].get("bad_rows", [])
+        return [BadRow(**values) for values in kept]
 
     @contextmanager
-    def part(self, source: str | os.PathLike[str]) -> Iterator[Sink]:
-        """Open the part of an input; it is finished when the block ends without an error."""
-        slot = self.slot(source)
+    def part(
+        self, source: str | os.PathLike[str], bad_rows: BadRows | None = None
+    ) -> Iterator[Sink]:
+        """Open the part of an input; it is finished when the block ends without an error.
+
+        `bad_rows` takes those of this input inside the block.
+        """
+        slot, before = self.slot(source), set(bad_rows or ())
         with Sink(self.place(slot.file)) as sink:
             yield sink
-        self.finish(slot, sink.n_rows)
+        self.finish(slot, sink.n_rows, [bad for bad in bad_rows or () if bad not in before])
 
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
         """Return the place of the part of an input, or of those of its rows that `label` names."""
@@ -127,9 +141,10 @@ class FolderSink:
         names = (f"part-{number:05d}{self.ending}" for number in count())
         return next(name for name in names if name not in taken)
 
-    def finish(self, slot: Slot, n_rows: int) -> None:
+    def finish(self, slot: Slot, n_rows: int, bad: Sequence[BadRow] = ()) -> None:
         """Take up a part that is written: from now on it is one of the folder's."""
-        self.parts[slot.key] = {"file": slot.file, "input": slot.identity, "n_rows": n_rows}
+        part = {"file": slot.file, "input": slot.identity, "n_rows": n_rows}
+        self.parts[slot.key] = {**part, "bad_rows": list(map(asdict, bad))} if bad else part
         self.keep()
 
     def sweep(self) -> None:
@@ -165,7 +180,7 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         raise BadTypeError("settings", "FolderSink", rule, str(error), fix) from error
 
 
-def key_of(source: str | os.PathLike[str], label: str) -> str:
+def key_of(source: str | os.PathLike[str], label: str = "") -> str:
     """Return the name of an input, or of some of its rows."""
     name = os.fspath(source)
     path = name if is_url(name) else os.path.realpath(name)

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, final
 
 from dubito.data.batch import Batch
 from dubito.data.sink import Sink
+from dubito.data.watching import started
 from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import AbstractClassOutputs
@@ -35,6 +36,11 @@ class Shards(ABC):
     order: the same rows give the same digits every time.
     """
 
+    @property
+    def told_as(self) -> str | None:
+        """What a watcher is told that a pass is over; None where it is over in a moment."""
+        return None
+
     @abstractmethod
     def parts(self) -> Iterator[Callable[[], Batch]]:
         """Yield, in order, what makes each batch: called in the thread that uses it."""
@@ -48,8 +54,15 @@ class Shards(ABC):
 
         It runs where the rows are; what it returns should be small beside them.
         """
-        parts = enumerate(self.parts())
-        return map_in_order(lambda part: function(part[0], part[1]()), parts)
+        tell = started(self.told_as)
+
+        def of_part(part: tuple[int, Callable[[], Batch]]) -> Result:
+            batch = part[1]()
+            found = function(part[0], batch)
+            tell(len(batch))
+            return found
+
+        return map_in_order(of_part, enumerate(self.parts()))
 
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         """Return the sum of `function` over all batches, over threads."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import ipc
 
 from dubito.data.sink import Coded
+from dubito.data.stream_limits import require_small
 from dubito.errors import BadFileError, BadValueError
 
 __all__ = ["read_stream", "write_stream"]
@@ -19,16 +20,20 @@ __all__ = ["read_stream", "write_stream"]
 FIX = "a stream as pyarrow.ipc.new_stream writes it"
 
 
-def read_stream(content: bytes, *, most_rows: int, most_columns: int) -> dict[str, Any]:
+def read_stream(
+    content: bytes, *, most_rows: int, most_columns: int, most_bytes: int
+) -> dict[str, Any]:
     """Return the columns of an Arrow stream: lists of numbers as a matrix, the rest as a list.
 
-    A column of lists must have one length in all rows, and no column a gap except texts.
+    A column of lists must have one length in all rows, and no column a gap except texts. A stream
+    may be compressed: `most_bytes` is what it may become.
 
     >>> stream = write_stream({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
-    >>> read_stream(stream, most_rows=10, most_columns=10)["id"]
+    >>> read_stream(stream, most_rows=10, most_columns=10, most_bytes=1000)["id"]
     ['a', 'b']
     """
     try:
+        require_small(content, most_bytes)
         table = whole_table(content, most_rows)
         return {
             name: values_of(table.column(name), name, most_columns) for name in table.column_names
@@ -63,12 +68,26 @@ def values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
         if column.null_count:
             raise BadValueError(name, "an Arrow stream", "without gaps", "null", "a number a row")
         return np.asarray(column.to_numpy())
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if pa.types.is_dictionary(kind) and is_text(kind.value_type):
+        return texts_of(column)
+    if is_text(kind):
         return column.to_pylist()
     rule = "numbers, texts, or lists of numbers"
     raise BadValueError(name, "an Arrow stream", rule, f"{kind}", "a column of these")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell columns of texts from all others."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def texts_of(column: pa.ChunkedArray) -> list[str | None]:
+    """Return coded texts: rows share each of them, as many rows may name one that is long."""
+    found: list[str | None] = []
+    for chunk in column.chunks:
+        names = [*chunk.dictionary.to_pylist(), None]
+        found += [names[-1 if code is None else code] for code in chunk.indices.to_pylist()]
+    return found
 
 
 def is_list(kind: pa.DataType) -> bool:

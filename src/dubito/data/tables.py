@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from pathlib import Path
+import sys
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import parquet
 
 from dubito.data import spelling
-from dubito.data.sources import named_if_broken, open_source
+from dubito.data.sources import AbstractSource, named_if_broken, open_source
+from dubito.data.sources.locations import is_url
 
 __all__ = ["distinct_values", "row_count", "rows_where"]
 
@@ -41,16 +40,27 @@ def distinct_values(source: Any, column: str) -> list[str]:
     return sorted(found)
 
 
-def row_count(path: str | PathLike[str]) -> int | None:
-    """Return about how many rows a file has, where that is quick to tell: for showing progress."""
-    file = Path(path)
-    if file.suffix.lower() in (".parquet", ".pq"):
-        with named_if_broken(str(file)):
-            return int(parquet.read_metadata(file).num_rows)
-    if file.suffix.lower() not in (".csv", ".tsv"):
+def row_count(source: Any) -> int | None:
+    """Return about how many rows a table has, where that is quick to tell: for showing progress.
+
+    Parquet says it in its footers, those of a folder or pattern added up; lines of text are counted
+    on this machine alone.
+    """
+    opened = open_source(source)
+    with named_if_broken(opened.name):
+        spans = opened.spans(sys.maxsize)
+        counts = [line_count(span.source) if span.n_rows is None else span.n_rows for span in spans]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def line_count(source: AbstractSource) -> int | None:
+    """Return how many lines a text file of this machine has below its first, None of others."""
+    is_text = source.name.lower().endswith((".csv", ".tsv"))
+    if not is_text or is_url(source.name):
         return None
     n_lines = 0
-    with file.open("rb") as opened:
+    with open(source.name, "rb") as opened:
         while chunk := opened.read(CHUNK):
             n_lines += chunk.count(b"\n")
     return max(n_lines - 1, 0)

@@ -13,7 +13,7 @@ from dubito.data.sink import Coded, Sink
 from dubito.decide.decisions import REASONS
 from dubito.decide.policy import Policy
 
-__all__ = ["write_decisions"]
+__all__ = ["decision_columns", "write_decisions"]
 
 
 def write_decisions(
@@ -28,20 +28,23 @@ def write_decisions(
 
     Rows are named by their ids, or by their numbers in the file, which `source` may name.
     """
+    return shards.write(
+        lambda batch: decision_columns(policy, batch, source), sink, on_progress=on_progress
+    )
 
-    def columns(batch: Batch) -> dict[str, Any]:
-        found = policy.decide(batch.outputs, batch.features, batch.amounts)
-        numbers = batch.first_row + np.arange(len(batch))
-        named = {} if source is None else {"file": np.full(len(batch), source)}
-        return {
-            **named,
-            "id": numbers if batch.ids is None else batch.ids,
-            "action": Coded(found.action, found.actions),
-            "class": Coded(found.class_, tuple(str(name) for name in found.classes)),
-            "probability": found.probability,
-            "expected_cost": found.expected_cost,
-            "reason": Coded(found.reason, REASONS),
-            "worth": found.worth,
-        }
 
-    return shards.write(columns, sink, on_progress=on_progress)
+def decision_columns(policy: Policy, batch: Batch, source: str | None = None) -> dict[str, Any]:
+    """Return what a policy decides for each row of a batch, as columns for a sink."""
+    found = policy.decide(batch.outputs, batch.features, batch.amounts)
+    numbers = batch.first_row + np.arange(len(batch))
+    named = {} if source is None else {"file": np.full(len(batch), source)}
+    return {
+        **named,
+        "id": numbers if batch.ids is None else batch.ids,
+        "action": Coded(found.action, found.actions),
+        "class": Coded(found.class_, tuple(str(name) for name in found.classes)),
+        "probability": found.probability,
+        "expected_cost": found.expected_cost,
+        "reason": Coded(found.reason, REASONS),
+        "worth": found.worth,
+    }

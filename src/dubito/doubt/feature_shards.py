@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
-from typing import Any, final
+from typing import Any, Generic, final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.codes import MISSING, names_of
-from dubito.data.shards import ArrayShards, Shards, Sum
+from dubito.data.shards import ArrayShards, Result, Shards, Sum
 from dubito.data.truth import Labels
 from dubito.doubt.labels import codes_and_classes
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
@@ -53,7 +53,7 @@ class FeatureRows:
         return FeatureRows(self.features[rows], self.codes[rows], self.weight[rows])
 
 
-Part = Callable[[], Iterator[FeatureRows]]
+Read = Callable[[Any], FeatureRows]
 
 
 @final
@@ -62,14 +62,15 @@ class FeatureShards:
     """Rows of features in blocks of bounded size, wherever they are.
 
     Blocks depend on the data alone and are added in their order: the same rows give the same digits
-    with any number of threads. Each has a row or more. `weights` are those of each class.
+    with any number of threads. `weights` are those of each class.
 
     >>> shards = feature_shards([[1.0], [2.0], [4.0]], ["b", "a", "b"], None, "example")
     >>> shards.sum(lambda rows: rows.features.sum()), shards.classes, shards.weights.tolist()
     (np.float64(7.0), ('a', 'b'), [1.0, 2.0])
     """
 
-    parts: Callable[[], Iterator[Part]]  # what makes the blocks, called in the thread that uses it
+    source: HeldRows | Shards
+    read: Read  # what makes rows to learn from of what the source holds, where it holds it
     n_features: int
     n_rows: int
     n_missing: int
@@ -82,20 +83,47 @@ class FeatureShards:
         return int(self.weights.size)
 
     def blocks(self) -> Iterator[FeatureRows]:
-        """Yield the rows, block by block, in order."""
-        return (rows for part in self.parts() for rows in part())
+        """Yield the rows, block by block, in order; those without a row are left out."""
+        return (rows for rows in map(self.read, self.source.batches()) if len(rows))
+
+    def map(self, function: Callable[[int, FeatureRows], Result]) -> Iterator[Result]:
+        """Yield `function` of each block's number and the block, also of those without a row."""
+        read = self.read  # alone: these shards need not travel to where the rows are
+        return self.source.map(lambda number, held: function(number, read(held)))
 
     def sum(self, function: Callable[[FeatureRows], Sum]) -> Sum:
-        """Return the sum of `function` over all blocks, over threads."""
-        return sum_of(self.parts(), function)
+        """Return the sum of `function` over all blocks with a row or more, over threads."""
+        return sum_of(self.source, self.read, function)
 
     def mapped(self, function: Callable[[FloatArray], FloatArray]) -> FeatureShards:
         """Return the same rows with their features put through a function of some rows."""
+        read = self.read
 
-        def changed(part: Part) -> Iterator[FeatureRows]:
-            return (replace(rows, features=function(rows.features)) for rows in part())
+        def changed(held: Any) -> FeatureRows:
+            rows = read(held)
+            return replace(rows, features=function(rows.features)) if len(rows) else rows
 
-        return replace(self, parts=lambda: (partial(changed, part) for part in self.parts()))
+        return replace(self, read=changed)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Rows in memory, in blocks."""
+
+    whole: FeatureRows
+
+    def batches(self) -> Iterator[FeatureRows]:
+        """Yield the rows, block by block. No rows at all are one block."""
+        return map(self.whole.take, row_blocks(*self.whole.features.shape) or [slice(0, 0)])
+
+    def map(self, function: Callable[[int, FeatureRows], Result]) -> Iterator[Result]:
+        """Yield `function` of each block's number and the block, over threads."""
+        return map_in_order(lambda block: function(*block), enumerate(self.batches()))
+
+    def sum(self, function: Callable[[FeatureRows], Sum]) -> Sum:
+        """Return the sum of `function` over all blocks, over threads."""
+        return reduce(add, self.map(lambda _, rows: function(rows)))
 
 
 def unlabelled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
@@ -109,22 +137,23 @@ def feature_shards(
     """Return rows to learn from, after a first pass that checks and counts them."""
     if isinstance(features, Shards):
         refuse_beside_shards(y, sample_weight, caller)
-        parts, n_features, names = streamed_parts(features, caller, is_labelled=is_labelled)
+        source, read, n_features, names = streamed(features, caller, is_labelled=is_labelled)
     else:
         array = as_feature_matrix(features, caller)
         n_features = array.shape[1]
         codes, names = codes_and_classes(y if is_labelled else None, array.shape[0], caller)
         whole = FeatureRows(array, codes, as_weights(sample_weight, array.shape[0], caller))
-        parts = partial(parts_in_memory, whole)
+        source, read = HeldRows(whole), as_held
     n_codes = 1 if names is None else len(names)
-    seen = sum_of(parts(), lambda rows: SeenRows.of(rows, n_codes), caller)
+    seen = sum_of(source, read, lambda rows: SeenRows.of(rows, n_codes), caller)
     if not seen.weights.any():
         raise EmptyStateError(caller, is_labelled=names is not None)
     used = np.flatnonzero(seen.weights)
     numbers = np.full(n_codes + 1, MISSING)  # the last one is where a missing label points
     numbers[used] = np.arange(used.size)
     return FeatureShards(
-        parts=lambda: (partial(usable, part, numbers) for part in parts()),
+        source=source,
+        read=lambda held: usable(read(held), numbers),
         n_features=n_features,
         n_rows=seen.n_rows,
         n_missing=seen.n_missing,
@@ -141,23 +170,37 @@ def as_feature_matrix(features: Any, caller: str) -> FloatArray:
 
 
 def sum_of(
-    parts: Iterator[Part], function: Callable[[FeatureRows], Sum], caller: str = "A sum of rows"
+    source: HeldRows | Shards,
+    read: Read,
+    function: Callable[[FeatureRows], Sum],
+    caller: str = "A sum of rows",
 ) -> Sum:
-    """Return the sum of a function over all blocks of all parts, over threads."""
+    """Return the sum of a function over all blocks that have rows, where these are."""
 
-    def within(part: Part) -> Sum | None:
+    def within(held: Any) -> Some[Sum]:
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = map(function, part())
-            first = next(sums, None)
-            return None if first is None else reduce(add, sums, first)
+            rows = read(held)
+            return Some(function(rows) if len(rows) else None)
 
     with kept_threads():
-        found = (one for one in map_in_order(within, parts) if one is not None)
-        first = next(found, None)
-        if first is None:
-            raise EmptyStateError(caller, is_labelled=False)
+        found = source.sum(within).value
+    if found is None:
+        raise EmptyStateError(caller, is_labelled=False)
+    return found
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Some(Generic[Sum]):
+    """A sum over some rows, None where there are none."""
+
+    value: Sum | None
+
+    def __add__(self, other: Some[Sum]) -> Some[Sum]:
+        if self.value is None or other.value is None:
+            return other if self.value is None else self
         with np.errstate(over="ignore", invalid="ignore"):
-            return reduce(add, found, first)
+            return Some(self.value + other.value)
 
 
 @final
@@ -189,25 +232,22 @@ class SeenRows:
         )
 
 
-def parts_in_memory(whole: FeatureRows) -> Iterator[Part]:
-    """Yield blocks of rows in memory, each a part of its own."""
-    blocks = row_blocks(*whole.features.shape)
-    return (partial(lambda rows: iter([whole.take(rows)]), rows) for rows in blocks)
+def as_held(rows: FeatureRows) -> FeatureRows:
+    """Return rows as they are held."""
+    return rows
 
 
-def usable(part: Part, numbers: IntArray) -> Iterator[FeatureRows]:
-    """Yield blocks without rows that have no label or no weight, classes numbered anew."""
-    for rows in part():
-        is_used = (rows.codes != MISSING) & (rows.weight > 0)
-        kept = rows if is_used.all() else rows.take(is_used)
-        if len(kept):
-            yield replace(kept, codes=numbers[kept.codes])
+def usable(rows: FeatureRows, numbers: IntArray) -> FeatureRows:
+    """Return rows without those that have no label or no weight, classes numbered anew."""
+    is_used = (rows.codes != MISSING) & (rows.weight > 0)
+    kept = rows if is_used.all() else rows.take(is_used)
+    return replace(kept, codes=numbers[kept.codes])
 
 
-def streamed_parts(
+def streamed(
     shards: Shards, caller: str, *, is_labelled: bool
-) -> tuple[Callable[[], Iterator[Part]], int, tuple[ClassName, ...] | None]:
-    """Return what makes the blocks of shards, how many features they have, and their classes."""
+) -> tuple[HeldRows | Shards, Read, int, tuple[ClassName, ...] | None]:
+    """Return where rows are, what reads them there, how many features they have, and classes."""
 
     def read(batch: Batch) -> FeatureRows:
         return rows_of(batch if is_labelled else replace(batch, truth=None), caller)
@@ -217,17 +257,11 @@ def streamed_parts(
 
     if isinstance(shards, ArrayShards):  # its blocks are those of outputs, far narrower than ours
         whole = read(shards.batch)
-        return partial(parts_in_memory, whole), whole.features.shape[1], named(shards.batch)
+        return HeldRows(whole), as_held, whole.features.shape[1], named(shards.batch)
     first = next(shards.batches(), None)
     if first is None:
         raise EmptyStateError(caller, is_labelled=False)
-    n_features, names = read(first).features.shape[1], named(first)
-
-    def blocks_of(make: Callable[[], Batch]) -> Iterator[FeatureRows]:
-        whole = read(make())
-        return (whole.take(rows) for rows in row_blocks(*whole.features.shape))
-
-    return lambda: (partial(blocks_of, make) for make in shards.parts()), n_features, names
+    return shards, read, read(first).features.shape[1], named(first)
 
 
 def rows_of(batch: Batch, caller: str) -> FeatureRows:

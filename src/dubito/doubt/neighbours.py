@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, final
 
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.doubt.feature_shards import FeatureRows
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
 from dubito.errors import BadValueError
 from dubito.kept_arrays import array
@@ -72,24 +74,29 @@ class NeighbourDistance(AbstractFeatureDoubt):
 
     def _learn(self, shards: FeatureShards) -> None:
         self.n_neighbours_, self.is_normalised_ = int(self.n_neighbours), bool(self.is_normalised)
-        sizes = shards.sum(lambda rows: [len(rows)])
+        sizes = list(shards.map(lambda _, rows: len(rows)))
         chosen = chosen_rows(sum(sizes), self.most_rows, self.seed)
         if chosen.size < self.n_neighbours:
             rule = f"{self.n_neighbours} rows or more, as many as neighbours"
             got = f"{chosen.size}"
             raise BadValueError("features", type(self).__name__, rule, got, "a lower n_neighbours")
-        self.known_ = freeze(self._taken(shards, chosen))
+        starts = [0, *accumulate(sizes)]
+        self.known_ = freeze(self._taken(shards, chosen, np.searchsorted(chosen, starts), starts))
 
-    def _taken(self, shards: FeatureShards, chosen: IntArray) -> FloatArray:
-        """Return some rows of the shards, ready to be measured."""
-        known, start, filled = np.empty((0, 0)), 0, 0
-        for rows in shards.blocks():
-            low, high = np.searchsorted(chosen, [start, start + len(rows)])
-            if not filled:
-                known = np.empty((chosen.size, shards.n_features), rows.features.dtype)
-            part = rows.features[chosen[low:high] - start]
-            known[low:high] = self._measured(part)
-            start, filled = start + len(rows), int(high)
+    def _taken(
+        self, shards: FeatureShards, chosen: IntArray, ends: IntArray, starts: list[int]
+    ) -> FloatArray:
+        """Return some rows of the shards, ready to be measured; `ends` cut them by blocks."""
+
+        def part(number: int, rows: FeatureRows) -> FloatArray:
+            wanted = chosen[ends[number] : ends[number + 1]] - starts[number]
+            return self._measured(rows.features[wanted])
+
+        known = np.empty((0, 0))
+        for number, some in enumerate(shards.map(part)):
+            if not number:
+                known = np.empty((chosen.size, shards.n_features), some.dtype)
+            known[ends[number] : ends[number + 1]] = some
         return known
 
     def _measured(self, features: FloatArray) -> FloatArray:

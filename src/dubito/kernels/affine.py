@@ -70,12 +70,13 @@ def residual_rows(scores, codes, soft, weights):
 def vector_sums(x, codes, soft, weights, scale, bias, sums):
     """Add to `sums` r x, r, p (1 - p) x^2, p (1 - p) x and p (1 - p); return the weighted loss.
 
-    The first two are the derivatives in scale and bias, the others their curvature, class by class.
+    The first two are the derivatives in scale and bias, the others their curvature, class by class,
+    which is left out where `sums` has but two rows.
     """
     n_classes = x.shape[1]
     loss = 0.0
     kind = x.dtype.type
-    is_soft = soft.shape[0] == x.shape[0]
+    is_soft, has_bends = soft.shape[0] == x.shape[0], sums.shape[0] > 2
     scores, shares = np.empty(n_classes, x.dtype), np.empty(n_classes, x.dtype)
     residuals, no_shares = np.empty(n_classes, x.dtype), np.empty(0)
     a, b = scale.astype(x.dtype), bias.astype(x.dtype)
@@ -101,11 +102,12 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
                 r = weight * residuals[k]
                 part[0, k] += r * row[k]
                 part[1, k] += r
-            for k in range(n_classes):
-                bend = weight * shares[k] * (kind(1) - shares[k])
-                part[2, k] += bend * row[k] * row[k]
-                part[3, k] += bend * row[k]
-                part[4, k] += bend
+            if has_bends:
+                for k in range(n_classes):
+                    bend = weight * shares[k] * (kind(1) - shares[k])
+                    part[2, k] += bend * row[k] * row[k]
+                    part[3, k] += bend * row[k]
+                    part[4, k] += bend
         if i % ROWS == ROWS - 1 or i == x.shape[0] - 1:
             for j in range(sums.shape[0]):
                 for k in range(n_classes):

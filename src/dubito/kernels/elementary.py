@@ -11,7 +11,7 @@ from numba.extending import intrinsic, overload
 
 from dubito.kernels.compile import EXACT
 
-__all__ = ["exponential", "highest", "logarithm", "ordered"]
+__all__ = ["bits_of", "exponential", "highest", "logarithm", "logarithm_past_1", "ordered"]
 
 f32, i32, i64 = np.float32, np.int32, np.int64
 
@@ -174,3 +174,17 @@ def logarithm_of(x):
         return n * 6.93145751953125e-1 + (n * 1.42860682030941723212e-6 + (s * z * p + 2.0 * s))
 
     return logarithm_64
+
+
+def logarithm_past_1(x):
+    """Return log(1 + x) for a float64 x >= 0, as right for the smallest x as for any."""
+    raise NotImplementedError("only inside a kernel")
+
+
+@overload(logarithm_past_1, jit_options=EXACT)
+def logarithm_past_1_of(x):
+    def logarithm_past_1_64(x):
+        whole = 1.0 + x
+        return logarithm(whole) + (x - (whole - 1.0)) / whole  # what 1 + x has rounded away
+
+    return logarithm_past_1_64

@@ -13,7 +13,7 @@ Leaving the top class out of the sums keeps the doubt of a saturated float32 row
 import numpy as np
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.elementary import exponential, logarithm, ordered
+from dubito.kernels.elementary import exponential, logarithm, logarithm_past_1, ordered
 
 __all__ = [
     "BRIER",
@@ -165,6 +165,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
     top = np.empty(TILE, array.dtype)
     best = np.empty(TILE, np.int32)
     sums, part = np.empty((4, TILE)), np.empty((4, TILE), array.dtype)
+    at_label, tile_numbers = np.empty(TILE), np.empty((N_NUMBERS, TILE))
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         for j in range(size):
@@ -185,19 +186,56 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
             for m in range(4):
                 for j in range(size):
                     sums[m, j] += part[m, j]
+        part_of_labels = labels[low : low + size]
         for j in range(size):
-            i = low + j
-            predicted[i] = best[j]
-            finish_row(
-                i,
-                labels[i],
-                best[j],
-                np.float64(top[j]),
-                (sums[0, j], sums[1, j], sums[2, j], sums[3, j]),
-                np.float64(tile[max(labels[i], 0), j]),
-                is_logits,
-                numbers,
-            )
+            at_label[j] = tile[max(part_of_labels[j], 0), j]
+        predicted[low : low + size] = best[:size]
+        if is_logits:
+            finish_tile(part_of_labels, best, top, at_label, sums, tile_numbers)
+            for m in range(N_NUMBERS):
+                numbers[m, low : low + size] = tile_numbers[m, :size]
+        else:
+            for j in range(size):
+                shares = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])
+                finish_row(
+                    low + j, labels[low + j], best[j], np.float64(top[j]), shares, at_label[j],
+                    is_logits, numbers,
+                )  # fmt: skip
+
+
+@kernel
+def finish_tile(labels, best, top, at_label, sums, numbers):
+    """Write the numbers of some rows of logits from their sums, as `finish_row` does of one.
+
+    Each loop has few enough arrays for the compiler to see that they are apart.
+    """
+    rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]
+    log_total, loss = numbers[LOG_SUM], numbers[LOSS]
+    for j in range(labels.size):
+        log_total[j] = logarithm_past_1(rest[j])
+    for j in range(labels.size):
+        at_label[j] -= top[j]
+        loss[j] = exponential(at_label[j])
+    for j in range(labels.size):
+        confidence = 1.0 / (1.0 + rest[j])
+        doubt = rest[j] * confidence
+        others = squares[j] * confidence * confidence
+        numbers[CONFIDENCE, j] = confidence
+        numbers[DOUBT, j] = doubt
+        numbers[SQUARES, j] = confidence * confidence + others
+        missed = numbers[SQUARES, j] - 2.0 * loss[j] * confidence + 1.0
+        brier = doubt * doubt + others if labels[j] == best[j] else missed
+        numbers[BRIER, j] = 0.0 if labels[j] < 0 else brier
+    for j in range(labels.size):
+        mean = spread[j] * numbers[CONFIDENCE, j]
+        numbers[ENTROPY, j] = max(log_total[j] - mean, 0.0)
+        numbers[VARIANCE, j] = max(bends[j] * numbers[CONFIDENCE, j] - mean * mean, 0.0)
+    for j in range(labels.size):
+        lost = log_total[j] - at_label[j]
+        lost = lost if lost < HIGHEST_LOSS else np.inf
+        loss[j] = 0.0 if labels[j] < 0 else lost
+    for j in range(labels.size):
+        log_total[j] += top[j]
 
 
 @kernel

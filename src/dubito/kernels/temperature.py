@@ -13,7 +13,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.rows import CHUNK, top_class
+from dubito.kernels.rows import CHUNK
 
 __all__ = ["label_scores", "narrow_temperature_sums", "temper_rows", "wide_temperature_sums"]
 
@@ -137,11 +137,15 @@ def temper_rows(array, beta, is_logits, floor, tempered):
     least, tiny = array.dtype.type(floor), np.nextafter(array.dtype.type(0), array.dtype.type(-1))
     b = array.dtype.type(beta)
     for i in range(array.shape[0]):
-        row = array[i]
-        top = row[top_class(row)]
-        most = top if is_logits else np.log(max(top, least))
-        for k in range(row.size):
-            value = row[k] if is_logits else np.log(max(row[k], least))
-            scaled = (value - most) * b
-            # Rounding must not make a tie, and with it another class, of a small difference.
-            tempered[i, k] = min(scaled, tiny) if row[k] < top else scaled
+        row, out = array[i], tempered[i]
+        top = highest(row)
+        # Rounding must not make a tie, and with it another class, of a small difference.
+        if is_logits:
+            for k in range(row.size):
+                scaled = (row[k] - top) * b
+                out[k] = min(scaled, tiny) if row[k] < top else scaled
+        else:
+            most = np.log(max(top, least))
+            for k in range(row.size):
+                scaled = (np.log(max(row[k], least)) - most) * b
+                out[k] = min(scaled, tiny) if row[k] < top else scaled

@@ -9,8 +9,11 @@ from typing import Any, Self, final
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
+from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch
+from dubito.data.rows import Rows
 from dubito.errors import EmptyStateError
+from dubito.kernels.scores import N_SURPRISES, surprise_sums
 from dubito.measure.labelled import labelled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
@@ -55,28 +58,29 @@ class CalibrationTestState:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        rows, weight = batch.rows, batch.labelled_weight
-        confidence, doubt = rows.confidence, rows.doubt
-        gap = confidence - rows.correct
-        variance = confidence * doubt
+        rows, weight = batch.rows, freeze(batch.labelled_weight)
         if rows.log_loss is None or rows.entropy is None or rows.log_variance is None:
-            # Of a top label alone: how the gap moves with the log odds, as a temperature would.
-            odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
-            surprise, spread, together = gap * odds, variance * odds**2, variance * odds
-        else:
-            # E[1(top) (log p + entropy)] = c (log c + entropy).
-            surprise, spread = rows.log_loss - rows.entropy, rows.log_variance
-            together = confidence * (np.log(confidence) + rows.entropy)
-        is_impossible = np.isinf(surprise) & (weight > 0)
-        finite = np.where(np.isinf(surprise), 0.0, surprise)
+            return cls.of_top_labels(rows, weight)
+        known = (rows.correct, rows.confidence, rows.doubt)
+        columns = [freeze(column) for column in (*known, rows.entropy, rows.log_variance)]
+        sums = np.zeros(N_SURPRISES)
+        surprise_sums(weight, *columns, freeze(rows.log_loss), sums)
+        return cls(int(sums[0]), *sums[1:].tolist())
+
+    @classmethod
+    def of_top_labels(cls, rows: Rows, weight: FloatArray) -> Self:
+        """Of a top label alone: how the gap moves with the log odds, as a temperature would."""
+        confidence, doubt = rows.confidence, rows.doubt
+        gap, variance = confidence - rows.correct, confidence * doubt
+        odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
         return cls(
-            n_impossible=int(np.count_nonzero(is_impossible)),
+            n_impossible=0,
             weight=float(weight.sum()),
-            surprise=float(weight @ finite),
+            surprise=float(weight @ (gap * odds)),
             overconfidence=float(weight @ gap),
-            variance_surprise=float(weight**2 @ spread),
+            variance_surprise=float(weight**2 @ (variance * odds**2)),
             variance_overconfidence=float(weight**2 @ variance),
-            covariance=float(weight**2 @ together),
+            covariance=float(weight**2 @ (variance * odds)),
             squared_weight=float(weight @ weight),
             errors=float(weight @ (1 - rows.correct)),
             expected_errors=float(weight @ doubt),

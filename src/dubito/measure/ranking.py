@@ -7,16 +7,17 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch
 from dubito.data.ranks import Ranks
 from dubito.errors import EmptyStateError
+from dubito.kernels.grids import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import from_plain, to_plain
 
 __all__ = ["GRID_STEP", "RankedState", "on_grid"]
 
-GRID_BITS = 10  # a grid cell is 2^-10 of its doubt, or of its confidence, wide
-GRID_STEP = 2.0**-GRID_BITS
+GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its doubt or its confidence
+MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
 
 
 def on_grid(doubt: FloatArray) -> FloatArray:
@@ -32,7 +33,13 @@ def on_grid(doubt: FloatArray) -> FloatArray:
 def shortened(values: FloatArray) -> FloatArray:
     """Return numbers cut to 10 bits behind the leading one."""
     bits = values.astype(np.float64).view(np.int64)
-    return (bits & ~np.int64(2 ** (52 - GRID_BITS) - 1)).view(np.float64)
+    return (bits >> CUT << CUT).view(np.float64)
+
+
+def doubt_of(cells: IntArray) -> FloatArray:
+    """Return where on the grid cells are."""
+    near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
+    return np.where(cells <= HALF, near, 1 - near)
 
 
 @final
@@ -51,10 +58,21 @@ class RankedState:
     @classmethod
     def of(cls, batch: Batch, *, is_gridded: bool = False) -> Self:
         """Rank the rows of a batch by least confidence; positive are the wrong ones."""
-        weight = batch.labelled_weight
-        rows = batch.rows
-        ranks = Ranks.of(on_grid(rows.doubt)) if is_gridded else rows.ranks
-        return cls.of_ranks(ranks, weight, weight * (1 - rows.correct))
+        rows, weight = batch.rows, batch.labelled_weight
+        if is_gridded and len(batch):
+            return cls.of_cells(freeze(rows.doubt), freeze(weight), freeze(rows.correct))
+        return cls.of_ranks(rows.ranks, weight, weight * (1 - rows.correct))
+
+    @classmethod
+    def of_cells(cls, doubt: FloatArray, weight: FloatArray, correct: FloatArray) -> Self:
+        """Sum weights over the cells of the grid."""
+        first, last = cell_bounds(doubt)
+        if last - first > MOST_CELLS_A_ROW * doubt.size:
+            return cls.of_ranks(Ranks.of(on_grid(doubt)), weight, weight * (1 - correct))
+        sums = np.zeros((last - first + 1, 2))
+        cell_sums(doubt, weight, correct, first, sums)
+        held = np.flatnonzero(sums[:, 0])
+        return cls(doubt_of(held + first), sums[held, 0], sums[held, 1])
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:

@@ -9,9 +9,10 @@ from typing import Any, Self, final
 import numpy as np
 from scipy.fft import dct, idct
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch
 from dubito.errors import EmptyStateError
+from dubito.kernels.grids import residual_sums
 from dubito.measure.labelled import labelled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
@@ -35,15 +36,10 @@ class SmoothErrorState:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        rows, weight = batch.rows, batch.labelled_weight
         # Grid points are the middles of the cells, where the cosine transform takes them to be.
-        place = np.clip(rows.confidence * N_CELLS - 0.5, 0, N_CELLS - 1)
-        low = np.minimum(place.astype(np.int64), N_CELLS - 2)
-        share = place - low
-        residual = weight * (rows.correct - rows.confidence)
-        sums: FloatArray = np.bincount(low, residual * (1 - share), minlength=N_CELLS) * 1.0
-        sums[1:] += np.bincount(low, residual * share, minlength=N_CELLS)[:-1]
-        return cls(sums, float(weight.sum()))
+        sums, rows = np.zeros(N_CELLS), batch.rows
+        columns = (rows.confidence, rows.correct, batch.labelled_weight)
+        return cls(sums, residual_sums(*(freeze(column) for column in columns), sums))
 
     def __add__(self, other: Self) -> Self:
         return pooled(self, other)

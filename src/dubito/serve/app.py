@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from dubito import __version__
 from dubito.errors import DubitoError
+from dubito.kernels.blocks import kept_threads
 from dubito.serve import api
 from dubito.serve.catalogue import Catalogue
 from dubito.serve.logs import log_event
@@ -68,7 +69,8 @@ async def living(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
     following = asyncio.create_task(follow(service))
     try:
-        yield
+        with kept_threads():  # or each request would set how many threads products have, and back
+            yield
     finally:
         following.cancel()
         with suppress(asyncio.CancelledError):

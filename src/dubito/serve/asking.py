@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, final
 from uuid import uuid4
 
@@ -52,6 +53,18 @@ class AskedRows:
             batch=batch,
             ids=made_ids(len(batch), key) if ids is None else as_different(ids, len(batch)),
             links=as_links(fields.get("links"), len(batch)),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[AskedRows]) -> AskedRows:
+        """Return the rows of several requests, all logits or all probabilities and nothing else."""
+        if len(parts) == 1:
+            return parts[0]
+        outputs = type(parts[0].outputs)(np.concatenate([part.outputs.array for part in parts]))
+        return cls(
+            batch=Batch.of(None, outputs, caller=CALLER),
+            ids=list(chain.from_iterable(part.ids for part in parts)),
+            links=list(chain.from_iterable(part.links for part in parts)),
         )
 
     @property

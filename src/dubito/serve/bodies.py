@@ -19,6 +19,10 @@ LONGEST_LINK = 2000
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
     """Return the body of a request, or refuse it as soon as it is too large."""
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        problem = f"The body must come as it is, not compressed. Got {coding[:50]!r}"
+        raise RefusedError(WRONG, problem, "leaving out the header Content-Encoding")
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 
 from dubito.decide import Policy
 from dubito.decide.decisions import REASONS
 from dubito.kernels.blocks import kept_threads
+from dubito.kernels.rows import NARROW
 from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions
 
-__all__ = ["answer_columns", "answer_of", "decide_rows"]
+__all__ = ["Question", "answer_columns", "answer_of", "decide_rows", "decide_together"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """The rows of a request, the policy in force when it came, and the key that it named."""
+
+    asked: AskedRows
+    policy_id: int
+    policy: Policy
+    key: str | None = None
+    key_digest: bytes = b""
+
+    @property
+    def kind(self) -> Hashable | None:
+        """What it has in common with those it may be decided with, None if it may with none.
+
+        A row gets the same answer to the last digit, whatever is decided with it: so kernels for
+        few classes go together, which treat each row by itself, and nothing that needs a matrix
+        product, whose rounding depends on the number of rows.
+        """
+        policy, batch = self.policy, self.asked.batch
+        is_plain = policy.gate is None and policy.bound is None and policy.costs.rate is None
+        is_bare = batch.features is None and batch.amounts is None
+        if is_plain and is_bare and policy.costs.n_classes <= NARROW:
+            return self.policy_id, type(self.asked.outputs)
+        return None
+
+
+def decide_together(
+    questions: Sequence[Question], settings: Settings, drawing: np.random.Generator
+) -> list[NewDecisions]:
+    """Decide the rows of several requests of one kind at once."""
+    first = questions[0]
+    asked = AskedRows.joined([one.asked for one in questions])
+    whole = decide_rows(asked, first.policy_id, first.policy, settings, drawing)
+    ends = np.cumsum([len(one.asked.ids) for one in questions]).tolist()
+    return [
+        whole.part(slice(end - len(one.asked.ids), end), one.key, one.key_digest)
+        for one, end in zip(questions, ends, strict=True)
+    ]
 
 
 def decide_rows(
@@ -46,6 +89,7 @@ def decide_rows(
         audit_share=settings.audit_share,
         amounts=amounts,
         links=asked.links,
+        features=asked.batch.features,
         key=key,
         key_digest=key_digest,
     )

@@ -68,9 +68,10 @@ class Window:
 class MonitorFigures:
     """All that is watched of one policy.
 
-    `alarms` look after every row: "calibration" at labels of rows drawn at random, "doubt" at the
-    outputs of all rows. `doubt` compares the first rows with the last, `prior` says how common
-    classes are among the last, beside `usual_prior`; neither needs labels.
+    `alarms` look after every row: "calibration" at labels of rows drawn at random, as they came,
+    "doubt" at the outputs of all rows after the first thousand. `doubt` compares the first rows
+    with the last, `prior` says how common classes are among the last, beside `usual_prior`; neither
+    needs labels.
     """
 
     whole: Window
@@ -81,26 +82,44 @@ class MonitorFigures:
     usual_prior: FloatArray
 
 
-def monitor_figures(rows: StoredRows, policy: Policy, *, seed: int = 0) -> MonitorFigures:
-    """Return what is known of a policy from the rows that it decided, oldest first."""
-    n_windows = int(np.clip(len(rows) // FEWEST_ROWS, 1, N_WINDOWS))
-    parts = np.array_split(np.arange(len(rows)), n_windows)
+def monitor_figures(
+    rows: StoredRows, policy: Policy, *, since: float = 0.0, seed: int = 0
+) -> MonitorFigures:
+    """Return what is known of a policy from the rows that it decided, oldest first.
+
+    Figures are of rows since a time. Alarms look at all rows: what they saw once stays seen, as
+    they stay valid under continuous looking only if later rows come after earlier ones.
+    """
+    recent = rows_taken(rows, rows.created >= since)
+    n_windows = int(np.clip(len(recent) // FEWEST_ROWS, 1, N_WINDOWS))
+    parts = np.array_split(np.arange(len(recent)), n_windows)
     costs = policy.costs
     usual = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
-    doubt = 1.0 - rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
-    n_first = min(REFERENCE_ROWS, len(rows) // 2)
-    first, recent = doubt[:n_first], doubt[n_first:][-RECENT_ROWS:]
     return MonitorFigures(
-        whole=window_of(rows, costs, seed),
-        windows=tuple(window_of(rows_taken(rows, part), costs, seed) for part in parts),
+        whole=window_of(recent, costs, seed),
+        windows=tuple(window_of(rows_taken(recent, part), costs, seed) for part in parts),
         alarms={
             "calibration": calibration_alarm(rows),
-            "doubt": doubt_alarm(first, doubt[n_first:]),
+            "doubt": doubt_alarm(doubt_of(rows)),
         },
-        doubt=distribution_shift(first, recent, LEVEL) if n_first >= FEWEST_ROWS else None,
-        prior=recent_prior(rows, usual, seed),
+        doubt=doubt_shift(doubt_of(recent)),
+        prior=recent_prior(recent, usual, seed),
         usual_prior=usual,
     )
+
+
+def doubt_of(rows: StoredRows) -> FloatArray:
+    """Return how far each row's largest probability is from 1."""
+    top = rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
+    return np.asarray(np.clip(1.0 - top, 0.0, 1.0))
+
+
+def doubt_shift(doubt: FloatArray) -> Shift | None:
+    """Compare the first rows with the last, None where these are too few."""
+    n_first = min(REFERENCE_ROWS, doubt.size // 2)
+    if n_first < FEWEST_ROWS:
+        return None
+    return distribution_shift(doubt[:n_first], doubt[n_first:][-RECENT_ROWS:], LEVEL)
 
 
 def window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
@@ -160,30 +179,34 @@ def cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanI
     """Return what a row cost on average, by rows that stand for all."""
     if not standing.is_known:
         return Figure(None, standing.unknown)
-    if costs.rate is not None:
-        return Figure(None, "Costs grow with amounts, which the monitor does not see.")
+    grows = costs.rate is not None
+    if grows and np.isnan(seen.amount).any():
+        return Figure(None, "Costs grow with amounts, and some rows came without.")
     if seen.action.max() >= costs.n_actions:
         return Figure(None, "Some rows were decided by another policy, with other actions.")
     labels = Labels.of(seen.label, Probabilities(seen.probabilities), "label", CALLER)
-    by_action = costs_of_actions(costs, labels, np.empty(0))
+    by_action = costs_of_actions(costs, labels, seen.amount if grows else np.empty(0))
     paid = by_action[np.arange(len(seen)), seen.action]
     return Figure(mean(np.asarray(paid), standing.weight))
 
 
 def calibration_alarm(rows: StoredRows) -> SequentialAlarm:
     """Bet against stated confidence, on labels of rows that chance drew: they stand for all."""
-    seen = rows_taken(rows, rows.is_audit & (rows.label >= 0))
+    drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
+    # In the order of their coming: a label of an old row must not change what was seen before it.
+    seen = rows_taken(rows, drawn[np.argsort(rows.labelled[drawn], kind="stable")])
     confidence = np.minimum(seen.probabilities.max(axis=1, initial=0.0), 1.0)
     return SequentialAlarm(tolerance=TOLERANCE).update(confidence, seen.class_ == seen.label)
 
 
-def doubt_alarm(first: FloatArray, later: FloatArray) -> SequentialAlarm:
-    """Bet against the mean doubt of the first rows, as far as these tell it."""
-    if first.size < FEWEST_ROWS:
+def doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
+    """Bet against the mean doubt of the first rows, always the same ones, as far as these tell."""
+    first, later = doubt[:REFERENCE_ROWS], doubt[REFERENCE_ROWS:]
+    if not later.size:
         return SequentialAlarm(tolerance=TOLERANCE)
     mean, error = mean_with_error(first)
     alarm = SequentialAlarm(tolerance=min(TOLERANCE + 3 * error, 1.0))
-    return alarm.update(np.full(later.size, mean), np.clip(later, 0.0, 1.0))
+    return alarm.update(np.full(later.size, mean), later)
 
 
 def recent_prior(rows: StoredRows, usual: FloatArray, seed: int) -> PriorEstimate | None:

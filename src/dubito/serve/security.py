@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any, final
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.serve.bodies import read_body
 from dubito.serve.refusals import FORBIDDEN, UNKNOWN, WRONG, RefusedError
+from dubito.serve.sessions import Sessions
 from dubito.serve.store import Store
 from dubito.serve.store.tokens import Token
 
@@ -22,6 +24,7 @@ __all__ = [
     "SecureHeaders",
     "admitted",
     "csrf_of",
+    "doorkeeper_of",
     "form_of",
     "require_csrf",
     "sign_in",
@@ -41,14 +44,27 @@ class Doorkeeper:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.remembered: dict[str, tuple[float, Token]] = {}
+        self.sessions = Sessions(store.session_secret())
+        self.remembered: dict[str | int, tuple[float, Token]] = {}
 
     async def token(self, text: str) -> Token | None:
         """Return a token that is valid, or None."""
-        key, now = sha256(text.encode("utf-8", "replace")).hexdigest(), time.monotonic()
+        key = sha256(text.encode("utf-8", "replace")).hexdigest()
+        return await self.known(key, partial(self.store.find_token, text))
+
+    async def session(self, text: str) -> Token | None:
+        """Return the token that began a session, if both are valid, or None."""
+        token_id = self.sessions.token_id(text)
+        if token_id is None:
+            return None
+        return await self.known(token_id, partial(self.store.token_of, token_id))
+
+    async def known(self, key: str | int, find: Callable[[], Token | None]) -> Token | None:
+        """Return a token that is valid, looked for at most once a second."""
+        now = time.monotonic()
         since, token = self.remembered.get(key, (0.0, None))
         if token is None or now - since > REMEMBERED_SECONDS:
-            token = await run_in_threadpool(self.store.find_token, text)
+            token = await run_in_threadpool(find)
             if token is not None:
                 if len(self.remembered) >= MOST_REMEMBERED:
                     self.remembered.clear()
@@ -67,8 +83,8 @@ def admitted(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
         text, is_session = token_text(request)
         if text is None:
             raise RefusedError(UNKNOWN, "A token is missing", "the header `Authorization: Bearer`")
-        keeper: Doorkeeper = request.app.state.doorkeeper
-        token = await keeper.token(text)
+        keeper = doorkeeper_of(request)
+        token = await (keeper.session(text) if is_session else keeper.token(text))
         if token is None:
             problem = "The token is unknown, expired or revoked"
             raise RefusedError(UNKNOWN, problem, "`dubito token create`")
@@ -83,8 +99,14 @@ def admitted(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
     return let_in
 
 
+def doorkeeper_of(request: Request) -> Doorkeeper:
+    """Return who lets a request in."""
+    keeper: Doorkeeper = request.app.state.doorkeeper
+    return keeper
+
+
 def token_text(request: Request) -> tuple[str | None, bool]:
-    """Return the token that a request shows, and whether it is in a cookie."""
+    """Return the token that a request shows, or its session, and whether it is the latter."""
     kind, _, text = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and text.strip():
         return text.strip(), False
@@ -93,8 +115,7 @@ def token_text(request: Request) -> tuple[str | None, bool]:
 
 def csrf_of(request: Request) -> str:
     """Return what forms of a session must send along; who has no session cannot know it."""
-    text = request.cookies.get(SESSION, "")
-    return sha256(f"form of {text}".encode("utf-8", "replace")).hexdigest()
+    return doorkeeper_of(request).sessions.csrf(request.cookies.get(SESSION, ""))
 
 
 async def require_csrf(request: Request) -> None:
@@ -121,12 +142,11 @@ async def form_of(request: Request) -> dict[str, str]:
     return form
 
 
-def sign_in(request: Request, response: Response, token: str) -> None:
-    """Begin a session: the browser keeps the token, and no script can read it."""
+def sign_in(request: Request, response: Response, token: Token) -> None:
+    """Begin a session: the browser keeps it, no script can read it, and it holds no token."""
+    text = doorkeeper_of(request).sessions.begin(token)
     is_secure = request.url.scheme == "https"
-    response.set_cookie(
-        SESSION, token, httponly=True, samesite="strict", secure=is_secure, path="/"
-    )
+    response.set_cookie(SESSION, text, httponly=True, samesite="strict", secure=is_secure, path="/")
 
 
 def sign_out(response: Response) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 from fastapi import Request
 
 from dubito.serve.catalogue import Catalogue
+from dubito.serve.deciding import Question, decide_together
 from dubito.serve.metrics import Metrics
 from dubito.serve.settings import Settings
-from dubito.serve.store import Store
+from dubito.serve.store import NewDecisions, Store
+from dubito.serve.together import Together
 
 __all__ = ["Service", "service_of"]
 
@@ -26,6 +28,14 @@ class Service:
     catalogue: Catalogue
     metrics: Metrics = field(default_factory=Metrics)
     drawing: np.random.Generator = field(default_factory=np.random.default_rng)
+    together: Together[Question, NewDecisions] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "together", Together(self.decide_all))
+
+    def decide_all(self, questions: list[Question]) -> list[NewDecisions]:
+        """Decide the rows of requests of one kind."""
+        return decide_together(questions, self.settings, self.drawing)
 
 
 def service_of(request: Request) -> Service:

@@ -14,7 +14,7 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.serve.store.records import StoredRows
 
-__all__ = ["Standing", "rows_taken", "standing_for"]
+__all__ = ["Standing", "drawn_by_weight", "rows_taken", "standing_for"]
 
 FEWEST_LABELS = 20  # what weighted labels must be worth, below which nothing is told
 
@@ -76,6 +76,16 @@ def worth_of(weight: FloatArray) -> float:
     """Return how many labels of equal weight these are worth, after Kish, 1965."""
     squares = float(weight @ weight)
     return float(weight.sum()) ** 2 / squares if squares else 0.0
+
+
+def drawn_by_weight(weight: FloatArray, *, seed: int = 0) -> IntArray:
+    """Return the numbers of some rows, drawn by their weights: a plain sample of all rows.
+
+    >>> drawn_by_weight(np.array([100.0, 1.0, 100.0, 1.0])).tolist()
+    [0, 2]
+    """
+    luck = np.random.default_rng(seed).random(weight.size)
+    return np.flatnonzero(luck * weight.max(initial=0.0) < weight)
 
 
 def rows_taken(rows: StoredRows, which: IntArray | BoolArray | slice) -> StoredRows:

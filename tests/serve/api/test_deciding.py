@@ -1,7 +1,10 @@
+import gzip
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dubito.data.stream import read_stream, write_stream
@@ -74,7 +77,7 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     content = write_stream({"logits": logits, "ids": ids, "amounts": np.ones(500)})
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.headers["content-type"] == ARROW
-    found = read_stream(answer.content, most_rows=1000, most_columns=10)
+    found = read_stream(answer.content, most_rows=1000, most_columns=10, most_bytes=1_000_000)
     assert found["id"] == ids
     wanted = policy.decide(Logits(logits))
     assert found["probability"].tolist() == wanted.probability.tolist()
@@ -114,6 +117,59 @@ def test_broken_arrow_is_refused_and_nothing_kept(api: Api) -> None:
     assert api.counts() == (0, 0)
 
 
+def test_what_is_small_only_as_long_as_it_is_compressed_is_refused(api: Api) -> None:
+    zeros = pa.array(np.zeros(30_000_000, np.float32))
+    table = pa.table({"logits": pa.FixedSizeListArray.from_arrays(zeros, 3000)})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    content = bytes(sink.getvalue())
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "`bytes` of an Arrow stream must be 33,554,432 at most, uncompressed. "
+        "Got 120,000,000 or more. Try fewer rows a stream."
+    )
+    zipped = gzip.compress(b" " * 40_000_000 + b'{"logits": [[1, 2, 3]]}')
+    for path in ("decide", "labels", "policies"):
+        headers = {"Content-Encoding": "gzip"}
+        answer = api.client.post(f"/v1/{path}", content=zipped, headers=headers)
+        assert answer.status_code == 422
+        assert answer.json()["detail"] == (
+            "The body must come as it is, not compressed. Got 'gzip'. "
+            "Try leaving out the header Content-Encoding."
+        )
+    assert api.counts() == (0, 0)
+
+
+def test_a_compressed_stream_is_read(api: Api) -> None:
+    table = pa.table({"logits": [SURE, TORN], "ids": ["x", "y"]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    headers = {"Content-Type": ARROW}
+    answer = api.client.post("/v1/decide", content=bytes(sink.getvalue()), headers=headers)
+    assert answer.status_code == 200
+    assert api.counts() == (2, 0)
+
+
+def test_features_are_kept_as_they_came(api: Api) -> None:
+    body = {"logits": [SURE, TORN], "ids": ["x", "y"], "features": [[1.5, 2], [0.1, -3e30]]}
+    assert api.client.post("/v1/decide", json=body).status_code == 200
+    api.client.post("/v1/decide", json={"logits": [SURE], "ids": ["z"]})
+    wide = {"logits": [SURE], "ids": ["w"], "features": [[1, 2, 3]]}
+    api.client.post("/v1/decide", json=wide)
+    none = {"logits": [SURE], "ids": ["n"], "features": [[]]}
+    assert api.client.post("/v1/decide", json=none).status_code == 422
+    kept = api.store.features_of(["y", "x"])
+    assert kept is not None
+    assert kept.tolist() == np.array([[0.1, -3e30], [1.5, 2]], np.float32).tolist()
+    for ids in (["x", "z"], ["x", "w"], ["x", "unknown"]):
+        assert api.store.features_of(ids) is None
+
+
 def test_the_share_that_is_drawn_is_kept(small_store: Store, running: Callable[..., Api]) -> None:
     api = running(small_store, Settings(audit_share=0.25))
     rows: list[Any] = [SURE] * 2000
@@ -131,8 +187,29 @@ def test_a_decision_is_found_by_its_id(api: Api) -> None:
     assert decided.items() <= found.items()
     assert (found["amount"], found["link"], found["label"]) == (3.0, "https://a.org", None)
     api.client.post("/v1/labels", json={"ids": ["x"], "labels": ["c"]})
-    assert api.client.get("/v1/decisions/x").json()["label"] == "c"
+    found = api.client.get("/v1/decisions/x").json()
+    assert (found["label"], found["labels_before"]) == ("c", [])
     missing = api.client.get("/v1/decisions/z")
     assert missing.status_code == 404
     assert missing.json()["detail"] == "There is no decision 'z'. Try an id that was decided."
     assert api.client.get("/v1/decisions/%00").status_code == 422
+
+
+def test_requests_that_come_at_once_do_not_disturb_each_other(api: Api, policy: Policy) -> None:
+    rows = (4 * np.random.default_rng(0).normal(size=(60, 3))).astype(np.float32)
+    bodies: list[Any] = [{"logits": [row.tolist()], "ids": [f"r{k}"]} for k, row in enumerate(rows)]
+    bodies[7], bodies[8] = {"logits": [[1.0, 2.0]]}, {"logits": [[1.0, 2.0, "x"]]}
+    bodies[9] = {**bodies[9], "ids": ["r10"]}  # one of the two comes first
+    bodies[11] = {"probabilities": [[0.5, 0.25, 0.25]], "ids": ["r11"]}
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda body: api.client.post("/v1/decide", json=body), bodies))
+    codes = [answer.status_code for answer in answers]
+    assert codes[7:9] == [422, 422]
+    assert sorted(codes[9:11]) == [200, 409]
+    assert {code for k, code in enumerate(codes) if not 7 <= k < 11} == {200}
+    wanted = policy.decide(Logits(rows))
+    for k in [*range(7), *range(12, 60)]:
+        [row] = answers[k].json()["decisions"]
+        assert (row["id"], row["probability"]) == (f"r{k}", wanted.probability[k])
+        assert (row["expected_cost"], row["worth"]) == (wanted.expected_cost[k], wanted.worth[k])
+    assert api.counts() == (57, 0)

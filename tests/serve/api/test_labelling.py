@@ -9,8 +9,9 @@ from tests.serve.conftest import TORN, Api
 def test_labels_come_in_any_order_and_twice(api: Api) -> None:
     body = {"ids": ["late", "early", "late"], "labels": ["b", "c", "b"]}
     first = api.client.post("/v1/labels", json=body)
-    assert first.json() == {"received": 2, "new": 2}
-    assert api.client.post("/v1/labels", json=body).json() == {"received": 2, "new": 0}
+    assert first.json() == {"received": 2, "new": 2, "corrected": 0}
+    again = api.client.post("/v1/labels", json=body).json()
+    assert again == {"received": 2, "new": 0, "corrected": 0}
     api.client.post("/v1/decide", json={"logits": [TORN], "ids": ["late"]})
     assert api.counts() == (1, 1)
     assert api.store.queue_length() == 0
@@ -19,8 +20,36 @@ def test_labels_come_in_any_order_and_twice(api: Api) -> None:
 def test_labels_as_a_stream(api: Api) -> None:
     content = write_stream({"ids": np.array(["x", "y"]), "labels": np.array(["a", "c"])})
     answer = api.client.post("/v1/labels", content=content, headers={"Content-Type": ARROW})
-    assert answer.json() == {"received": 2, "new": 2}
+    assert answer.json() == {"received": 2, "new": 2, "corrected": 0}
     assert api.store.label("y") == 2
+
+
+def test_a_label_is_corrected_when_told_so_and_its_history_kept(api: Api) -> None:
+    api.client.post("/v1/decide", json={"logits": [TORN], "ids": ["x"]})
+    body = {"ids": ["x", "y"], "labels": ["a", "a"]}
+    api.client.post("/v1/labels", json=body)
+    other = {"ids": ["x", "y", "z"], "labels": ["b", "a", "c"]}
+    refused = api.client.post("/v1/labels", json=other)
+    assert refused.status_code == 409
+    assert refused.json()["detail"] == (
+        "Id 'x' has another label already. Try the label as it was sent first, or ?correct=true."
+    )
+    assert api.store.label("z") is None
+    cy = api.client_of("cy", "decide")
+    for corrected in (1, 0):
+        answer = cy.post("/v1/labels?correct=true", json=other)
+        new = 1 if corrected else 0
+        assert answer.json() == {"received": 3, "new": new, "corrected": corrected}
+    content = write_stream({"ids": np.array(["x"]), "labels": np.array(["c"])})
+    headers = {"Content-Type": ARROW}
+    answer = api.client.post("/v1/labels?correct=true", content=content, headers=headers)
+    assert answer.json() == {"received": 1, "new": 0, "corrected": 1}
+    found = api.client.get("/v1/decisions/x").json()
+    assert found["label"] == "c"
+    before = [(one["label"], one["corrected_by"]) for one in found["labels_before"]]
+    assert before == [("a", "cy"), ("b", "ann")]
+    assert api.counts() == (1, 1)
+    assert api.client.post("/v1/labels?correct=maybe", json=other).status_code == 422
 
 
 @pytest.mark.parametrize(

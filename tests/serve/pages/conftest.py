@@ -65,7 +65,10 @@ class Answer:
 class Person:
     """Someone at a browser, as far as that goes without one."""
 
-    def __init__(self, store: Store, name: str, scopes: list[str], **settings: Any) -> None:
+    def __init__(
+        self, store: Store, name: str, scopes: list[str], scheme: str = "http", **settings: Any
+    ) -> None:
+        self.scheme = scheme
         self.app = create_app(store, Settings(**settings))
         self.token = store.create_token(name, scopes)
         self.cookie = ""
@@ -80,7 +83,7 @@ class Person:
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
             "method": method,
-            "scheme": "http",
+            "scheme": self.scheme,
             "path": unquote(path),
             "raw_path": path.encode(),
             "query_string": query.encode(),
@@ -118,7 +121,7 @@ class Person:
 
     def post(self, address: str, **fields: str) -> Answer:
         """Send a form of ours."""
-        return self.ask("POST", address, {"csrf": self.csrf(), **fields}, "http://dubito")
+        return self.ask("POST", address, {"csrf": self.csrf(), **fields}, f"{self.scheme}://dubito")
 
     def sign_in(self) -> "Person":
         """Begin a session."""

@@ -11,7 +11,7 @@ from dubito.decide import Policy
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.documents import text_of_policy
 from tests.serve.pages.conftest import Person
-from tests.serve.stored import draw
+from tests.serve.stored import draw, fitted_policy
 
 
 def decide_many(store: Store, policy: Policy, n: int, audit_share: float) -> Any:
@@ -106,3 +106,41 @@ def test_a_candidate_that_cannot_be_compared_is_still_shown(
     page = anna.get("/monitor")
     assert "No label stands for all rows yet: the two cannot be compared." in page
     assert "Activate policy 2" in page
+
+
+def test_a_refit_learns_from_features_that_came_with_rows(anna: Person, store: Store) -> None:
+    store.forget(1e12)
+    rng = np.random.default_rng(0)
+    policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.05)
+    policy_id = store.add_policy(text_of_policy(policy))
+    store.activate(policy_id)
+    anna.app.state.service.catalogue.refresh()
+    features = rng.normal(0, 3, (600, 2)).astype(np.float32)
+    logits, y = draw(rng, 600, 1.8)
+    outputs = Logits(logits)
+    for rows, kept in ((slice(0, 500), features[:500]), (slice(500, 600), None)):
+        names = [f"f{k}" for k in range(rows.start, rows.stop)]
+        some = outputs.take(rows)
+        new = NewDecisions.of(
+            policy_id,
+            names,
+            policy.decide(some, features[rows]),
+            policy.predict_proba(some),
+            some.array,
+            digests=[name.encode() for name in names],
+            is_audit=np.ones(len(names), np.bool_),
+            audit_share=1.0,
+            features=kept,
+        )
+        store.add_decisions(new)
+        store.add_labels(names, y[rows].tolist())
+        assert anna.post("/monitor/refit").status == 303
+    learnt, as_before = (one.policy.gate for one in store.policies().all[-2:])
+    assert policy.gate is not None
+    assert learnt is not None
+    assert as_before is not None
+    assert policy.gate.contains(None, features).mean() > 0.4
+    assert learnt.contains(None, features).mean() == pytest.approx(0.05, abs=0.03)
+    assert as_before.to_dict() == policy.gate.to_dict()
+    said = "Strange inputs are told as before: some rows came without their features."
+    assert said in anna.get("/monitor")

@@ -106,7 +106,7 @@ def test_shifts_are_told_with_their_intervals(figures: Any, policy: Policy) -> N
 
 
 def test_a_candidate_stands_beside_the_active_policy(policy: Policy) -> None:
-    candidate = refit(drawn_rows(policy, 2000, 0.1, sharper=2.7)[0], policy)
+    candidate = refit(drawn_rows(policy, 2000, 0.1, sharper=2.7)[0], policy, lambda _: None)
     table = comparison(candidate.active, candidate.policy.report)
     assert table.columns == ("", "active", "candidate")
     lines = {name: (before, after) for name, before, after in table.rows}

@@ -1,5 +1,7 @@
 """A token begins a session, in a cookie that no script and no other site can use."""
 
+import time
+
 import pytest
 
 from dubito.serve.store import Store
@@ -15,10 +17,28 @@ def test_a_token_signs_in_and_a_button_out(store: Store) -> None:
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
+    assert "secure" not in cookie
+    assert ben.token.lower() not in cookie
     assert "Sign out ben" in ben.get("/review")
     answer = ben.post("/sign-out")
     assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
     assert ben.ask("GET", "/review").status == 303
+
+
+def test_over_tls_the_cookie_never_leaves_it(store: Store) -> None:
+    ben = Person(store, "ben", ["review"], scheme="https")
+    answer = ben.post("/sign-in", token=ben.token)
+    assert "; secure" in answer.headers["set-cookie"].lower()
+
+
+def test_a_session_ends_when_its_token_is_revoked(store: Store) -> None:
+    ben = Person(store, "ben", ["review"]).sign_in()
+    assert ben.ask("GET", "/review").status == 200
+    found = store.find_token(ben.token)
+    assert found is not None
+    store.revoke_token(found.id)
+    time.sleep(1.1)  # as long as a token is remembered
+    assert ben.ask("GET", "/review").headers["location"] == "/sign-in"
 
 
 def test_who_may_not_review_begins_at_the_monitor(store: Store) -> None:

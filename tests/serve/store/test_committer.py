@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.labelling import add_labels
@@ -68,6 +68,21 @@ def test_a_job_fails_alone(store: Store, new: New) -> None:
     assert len(store.rows_for_monitor()) == 2
 
 
+def test_decisions_that_cannot_be_kept_fail_alone(store: Store, new: New) -> None:
+    may_go = Event()
+    spoiled = new({"bad": TORN})
+    spoiled.columns["created"][0] = None
+    first = store.submit(lambda _: may_go.wait(30))
+    before, bad, after = (
+        store.submit(one) for one in (new({"a": TORN}), spoiled, new({"b": TORN}))
+    )
+    may_go.set()
+    wait([first, before, bad, after])
+    assert isinstance(bad.exception(), IntegrityError)
+    assert before.result() == after.result() == {}
+    assert sorted(store.rows_for_monitor().id) == ["a", "b"]
+
+
 def test_a_database_that_gives_way_is_asked_again(store: Store) -> None:
     tries = []
 
@@ -75,7 +90,7 @@ def test_a_database_that_gives_way_is_asked_again(store: Store) -> None:
         tries.append(1)
         if len(tries) < 3:
             raise OperationalError("deadlock", None, Exception("deadlock"))
-        return add_labels(connection, ["a"], [1])
+        return add_labels(connection, ["a"], [1]).n_new
 
     assert store.write(unlucky) == 1
     assert len(tries) == 3

@@ -2,10 +2,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import DataError
 
 from dubito.serve.store import Store
-from dubito.serve.store.inserting import insert_rows
+from dubito.serve.store.inserting import insert_all, insert_rows
 from dubito.serve.store.tables import labels, requests
 
 
@@ -33,3 +34,38 @@ def test_nothing_in_a_value_is_run(store: Store) -> None:
     assert store.write(lambda c: insert_rows(c, requests, columns)) == 1
     found = store.read(lambda c: c.execute(select(requests)).one())
     assert tuple(found) == (nasty, b"\x00\xff'", 1.0)
+
+
+def some_labels(*names: str) -> dict[str, list[Any]]:
+    n = len(names)
+    return {
+        "decision_id": list(names),
+        "label": list(range(n)),
+        "reader": [None] * n,
+        "created": [0.5] * n,
+    }
+
+
+def test_all_rows_go_in_or_the_caller_is_told(store: Store) -> None:
+    assert store.write(lambda c: insert_all(c, labels, some_labels("a", "b")))
+    assert store.write(lambda c: insert_all(c, labels, some_labels()))
+
+    def undone(connection: Connection, *names: str) -> bool:
+        with connection.begin_nested() as nested:
+            is_done = insert_all(connection, labels, some_labels(*names))
+            nested.rollback()
+        return is_done
+
+    assert store.write(lambda c: undone(c, "c", "d"))
+    assert not store.write(lambda c: undone(c, "c", "a"))
+    assert not store.write(lambda c: undone(c, "c", "c"))
+    rows = store.read(lambda c: c.execute(select(labels).order_by(labels.c.label)).all())
+    assert [tuple(row) for row in rows] == [("a", 0, None, 0.5), ("b", 1, None, 0.5)]
+
+
+def test_an_error_while_copying_is_that_of_any_statement(empty_postgres: str) -> None:
+    store = Store.open(empty_postgres)
+    with pytest.raises(DataError, match=r"COPY labels \(decision_id, label, reader, created\)"):
+        store.write(lambda c: insert_all(c, labels, some_labels("long" * 100)))
+    assert store.write(lambda c: insert_all(c, labels, some_labels("short")))
+    store.close()

@@ -1,8 +1,10 @@
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
 from dubito.errors import BadValueError
 from dubito.serve.store import Store
@@ -17,6 +19,48 @@ def test_a_commit_is_synced(store: Store) -> None:
         else:
             assert connection.execute(text("SHOW synchronous_commit")).scalar() == "on"
             assert connection.execute(text("SHOW fsync")).scalar() == "on"
+
+
+@contextmanager
+def told(url: str, setting: str, reset: str) -> Iterator[None]:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(setting))
+        connection.execute(text("SELECT pg_reload_conf()"))
+        try:
+            time.sleep(0.2)
+            yield
+        finally:
+            connection.execute(text(reset))
+            connection.execute(text("SELECT pg_reload_conf()"))
+            time.sleep(0.2)
+    engine.dispose()
+
+
+def test_a_server_that_does_not_sync_is_refused(empty_postgres: str) -> None:
+    with (
+        told(empty_postgres, "ALTER SYSTEM SET fsync = off", "ALTER SYSTEM RESET fsync"),
+        pytest.raises(BadValueError) as refused,
+    ):
+        Store.open(empty_postgres)
+    assert str(refused.value) == (
+        "`--database` of dubito serve must be a server that syncs what it commits. "
+        "Got fsync = off. Try `ALTER SYSTEM SET fsync = on`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+)
+def test_a_commit_waits_where_the_server_would_not(
+    empty_postgres: str, setting: str, kept: str
+) -> None:
+    change = "ALTER DATABASE dubito SET synchronous_commit = "
+    with told(empty_postgres, change + setting, change + "DEFAULT"):
+        store = Store.open(empty_postgres)
+        with store.engine.connect() as connection:
+            assert connection.execute(text("SHOW synchronous_commit")).scalar() == kept
+        store.close()
 
 
 def test_processes_that_start_at_once_make_the_tables_once(url: str) -> None:

@@ -52,3 +52,19 @@ def test_wrong_ones_are_refused(store: Store) -> None:
         RefusedError, match=r"There is no token 7. Try an id of `dubito token list`"
     ):
         store.revoke_token(7)
+
+
+def test_a_token_is_found_by_its_id(store: Store) -> None:
+    token = store.create_token("ann", ["review"])
+    found = store.find_token(token)
+    assert found is not None
+    assert store.token_of(found.id) == found
+    assert store.token_of(found.id + 1) is None
+
+
+def test_all_processes_share_one_secret(url: str, store: Store) -> None:
+    other = Store.open(url)
+    secret = other.session_secret()
+    assert store.session_secret() == other.session_secret() == secret
+    assert len(secret) == 32
+    other.close()

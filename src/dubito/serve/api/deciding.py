@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from dubito.data.stream import read_stream, write_stream
 from dubito.serve.api.schemas import ARROW, BEARER, REFUSALS, body_of, list_of, text_of
 from dubito.serve.asking import LONGEST_LINK, AskedRows
 from dubito.serve.bodies import as_json, as_name, read_body
-from dubito.serve.deciding import answer_columns, answer_of, decide_rows
+from dubito.serve.deciding import Question, answer_columns, answer_of
 from dubito.serve.refusals import MISSING, RefusedError
 from dubito.serve.security import admitted
 from dubito.serve.service import Service, service_of
@@ -64,7 +65,12 @@ async def decide(
     if is_arrow or len(body) > FEW_ROWS * 1000:
         new = await run_in_threadpool(decided, service, body, is_arrow, key)
     else:
-        new = decided(service, body, is_arrow, key)
+        question = question_of(service, body, is_arrow, key)
+        kind = question.kind
+        if kind is None:
+            [new] = service.decide_all([question])
+        else:
+            new = await service.together.ask(kind, question)
     found = await asyncio.wrap_future(service.store.submit(new))
     if found and any(row["policy_id"] not in service.catalogue.known for row in found.values()):
         await run_in_threadpool(service.catalogue.refresh)
@@ -81,16 +87,26 @@ async def decide(
 
 def decided(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
     """Return the decisions that a body asks for."""
+    [new] = service.decide_all([question_of(service, body, is_arrow, key)])
+    return new
+
+
+def question_of(service: Service, body: bytes, is_arrow: bool, key: str | None) -> Question:
+    """Return what a body asks for."""
     settings = service.settings
     policy_id, policy = service.catalogue.active
     if is_arrow:
-        limits = {"most_rows": settings.most_rows, "most_columns": settings.most_columns}
+        limits = {
+            "most_rows": settings.most_rows,
+            "most_columns": settings.most_columns,
+            "most_bytes": settings.most_bytes,
+        }
         fields: Any = read_stream(body, **limits)
     else:
         fields = as_json(body)
     asked = AskedRows.of(fields, policy.costs.n_classes, settings, key)
     digest = b"" if key is None else blake2b(body, digest_size=16).digest()
-    return decide_rows(asked, policy_id, policy, settings, service.drawing, key, digest)
+    return Question(asked, policy_id, policy, key, digest)
 
 
 @router.get("/decisions/{decision_id}")
@@ -109,4 +125,7 @@ async def decision(
     answer = await run_in_threadpool(answer_of, row, service.catalogue.policy)
     classes = service.catalogue.policy(row["policy_id"]).classes
     more = {name: row[name] for name in ("created", "amount", "link")}
-    return {**answer, **more, "label": None if code is None else classes[code]}
+    corrected = await run_in_threadpool(service.store.corrections, name)
+    before = [{**asdict(one), "label": classes[one.label]} for one in corrected]
+    label = None if code is None else classes[code]
+    return {**answer, **more, "label": label, "labels_before": before}

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.data.stream import read_stream
 from dubito.serve.api.schemas import ARROW, BEARER, REFUSALS, body_of, list_of, text_of
 from dubito.serve.bodies import as_codes, as_fields, as_ids, as_json, read_body
+from dubito.serve.logs import log_event
 from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
 from dubito.serve.security import admitted
 from dubito.serve.service import Service, service_of
@@ -35,25 +36,39 @@ BODY = body_of(
 
 @router.post("/labels", openapi_extra=BODY)
 async def labels(
-    request: Request, token: Annotated[Token, Depends(admitted("decide"))]
+    request: Request,
+    token: Annotated[Token, Depends(admitted("decide"))],
+    correct: Annotated[bool, Query(description="Take the place of labels that differ.")] = False,
 ) -> dict[str, int]:
-    """Keep labels, before or after their decisions; those that came before are not kept twice."""
+    """Keep labels, before or after their decisions; those that came before are not kept twice.
+
+    A label that differs from the one before is refused, unless the request corrects: then the last
+    one counts, and what was there before stays on record.
+    """
     service = service_of(request)
     body = await read_body(request, service.settings.most_bytes)
     is_arrow = request.headers.get("content-type", "").partition(";")[0].strip() == ARROW
     codes = await run_in_threadpool(codes_by_id, service, body, is_arrow)
-    work = partial(labelling.add_labels, ids=list(codes), codes=list(codes.values()))
-    n_new = await asyncio.wrap_future(service.store.submit(work))
-    service.metrics.count("dubito_labels_total", n_new)
+    work = partial(
+        labelling.add_labels,
+        ids=list(codes),
+        codes=list(codes.values()),
+        corrected_by=token.name if correct else None,
+    )
+    kept = await asyncio.wrap_future(service.store.submit(work))
+    service.metrics.count("dubito_labels_total", kept.n_new)
+    if kept.n_corrected:
+        log_event("labels corrected", rows=kept.n_corrected, reader=token.name)
     request.state.n_rows = len(codes)
-    return {"received": len(codes), "new": n_new}
+    return {"received": len(codes), "new": kept.n_new, "corrected": kept.n_corrected}
 
 
 def codes_by_id(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
     """Return the class number that each id is said to be of."""
     most = service.settings.most_rows
     if is_arrow:
-        sent: Any = read_stream(body, most_rows=most, most_columns=1)
+        limits = {"most_rows": most, "most_columns": 1, "most_bytes": service.settings.most_bytes}
+        sent: Any = read_stream(body, **limits)
         sent = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in sent.items()}
     else:
         sent = as_json(body)

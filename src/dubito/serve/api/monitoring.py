@@ -14,6 +14,7 @@ from dubito.serve.api.schemas import BEARER, REFUSALS
 from dubito.serve.monitor import monitor_figures
 from dubito.serve.security import admitted
 from dubito.serve.service import Service, service_of
+from dubito.serve.standing import rows_taken
 from dubito.serve.store.tokens import Token
 
 __all__ = ["router"]
@@ -28,16 +29,21 @@ async def monitor(
     token: Annotated[Token, Depends(admitted("review", "admin"))],
     days: Annotated[float, Query(gt=0, le=3650)] = 30.0,
 ) -> dict[str, Any]:
-    """Return figures of the last days, from labels so far."""
+    """Return figures of the active policy over the last days, from labels so far.
+
+    Alarms look at all rows that it decided, as they would not stay valid if old ones were dropped.
+    """
     return await run_in_threadpool(figures, service_of(request), days)
 
 
 def figures(service: Service, days: float) -> dict[str, Any]:
     """Return the figures as plain numbers."""
     policy_id, policy = service.catalogue.active
-    rows = service.store.rows_for_monitor(time.time() - days * DAY)
-    found = plain(asdict(monitor_figures(rows, policy)))
-    return {"policy": policy_id, "days": days, "n_rows": len(rows), **found}
+    rows = service.store.rows_for_monitor()
+    mine = rows_taken(rows, rows.policy_id == policy_id)
+    found = monitor_figures(mine, policy, since=time.time() - days * DAY)
+    told = plain(asdict(found))
+    return {"policy": policy_id, "days": days, "n_rows": found.whole.n_rows, **told}
 
 
 def plain(value: Any) -> Any:

@@ -73,8 +73,9 @@ async def activate(request: Request, token: Admin) -> Response:
 def candidate_of(service: Service) -> int:
     """Fit a candidate, and keep it."""
     _, policy = service.catalogue.active
-    candidate = refit(service.store.rows_for_monitor(), policy)
-    return service.store.add_policy(text_of_policy(candidate.policy))
+    store = service.store
+    candidate = refit(store.rows_for_monitor(), policy, store.features_of)
+    return store.add_policy(text_of_policy(candidate.policy))
 
 
 def values_for(service: Service) -> dict[str, Any]:
@@ -91,15 +92,18 @@ def values_for(service: Service) -> dict[str, Any]:
         "policy_id": policy_id,
         "summary": policy.provenance["calibrator"],
         "candidate": newer[-1] if newer else None,
-        "beside": beside(rows, policy, newer[-1]) if newer else None,
+        "beside": beside(service, rows, policy, newer[-1]) if newer else None,
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),
     }
 
 
-def beside(rows: StoredRows, policy: Policy, candidate: StoredPolicy) -> Table | None:
+def beside(
+    service: Service, rows: StoredRows, policy: Policy, candidate: StoredPolicy
+) -> Table | None:
     """Return the active policy beside a candidate, None where labels do not stand for all rows."""
     try:
-        return comparison(active_report(rows, policy), candidate.policy.report)
+        active = active_report(rows, policy, service.store.features_of)
+        return comparison(active, candidate.policy.report)
     except RefusedError:
         return None

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from dubito.serve import security
 from dubito.serve.pages.rendering import PageRoute, page, see
 from dubito.serve.refusals import UNKNOWN
-from dubito.serve.security import Doorkeeper, form_of, require_csrf
+from dubito.serve.security import doorkeeper_of, form_of, require_csrf
 
 __all__ = ["router"]
 
@@ -31,13 +31,12 @@ async def sign_in(request: Request) -> Response:
     """Begin a session if the token is valid."""
     await require_csrf(request)
     text = (await form_of(request)).get("token", "").strip()
-    keeper: Doorkeeper = request.app.state.doorkeeper
-    token = await keeper.token(text)
+    token = await doorkeeper_of(request).token(text)
     if token is None:
         problem = "This token is unknown, expired or revoked."
         return page(request, "sign_in.html.j2", UNKNOWN, problem=problem)
     response = see("/review" if "review" in token.scopes else "/monitor")
-    security.sign_in(request, response, text)
+    security.sign_in(request, response, token)
     return response
 
 

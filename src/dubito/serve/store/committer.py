@@ -113,12 +113,7 @@ def written(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
     Decisions go in together as long as all of them are new, which they nearly always are.
     """
     new = [job.work for job in group if isinstance(job.work, NewDecisions)]
-    is_done = False
-    if new:
-        with connection.begin_nested() as nested:
-            is_done = add_all(connection, new)
-            if not is_done:
-                nested.rollback()
+    is_done = bool(new) and are_added(connection, new)
     results: list[tuple[bool, Any]] = []
     for job in group:
         if is_done and isinstance(job.work, NewDecisions):
@@ -126,6 +121,20 @@ def written(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
         else:
             results.append(alone(connection, job))
     return results
+
+
+def are_added(connection: Connection, new: list[NewDecisions]) -> bool:
+    """Insert the decisions of many requests, or none of them; tell which."""
+    try:
+        with connection.begin_nested() as nested:
+            is_done = add_all(connection, new)
+            if not is_done:
+                nested.rollback()
+            return is_done
+    except OperationalError:
+        raise
+    except Exception:
+        return False  # one of them cannot be kept: alone, it will be told
 
 
 def alone(connection: Connection, job: Job) -> tuple[bool, Any]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from random import random
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
+from dubito.arrays import BoolArray
 from dubito.serve.refusals import CONFLICT, RefusedError
-from dubito.serve.store.inserting import insert_rows
+from dubito.serve.store.inserting import insert_all, insert_rows
 from dubito.serve.store.records import NewDecisions
 from dubito.serve.store.tables import decisions, requests, reviews
 
@@ -36,10 +38,10 @@ def add_all(connection: Connection, group: Sequence[NewDecisions]) -> bool:
         return False
     names = list(group[0].columns)
     joined = {name: list(chain.from_iterable(new.columns[name] for new in group)) for name in names}
-    if insert_rows(connection, decisions, joined) < len(joined["id"]):
-        return False
-    queue_reviews(connection, joined, np.concatenate([new.is_rejected for new in group]))
-    return True
+    is_rejected = np.concatenate([new.is_rejected for new in group])
+    return insert_all(connection, decisions, joined) and insert_all(
+        connection, reviews, review_columns(joined, is_rejected)
+    )
 
 
 def add_one(connection: Connection, new: NewDecisions) -> dict[str, dict[str, Any]]:
@@ -63,7 +65,7 @@ def add_one(connection: Connection, new: NewDecisions) -> dict[str, dict[str, An
         columns = {name: [values[row] for row in fresh] for name, values in new.columns.items()}
         # Another process may have been faster with some: then look again.
         if insert_rows(connection, decisions, columns) == len(fresh):
-            queue_reviews(connection, columns, new.is_rejected[fresh])
+            insert_rows(connection, reviews, review_columns(columns, new.is_rejected[fresh]))
             return found
 
 
@@ -77,22 +79,21 @@ def insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
     return insert_rows(connection, requests, columns)
 
 
-def queue_reviews(connection: Connection, columns: dict[str, list[Any]], is_rejected: Any) -> None:
-    """Put into review what was rejected, and what was drawn at random."""
-    is_audit = np.array(columns["is_audit"], dtype=bool)
-    rows = np.flatnonzero(is_rejected | is_audit).tolist()
-    insert_rows(
-        connection,
-        reviews,
-        {
-            "decision_id": [columns["id"][row] for row in rows],
-            "created": [columns["created"][row] for row in rows],
-            "worth": [columns["worth"][row] for row in rows],
-            "is_audit": [columns["is_audit"][row] for row in rows],
-            "is_open": [True] * len(rows),
-            "lease_until": [0.0] * len(rows),
-        },
-    )
+def review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
+    """Return what goes into review: what was rejected, and what was drawn at random.
+
+    Rows that were drawn get a place by chance, so that those looked at so far are a fair sample.
+    """
+    is_audit = columns["is_audit"]
+    rows = np.flatnonzero(is_rejected | np.array(is_audit, dtype=bool)).tolist()
+    return {
+        "decision_id": [columns["id"][row] for row in rows],
+        "created": [columns["created"][row] for row in rows],
+        "worth": [random() if is_audit[row] else columns["worth"][row] for row in rows],
+        "is_audit": [is_audit[row] for row in rows],
+        "is_open": [True] * len(rows),
+        "lease_until": [0.0] * len(rows),
+    }
 
 
 def stored_rows(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:

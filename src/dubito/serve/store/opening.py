@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from dubito.errors import BadValueError
 from dubito.serve.store.tables import metadata
 
-__all__ = ["migrate", "open_engine", "writing"]
+__all__ = ["migrate", "open_engine", "require_synced", "writing"]
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MIGRATION_LOCK = 7_230_991  # any number, the same in every process
@@ -57,9 +57,20 @@ def begin_sqlite(connection: Connection) -> None:
 
 
 def set_up_postgresql(connection: Any, _: Any) -> None:
-    """Wait for the log at every commit, whatever the server's own setting."""
-    connection.execute("SET synchronous_commit TO on")
+    """Wait for the log at every commit, even where the server's own setting does not."""
+    if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
+        connection.execute("SET synchronous_commit TO on")
     connection.commit()
+
+
+def require_synced(engine: Engine) -> None:
+    """Raise where a server tells that something is on the disk before it is."""
+    if engine.dialect.name != "postgresql":
+        return
+    with engine.connect() as connection:
+        if connection.execute(text("SHOW fsync")).scalar() == "off":
+            rule, fix = "a server that syncs what it commits", "`ALTER SYSTEM SET fsync = on`"
+            raise BadValueError("--database", "dubito serve", rule, "fsync = off", fix)
 
 
 def writing(engine: Engine) -> Engine:

@@ -46,6 +46,7 @@ class NewDecisions:
         audit_share: float = 0.0,
         amounts: FloatArray | None = None,
         links: Sequence[str | None] | None = None,
+        features: FloatArray | None = None,
         key: str | None = None,
         key_digest: bytes = b"",
         now: float | None = None,
@@ -74,11 +75,17 @@ class NewDecisions:
                 "is_audit": drawn.tolist(),
                 "amount": [None] * n if amounts is None else amounts.tolist(),
                 "link": [None] * n if links is None else list(links),
+                "features": [None] * n if features is None else bytes_of_rows(features),
             },
             is_rejected=rejected,
             key=key,
             key_digest=key_digest,
         )
+
+    def part(self, rows: slice, key: str | None, key_digest: bytes) -> NewDecisions:
+        """Return some of the rows as those of a request of their own."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return NewDecisions(columns, self.is_rejected[rows], key, key_digest)
 
     def __len__(self) -> int:
         return len(self.columns["id"])
@@ -115,7 +122,8 @@ class StoredRows:
     """Decisions, column by column, oldest first; `label` is -1 where truth is not known yet.
 
     `propensity` is the chance that a row had to get into review: 1 if it was rejected, else the
-    audit share. `is_reviewed` says whether the label came from there.
+    audit share. `is_reviewed` says whether the label came from there, `labelled` when it came.
+    `amount` and `labelled` are NaN where there is none.
     """
 
     id: NDArray[np.str_]
@@ -128,7 +136,9 @@ class StoredRows:
     class_: IntArray
     propensity: FloatArray
     is_audit: BoolArray
+    amount: FloatArray
     label: IntArray
+    labelled: FloatArray
     is_reviewed: BoolArray
 
     def __len__(self) -> int:
@@ -172,4 +182,4 @@ def bytes_of_rows(array: FloatArray) -> list[bytes]:
     """
     whole = np.ascontiguousarray(array, "<f4")
     content, width = whole.tobytes(), whole.shape[1] * 4
-    return [content[at : at + width] for at in range(0, len(content), width)]
+    return [content[row * width : (row + 1) * width] for row in range(len(whole))]

@@ -125,7 +125,10 @@ def undo(connection: Connection, item_id: str, reader: str, lease_seconds: float
         raise RefusedError(CONFLICT, problem, "undoing what was settled, unsure or skipped")
     if last["kind"] == "settle":
         of_reader = delete(labels).where(labels.c.reader == reader)
-        connection.execute(of_reader.where(labels.c.decision_id == item_id))
+        mine = of_reader.where(labels.c.decision_id == item_id)
+        if not connection.execute(mine).rowcount:
+            problem = f"The label of id {item_id!r} was corrected since"
+            raise RefusedError(CONFLICT, problem, "correcting it in turn")
     elif not undoable(connection, state, reader, now):
         problem = f"Id {item_id!r} is with another reader by now"
         raise RefusedError(CONFLICT, problem, "leaving it to them")

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, final
 
 from sqlalchemy import Connection, Engine, text
 
+from dubito.arrays import FloatArray
 from dubito.serve.store import (
     deciding,
     labelling,
@@ -19,7 +20,8 @@ from dubito.serve.store import (
     tokens,
 )
 from dubito.serve.store.committer import Committer
-from dubito.serve.store.opening import migrate, open_engine, writing
+from dubito.serve.store.labelling import Correction, NewLabels
+from dubito.serve.store.opening import migrate, open_engine, require_synced, writing
 from dubito.serve.store.records import NewDecisions, Policies, ReviewItem, StoredRows
 from dubito.serve.store.tokens import Token
 
@@ -38,7 +40,7 @@ class Store:
 
     >>> import tempfile
     >>> store = Store.open(f"sqlite:///{tempfile.mkdtemp()}/dubito.db")
-    >>> store.add_labels(["a"], [1]), store.add_labels(["a"], [1])
+    >>> store.add_labels(["a"], [1]).n_new, store.add_labels(["a"], [1]).n_new
     (1, 0)
     >>> store.close()
     """
@@ -51,7 +53,12 @@ class Store:
     def open(cls, url: str) -> Self:
         """Open a database by its address, and bring its schema up to date."""
         engine = open_engine(url)
-        migrate(engine)
+        try:
+            require_synced(engine)
+            migrate(engine)
+        except Exception:
+            engine.dispose()
+            raise
         return cls(engine)
 
     def close(self) -> None:
@@ -91,9 +98,15 @@ class Store:
         """Return the label of a decision, or None."""
         return self.read(partial(labelling.labels_of, ids=[decision_id])).get(decision_id)
 
-    def add_labels(self, ids: Sequence[str], codes: Sequence[int]) -> int:
-        """Keep labels; return how many were not known yet."""
-        return self.write(lambda c: labelling.add_labels(c, ids, codes))
+    def add_labels(
+        self, ids: Sequence[str], codes: Sequence[int], corrected_by: str | None = None
+    ) -> NewLabels:
+        """Keep labels; those that are there already must be the same, unless one corrects them."""
+        return self.write(lambda c: labelling.add_labels(c, ids, codes, None, corrected_by))
+
+    def corrections(self, decision_id: str) -> list[Correction]:
+        """Return the labels that a decision had before its last one, oldest first."""
+        return self.read(partial(labelling.corrections_of, decision_id=decision_id))
 
     def next_review(
         self,
@@ -134,6 +147,10 @@ class Store:
         """Return all decisions made at or after a time, with what is known of their truth."""
         return self.read(lambda c: reading.rows_since(c, since))
 
+    def features_of(self, ids: Sequence[str]) -> FloatArray | None:
+        """Return the features of some decisions, None where one of them came without or fewer."""
+        return self.read(partial(reading.features_of, ids=ids))
+
     def forget(self, before: float) -> int:
         """Delete all decisions made before a time, and all about them; return how many."""
         return self.write(lambda c: reading.forget(c, before))
@@ -161,6 +178,14 @@ class Store:
     def create_token(self, name: str, scopes: Iterable[str], lifetime: float | None = None) -> str:
         """Return a new token, valid for so many seconds or for good; only its hash is kept."""
         return self.write(lambda c: tokens.create_token(c, name, scopes, lifetime))
+
+    def session_secret(self) -> bytes:
+        """Return what sessions are signed with: the same in all processes."""
+        return self.write(tokens.session_secret)
+
+    def token_of(self, token_id: int) -> Token | None:
+        """Return what is known of a token by its id, valid or not, or None."""
+        return self.read(lambda c: tokens.token_of(c, token_id))
 
     def find_token(self, token: str) -> Token | None:
         """Return what is known of a token, valid or not, or None."""

@@ -21,6 +21,7 @@ from sqlalchemy import (
 __all__ = [
     "LONGEST_ID",
     "activations",
+    "corrections",
     "decisions",
     "labels",
     "metadata",
@@ -28,6 +29,7 @@ __all__ = [
     "requests",
     "review_events",
     "reviews",
+    "secrets",
     "tokens",
 ]
 
@@ -74,6 +76,7 @@ decisions = Table(
     Column("is_audit", Boolean, nullable=False),
     Column("amount", Double),
     Column("link", Text),
+    Column("features", LargeBinary),
 )
 
 # A request that named an idempotency key, and what it said.
@@ -95,6 +98,20 @@ labels = Table(
     Column("created", Double, nullable=False),
 )
 
+# What a label was before it was corrected.
+corrections = Table(
+    "corrections",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("decision_id", String(LONGEST_ID), nullable=False, index=True),
+    Column("label", Integer, nullable=False),
+    Column("reader", String(LONGEST_ID)),
+    Column("created", Double, nullable=False),
+    Column("corrected", Double, nullable=False),
+    Column("corrected_by", String(LONGEST_ID), nullable=False),
+)
+
+# `worth` is the order of the queue: by chance among rows that chance drew.
 reviews = Table(
     "reviews",
     metadata,
@@ -131,4 +148,12 @@ tokens = Table(
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),
+)
+
+# What only the processes of the service know.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", String(LONGEST_ID), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
 )

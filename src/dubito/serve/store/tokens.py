@@ -13,9 +13,20 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from dubito.errors import BadValueError
 from dubito.serve.refusals import MISSING, RefusedError
+from dubito.serve.store.inserting import insert_rows
+from dubito.serve.store.tables import secrets as kept_secrets
 from dubito.serve.store.tables import tokens
 
-__all__ = ["SCOPES", "Token", "all_tokens", "create_token", "find_token", "revoke_token"]
+__all__ = [
+    "SCOPES",
+    "Token",
+    "all_tokens",
+    "create_token",
+    "find_token",
+    "revoke_token",
+    "session_secret",
+    "token_of",
+]
 
 SCOPES = ("decide", "review", "admin")
 PREFIX = "dubito_"  # so that one that got lost is recognised
@@ -73,6 +84,19 @@ def find_token(connection: Connection, token: str) -> Token | None:
     row = connection.execute(select(tokens).where(tokens.c.hash == hash_of(token))).mappings()
     found = row.first()
     return None if found is None else known(found)
+
+
+def token_of(connection: Connection, token_id: int) -> Token | None:
+    """Return what is known of a token by its id, valid or not, or None."""
+    found = connection.execute(select(tokens).where(tokens.c.id == token_id)).mappings().first()
+    return None if found is None else known(found)
+
+
+def session_secret(connection: Connection) -> bytes:
+    """Return what sessions are signed with; the first process that asks makes it."""
+    insert_rows(connection, kept_secrets, {"name": ["session"], "value": [secrets.token_bytes(32)]})
+    wanted = select(kept_secrets.c.value).where(kept_secrets.c.name == "session")
+    return bytes(connection.execute(wanted).scalar_one())
 
 
 def all_tokens(connection: Connection) -> list[Token]:

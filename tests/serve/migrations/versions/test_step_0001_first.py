@@ -2,7 +2,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
-from dubito.serve.migrations.versions import step_0001_first
+from dubito.serve.migrations.versions import step_0001_first as first
+from dubito.serve.migrations.versions import step_0002_features_corrections_sessions as newest
 from dubito.serve.store import Store
 from dubito.serve.store.opening import migrate
 from dubito.serve.store.tables import metadata
@@ -18,5 +19,6 @@ def test_a_store_knows_its_step_and_does_it_once(store: Store) -> None:
     migrate(store.engine)
     with store.engine.connect() as connection:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
-    assert found == [step_0001_first.revision]
+    assert found == [newest.revision]
+    assert (first.revision, first.down_revision) == ("0001", None)
     assert store.label("x") == 1

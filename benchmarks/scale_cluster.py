@@ -1,0 +1,78 @@
+"""What a second worker of a Dask cluster on this machine is worth."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clock import best_times
+from benchmarks.scale_rows import Shape, write_rows
+from benchmarks.scale_work import policy_of
+from dubito.calibrate import TemperatureScaling
+from dubito.data import DaskShards
+from dubito.data.folder_sink import FolderSink
+from dubito.decide.deciding import decision_columns
+from dubito.measure import Audit
+
+__all__ = ["timed", "workers_table"]
+
+N_WARM = 20_000  # rows that are read first, so that kernels are loaded
+
+
+def timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the seconds of one call of each, in order."""
+    return {name: best_times({name: call}, 1)[name] for name, call in calls.items()}
+
+
+def work(client: Any, path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], object]]:
+    """Return what is timed on a cluster; rows are decoded once, and for decisions again."""
+    shards = DaskShards(client, path, shape.columns)
+    policy = policy_of(DaskShards(client, warm_file(path), shape.columns), TemperatureScaling(), 10)
+
+    def decide() -> object:
+        again = DaskShards(client, path, shape.columns)
+        folder = FolderSink(output, settings={})
+        return again.write_parts(partial(decision_columns, policy), folder)
+
+    return {
+        "decode": shards.load,
+        "audit": lambda: Audit.of(shards, n_resamples=0),
+        "temperature": lambda: TemperatureScaling().fit(shards),
+        "decide and write parts": decide,
+    }
+
+
+def warm_file(path: Path) -> Path:
+    """Return where the rows are that are read first."""
+    return path.with_name("warm.parquet")
+
+
+def on_cluster(path: Path, shape: Shape, n_workers: int) -> dict[str, float]:
+    """Return the seconds of work on a cluster of so many processes of one thread each."""
+    import distributed
+
+    local: Any = distributed.LocalCluster
+    client_of: Any = distributed.Client
+    cluster = local(
+        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        silence_logs=50,
+    )  # fmt: skip
+    with cluster, client_of(cluster) as client:
+        client.run(os.environ.__setitem__, "DUBITO_THREADS", "1")
+        out = path.with_name(f"decisions-{n_workers}")
+        timed(work(client, warm_file(path), shape, out.with_suffix(".warm")))
+        return timed(work(client, path, shape, out))
+
+
+def workers_table(path: Path, shape: Shape, n_rows: int) -> str:
+    """Return a table of one worker beside two."""
+    write_rows(warm_file(path), min(N_WARM, n_rows), shape)
+    one, two = (on_cluster(path, shape, n_workers) for n_workers in (1, 2))
+    one["together"], two["together"] = sum(one.values()), sum(two.values())
+    lines = [f"{shape.title}, {n_rows:,} rows on a cluster of single-thread processes"]
+    lines.append(f"{'seconds':<24} {'1 worker':>9} {'2 workers':>10} {'speed-up':>9}")
+    for name in one:
+        ratio = one[name] / two[name]
+        lines.append(f"{name:<24} {one[name]:>9.2f} {two[name]:>10.2f} {ratio:>9.2f}")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""What a user would do otherwise with a Parquet file of ten logits a row: packages, or pandas."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+from pyarrow import parquet
+
+from benchmarks.scale_rows import PLAIN
+from dubito.arrays import FloatArray, IntArray
+from dubito.data import scan
+from dubito.measure import Audit
+
+__all__ = ["PEERS", "peers_table"]
+
+N_BINS = 15
+LOGITS = [f"logit_{k}" for k in range(PLAIN.n_classes)]
+
+
+def arrays_of(path: Path) -> Iterator[tuple[FloatArray, IntArray]]:
+    """Yield logits and labels, batch by batch, as pandas takes them from a file."""
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            frame = batch.to_pandas()
+            yield frame[LOGITS].to_numpy(), frame["y"].to_numpy()
+
+
+def by_pandas(path: Path) -> dict[str, float]:
+    """Return log loss and ECE of all rows, summed over chunks of a frame."""
+    loss, n_rows = 0.0, 0
+    count, confidence, correct = np.zeros(N_BINS), np.zeros(N_BINS), np.zeros(N_BINS)
+    for logits, y in arrays_of(path):
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p = shares / shares.sum(axis=1, keepdims=True)
+        says = p.max(axis=1).astype(np.float64)
+        loss -= float(np.log(p[np.arange(len(y)), y]).sum(dtype=np.float64))
+        bins = np.clip(np.ceil(says * N_BINS).astype(int) - 1, 0, N_BINS - 1)
+        count += np.bincount(bins, minlength=N_BINS)
+        confidence += np.bincount(bins, says, minlength=N_BINS)
+        correct += np.bincount(bins, p.argmax(axis=1) == y, minlength=N_BINS)
+        n_rows += len(y)
+    return {"log loss": loss / n_rows, "ECE": float(np.abs(confidence - correct).sum() / n_rows)}
+
+
+def by_torchmetrics(path: Path) -> dict[str, float]:
+    """Return the ECE of torchmetrics, which keeps lists of all confidences."""
+    import torch
+    from torchmetrics.classification import MulticlassCalibrationError
+
+    metric = MulticlassCalibrationError(PLAIN.n_classes, n_bins=N_BINS)
+    for logits, y in arrays_of(path):
+        metric.update(torch.tensor(logits).softmax(dim=1), torch.tensor(y))
+    return {"ECE": float(metric.compute())}
+
+
+def by_dask_ml(path: Path) -> dict[str, float]:
+    """Return the log loss of dask-ml, over the threads of this process.
+
+    It hands an `eps` on that scikit-learn no longer takes: this is dropped, or nothing would run.
+    """
+    import dask.dataframe
+    import sklearn.metrics
+    from scipy.special import softmax
+
+    def without_eps(*arrays: Any, eps: float, **settings: Any) -> Any:
+        return kept(*arrays, **settings)
+
+    kept, frames = sklearn.metrics.log_loss, cast(Any, dask.dataframe)
+    log_loss = import_module("dask_ml.metrics").log_loss
+    frame = frames.read_parquet(path, split_row_groups=4)
+    logits, y = (frame[names].to_dask_array(lengths=True) for names in (LOGITS, "y"))
+    p = logits.map_blocks(softmax, axis=1, dtype=logits.dtype)
+    with mock.patch.object(sklearn.metrics, "log_loss", without_eps), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about float32 sums that are off 1
+        return {"log loss": float(log_loss(y, p, labels=np.arange(PLAIN.n_classes)))}
+
+
+def by_audit(path: Path) -> dict[str, float]:
+    """Return two of the figures of an audit."""
+    found = Audit.of(scan(path, PLAIN.columns), n_bins=N_BINS, n_resamples=0)
+    assert found.log_loss is not None
+    return {"log loss": found.log_loss, "ECE": found.expected_calibration_error}
+
+
+# What each needs beside pyarrow, and what it does.
+PEERS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]] = {
+    "dubito, all of an audit": ((), by_audit),
+    "pandas in chunks": (("pandas",), by_pandas),
+    "torchmetrics": (("pandas", "torchmetrics"), by_torchmetrics),
+    "dask-ml log_loss": (("dask_ml",), by_dask_ml),
+}
+
+
+def peers_table(path: Path, n_rows: int) -> str:
+    """Return a table of each way, its seconds and what it found."""
+    lines = [f"what else could be done, {PLAIN.title}, {n_rows:,} rows"]
+    lines.append(f"{'':<24} {'seconds':>9} {'x audit':>8} {'log loss':>10} {'ECE':>8}")
+    first = None
+    for name, (needed, call) in PEERS.items():
+        if missing := [package for package in needed if find_spec(package) is None]:
+            lines.append(f"{name:<24} {', '.join(missing)} not installed")
+            continue
+        start = time.perf_counter()
+        found = call(path)
+        seconds = time.perf_counter() - start
+        first = seconds if first is None else first
+        loss, error = (f"{found[key]:.5f}" if key in found else "-" for key in ("log loss", "ECE"))
+        lines.append(f"{name:<24} {seconds:>9.2f} {seconds / first:>8.1f} {loss:>10} {error:>8}")
+    return "\n".join(lines)

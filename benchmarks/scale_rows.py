@@ -1,0 +1,88 @@
+"""The files that `benchmarks.scale` reads: predictions of several shapes, quickly made."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import dataset, parquet
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.data import Columns
+
+__all__ = ["LISTS", "PLAIN", "WIDE", "Shape", "read_by_batches", "read_by_scanner", "write_rows"]
+
+GROUP_ENTRIES = 1 << 21  # logits of a row group of the files that are made: 8 MB
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many classes a file has, and how their logits are kept."""
+
+    title: str
+    n_classes: int
+    is_list: bool
+
+    @property
+    def columns(self) -> Columns:
+        """Which columns mean what."""
+        return Columns(label="y", logits="logits" if self.is_list else "logit_*")
+
+    @property
+    def group_rows(self) -> int:
+        """How many rows a row group has."""
+        return max(1, GROUP_ENTRIES // self.n_classes)
+
+
+LISTS = Shape("fixed-size lists of 10", 10, is_list=True)
+PLAIN = Shape("10 plain columns", 10, is_list=False)
+WIDE = Shape("fixed-size lists of 1,000", 1_000, is_list=True)
+
+
+def some_rows(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
+    """Return logits and labels of a model that is too sure."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.standard_normal((n_rows, n_classes), dtype=np.float32)
+    # The highest of logits with Gumbel's noise is a draw from their softmax.
+    noise = -np.log(rng.standard_exponential(logits.shape, dtype=np.float32))
+    return logits, (logits / 2 + noise).argmax(axis=1)
+
+
+def table_of(logits: FloatArray, y: IntArray, shape: Shape) -> pa.Table:
+    """Return rows as a table."""
+    if shape.is_list:
+        flat = pa.array(logits.ravel())
+        return pa.table(
+            {"y": y, "logits": pa.FixedSizeListArray.from_arrays(flat, shape.n_classes)}
+        )
+    columns = {f"logit_{k}": logits[:, k] for k in range(shape.n_classes)}
+    return pa.table({"y": y, **columns})
+
+
+def write_rows(path: Path, n_rows: int, shape: Shape) -> None:
+    """Write so many rows, a row group at a time.
+
+    Random numbers would take longer than writing them: each group has those of the first, the
+    classes turned by one place and the rows moved on.
+    """
+    step = shape.group_rows
+    logits, y = some_rows(min(step, n_rows), shape.n_classes)
+    with parquet.ParquetWriter(path, table_of(logits[:1], y[:1], shape).schema) as writer:
+        for group, low in enumerate(range(0, n_rows, step)):
+            size = min(step, n_rows - low)
+            rows = np.roll(np.arange(len(y)), 7 * group)[:size]
+            turned = np.roll(logits[rows], group, axis=1)
+            writer.write_table(table_of(turned, (y[rows] + group) % shape.n_classes, shape))
+
+
+def read_by_batches(path: Path) -> int:
+    """Read all columns as pyarrow does it, batch by batch."""
+    with parquet.ParquetFile(path) as file:
+        return sum(batch.num_rows for batch in file.iter_batches())
+
+
+def read_by_scanner(path: Path) -> int:
+    """Read all columns as pyarrow's scanner of datasets does it, over threads."""
+    return sum(batch.num_rows for batch in dataset.dataset(path).scanner().to_batches())

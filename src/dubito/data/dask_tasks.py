@@ -1,0 +1,171 @@
+"""What a Dask worker does with the rows of a task; nothing here knows of a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from itertools import chain
+from operator import add
+from typing import Any, NamedTuple, final
+
+import pyarrow as pa
+
+from dubito.data.bad_rows import BadRow, BadRows
+from dubito.data.batch import Batch
+from dubito.data.columns import Columns
+from dubito.data.files import FileShards, scan
+from dubito.data.shards import Result, Shards, Sum
+from dubito.data.sink import Sink
+from dubito.data.sources import open_source
+from dubito.data.sources.frames import TableSource
+from dubito.data.sources.numpy_files import arrow_of
+from dubito.errors import BadTypeError
+
+__all__ = [
+    "Counts",
+    "Decoded",
+    "Elsewhere",
+    "Numbering",
+    "added",
+    "columns_of",
+    "counted",
+    "decoded",
+    "decoded_arrays",
+    "decoded_frame",
+    "nth",
+    "results",
+    "total",
+    "write_part",
+]
+
+
+class Decoded(NamedTuple):
+    """The rows of a task, on a worker, and those that were set aside."""
+
+    batches: list[Batch]
+    bad: list[BadRow]
+
+
+class Counts(NamedTuple):
+    """What the client knows of the rows of a task; `n_rows` with those that were set aside."""
+
+    n_batches: int
+    n_rows: int
+    bad: list[BadRow]
+
+
+class Numbering(NamedTuple):
+    """What is added to the numbers of a task's rows; ids are such numbers where none are named."""
+
+    offset: int
+    is_ids: bool
+
+    def of(self, batch: Batch) -> Batch:
+        """Return a twin of a batch: what is worked out of its rows is not kept on the worker."""
+        ids = batch.ids + self.offset if self.is_ids and batch.ids is not None else batch.ids
+        return replace(batch, first_row=batch.first_row + self.offset, ids=ids)
+
+
+@final
+class Elsewhere(Shards):
+    """What is left of shards on a worker: their name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def parts(self) -> Iterator[Callable[[], Batch]]:
+        rule, fix = "read where they were made", "`shards.sum(...)` outside of the function"
+        raise BadTypeError("shards", "a task", rule, f"those of {self.name} on a worker", fix)
+
+
+def decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
+    """Return the batches of a partition of a frame, none if it has no rows."""
+    opened = open_source(frame)
+    assert isinstance(opened, TableSource)
+    named = replace(opened, name=f"partition {number}")
+    return decoded(replace(scan(named, columns), is_some=True), most)
+
+
+def decoded_arrays(
+    names: list[str], arrays: list[Any], columns: Columns, number: int, most: int | None
+) -> Decoded:
+    """Return the batches of some rows of arrays, none if there are no rows."""
+    table = pa.table(dict(zip(names, map(arrow_of, arrays), strict=True)))
+    return decoded_frame(table, columns, number, most)
+
+
+def decoded(shards: FileShards, most: int | None) -> Decoded:
+    """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
+    bad_rows = None if most is None else BadRows(most)
+    batches = list(replace(shards, bad_rows=bad_rows).batches())
+    return Decoded(batches, list(bad_rows or ()))
+
+
+def counted(rows: Decoded) -> Counts:
+    """Return how many batches and rows there are, and which rows are bad."""
+    n_rows = sum(map(len, rows.batches)) + len(rows.bad)
+    return Counts(len(rows.batches), n_rows, rows.bad)
+
+
+def nth(rows: Decoded, k: int) -> Batch:
+    """Return one of the batches of a task."""
+    return rows.batches[k]
+
+
+def results(
+    function: Callable[[int, Batch], Result], rows: Decoded, numbering: Numbering, number: int
+) -> list[Result]:
+    """Return a function of each batch and its number."""
+    return [function(number + k, numbering.of(batch)) for k, batch in enumerate(rows.batches)]
+
+
+def added(function: Callable[[Batch], Sum], rows: Decoded, numbering: Numbering) -> Sum | None:
+    """Return the sum of a function over batches, None if there are none."""
+    return total(function(numbering.of(batch)) for batch in rows.batches)
+
+
+def total(sums: Iterable[Sum | None]) -> Sum | None:
+    """Return the sum in order, None if there is nothing to add."""
+    known = (one for one in sums if one is not None)
+    first = next(known, None)
+    return None if first is None else reduce(add, known, first)
+
+
+def streamed(
+    rows: FileShards | Decoded, most: int | None
+) -> tuple[Iterator[Batch], Callable[[], list[BadRow]]]:
+    """Return the batches of a task one by one, and what tells its bad rows when they are read."""
+    if isinstance(rows, Decoded):
+        return iter(rows.batches), lambda: rows.bad
+    bad_rows = None if most is None else BadRows(most)
+    return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
+
+
+def columns_of(
+    function: Callable[[Batch], Mapping[str, Any] | None],
+    rows: FileShards | Decoded,
+    numbering: Numbering,
+    most: int | None,
+) -> tuple[list[Mapping[str, Any] | None], list[BadRow]]:
+    """Return the columns of each batch, and the rows that are bad."""
+    batches, bad = streamed(rows, most)
+    return [function(numbering.of(batch)) for batch in batches], bad()
+
+
+def write_part(
+    function: Callable[[Batch, str], Mapping[str, Any] | None],
+    rows: FileShards | Decoded,
+    file: str,
+    path: str,
+    most: int | None,
+) -> tuple[int | None, list[BadRow]]:
+    """Write a part, whole or not at all; return how many rows it has, None for no part at all."""
+    batches, bad = streamed(rows, most)
+    first = next(batches, None)
+    if first is None:
+        return None, []
+    with Sink(path) as sink:
+        for batch in chain([first], batches):
+            sink.write(function(replace(batch), file))
+    return sink.n_rows, bad()

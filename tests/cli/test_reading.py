@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dubito.cli.reading import Engine, Reader, as_typed
+from dubito.data import ArrayShards, BadRows, Columns, FileShards
+from dubito.errors import BadValueError
+
+COLUMNS = Columns(probabilities="p")
+
+
+def test_few_rows_are_read_and_many_streamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(3):
+        frame = pd.DataFrame({"p": [0.5, 0.25]})
+        frame.to_csv(tmp_path / f"{k}.csv", index=False)
+    size = (tmp_path / "0.csv").stat().st_size
+    reader = Reader()
+    places = [str(tmp_path / "0.csv"), str(tmp_path), f"{tmp_path}/*.csv", f"file://{tmp_path}"]
+    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size)
+    assert all(isinstance(reader.rows(place, COLUMNS), ArrayShards) for place in places)
+    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size - 1)
+    kinds = [type(reader.rows(place, COLUMNS)) for place in places]
+    assert kinds == [ArrayShards, FileShards, FileShards, FileShards]
+    assert isinstance(reader.streamed(places[0], COLUMNS, BadRows()), FileShards)
+
+
+def test_a_scheduler_needs_its_engine() -> None:
+    with pytest.raises(BadValueError) as caught:
+        Reader(scheduler="tcp://here:1")
+    assert str(caught.value) == (
+        "`--scheduler` of dubito must be beside --engine dask. Got tcp://here:1 alone. "
+        "Try --engine dask --scheduler tcp://here:1."
+    )
+    with Reader(Engine.DASK) as reader:
+        assert "client" not in vars(reader)  # nothing is started before it is needed
+
+
+def test_files_are_named_as_they_were_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / "rows" / "f.csv")
+    assert as_typed("rows/")(file) == "rows/f.csv"
+    assert as_typed(str(tmp_path / "rows"))(file) == file
+    assert as_typed("s3://bucket/rows")("s3://bucket/rows/f.csv") == "s3://bucket/rows/f.csv"
