@@ -21,6 +21,7 @@ from dubito.errors import (
     MissingExtraError,
     MissingLabelsWarning,
     StateMismatchError,
+    TooLargeError,
     UnfittedError,
 )
 
@@ -28,6 +29,7 @@ RULE = ("array", "Logits", "finite", "nan", "leaving such rows out")
 
 EXAMPLES: list[Exception] = [
     BadValueError(*RULE, 3, "dog"),
+    TooLargeError(*RULE),
     BadTypeError(*RULE),
     BadFileError("a.csv", "it is empty", "another file"),
     EmptyStateError("Accuracy"),

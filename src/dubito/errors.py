@@ -3,6 +3,7 @@
     Exception
     └── DubitoError
         ├── BadValueError   (ValueError)    a value breaks a rule; knows its row and column
+        │   └── TooLargeError               there is more of it than is allowed
         ├── BadTypeError    (TypeError)     something of the wrong kind altogether
         ├── BadFileError    (ValueError)    a file that cannot be read
         ├── EmptyStateError (ValueError)    a metric of no rows at all
@@ -33,6 +34,7 @@ __all__ = [
     "MissingExtraError",
     "MissingLabelsWarning",
     "StateMismatchError",
+    "TooLargeError",
     "UnfittedError",
 ]
 
@@ -72,6 +74,10 @@ class AbstractRuleError(DubitoError):
 
 class BadValueError(AbstractRuleError, ValueError):
     """A value that breaks a rule. Rows count from 0."""
+
+
+class TooLargeError(BadValueError):
+    """There is more of something than is allowed."""
 
 
 class BadTypeError(AbstractRuleError, TypeError):

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_limits
 
-__all__ = ["Arrays", "Found", "run_all"]
+__all__ = ["Arrays", "Found", "run_all", "run_one"]
 
 Arrays = dict[str, npt.NDArray[Any]]
 Found = Mapping[str, Any]  # what a run returns: figures, lists and arrays by name
@@ -42,6 +43,18 @@ def run_all(
     return {setting: read(path) for setting, path in paths.items()}
 
 
+def run_one(work: Callable[[Setting], Found], setting: Setting, folder: Path) -> Arrays:
+    """Return what `work` makes of one setting, read from `folder` where it was done before.
+
+    For studies that build upon the runs of another.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / file_name(setting)
+    if not path.is_file():
+        keep(path, on_one_thread(work, setting))
+    return read(path)
+
+
 def made(
     work: Callable[[Setting], Found], settings: Sequence[Setting], n_processes: int
 ) -> Iterable[tuple[Setting, Found]]:
@@ -62,7 +75,8 @@ def on_one_thread(work: Callable[[Setting], Found], setting: Setting) -> Found:
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return work(setting)
+        with threadpool_limits(1):
+            return work(setting)
     finally:
         torch.set_num_threads(n_threads)
 

@@ -25,11 +25,20 @@ Setting = TypeVar("Setting")
 @final
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked on the command line: how many seeds, quick or whole, where the images are."""
+    """What is asked on the command line: how many seeds, quick or whole, where the images are.
+
+    `cifar` is None where CIFAR-10 is not at hand; `cache` is where runs are kept.
+    """
 
     seeds: tuple[int, ...]
     is_quick: bool
     folder: Path
+    cifar: Path | None = None
+    cache: Path = CACHE
+
+    def kept(self, name: str) -> Path:
+        """Return the folder that keeps the runs whose `work` is in the module of this name."""
+        return self.cache / (f"{name}-quick" if self.is_quick else name)
 
 
 @final
@@ -38,26 +47,30 @@ class Study(Generic[Setting]):
     """A claim that is tried: the runs it needs, the work of one, and what they tell together.
 
     `settings` are frozen dataclasses, `work` makes figures and arrays of one, `tell` makes the
-    tables and the picture of all.
+    tables and the picture of all. A study has the name of the module of its `settings`; runs are
+    kept by that of `work`, so that studies which share it share what was run. With `has_cifar`
+    there is an option for where CIFAR-10 is.
     """
 
     settings: Callable[[Options], Sequence[Setting]]
     work: Callable[[Setting], Found]
     tell: Callable[[Mapping[Setting, Arrays]], Told]
     n_seeds: int = 3
+    has_cifar: bool = False
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
         """Run what is not kept yet, print the tables, and write them with the picture.
 
         The README takes up the tables of whole runs.
         """
-        module: Any = inspect.getmodule(self.work)
+        module = module_of(self.settings)
         name = Path(module.__file__).stem
-        options = parsed(module.__doc__, self.n_seeds, arguments)
+        options = parsed(module.__doc__, self.n_seeds, self.has_cifar, arguments)
         output = options.o or (Path(tempfile.mkdtemp()) if options.quick else DOCS)
-        asked = Options(tuple(range(options.seeds)), options.quick, options.folder)
+        seeds = tuple(range(options.seeds))
+        asked = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
         start = time.monotonic()
-        kept = options.cache / (f"{name}-quick" if options.quick else name)
+        kept = asked.kept(Path(module_of(self.work).__file__).stem)
         told = self.tell(run_all(self.work, self.settings(asked), kept, options.processes))
         told.write(output, name)
         print(told.text)
@@ -66,7 +79,14 @@ class Study(Generic[Setting]):
             put_into_readme(name, told.text)
 
 
-def parsed(description: str, n_seeds: int, arguments: Sequence[str] | None) -> argparse.Namespace:
+def module_of(function: Callable[..., Any]) -> Any:
+    """Return the module in which a function is written."""
+    return inspect.getmodule(function)
+
+
+def parsed(
+    description: str, n_seeds: int, has_cifar: bool, arguments: Sequence[str] | None
+) -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
@@ -76,8 +96,11 @@ def parsed(description: str, n_seeds: int, arguments: Sequence[str] | None) -> a
     add("--seeds", type=int, help=f"how many (default: {n_seeds}, 1 if quick)")
     add("--processes", type=int, help="runs at a time (default: 2, 1 if quick)")
     add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
+    if has_cifar:
+        add("--cifar", type=Path, help="CIFAR-10, the folder cifar-10-batches-py or an npz file")
     add("--cache", type=Path, default=CACHE, help=f"where runs are kept (default: {CACHE})")
     add("-o", type=Path, help="folder for table and picture (default: docs/studies; quick: /tmp)")
+    parser.set_defaults(cifar=None)
     given = parser.parse_args(arguments)
     given.processes = given.processes or (1 if given.quick else 2)
     given.seeds = given.seeds or (1 if given.quick else n_seeds)

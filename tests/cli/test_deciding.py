@@ -43,7 +43,7 @@ def test_a_folder_has_a_part_a_file_and_a_stopped_run_goes_on(
     Path("errors.csv").unlink()
     assert run(*words, "-o", "parts").exit_code != 0
     assert sorted(path.name for path in Path("parts").iterdir()) == [
-        "manifest.json",
+        "_manifest.jsonl",
         "part-00000.parquet",
     ]
     resumed = run(*words, "-o", "parts", "--review", "parts.csv")

@@ -171,7 +171,7 @@ def test_a_url_is_a_folder_of_decisions_too(run: Run, made: Path) -> None:
             assert done.exit_code == 0, done.output
             assert json.loads(done.stdout)["rows"] == 400
         names = sorted(name.rpartition("/")[2] for name in memory.find("/out"))
-        assert names == ["manifest.json", *(f"part-0000{k}.parquet" for k in range(3))]
+        assert names == ["_manifest.jsonl", *(f"part-0000{k}.parquet" for k in range(3))]
         run("decide", made / "policy.json", "sure", "-o", "here")
         with memory.open("/out/part-00000.parquet") as file:
             there = pd.read_parquet(file)
@@ -194,9 +194,38 @@ def test_a_corrupt_file_is_named(run: Run, address: str) -> None:
         assert done.stdout == ""
         found, problem, fix, rest = done.stderr.split("\n")
         assert found.startswith("Found by name")
-        assert f"{bad} cannot be read" in problem
+        assert problem.startswith(f"dubito: {bad} cannot be read")
         assert fix.startswith("Try writing the file again")
         assert rest == ""
+
+
+def test_no_rows_are_told_alike(run: Run, made: Path, address: str) -> None:
+    Path("em").mkdir()
+    table = pa.Table.from_pandas(animals(5, 1.0, 0.0, 0), preserve_index=False)
+    parquet.write_table(table.slice(0, 0), "em/rows.parquet")
+    for words in (
+        ["audit", "em"],
+        ["decide", made / "policy.json", "em", "-o", "x.parquet"],
+        ["decide", made / "policy.json", "em", "-o", "x"],
+    ):
+        for more in ([], ["--engine", "dask", "--scheduler", address]):
+            done = run(*words, *more)
+            assert done.exit_code == 2
+            told = "dubito: em cannot be read: it has no rows.\nTry a file with at least one row.\n"
+            assert done.stderr.endswith(told)
+
+
+@pytest.mark.usefixtures("days")
+def test_an_input_that_changed_is_decided_alone(run: Run, made: Path, address: str) -> None:
+    for more in (["-o", "here"], ["-o", "there", "--engine", "dask", "--scheduler", address]):
+        words = ["decide", made / "policy.json", "sure", "--json", *more]
+        assert json.loads(run(*words).stdout)["rows"] == 400
+        path = Path("sure/day=0/rows.parquet")
+        whole = parquet.read_table(path)
+        parquet.write_table(whole.slice(0, 90), path, row_group_size=30)
+        assert json.loads(run(*words).stdout)["rows"] == 240
+        assert len(decided(more[1])) == 240
+        parquet.write_table(whole, path, row_group_size=50)
 
 
 def test_a_cluster_of_this_machine_needs_no_address(run: Run, made: Path) -> None:
@@ -204,6 +233,20 @@ def test_a_cluster_of_this_machine_needs_no_address(run: Run, made: Path) -> Non
     done = run(*words, "--engine", "dask")
     assert done.exit_code == 0, done.output
     assert done.stdout == run(*words).stdout
+
+
+def test_an_interrupt_while_a_cluster_starts_ends_quietly(run: Run, made: Path) -> None:
+    words = [sys.executable, "-m", "dubito", "audit", str(made / "sure.csv"), "--engine", "dask"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True
+    )
+    psutil: Any = import_module("psutil")
+    wait_for(lambda: psutil.Process(process.pid).children())
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
+    out, told = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert "Traceback" not in told
+    assert "Error" not in told
 
 
 def test_without_dask_it_is_told_what_to_install(
@@ -261,7 +304,8 @@ def test_a_scheduler_that_goes_away_is_told_in_two_lines_and_nothing_is_left(
     assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"dubito: {address} cannot be read: the Dask scheduler went away.\n"
+        f"dubito: {made / 'sure_new.csv'} cannot be read: "
+        f"the Dask scheduler at {address} went away.\n"
         "Try starting the cluster, and then the run, again.\n"
     )
     assert sorted(Path().iterdir()) == before

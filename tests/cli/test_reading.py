@@ -31,8 +31,8 @@ def test_a_scheduler_needs_its_engine() -> None:
     with pytest.raises(BadValueError) as caught:
         Reader(scheduler="tcp://here:1")
     assert str(caught.value) == (
-        "`--scheduler` of dubito must be beside --engine dask. Got tcp://here:1 alone. "
-        "Try --engine dask --scheduler tcp://here:1."
+        "`--scheduler` of dubito must be given together with --engine dask. "
+        "Got tcp://here:1 alone. Try --engine dask --scheduler tcp://here:1."
     )
     with Reader(Engine.DASK) as reader:
         assert "client" not in vars(reader)  # nothing is started before it is needed
@@ -45,4 +45,11 @@ def test_files_are_named_as_they_were_typed(
     file = str(tmp_path / "rows" / "f.csv")
     assert as_typed("rows/")(file) == "rows/f.csv"
     assert as_typed(str(tmp_path / "rows"))(file) == file
+    assert as_typed("*/*.csv")(file) == "rows/f.csv"
+    assert (
+        as_typed("rows", "more")(f"no {file}, unlike {file}") == "no rows/f.csv, unlike rows/f.csv"
+    )
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert as_typed("../rows")(file) == "../rows/f.csv"
     assert as_typed("s3://bucket/rows")("s3://bucket/rows/f.csv") == "s3://bucket/rows/f.csv"

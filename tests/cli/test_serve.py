@@ -1,10 +1,12 @@
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dubito.decide import Policy
 from dubito.serve.store import Store
 from studies.serving import SCRIPT
 from tests.cli.conftest import Run
@@ -35,6 +37,31 @@ def test_it_says_where_it_listens(run: Run, made: Path, served: list[Any]) -> No
     assert (settings.is_blind, settings.audit_share, settings.retention_days) == (True, 0.05, 7)
 
 
+def test_it_says_which_policy_is_in_force(run: Run, made: Path, served: list[Any]) -> None:
+    newer = made / "newer.json"
+    fitted = Policy.load(made / "policy.json")
+    replace(fitted, provenance={**fitted.provenance, "seed": 99}).save(newer)
+    assert "in force" not in run("serve", made / "policy.json", "--port", 0).stderr
+    told = run("serve", newer, "--port", 0).stderr
+    assert "policy 2 is new, and in force from now on instead of 1." in told
+    told = run("serve", made / "policy.json", "--port", 0).stderr
+    assert "policy 2 stays in force: the file is policy 1, from before." in told
+    assert [active for active, *_ in served] == [1, 2, 2]
+
+
+def test_a_file_that_is_served_is_left_alone(
+    run: Run, made: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dubito.serve.store.opening.HOLD_SECONDS", 0.1)
+    first = Store.open("sqlite:///dubito.db")
+    first.hold()
+    done = run("serve", made / "policy.json", "--port", 0)
+    assert done.exit_code == 2
+    assert "must be a file that no other process serves" in " ".join(done.stderr.split())
+    assert (served, first.policies().all) == ([], ())
+    first.close()
+
+
 def test_others_are_let_in_only_when_told(run: Run, made: Path, served: list[Any]) -> None:
     assert "TLS" not in run("serve", made / "policy.json", "--port", 0).stderr
     told = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
@@ -55,6 +82,7 @@ def test_wrong_calls_are_told(run: Run, made: Path) -> None:
         ("missing.json",): "missing.json cannot be read",
         (str(made / "policy.json"), "--audit-share", "2"): "`audit_share` of Settings must be",
         (str(made / "policy.json"), "--database", "oracle://x"): "`--database` of dubito serve",
+        (str(made / "policy.json"), "--database", "sqlite:///no/x.db"): "(unable to open database",
     }.items():
         done = run("serve", *words)
         assert done.exit_code == 2

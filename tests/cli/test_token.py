@@ -31,6 +31,13 @@ def test_tokens_are_listed_and_revoked(run: Run) -> None:
     assert json.loads(run("token", "revoke", "1", "--json").stdout) == {"revoked": 1}
 
 
+def test_two_readers_are_not_called_the_same(run: Run) -> None:
+    assert run("token", "create", "--scope", "review").exit_code == 0
+    done = run("token", "create", "--scope", "review")
+    assert done.exit_code == 2
+    assert "Token 1 is of 'me' already" in done.stderr
+
+
 def test_wrong_tokens_are_told(run: Run) -> None:
     for words, told in {
         ("create", "--scope", "root"): "must be one or more of decide, review, admin. Got root.",

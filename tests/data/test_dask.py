@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
@@ -45,7 +46,6 @@ from dubito.errors import (
     BadTypeError,
     BadValueError,
     DubitoError,
-    EmptyStateError,
     MissingExtraError,
 )
 from dubito.measure import Audit, AuditState
@@ -243,8 +243,62 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
     for path in rows.glob("*.csv"):
         path.write_text("p,y\n")
     empty = DaskShards(client, rows, columns)
-    with pytest.raises(EmptyStateError, match="A sum over shards"):
+    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
         empty.sum(len)
+    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
+        empty.write_parts(numbered, FolderSink(tmp_path / "none", {}))
+
+
+def test_no_rows_at_all_are_told_as_on_one_machine(client: Any, tmp_path: Path) -> None:
+    parquet.write_table(table_of(0), tmp_path / "a.parquet")
+    local = scan(tmp_path, COLUMNS)
+    shards = DaskShards(client, tmp_path, COLUMNS)
+    dd: Any = import_module("dask.dataframe")
+    frame = dd.from_pandas(pd.DataFrame({"y": [0], "p": [0.5]}), npartitions=1)
+    columns = Columns(label="y", probabilities="p")
+    empty = DaskShards(client, frame[frame["y"] > 0], columns)
+    with pytest.raises(BadFileError) as caught:
+        local.sum(len)
+    for read_them in (
+        lambda one: one.sum(len),
+        lambda one: next(one.batches()),
+        Audit.of,
+        TemperatureScaling().fit,
+    ):
+        with pytest.raises(BadFileError) as told:
+            read_them(shards)
+        assert str(told.value) == str(caught.value)
+        with pytest.raises(BadFileError, match="the Dask collection cannot be read: it has no"):
+            read_them(empty)
+    with pytest.raises(BadFileError, match="it has no rows"), Sink(tmp_path / "f.csv") as sink:
+        shards.write(lambda batch: {"row": np.arange(len(batch))}, sink)
+    with pytest.raises(BadFileError, match="it has no rows"):
+        shards.write_parts(lambda batch, _: {}, FolderSink(tmp_path / "out", {}))
+
+
+def test_a_file_that_workers_cannot_see_is_told(client: Any, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    path.write_bytes((folder / "part_3.parquet").read_bytes())
+    shards = DaskShards(client, path, COLUMNS)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(BadFileError) as caught:
+        shards.sum(len)
+    assert str(caught.value) == (
+        f"{path} cannot be read: a Dask worker cannot see it. "
+        "Try a folder that all workers reach, or a URL."
+    )
+
+
+def test_parts_of_rows_that_are_no_more_are_dropped(client: Any, tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.parquet", tmp_path / "out"
+    numbered = placed(lambda batch: {"row": batch.first_row + np.arange(len(batch))})
+    parquet.write_table(table_of(2000), rows, row_group_size=400)
+    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, FolderSink(out, {}))
+    assert n_rows == 2000
+    parquet.write_table(table_of(900), rows, row_group_size=300)
+    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, FolderSink(out, {}))
+    assert n_rows == 900
+    assert in_order(out)["row"].to_pylist() == list(range(900))
 
 
 def test_parts_are_written_by_the_workers_and_a_second_run_goes_on(
@@ -444,6 +498,9 @@ def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.M
         DaskShards(client, table_of(5), COLUMNS)
     with pytest.raises(BadTypeError, match="`columns` of scan must be of type Columns"):
         DaskShards(client, folder, "z")  # type: ignore[arg-type]
+    da: Any = import_module("dask.array")
+    with pytest.raises(BadTypeError, match="Got a bare Array"):
+        DaskShards(client, da.ones((8, 4)), COLUMNS)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"A Dask cluster needs .* 'dubito\[dask\]'"):
         DaskShards(client, folder, COLUMNS)
@@ -451,10 +508,10 @@ def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.M
 
 def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_module, "PATIENCE", "1s")
-    with pytest.raises(BadFileError) as caught, connected("tcp://127.0.0.1:1"):
+    with pytest.raises(BadValueError) as caught, connected("tcp://127.0.0.1:1"):
         pass
     assert str(caught.value) == (
-        "tcp://127.0.0.1:1 cannot be read: no Dask scheduler answers there. "
+        "`address` of the Dask scheduler must be one where it answers. Got tcp://127.0.0.1:1. "
         "Try `dask scheduler`, and the address that it prints."
     )
 
@@ -466,14 +523,14 @@ def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None
     with pytest.raises(BadFileError) as caught:
         DaskShards(client, folder, COLUMNS).sum(needy)
     assert str(caught.value) == (
-        f"{client.scheduler.address} cannot be read: its workers lack a package "
+        f"{folder} cannot be read: the Dask workers lack a package "
         "(No module named 'not_there'). Try the same packages everywhere."
     )
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://here"])
 def test_an_address_without_a_port_is_told(address: str) -> None:
-    with pytest.raises(BadFileError, match="no Dask scheduler answers there"), connected(address):
+    with pytest.raises(BadValueError, match="one where it answers"), connected(address):
         pass
 
 
@@ -483,10 +540,10 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(n_workers=0, processes=False, **here, protocol="tcp://") as bare:
         address = bare.scheduler_address
-        with pytest.raises(BadFileError) as caught, connected(address):
+        with pytest.raises(BadValueError) as caught, connected(address):
             pass
     assert str(caught.value) == (
-        f"{address} cannot be read: the Dask scheduler has no workers. "
+        "`workers` of the Dask scheduler must be at least one. Got none. "
         f"Try `dask worker {address}` on each machine."
     )
 
@@ -548,17 +605,53 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
         with pytest.raises(BadFileError) as caught, Sink(out / "f.parquet") as sink:
             shards.write(slow, sink)
         assert str(caught.value) == (
-            f"{address} cannot be read: the Dask scheduler went away. "
+            f"{folder} cannot be read: the Dask scheduler at {address} went away. "
             "Try starting the cluster, and then the run, again."
         )
         killer.join()
-        with pytest.raises(DubitoError, match="the Dask scheduler went away"):
+        with pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"):
             shards.sum(len)
-        with pytest.raises(DubitoError, match="the Dask scheduler went away"):
+        with pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"):
             shards.write_parts(placed(slow), FolderSink(out / "parts", {}))
         with (
-            pytest.raises(DubitoError, match="the Dask scheduler went away"),
+            pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"),
             Sink(out / "f.parquet") as sink,
         ):
             shards.write(slow, sink)
     assert list(out.rglob("*")) == [out / "parts"]
+
+
+@pytest.mark.filterwarnings("ignore")  # what goes on in the background of a lost connection
+def test_a_scheduler_that_goes_away_leaves_whole_parts_and_a_later_run_goes_on(
+    client: Any,
+    scheduler: tuple[str, subprocess.Popen[bytes]],
+    folder: Path,
+    tmp_path: Path,
+) -> None:
+    address, process = scheduler
+    reached, out = tmp_path / "reached", tmp_path / "out"
+    numbered = placed(lambda batch: {"row": batch.first_row + np.arange(len(batch))})
+
+    def slow(batch: Batch, file: str) -> dict[str, Any]:
+        if batch.first_row > 1000:
+            reached.touch()
+            time.sleep(60)
+        return numbered(batch, file)
+
+    def kill_when_reached() -> None:
+        manifest = out / "_manifest.jsonl"
+        wait_for(lambda: reached.exists() and "n_rows" in manifest.read_text())
+        process.kill()
+
+    killer = Thread(target=kill_when_reached)
+    killer.start()
+    with connected(address) as other, pytest.raises(BadFileError) as caught:
+        DaskShards(other, folder, COLUMNS).write_parts(slow, FolderSink(out, {}))
+    killer.join()
+    assert str(caught.value) == (
+        f"{folder} cannot be read: the Dask scheduler at {address} went away. "
+        "Try starting the cluster, and then the run, again."
+    )
+    assert 0 < FolderSink(out, {}).n_rows < N_ROWS
+    assert DaskShards(client, folder, COLUMNS).write_parts(numbered, FolderSink(out, {})) == N_ROWS
+    assert len(in_order(out)) == N_ROWS

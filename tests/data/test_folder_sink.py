@@ -7,11 +7,13 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from dubito.data import BadRows, Columns, FolderSink, read, scan
+from dubito.data.sources.manifests import MANIFEST
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 SETTINGS = {"policy": "v1", "threshold": 0.5}
@@ -63,7 +65,7 @@ def test_a_part_an_input(tmp_path: Path, inputs: list[Path]) -> None:
     assert same(contents(tmp_path / "out"), WHOLE)
     assert FolderSink(tmp_path / "out", SETTINGS).n_rows == 6
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {*WHOLE, "manifest.json"}
+    assert names == {*WHOLE, MANIFEST}
 
 
 def test_finished_parts_are_skipped_and_a_stopped_one_is_not(
@@ -168,7 +170,7 @@ def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
         write(stop_at=2)
     system = fsspec.filesystem("memory")
     assert sorted(system.find("/decided/today")) == [
-        "/decided/today/manifest.json",
+        "/decided/today/_manifest.jsonl",
         "/decided/today/part-00000.parquet",
     ]
     assert write() == ["day_1.parquet", "day_2.parquet"]
@@ -176,7 +178,7 @@ def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
     found = read(url, Columns(probabilities="confidence"))
     assert np.sort(found.rows.confidence) == pytest.approx([0.7] * 3 + [0.8] * 2 + [0.9])
     FolderSink(url, SETTINGS).sweep()
-    system.rm("/decided/today/manifest.json")
+    system.rm("/decided/today/_manifest.jsonl")
     with pytest.raises(BadFileError, match=r"memory://decided/today cannot be read: it has parts"):
         FolderSink(url, SETTINGS)
     system.rm("/decided", recursive=True)
@@ -198,15 +200,15 @@ def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "part-00000.parquet").write_bytes(b"?")
-    with pytest.raises(BadFileError, match=r"it has parts but no manifest\.json. Try an empty"):
+    with pytest.raises(BadFileError, match=r"it has parts but no _manifest\.jsonl\. Try an empty"):
         FolderSink(tmp_path, SETTINGS)
     for text in ("{", "[]", "{}"):
-        (tmp_path / "manifest.json").write_text(text)
+        (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(BadFileError, match=r"it is no manifest\. Try an empty folder"):
             FolderSink(tmp_path, SETTINGS)
-    other = {"format": 2, "settings": {**SETTINGS, "ending": ".parquet"}, "parts": {}}
-    (tmp_path / "manifest.json").write_text(json.dumps(other))
-    with pytest.raises(BadValueError, match="Got none"):
+    other = {"format": 1, "settings": {**SETTINGS, "ending": ".parquet"}}
+    (tmp_path / MANIFEST).write_text(json.dumps(other))
+    with pytest.raises(BadFileError, match="it is no manifest"):
         FolderSink(tmp_path, SETTINGS)
 
 
@@ -240,3 +242,100 @@ def test_bad_rows_are_kept_with_the_part_that_lacks_them(tmp_path: Path) -> None
     with again.part(paths[0]) as part:
         part.write({"confidence": [0.5]})
     assert FolderSink(tmp_path / "out", SETTINGS).bad_rows(paths[0]) == []
+
+
+def test_parts_of_an_input_that_changed_and_of_other_rows_are_dropped(
+    tmp_path: Path, inputs: list[Path]
+) -> None:
+    folder = FolderSink(tmp_path / "out", SETTINGS)
+    names = [str(path) for path in inputs]
+    for name in names:
+        for label in ("from row 0", "from row 5"):
+            slot = folder.slot(name, label)
+            parquet.write_table(pa.table({"x": [1]}), folder.place(slot.file))
+            folder.finish(slot, 1)
+    os.utime(inputs[0], ns=(1, 1))
+    both, first = ["from row 0", "from row 5"], ["from row 0"]
+    folder.drop_stale({names[0]: both, names[1]: first})  # the third is of another run
+    for one in (folder, FolderSink(tmp_path / "out", SETTINGS)):
+        assert one.n_rows == 3
+        assert [one.is_finished(names[1], label) for label in both] == [True, False]
+        assert [one.is_finished(names[2], label) for label in both] == [True, True]
+    files = sorted(path.name for path in (tmp_path / "out").glob("part-*"))
+    assert files == ["part-00002.parquet", "part-00004.parquet", "part-00005.parquet"]
+    assert folder.slot(names[0], "from row 0").file == "part-00000.parquet"
+    assert folder.slot(names[1], "from row 5").file == "part-00001.parquet"
+
+
+def test_a_folder_elsewhere_drops_parts_too(inputs: list[Path]) -> None:
+    system, url = fsspec.filesystem("memory"), "memory://dropped"
+    folder, name = FolderSink(url, SETTINGS), str(inputs[0])
+    with folder.part(name) as part:
+        part.write({"x": [1]})
+    os.utime(inputs[0], ns=(1, 1))
+    folder.drop_stale({name: [""]})
+    assert system.find("/dropped") == ["/dropped/_manifest.jsonl"]
+    system.rm("/dropped", recursive=True)
+
+
+def test_a_run_that_was_killed_early_goes_on(tmp_path: Path, inputs: list[Path]) -> None:
+    folder = FolderSink(tmp_path / "out", SETTINGS)
+    slot = folder.slot(inputs[0])
+    parquet.write_table(pa.table({"confidence": [0.1]}), folder.place(slot.file))
+    assert run(tmp_path / "out", inputs) == ["day_0.parquet", "day_1.parquet", "day_2.parquet"]
+    assert same(contents(tmp_path / "out"), WHOLE)
+
+
+def test_without_a_finished_part_settings_are_free(tmp_path: Path, inputs: list[Path]) -> None:
+    FolderSink(tmp_path / "out", {"policy": "other"}).slot(inputs[0])
+    run(tmp_path / "out", inputs)
+    assert same(contents(tmp_path / "out"), WHOLE)
+    with pytest.raises(BadValueError, match="Got policy 'v2'"):
+        FolderSink(tmp_path / "out", {**SETTINGS, "policy": "v2"})
+
+
+def test_a_folder_is_read_by_others(tmp_path: Path, inputs: list[Path]) -> None:
+    run(tmp_path / "out", inputs)
+    assert len(pd.read_parquet(tmp_path / "out")) == 6
+
+
+def test_a_finished_part_adds_a_line_and_nothing_is_written_again(
+    tmp_path: Path, inputs: list[Path]
+) -> None:
+    folder = FolderSink(tmp_path / "out", SETTINGS)
+    slots = [folder.slot(path) for path in inputs]
+    manifest = tmp_path / "out" / MANIFEST
+    number, before = manifest.stat().st_ino, manifest.read_text()
+    for n_lines, slot in enumerate(slots, 2):
+        folder.finish(slot, 1)
+        text = manifest.read_text()
+        assert text.startswith(before)
+        assert len(text.split("\n")) == n_lines
+        before = text
+    assert manifest.stat().st_ino == number
+
+
+def test_a_manifest_elsewhere_is_sent_seldom_and_at_the_end(inputs: list[Path]) -> None:
+    system, url = fsspec.filesystem("memory"), "memory://seldom"
+    with FolderSink(url, SETTINGS).alone() as folder:
+        for path in inputs:
+            with folder.part(path) as part:
+                part.write({"x": [1]})
+        assert FolderSink(url, SETTINGS).n_rows < 3
+    assert FolderSink(url, SETTINGS).n_rows == 3
+    system.rm("/seldom", recursive=True)
+
+
+def test_one_run_at_a_time(tmp_path: Path, inputs: list[Path]) -> None:
+    first, second = (FolderSink(tmp_path / "out", SETTINGS) for _ in range(2))
+    with first.alone(), first.alone():
+        with pytest.raises(BadValueError) as caught, second.alone():
+            pass
+        with first.part(inputs[0]) as part:
+            part.write({"x": [1]})
+    assert str(caught.value) == (
+        f"`path` of FolderSink must be written by one run at a time. Got {tmp_path / 'out'}, "
+        "where another run is at work. Try another folder, or waiting until it ends."
+    )
+    with second.alone():
+        assert second.is_finished(inputs[0])  # what the first did meanwhile

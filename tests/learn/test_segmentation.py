@@ -68,6 +68,17 @@ def test_maps_split_the_doubt_of_each_pixel() -> None:
     np.testing.assert_allclose(by_variance.epistemic, p.var(axis=0).sum(axis=1), rtol=1e-4)
 
 
+def test_passes_that_say_the_same_disagree_about_nothing_however_few_draws_there_are() -> None:
+    outputs = torch.randn(2, 6, 3, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(5)
+    maps = doubt_maps(LogitNoise(3, n_samples=2), [outputs, outputs.clone()])
+    assert (maps.epistemic == 0).all()
+    assert (maps.aleatoric > 0).all()
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert after == torch.rand(1)  # and draw nothing from the caller's random numbers
+
+
 def test_noise_is_aleatoric_and_disagreement_epistemic() -> None:
     torch.manual_seed(0)
     noisy = torch.zeros(1, 4, 2, 2)

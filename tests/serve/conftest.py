@@ -154,7 +154,8 @@ def running() -> Iterator[Callable[..., Api]]:
 
         ends.append(end)
         api = Api(store, app, address, clients[0], clients)
-        api.client = api.client_of("ann", "decide", "review", "admin")
+        name = "ann" if len(ends) == 1 else f"ann {len(ends)}"
+        api.client = api.client_of(name, "decide", "review", "admin")
         return api
 
     yield started

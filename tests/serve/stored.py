@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.store.records import StoredRows
+from dubito.serve.monitor import MonitorFigures, monitor_figures
+from dubito.serve.store.records import History, StoredRows
 
-__all__ = ["drawn_rows", "fitted_policy", "labels_where"]
+__all__ = [
+    "drawn_rows",
+    "figures_of",
+    "fitted_policy",
+    "history_of",
+    "labels_where",
+    "without_draws",
+]
 
 
 def draw(rng: np.random.Generator, n: int, sharper: float) -> tuple[Any, Any]:
@@ -46,11 +54,12 @@ def drawn_rows(
         action=decisions.action,
         class_=decisions.class_,
         propensity=np.where(is_rejected, 1.0, audit_share),
+        audit_share=np.full(n, float(audit_share)),
         is_audit=is_audit,
         amount=np.full(n, np.nan),
         label=np.where(is_known, y, -1),
         labelled=np.where(is_known, 60.0 * np.arange(n), np.nan),
-        is_reviewed=is_known,
+        is_unsettled=np.zeros(n, np.bool_),
     )
     return rows, y
 
@@ -58,3 +67,25 @@ def drawn_rows(
 def labels_where(rows: StoredRows, is_known: Any) -> StoredRows:
     """Return the rows with fewer labels."""
     return replace(rows, label=np.where(is_known, rows.label, -1))
+
+
+def history_of(rows: StoredRows) -> History:
+    """Return what alarms look at, where no label was corrected."""
+    top = rows.probabilities.max(axis=1, initial=0.0).astype(float)
+    drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
+    both = np.maximum(rows.labelled, rows.created)[drawn]
+    drawn = drawn[np.argsort(both, kind="stable")]
+    is_right = rows.class_[drawn] == rows.label[drawn]
+    return History(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_right)
+
+
+def figures_of(rows: StoredRows, policy: Policy) -> MonitorFigures:
+    """Return the figures of rows that are all there is."""
+    return monitor_figures(rows, policy, history_of(rows))
+
+
+def without_draws(rows: StoredRows) -> StoredRows:
+    """Return the rows as if none had been drawn at random."""
+    none = np.zeros(len(rows))
+    propensity = np.where(rows.propensity < 1, 0.0, 1.0)
+    return replace(rows, propensity=propensity, audit_share=none, is_audit=none.astype(np.bool_))

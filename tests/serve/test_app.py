@@ -119,3 +119,22 @@ def test_a_database_that_is_away_does_not_end_the_following(
     api.app.state.service.catalogue.refresh = refresh
     assert "the database does not answer" in caplog.text
     assert api.client.get("/readyz").status_code == 200
+
+
+def test_what_fails_is_answered_with_strict_headers_and_a_number(
+    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Store) -> int:
+        raise RuntimeError("told in the log alone")
+
+    monkeypatch.setattr(Store, "queue_length", broken)
+    for path in ("/v1/review", "/metrics"):
+        answer = api.client.get(path)
+        number = answer.headers["x-request-id"]
+        assert answer.status_code == 500
+        assert answer.json() == {
+            "detail": f"The service failed; its log tells more about request {number}."
+        }
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["cache-control"] == "no-store"
+    assert "told in the log alone" in caplog.text

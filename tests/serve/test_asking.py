@@ -36,22 +36,25 @@ def test_rows_without_ids_get_some_that_a_key_repeats() -> None:
         ({"logits": [[1, 2]] * 4}, "A request may have 3 rows at most. Try fewer rows a request."),
         ({"logits": [[1] * 5]}, "A request may have 4 columns at most. Try fewer columns"),
         ({"logits": [[1, 2, 3]]}, "A row must have 2 columns, one a class. Got 3."),
-        ({"logits": []}, "`logits` "),
-        ({"logits": [[]]}, "`logits` of POST /v1/decide must be rows x columns. Got shape (1, 0)"),
-        ({"logits": np.empty((0, 2))}, "`logits` must have a row. Try one row at least."),
-        ({"logits": [[1, 2], [3]]}, "`logits` of POST /v1/decide must be"),
-        ({"logits": [["1", "x"]]}, "`logits` of POST /v1/decide must be"),
-        ({"logits": [[None, 1]]}, "`logits` of POST /v1/decide must be"),
         ({"logits": [[1e300, 1]]}, "must be finite in single precision"),
-        ({"logits": [[10**400, 1]]}, "`logits` of POST /v1/decide must be"),
-        ({"logits": "ab"}, "`logits` of POST /v1/decide must be"),
-        ({"probabilities": [[0.5, 0.9]]}, "Logits"),
-        ({"logits": [[1, 2]], "features": [[1], [2]]}, "`features` of POST /v1/decide must"),
-        ({"logits": [[1, 2]], "amounts": [-1]}, "`amounts` of POST /v1/decide must be 0 or above"),
-        ({"logits": [[1, 2]], "amounts": 7}, "`amounts` of POST /v1/decide must be"),
+        (
+            {"probabilities": [[0.5, 0.5], [0.5, 0.9]]},
+            "`probabilities` must be rows that sum to 1. Got a sum of 1.4 in row 1. Try `logits` "
+            "if these are logits, or numbers from 0 to 1 that sum to 1 in each row.",
+        ),
+        ({"probabilities": [[-0.5, 1.5]]}, "0 or above. Got -0.5 in row 0, column 0. Try `logits`"),
+        (
+            {"logits": [[1, 2]], "features": [[1], [2]]},
+            "`features` must be one row for each row that is decided. Got 2 for 1 row. "
+            "Try sending both in the same order.",
+        ),
         ({"logits": [[1, 2]] * 2, "ids": ["a", "a"]}, "`ids` must be all different. Try one id"),
         ({"logits": [[1, 2]], "links": ["javascript:alert(1)"]}, "`links` must be a list of web"),
         ({"logits": [[1, 2]], "links": ["https://a", None]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "links": ["http://["]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "links": ["https:///a"]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "links": ["https://a]/x"]}, "`links` must be a list of web"),
+        ({"logits": [[1, 2]], "links": ["https://a\x00"]}, "`links` must be a list of web"),
         ({"logits": [[1, 2]], "other": 1}, "no field but logits, probabilities, ids"),
     ],
 )
@@ -83,3 +86,12 @@ def test_a_digest_is_of_all_that_was_sent_about_a_row() -> None:
 def test_rows_have_digests_of_their_own() -> None:
     rows = asked(logits=[[1, 2], [1, 2], [2, 1]]).digests
     assert rows[0] == rows[1] != rows[2]
+
+
+def test_links_of_the_web_are_kept_as_they_came() -> None:
+    links = ["http://[::1]:8000/x?[y]", "https://a.org?q", "http://me@a.org:80/é"]
+    assert asked(logits=[[1, 2]] * 3, links=links).links == links
+
+
+def test_ids_of_a_column_may_be_whole_numbers() -> None:
+    assert asked(logits=[[1, 2]] * 2, ids=np.array([7, 8])).ids == ["7", "8"]

@@ -15,6 +15,17 @@ def test_json_holds_numbers_only(word: str) -> None:
     assert str(refused.value) == f"The body holds {word}, which is no number. Try finite numbers."
 
 
+@pytest.mark.parametrize("body", ["true", '{"logits": [[1, false]]}', '[{"a": [[], {"b": true}]}]'])
+def test_truth_values_are_no_numbers(body: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        as_json(body.encode())
+    assert str(refused.value) == "The body holds true or false, which is no number. Try 1 or 0."
+
+
+def test_texts_may_say_true() -> None:
+    assert as_json(b'{"ids": ["true", "false"], "n": 1}') == {"ids": ["true", "false"], "n": 1}
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5000])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(RefusedError, match="The body is no JSON"):
@@ -27,7 +38,8 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         found = as_json(body)
     except RefusedError:
         return
-    assert isinstance(found, dict | list | str | int | float | bool | None)
+    assert isinstance(found, dict | list | str | int | float | None)
+    assert not isinstance(found, bool)
 
 
 def test_fields_are_known_ones() -> None:

@@ -16,6 +16,7 @@ from dubito.serve.deciding import (
     decide_rows,
     decide_together,
 )
+from dubito.serve.refusals import RefusedError
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions
 from tests.serve.conftest import SURE, TORN
@@ -113,12 +114,15 @@ def test_rows_get_the_same_answer_alone_and_together(
     questions = [Question(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(asked)]
     assert {one.kind for one in questions} == {(5, Logits)}
     parts = decide_together(questions, Settings(audit_share=0.5), np.random.default_rng(0))
-    drawing = np.random.default_rng(0)
+    drawing, n_before = np.random.default_rng(0), 0
     for one, part in zip(questions, parts, strict=True):
         settings = Settings(audit_share=0.5)
         alone = decide_rows(one.asked, 5, policy, settings, drawing, one.key, one.key_digest)
         created = part.columns.pop("created")
         assert len(created) == len(alone.columns.pop("created")) == len(part)
+        # Those that are decided together have one time: their order is that of all of them.
+        n_before += alone.columns.pop("place")[-1] + 1
+        assert part.columns.pop("place")[-1] + 1 == n_before
         assert part.columns == alone.columns
         assert part.is_rejected.tolist() == alone.is_rejected.tolist()
         assert (part.key, part.key_digest) == (one.key, one.key_digest)
@@ -143,3 +147,17 @@ def test_rows_whose_last_digit_could_change_are_decided_alone() -> None:
     shares = AskedRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
     kinds = {Question(row, 1, plain).kind, Question(row, 2, plain).kind}
     assert len({*kinds, Question(shares, 1, plain).kind}) == 3
+
+
+def test_what_a_policy_needs_and_did_not_get_is_told_as_a_field() -> None:
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [1, 0]])
+    shares = np.array([[0.9, 0.1], [0.2, 0.8]])
+    policy = Policy.fit(
+        shares, [0, 1], costs=costs, calibrator=calibrate.AsItCame(), amounts=[1, 2]
+    )
+    settings = Settings()
+    asked = AskedRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)
+    with pytest.raises(RefusedError) as refused:
+        decide_rows(asked, 1, policy, settings, np.random.default_rng(0))
+    assert str(refused.value).startswith("`amounts` must be ")
+    assert "Policy" not in str(refused.value)

@@ -12,7 +12,14 @@ from dubito.measure import expected_calibration_error, log_loss
 from dubito.serve.monitor import monitor_figures
 from dubito.serve.standing import rows_taken, standing_for
 from dubito.watch.sequential import SequentialAlarm
-from tests.serve.stored import drawn_rows, fitted_policy, labels_where
+from tests.serve.stored import (
+    drawn_rows,
+    figures_of,
+    fitted_policy,
+    history_of,
+    labels_where,
+    without_draws,
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +29,7 @@ def policy() -> Any:
 
 def test_figures_are_those_of_weighted_labels(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 4000, 0.05)
-    figures = monitor_figures(rows, policy)
+    figures = figures_of(rows, policy)
     standing = standing_for(rows)
     label, p = rows.label[standing.rows], rows.probabilities[standing.rows].astype(float)
     p /= p.sum(axis=1, keepdims=True)
@@ -56,7 +63,7 @@ def test_intervals_hold_what_all_labels_say_where_plain_labels_mislead(policy: A
     held, n_runs = np.zeros(2), 12
     for seed in range(n_runs):
         rows, y = drawn_rows(policy, 1500, 0.05, seed=seed, sharper=2.6)
-        whole = monitor_figures(rows, policy).whole
+        whole = figures_of(rows, policy).whole
         truth = log_loss(y, rows.probabilities)
         asked = rows.label >= 0
         assert log_loss(y[asked], rows.probabilities[asked]) > truth + 0.1
@@ -69,12 +76,8 @@ def test_intervals_hold_what_all_labels_say_where_plain_labels_mislead(policy: A
 
 def test_without_an_audit_the_figures_are_unknown_but_coverage_is_not(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 600, 0.05)
-    blind = replace(
-        labels_where(rows, rows.propensity == 1),
-        propensity=np.where(rows.propensity < 1, 0.0, 1.0),
-        is_audit=np.zeros(600, np.bool_),
-    )
-    figures = monitor_figures(blind, policy)
+    blind = without_draws(labels_where(rows, rows.propensity == 1))
+    figures = figures_of(blind, policy)
     n_passed = int((rows.propensity < 1).sum())
     words = f"{n_passed} rows were let pass while none was drawn at random to be checked."
     for figure in (figures.whole.calibration_error, figures.whole.log_loss, figures.whole.cost):
@@ -86,7 +89,7 @@ def test_without_an_audit_the_figures_are_unknown_but_coverage_is_not(policy: An
 
 def test_nothing_decided_yet(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 10, 0.5)
-    figures = monitor_figures(rows_taken(rows, slice(0, 0)), policy)
+    figures = figures_of(rows_taken(rows, slice(0, 0)), policy)
     assert figures.whole.coverage.unknown == "No row was decided yet."
     assert figures.prior is None
     assert figures.doubt is None
@@ -95,41 +98,25 @@ def test_nothing_decided_yet(policy: Any) -> None:
 
 def test_an_alarm_comes_where_confidence_is_no_longer_true(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 6000, 0.05)
-    quiet = monitor_figures(rows, policy)
+    quiet = figures_of(rows, policy)
     assert not quiet.alarms["calibration"].has_alarmed
     assert not quiet.alarms["doubt"].has_alarmed
     rows, _ = drawn_rows(policy, 6000, 0.15, sharper=2.7)
-    sharp = monitor_figures(rows, policy).alarms["calibration"]
+    sharp = figures_of(rows, policy).alarms["calibration"]
     assert sharp.direction == "over"
     assert sharp.n_labels == int(rows.is_audit.sum())
 
 
-def test_figures_are_of_rows_since_a_time_and_alarms_of_all(policy: Any) -> None:
+def test_alarms_look_at_the_whole_history_and_figures_at_the_rows(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 6000, 0.15, sharper=2.7)
-    whole, late = monitor_figures(rows, policy), monitor_figures(rows, policy, since=60.0 * 5000)
+    history = history_of(rows)
+    late = monitor_figures(rows_taken(rows, slice(5000, None)), policy, history)
     assert late.whole.n_rows == 1000
     assert late.windows[0].start == 60.0 * 5000
-    for name, alarm in whole.alarms.items():
-        assert late.alarms[name].to_dict() == alarm.to_dict()
-
-
-def test_labels_that_come_late_do_not_change_what_alarms_saw(policy: Any) -> None:
-    rows, y = drawn_rows(policy, 6000, 0.15, sharper=2.7)
-    when = np.where(rows.label >= 0, np.random.default_rng(0).permutation(6000), np.nan)
-    rows = replace(rows, labelled=when.astype(float))
-    drawn = np.flatnonzero(rows.is_audit)
-    drawn = drawn[np.argsort(rows.labelled[drawn])]
-    by_hand = SequentialAlarm(tolerance=0.02)
-    for n_labels in (100, 400, drawn.size):
-        so_far = labels_where(rows, np.isin(np.arange(6000), drawn[:n_labels]))
-        some = drawn[by_hand.n_labels : n_labels]
-        confidence = rows.probabilities[some].max(axis=1)
-        by_hand = by_hand.update(confidence, rows.class_[some] == y[some])
-        found = monitor_figures(so_far, policy).alarms["calibration"]
-        assert found.n_labels == n_labels
-        assert found.p_value == pytest.approx(by_hand.p_value)
-        assert found.alarmed_after == by_hand.alarmed_after
+    by_hand = SequentialAlarm(tolerance=0.02).update(history.confidence, history.is_right)
     assert by_hand.has_alarmed
+    assert late.alarms["calibration"].to_dict() == by_hand.to_dict()
+    assert late.alarms["doubt"].n_labels == 5000
 
 
 def test_alarms_of_doubt_compare_with_the_same_rows_always(policy: Any) -> None:
@@ -137,7 +124,7 @@ def test_alarms_of_doubt_compare_with_the_same_rows_always(policy: Any) -> None:
     after, _ = drawn_rows(policy, 3000, 0.0, seed=2, sharper=0.9)
     rows = rows_joined(before, after)
     alarms = [
-        monitor_figures(rows_taken(rows, slice(0, n)), policy).alarms["doubt"]
+        figures_of(rows_taken(rows, slice(0, n)), policy).alarms["doubt"]
         for n in (900, 1000, 2500, 3500, 4500)
     ]
     assert [alarm.n_labels for alarm in alarms] == [0, 0, 1500, 2500, 3500]
@@ -150,13 +137,13 @@ def test_doubt_and_classes_that_shift_are_found_without_labels(policy: Any) -> N
     before, _ = drawn_rows(policy, 2000, 0.0)
     after, _ = drawn_rows(policy, 2000, 0.0, seed=2, sharper=0.9)
     joined = rows_joined(before, after)
-    figures = monitor_figures(joined, policy)
+    figures = figures_of(joined, policy)
     assert figures.alarms["doubt"].direction == "under"
     assert figures.doubt is not None
     assert figures.doubt.difference is not None
     assert figures.doubt.difference.low > 0.05
     keep = (before.class_ != 0) | (np.arange(2000) % 4 == 0)
-    rare = monitor_figures(rows_taken(before, keep), policy)
+    rare = figures_of(rows_taken(before, keep), policy)
     assert rare.prior is not None
     assert rare.prior.high[0] < rare.usual_prior[0]
 
@@ -172,19 +159,19 @@ def test_what_cannot_be_told_says_why(policy: Any) -> None:
     sure = rows.probabilities.copy()
     wrong = int(rows.label[0] == 0)
     sure[0] = np.eye(3)[wrong]
-    infinite = monitor_figures(replace(rows, probabilities=sure), policy).whole.log_loss
+    infinite = figures_of(replace(rows, probabilities=sure), policy).whole.log_loss
     assert infinite.unknown == "It is infinite: a class that was given probability 0 happened."
     table = [*(1 - np.eye(3)), [0.25] * 3]
     growing = CostMatrix(table, reject="3", rate=table)
-    cost = monitor_figures(rows, replace(policy, costs=growing)).whole.cost
+    cost = figures_of(rows, replace(policy, costs=growing)).whole.cost
     assert cost.unknown == "Costs grow with amounts, and some rows came without."
     amounts = np.random.default_rng(0).uniform(1, 9, 400)
     given = replace(rows, amount=amounts)
     growing = CostMatrix(np.zeros((4, 3)), reject="3", rate=table)
-    found = monitor_figures(given, replace(policy, costs=growing)).whole.cost.interval
+    found = figures_of(given, replace(policy, costs=growing)).whole.cost.interval
     assert found is not None
     paid = np.where(rows.action == 3, 0.25, rows.action != rows.label) * amounts
     assert found.value == pytest.approx(paid.mean())
     two = CostMatrix.zero_one(3)
-    cost = monitor_figures(rows, replace(policy, costs=two)).whole.cost
+    cost = figures_of(rows, replace(policy, costs=two)).whole.cost
     assert cost.unknown == "Some rows were decided by another policy, with other actions."

@@ -14,7 +14,8 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
-from dubito.decide import Policy
+from dubito.calibrate import AsItCame
+from dubito.decide import CostMatrix, Policy
 from dubito.serve.app import create_app
 from dubito.serve.running import listening, put_in_force
 from dubito.serve.settings import Settings
@@ -25,15 +26,20 @@ DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are handed
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
-    return fitted_policy()
+def policy(request: Any) -> Policy:
+    n_classes = getattr(request, "param", 3)
+    if n_classes == 3:
+        return fitted_policy()
+    costs = CostMatrix.zero_one([f"class {k}" for k in range(n_classes)]).with_reject(0.25)
+    known = np.eye(n_classes)
+    return Policy.fit(known, np.arange(n_classes), costs=costs, calibrator=AsItCame())
 
 
 class Served:
     """A service on a port of its own, in a thread."""
 
     def __init__(self, store: Store, taken: socket.socket, **settings: Any) -> None:
-        self.store = store
+        self.store, self.token = store, store.create_token("program", ["decide"])
         self.address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         config = uvicorn.Config(
             create_app(store, Settings(**settings)), log_config=None, lifespan="off"
@@ -49,8 +55,7 @@ class Served:
 
     def send(self, path: str, body: dict[str, Any]) -> Any:
         """Ask the API as a program does."""
-        token = self.store.create_token("program", ["decide"])
-        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
         request = Request(self.address + path, json.dumps(body).encode(), headers)
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
@@ -110,7 +115,9 @@ def test_the_whole_round(browser: Browser, served: Served, policy: Policy) -> No
     anna = Someone(browser, served, "anna")
     expect(anna.page.locator("#said")).to_contain_text("3 rows wait.")
     anna.page.goto(f"{served.address}/monitor")
-    expect(anna.page.locator("#labels")).to_contain_text("0 labels known in all; 3 rows wait")
+    expect(anna.page.locator("#labels")).to_contain_text(
+        "0 labels known of the last 30 days; 3 rows wait"
+    )
     anna.page.get_by_role("link", name="Review", exact=True).click()
     first = anna.row()
     second = anna.press("2")
@@ -124,7 +131,9 @@ def test_the_whole_round(browser: Browser, served: Served, policy: Policy) -> No
     anna.press("3")
     assert served.store.label(first) == 2
     anna.page.goto(f"{served.address}/monitor")
-    expect(anna.page.locator("#labels")).to_contain_text("1 label known in all; 2 rows wait")
+    expect(anna.page.locator("#labels")).to_contain_text(
+        "1 label known of the last 30 days; 2 rows wait"
+    )
     anna.leave()
 
 
@@ -190,7 +199,9 @@ def test_labels_a_candidate_and_its_activation(
     anna = Someone(browser, served, "anna")
     served.send("/v1/labels", {"ids": ids, "labels": y.tolist()})
     anna.page.goto(f"{served.address}/monitor")
-    expect(anna.page.locator("#labels")).to_contain_text("600 labels known in all; 0 rows wait")
+    expect(anna.page.locator("#labels")).to_contain_text(
+        "600 labels known of the last 30 days; 0 rows wait"
+    )
     assert anna.page.get_by_text("unknown", exact=True).count() == 0
     assert anna.page.locator("svg circle").count() > 4
     before = served.store.active_id()
@@ -201,6 +212,34 @@ def test_labels_a_candidate_and_its_activation(
     activate.click()
     expect(anna.page.locator("h1")).to_have_text("Policy 2, in force")
     assert served.store.active_id() == 2
+    anna.page.get_by_role("button", name="Roll back to policy 1").click()
+    expect(anna.page.locator("h1")).to_have_text("Policy 1, in force")
+    assert served.store.active_id() == 1
+    anna.leave()
+
+
+@pytest.mark.parametrize("policy", [40], indirect=True)
+def test_of_many_classes_one_is_found_by_its_letters(browser: Browser, served: Served) -> None:
+    served.send("/v1/decide", {"logits": [[0.0] * 40] * 3, "ids": ["a", "b", "c"]})
+    anna = Someone(browser, served, "anna")
+    first = anna.row()
+    second = anna.press("w")  # the 31st key
+    assert served.store.label(first) == 30
+    anna.page.keyboard.press("/")
+    anna.page.keyboard.type("CLASS 3")
+    expect(anna.page.locator("button.choice:visible")).to_have_count(11)
+    assert anna.row() == second
+    third = anna.press("Enter")
+    assert served.store.label(second) == 3
+    anna.page.keyboard.press("/")
+    anna.page.keyboard.type("39")
+    expect(anna.page.locator("button.choice:visible")).to_have_count(1)
+    anna.page.keyboard.press("Escape")
+    expect(anna.page.locator("button.choice:visible")).to_have_count(40)
+    anna.page.keyboard.press("/")
+    anna.page.keyboard.type("39")
+    anna.press("Enter")
+    assert served.store.label(third) == 39
     anna.leave()
 
 

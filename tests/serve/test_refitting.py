@@ -10,10 +10,10 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
-from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, active_report, refit, report_on
+from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, refit, report_on, reports_on
 from dubito.serve.refusals import RefusedError
 from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
-from tests.serve.stored import draw, drawn_rows, fitted_policy
+from tests.serve.stored import draw, drawn_rows, fitted_policy, without_draws
 
 
 def none_kept(_: Any) -> None:
@@ -31,12 +31,13 @@ def test_a_candidate_learns_from_weighted_labels(policy: Any) -> None:
     standing = standing_for(rows)
     seen = rows_taken(rows, standing.rows)
     alone = TemperatureScaling().fit(Logits(seen.outputs), seen.label, standing.weight)
-    found = candidate.policy.calibrator
+    found = candidate.calibrator
     assert isinstance(found, TemperatureScaling)
     assert found.temperature_ == pytest.approx(alone.temperature_)
     assert found.temperature_ == pytest.approx(2.7, rel=0.1)
-    assert candidate.policy.costs.to_dict() == policy.costs.to_dict()
-    after, before = candidate.policy.report, candidate.active
+    assert candidate.costs.to_dict() == policy.costs.to_dict()
+    after = candidate.report
+    (before,) = reports_on(rows, [policy], none_kept, "labels so far")
     assert after.log_loss_after is not None
     assert before.log_loss_after is not None
     assert after.log_loss_after < before.log_loss_after
@@ -48,7 +49,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
-    report = report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""))
+    report = report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""), "all")
     decided = policy.decide(outputs)
     paid = np.where(decided.is_rejected, 0.25, decided.action != y)
     assert report.cost.value == pytest.approx(paid.mean())
@@ -58,7 +59,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
 def test_bounds_and_gates_are_kept() -> None:
     policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
     rows, _ = drawn_rows(policy, 2000, 0.1)
-    candidate = refit(rows, policy, none_kept).policy
+    candidate = refit(rows, policy, none_kept)
     assert candidate.bound is not None
     assert candidate.bound.max_risk == 0.1
     assert candidate.gate is not None
@@ -85,19 +86,19 @@ def test_what_is_strange_is_learnt_anew_from_features_that_were_kept() -> None:
         return features[np.array(ids, dtype=int)]
 
     candidate = refit(rows, policy, features_of)
-    gate = candidate.policy.gate
+    gate = candidate.gate
     assert gate is not None
     assert gate.region.epsilon == 0.02
-    assert candidate.policy.feature_names == policy.feature_names
+    assert candidate.feature_names == policy.feature_names
     fresh = rng.normal(0, 3, (20_000, 2))
     # Of rows that stand for all, not of those that were handed over, a share epsilon is strange.
     assert gate.contains(None, fresh).mean() == pytest.approx(0.02, abs=0.015)
-    assert candidate.active.reasons["strange input"] > 0.5
-    assert candidate.policy.report.reasons["strange input"] < 0.06
-    same = active_report(rows, policy, features_of)
-    assert same.cost == candidate.active.cost
+    before, after = reports_on(rows, [policy, candidate], features_of, "labels so far")
+    assert before.reasons["strange input"] > 0.5
+    assert after.reasons["strange input"] < 0.06
+    assert candidate.report.reasons["strange input"] < 0.06
     standing = standing_for(rows)
-    assert same.n_rows == drawn_by_weight(standing.weight).size
+    assert before.n_rows == after.n_rows == drawn_by_weight(standing.weight).size
 
 
 @pytest.mark.parametrize("kept", ["none", "others"])
@@ -106,16 +107,17 @@ def test_without_features_strange_inputs_are_told_as_before(kept: str) -> None:
     rows, _ = drawn_rows(replace(policy, gate=None), 2000, 0.1)
     found = None if kept == "none" else np.zeros((1, 3), np.float32)
     candidate = refit(rows, policy, lambda _: found)
-    assert candidate.policy.gate is policy.gate
-    assert candidate.policy.report.notes[-1] == NO_FEATURES
-    assert candidate.active.n_rows == standing_for(rows).rows.size
+    assert candidate.gate is policy.gate
+    assert candidate.report.notes[-1] == NO_FEATURES
+    (before,) = reports_on(rows, [policy], lambda _: found, "labels so far")
+    assert before.n_rows == standing_for(rows).rows.size
 
 
 def test_a_gate_needs_rows_enough_to_tell_what_is_rare() -> None:
     policy = fitted_policy(doubt="entropy", epsilon=0.001)
     rows, _ = drawn_rows(policy, 2000, 0.1)
     n_rows = drawn_by_weight(standing_for(rows).weight).size
-    candidate = refit(rows, policy, none_kept).policy
+    candidate = refit(rows, policy, none_kept)
     assert candidate.gate is policy.gate
     assert candidate.report.notes[-1] == TOO_FEW.format(1000, n_rows)
 
@@ -125,18 +127,23 @@ def test_costs_that_grow_with_amounts_are_refitted_on_those_that_were_kept(polic
     growing = replace(policy, costs=CostMatrix(np.zeros((4, 3)), reject="3", rate=table))
     rows, _ = drawn_rows(policy, 2000, 0.1)
     amounts = np.random.default_rng(0).uniform(1, 9, 2000)
-    candidate = refit(replace(rows, amount=amounts), growing, none_kept)
+    rows = replace(rows, amount=amounts)
+    candidate = refit(rows, growing, none_kept)
+    before, plain, after = reports_on(rows, [growing, policy, candidate], none_kept, "labels")
     standing = standing_for(rows)
     seen = rows_taken(rows, standing.rows)
     paid = np.where(seen.action == 3, 0.25, seen.action != seen.label) * amounts[standing.rows]
     expected = np.average(paid, weights=standing.weight)
-    assert candidate.active.cost.value == pytest.approx(expected, rel=1e-6)
+    assert before.cost.value == pytest.approx(expected, rel=1e-6)
+    assert after.cost.value == pytest.approx(expected, rel=0.1)
+    paid = np.where(seen.action == 3, 0.25, seen.action != seen.label)
+    assert plain.cost.value == pytest.approx(np.average(paid, weights=standing.weight), rel=1e-6)
 
 
 def test_probabilities_are_taken_as_such(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 1000, 0.2)
     given = replace(rows, outputs=rows.probabilities, is_logits=np.zeros(1000, np.bool_))
-    found = refit(given, policy, none_kept).policy.calibrator
+    found = refit(given, policy, none_kept).calibrator
     assert isinstance(found, TemperatureScaling)
     assert found.temperature_ == pytest.approx(1, abs=0.2)
 
@@ -144,7 +151,7 @@ def test_probabilities_are_taken_as_such(policy: Any) -> None:
 def test_what_cannot_be_refitted_is_refused(policy: Any) -> None:
     rows, _ = drawn_rows(policy, 400, 0.1)
     n_passed = int((rows.propensity < 1).sum())
-    unknown = replace(rows, propensity=np.where(rows.propensity < 1, 0.0, 1.0))
+    unknown = without_draws(rows)
     with pytest.raises(RefusedError) as caught:
         refit(unknown, policy, none_kept)
     assert str(caught.value) == (

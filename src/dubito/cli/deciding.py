@@ -14,6 +14,7 @@ from dubito.cli.columns import Given
 from dubito.cli.printing import progress
 from dubito.cli.reading import Reader, as_typed
 from dubito.data import BadRows, Batch, Columns, FolderSink, Sink, scan
+from dubito.data.files import without_rows
 from dubito.data.folder_sink import key_of
 from dubito.data.sources import AbstractSource, open_source
 from dubito.data.sources.datasets import DatasetSource
@@ -73,8 +74,10 @@ class Run:
 
     def to_folder(self, output: str) -> dict[str, int]:
         """Write parts to a folder, where they are not there yet; return parts and rows."""
-        folder = FolderSink(output, self.settings)
-        with progress("deciding", self.n_rows) as show:
+        with (
+            FolderSink(output, self.settings).alone() as folder,
+            progress("deciding", self.n_rows) as show,
+        ):
             for file, columns in self.columns.items():
                 if self.reader.is_dask:
                     self.have_written(folder, file, columns, show)
@@ -99,7 +102,9 @@ class Run:
         self, folder: FolderSink, file: str, columns: Columns, show: Callable[[int], None]
     ) -> None:
         """Write the decisions of files, a part a file."""
-        for source in sources_of(file):
+        sources = sources_of(file)
+        folder.drop_stale({source.name: [""] for source in sources})
+        for source in sources:
             if folder.is_finished(source.name):
                 self.recall(folder, source.name)
                 continue
@@ -110,6 +115,8 @@ class Run:
             done = partial(total_with, show, folder.n_rows)
             with folder.part(source.name, self.bad_rows) as sink:
                 write_decisions(self.policy, shards, sink, source=source.name, on_progress=done)
+        if not any(folder.is_finished(source.name) for source in sources):
+            raise without_rows(file)
 
     def parts_in(self, folder: FolderSink) -> dict[str, int]:
         """Return the parts of these very files, in order, and how many rows they have."""

@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Annotated, Any, Self, final
 
 import typer
 
-from dubito.errors import BadValueError
+from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
     from dubito.data import BadRows, Columns, DaskShards, Shards
@@ -58,28 +58,38 @@ class Reader:
 
     def __init__(self, engine: Engine = Engine.LOCAL, scheduler: str | None = None) -> None:
         if scheduler is not None and engine != Engine.DASK:
-            rule, fix = "beside --engine dask", f"--engine dask --scheduler {scheduler}"
+            rule, fix = (
+                "given together with --engine dask",
+                f"--engine dask --scheduler {scheduler}",
+            )
             raise BadValueError("--scheduler", "dubito", rule, f"{scheduler} alone", fix)
         self.is_dask = engine == Engine.DASK
         self.scheduler = scheduler
         self.opened = ExitStack()
+        self.files: list[str] = []  # that workers were sent to
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.opened.close()
+        if isinstance(error, DubitoError) and self.files:
+            name = as_typed(*self.files)
+            told = [name(one) if isinstance(one, str) else one for one in error.args]
+            if told != list(error.args):
+                raise type(error)(*told) from error
 
     @cached_property
     def client(self) -> Any:
         """The client of the cluster, which is quiet: what matters is raised."""
         from dubito.data.dask import connected, extra
 
-        extra()  # sets its own levels when it is imported
-        for name in ("distributed", "tornado"):
-            logger = logging.getLogger(name)
-            self.opened.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.CRITICAL + 1)
+        extra()  # sets its own levels when it is imported, also of loggers below these
+        for name in sorted({"asyncio", "distributed", "tornado", *logging.root.manager.loggerDict}):
+            if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
+                logger = logging.getLogger(name)
+                self.opened.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL + 1)
         return self.opened.enter_context(connected(self.scheduler))
 
     def rows(self, file: str, columns: Columns) -> Shards:
@@ -107,6 +117,7 @@ class Reader:
         from dubito.data import DaskShards
         from dubito.data.sources.locations import is_url
 
+        self.files.append(file)
         place = file if is_url(file) else os.path.abspath(file)
         return DaskShards(self.client, place, columns, bad_rows=bad_rows)
 
@@ -120,9 +131,10 @@ def n_bytes_of(file: str) -> int:
 
 
 def as_typed(*files: str) -> Callable[[str], str]:
-    """Return what names files as they were typed: from here, unless one was typed in full."""
-    from dubito.data.sources.locations import is_url
+    """Return what names, in any text, files in full as they were typed: from here, or in full."""
+    from dubito.data.sources.locations import folder_of, is_url
 
-    here = os.getcwd()
-    is_short = not any(is_url(file) or os.path.isabs(file) for file in files)
-    return lambda name: os.path.relpath(name, here) if is_short else name
+    typed = [folder_of(file) for file in files if not is_url(file)]
+    names = {os.path.join(os.path.abspath(one), ""): os.path.join(one, "") for one in typed}
+    names |= {os.path.abspath(one): os.path.normpath(one) for one in typed if one}
+    return lambda text: reduce(lambda told, pair: told.replace(*pair), names.items(), text)

@@ -60,8 +60,14 @@ def serve(
     loaded = sample.demo_policy() if policy is None else Policy.load(policy)
     store = Store.open(database)
     try:
+        store.hold()
         taken = listening(host, port)
-        put_in_force(store, loaded)
+        before, of_file = store.active_id(), put_in_force(store, loaded)
+        active = store.active_id()
+        if active != of_file:
+            say_note(f"policy {active} stays in force: the file is policy {of_file}, from before.")
+        elif before not in (None, active):
+            say_note(f"policy {active} is new, and in force from now on instead of {before}.")
         token = sample.fill(store, loaded) if demo else None
         address = f"http://{host}:{taken.getsockname()[1]}"
         if not is_loopback(host):
@@ -69,7 +75,7 @@ def serve(
         if as_json:
             say_json({"address": address, "token": token})
         else:
-            say(f"Serving policy {store.active_id()} at {address} until Ctrl-C, in {where(store)}.")
+            say(f"Serving policy {active} at {address} until Ctrl-C, in {where(store)}.")
             if token is not None:
                 say(f"Sign in with this token: {token}")
             elif not store.tokens():

@@ -198,7 +198,7 @@ class CachedShards(Shards):
             self.file.close()
         self.file, self.n_batches = None, None
 
-    close = give_up
+    close = give_up  # to whoever made them: the rows are still there, without the file
 
 
 def touch(batch: Batch) -> None:

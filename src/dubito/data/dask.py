@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any, final
@@ -13,6 +13,7 @@ from typing import Any, final
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
+from dubito.data.dask_collections import Partition, is_collection, partitions_of
 from dubito.data.dask_tasks import (
     Counts,
     Elsewhere,
@@ -21,20 +22,19 @@ from dubito.data.dask_tasks import (
     columns_of,
     counted,
     decoded,
-    decoded_arrays,
-    decoded_frame,
     nth,
     results,
     total,
     write_part,
 )
-from dubito.data.files import FileShards, FileSpan, scan
+from dubito.data.files import FileShards, FileSpan, scan, without_rows
 from dubito.data.folder_sink import FolderSink, Slot
+from dubito.data.interrupts import interrupts_wait
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
 from dubito.data.sources.frames import TableSource
 from dubito.data.watching import ignore, started
-from dubito.errors import BadFileError, BadTypeError, EmptyStateError, MissingExtraError
+from dubito.errors import BadFileError, BadTypeError, BadValueError, MissingExtraError
 from dubito.kernels.blocks import n_threads
 
 __all__ = ["DaskShards", "connected", "extra"]
@@ -53,15 +53,18 @@ def connected(address: str | None = None) -> Iterator[Any]:
     """
     distributed = extra()
     if address is None:
-        with local_cluster() as cluster, distributed.Client(cluster, set_as_default=False) as here:
+        with ExitStack() as opened:
+            with interrupts_wait():  # a cluster that is half started cannot be closed
+                cluster = opened.enter_context(local_cluster())
+                here = opened.enter_context(distributed.Client(cluster, set_as_default=False))
             yield here
         return
     try:
         distributed.comm.get_address_host_port(address)  # a client of nowhere is hard to close
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
-        fix = "`dask scheduler`, and the address that it prints"
-        raise BadFileError(address, "no Dask scheduler answers there", fix) from error
+        rule, fix = "one where it answers", "`dask scheduler`, and the address that it prints"
+        raise BadValueError("address", "the Dask scheduler", rule, address, fix) from error
     with client:
         require_workers(client, address)
         yield client
@@ -84,8 +87,8 @@ def require_workers(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=JOINING)
     except TimeoutError as error:
-        fix = f"`dask worker {address}` on each machine"
-        raise BadFileError(address, "the Dask scheduler has no workers", fix) from error
+        rule, fix = "at least one", f"`dask worker {address}` on each machine"
+        raise BadValueError("workers", "the Dask scheduler", rule, "none", fix) from error
 
 
 @final
@@ -111,7 +114,7 @@ class DaskShards(Shards):
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
         if is_collection(source):
             self.name = "the Dask collection"
-            self.tables = partitions_of(source, columns, self.most)
+            self.tables = list(map(computable, partitions_of(source, columns, self.most)))
         else:
             shards = scan(source, columns)
             require_files(shards)
@@ -136,6 +139,8 @@ class DaskShards(Shards):
                 kept = self.client.map(partial(decoded, most=self.most), shards, pure=False)
             self.tell(kept)
             self.counts = self.client.gather(self.client.map(counted, kept, pure=False))
+        if not any(counts.n_batches for counts in self.counts):
+            raise without_rows(self.name)
         for counts in self.counts:
             self.set_aside(counts.bad)
         self.kept = kept
@@ -187,8 +192,7 @@ class DaskShards(Shards):
                 groups = [level[k : k + FAN_IN] for k in range(0, len(level), FAN_IN)]
                 level = self.client.map(total, groups, pure=False, priority=2)
             found: Sum | None = level[0].result()
-        if found is None:
-            raise EmptyStateError("A sum over shards")
+        assert found is not None  # as there are rows
         return found
 
     def write(
@@ -226,36 +230,59 @@ class DaskShards(Shards):
         manifest takes up each part once it is whole: a run that was stopped goes on there.
         """
         require_spans(self.spans)
-        rows = [span.shards for span in self.spans] if self.kept is None else self.kept
-        folder.sweep()
-        with self.reaching():
-            tasks: dict[Any, Slot] = {}
-            for span, some in zip(self.spans, rows, strict=True):
-                file, label = span.shards.source.name, f"from row {span.shards.first_row}"
-                if folder.is_finished(file, label):
-                    self.set_aside(folder.bad_rows(file, label))
-                elif span.n_rows != 0:
-                    slot = folder.slot(file, label)
-                    place = folder.place(slot.file)
-                    task = self.client.submit(
-                        write_part, function, some, file, place, self.most, pure=False
-                    )
-                    tasks[task] = slot
-            done = extra().as_completed(tasks, loop=self.client.loop, with_results=True)
-            for task, (n_rows, bad) in done:
-                self.set_aside(bad)
-                if n_rows is not None:
-                    folder.finish(tasks[task], n_rows, bad)
-                if on_progress is not None:
-                    on_progress(folder.n_rows)
-        folder.sweep()
+        with self.reaching(), folder.alone():
+            folder.sweep()
+            self.write_tasks(self.tasks_of(function, folder), folder, on_progress)
+            folder.sweep()
+        if not any(folder.is_finished(*part) for part in map(part_of, self.spans)):
+            raise without_rows(self.name)
         return folder.n_rows
+
+    def tasks_of(
+        self, function: Callable[[Batch, str], Mapping[str, Any] | None], folder: FolderSink
+    ) -> dict[Any, Slot]:
+        """Have the parts written that are not there yet; return tasks and the places of parts."""
+        rows = [span.shards for span in self.spans] if self.kept is None else self.kept
+        labels: dict[str, list[str]] = {}
+        for file, label in map(part_of, self.spans):
+            labels.setdefault(file, []).append(label)
+        folder.drop_stale(labels)
+        tasks: dict[Any, Slot] = {}
+        for span, some in zip(self.spans, rows, strict=True):
+            file, label = part_of(span)
+            if folder.is_finished(file, label):
+                self.set_aside(folder.bad_rows(file, label))
+            elif span.n_rows != 0:
+                slot = folder.slot(file, label)
+                place = folder.place(slot.file)
+                task = self.client.submit(
+                    write_part, function, some, file, place, self.most, pure=False
+                )
+                tasks[task] = slot
+        return tasks
+
+    def write_tasks(
+        self,
+        tasks: dict[Any, Slot],
+        folder: FolderSink,
+        on_progress: Callable[[int], None] | None,
+    ) -> None:
+        """Take up each part when it is written."""
+        for task in extra().as_completed(tasks, loop=self.client.loop):
+            n_rows, bad = task.result()
+            self.set_aside(bad)
+            if n_rows is not None:
+                folder.finish(tasks[task], n_rows, bad)
+            if on_progress is not None:
+                on_progress(folder.n_rows)
 
     def rows(self) -> tuple[Sequence[Any], list[Numbering]]:
         """Return the rows of each task and their numbering: files, unless they were read yet."""
         counts = [span.n_rows for span in self.spans if span.n_rows is not None]
         if self.kept is not None or self.tables or len(counts) < len(self.spans):
             return self.load(), self.numberings()
+        if not any(counts):
+            raise without_rows(self.name)
         return [span.shards for span in self.spans], self.numbered_by(counts)
 
     def numberings(self) -> list[Numbering]:
@@ -292,7 +319,7 @@ class DaskShards(Shards):
         distributed = extra()
         address = self.client.scheduler.address if self.client.scheduler else "the Dask client"
         fix = "starting the cluster, and then the run, again"
-        gone = BadFileError(address, "the Dask scheduler went away", fix)
+        gone = BadFileError(self.name, f"the Dask scheduler at {address} went away", fix)
         if self.client.status != "running":
             raise gone
         try:
@@ -303,8 +330,8 @@ class DaskShards(Shards):
                 raise  # of a task, such as a disk that is full
             raise gone from error
         except ModuleNotFoundError as error:
-            problem, fix = f"its workers lack a package ({error})", "the same packages everywhere"
-            raise BadFileError(address, problem, fix) from error
+            problem = f"the Dask workers lack a package ({error})"
+            raise BadFileError(self.name, problem, "the same packages everywhere") from error
         except distributed.KilledWorker as error:
             problem = "workers died again and again over the same rows"
             raise BadFileError(self.name, problem, "workers with more memory") from error
@@ -319,32 +346,16 @@ def extra() -> Any:
     return distributed
 
 
-def is_collection(source: Any) -> bool:
-    """Whether a source is a Dask frame, or a dict of Dask arrays."""
-    values = source.values() if isinstance(source, Mapping) else [source]
-    return bool(values) and all(hasattr(value, "to_delayed") for value in values)
-
-
-def partitions_of(source: Any, columns: Columns, most: int | None) -> list[Any]:
-    """Return, of each partition of a collection, what makes its batches."""
+def computable(partition: Partition) -> Any:
+    """Return what Dask computes of a partition of a collection."""
     from dask.delayed import delayed
 
-    if not isinstance(columns, Columns):
-        fix = "Columns(label='y', logits='logit_*')"
-        raise BadTypeError("columns", "DaskShards", "of type Columns", repr(columns), fix)
-    if not isinstance(source, Mapping):
-        columns.bind([str(name) for name in source.columns], "the Dask frame")
-        parts = source.to_delayed()
-        return [delayed(decoded_frame)(part, columns, k, most) for k, part in enumerate(parts)]
-    columns.bind(list(source), "the Dask arrays")
-    rows = next(iter(source.values())).chunks[0]
-    cut = [array.rechunk({0: rows, 1: -1} if array.ndim == 2 else {0: rows})
-           for array in source.values()]  # fmt: skip
-    blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
-    return [
-        delayed(decoded_arrays)(list(source), list(some), columns, k, most)
-        for k, some in enumerate(blocks)
-    ]
+    return delayed(partition.function)(*partition.arguments)
+
+
+def part_of(span: FileSpan) -> tuple[str, str]:
+    """Return the file of some rows, and what names them there."""
+    return span.shards.source.name, f"from row {span.shards.first_row}"
 
 
 def require_files(shards: FileShards) -> None:

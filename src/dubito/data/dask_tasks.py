@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -19,8 +20,9 @@ from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
 from dubito.data.sources import open_source
 from dubito.data.sources.frames import TableSource
+from dubito.data.sources.locations import is_url
 from dubito.data.sources.numpy_files import arrow_of
-from dubito.errors import BadTypeError
+from dubito.errors import BadFileError, BadTypeError
 
 __all__ = [
     "Counts",
@@ -97,9 +99,18 @@ def decoded_arrays(
 
 def decoded(shards: FileShards, most: int | None) -> Decoded:
     """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
+    require_seen(shards)
     bad_rows = None if most is None else BadRows(most)
     batches = list(replace(shards, bad_rows=bad_rows).batches())
     return Decoded(batches, list(bad_rows or ()))
+
+
+def require_seen(shards: FileShards) -> None:
+    """Raise unless the file of some rows is there for this worker too, as it is for the client."""
+    name = shards.source.name
+    if not (isinstance(shards.source, TableSource) or is_url(name) or os.path.exists(name)):
+        problem, fix = "a Dask worker cannot see it", "a folder that all workers reach, or a URL"
+        raise BadFileError(name, problem, fix)
 
 
 def counted(rows: Decoded) -> Counts:
@@ -138,6 +149,7 @@ def streamed(
     """Return the batches of a task one by one, and what tells its bad rows when they are read."""
     if isinstance(rows, Decoded):
         return iter(rows.batches), lambda: rows.bad
+    require_seen(rows)
     bad_rows = None if most is None else BadRows(most)
     return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
 
@@ -167,5 +179,6 @@ def write_part(
         return None, []
     with Sink(path) as sink:
         for batch in chain([first], batches):
+            # A twin, as in `Numbering.of`: what is worked out of the rows must not stay with them.
             sink.write(function(replace(batch), file))
     return sink.n_rows, bad()

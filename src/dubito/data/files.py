@@ -17,11 +17,12 @@ from dubito.data.cells import is_list
 from dubito.data.columns import Columns
 from dubito.data.shards import Shards
 from dubito.data.sources import AbstractSource, named_if_broken, open_source
+from dubito.data.sources.datasets import DatasetSource
 from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
-__all__ = ["FileShards", "FileSpan", "read", "scan"]
+__all__ = ["FileShards", "FileSpan", "read", "scan", "without_rows"]
 
 SPAN_ENTRIES = 1 << 23  # 32 MB of float32: large against a task's overhead, small against memory
 
@@ -31,9 +32,9 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
 
     `source` is a path (Parquet, CSV, TSV, Arrow, Feather, NPZ, NPY), a pandas or polars frame, or
     an Arrow table. A folder, or a pattern such as 'data/*.parquet', is all of its files in natural
-    order, with the same columns; folders such as day=2026-01-01 are a column. URLs go through
-    fsspec. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix one of
-    lists. A bad row stops the run, or is left out and told to `bad_rows`; rows then have
+    order, alike in the columns that are needed; folders such as day=2026-01-01 are a column. URLs
+    go through fsspec. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix
+    one of lists. A bad row stops the run, or is left out and told to `bad_rows`; rows then have
     their numbers in the file as ids, where no column holds ids.
     """
     if not isinstance(columns, Columns):
@@ -41,6 +42,8 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
         raise BadTypeError("columns", "scan", "of type Columns", repr(columns), fix)
     opened = open_source(source)
     bound = columns.bind(opened.schema.names, opened.name)
+    if isinstance(opened, DatasetSource):
+        opened.require_alike(lambda file: columns.bind(file.schema.names, file.name).needed)
     with named_if_broken(opened.name):
         widths = list_widths(opened, bound.needed)
     bound = replace(bound, widths=widths, has_types=opened.has_types)
@@ -136,7 +139,12 @@ class FileShards(Shards):
                 is_empty = False
                 yield piece
         if is_empty and not self.is_some:
-            raise BadFileError(self.source.name, "it has no rows", "a file with at least one row")
+            raise without_rows(self.source.name)
+
+
+def without_rows(name: str) -> BadFileError:
+    """Say that there is nothing to read."""
+    return BadFileError(name, "it has no rows", "a file with at least one row")
 
 
 class FileSpan(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, TypeVar, final
+from time import monotonic
+from typing import Any, NamedTuple, Self, TypeVar, final
 
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.sink import Sink
@@ -19,17 +20,17 @@ from dubito.data.sources.locations import (
     is_there,
     is_url,
     mark_of,
-    open_file,
+    remove,
     send,
     size_of,
 )
-from dubito.data.sources.manifests import MANIFEST
+from dubito.data.sources.manifests import MANIFEST, Manifest, line_of, read_manifest, text_of
 from dubito.data.whole_text import write_whole
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 __all__ = ["FolderSink", "Slot", "key_of"]
 
-FORMAT = 1
+PAUSE = 5.0  # seconds between two manifests at a URL, where each is sent whole
 Location = TypeVar("Location", str, os.PathLike[str], Path)
 
 
@@ -45,11 +46,11 @@ class Slot(NamedTuple):
 class FolderSink:
     """A folder of parts, `part-00000.parquet` and so on: one an input file, each whole or absent.
 
-    `manifest.json` says of which input (path, size, time of change) each finished part is, and by
+    `_manifest.jsonl` says of which input (path, size, time of change) each finished part is, and by
     which `settings` it was made: anything JSON holds that the results hang on, such as a policy's
-    version. A second run skips finished parts; other settings are refused. One run at a time. The
-    folder may be a URL: a part counts once the manifest has it, so that nothing need be renamed.
-    Bad rows that were set aside are kept with the part that lacks them.
+    version. A second run skips finished parts; other settings are refused. The folder may be a
+    URL: a part counts once the manifest has it, so that nothing need be renamed. Bad rows that
+    were set aside are kept with the part that lacks them. `alone` keeps other runs off.
 
     >>> import tempfile
     >>> folder = FolderSink(tempfile.mkdtemp(), settings={"policy": "v1"})
@@ -72,32 +73,59 @@ class FolderSink:
             Path(self.name).mkdir(parents=True, exist_ok=True)
         self.parts: dict[str, dict[str, Any]] = {}  # by the path of the input
         self.opened: dict[str, str] = {}  # files of parts that are or were being written
-        if is_there(self.manifest):
-            self.parts = self.known_parts()
-        elif any(PurePath(file).name.startswith("part-") for file in files_under(self.name) or ()):
-            fix = "an empty folder"
-            raise BadFileError(self.name, f"it has parts but no {MANIFEST}", fix)
+        self.taken: set[str] = set()  # files of all of these
+        self.first_free = 0  # all lower numbers are taken
+        self.is_alone = self.is_behind = False
+        self.kept_at = -PAUSE
+        self.load()
 
     def place(self, file: str) -> str:
         """Return the path or URL of a file of the folder."""
         folder = self.name if is_url(self.name) else os.path.abspath(self.name)
         return f"{folder}/{file}"
 
-    def known_parts(self) -> dict[str, dict[str, Any]]:
-        """Return the finished parts of the manifest, or raise if they were made otherwise."""
+    def load(self) -> None:
+        """Take up the finished parts of the manifest, or raise if they were made otherwise."""
+        fix = "an empty folder"
+        if not is_there(self.manifest):
+            files = files_under(self.name) or ()
+            if any(PurePath(file).name.startswith("part-") for file in files):
+                raise BadFileError(self.name, f"it has parts but no {MANIFEST}", fix)
+            return
         try:
-            with open_file(self.manifest) as file:
-                known = json.loads(file.read())
-            found, settings = known["parts"], known["settings"]
-            is_ours = known["format"] == FORMAT and isinstance(found, dict)
-        except (ValueError, KeyError, TypeError) as error:
-            fix = "an empty folder"
+            known = read_manifest(self.manifest)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadFileError(self.manifest, "it is no manifest", fix) from error
-        if not is_ours or settings != self.settings:
+        if known.parts and known.settings != self.settings:
             rule, fix = "those that the folder's parts were made by", "another folder"
-            got = differences(settings, self.settings)
+            got = differences(known.settings, self.settings)
             raise BadValueError("settings", self.name, rule, got, fix)
-        return dict(found)
+        self.parts, self.first_free = known.parts, 0
+        self.taken = {part["file"] for part in known.parts.values()} | set(self.opened.values())
+        if known.settings != self.settings:
+            self.keep()
+
+    @contextmanager
+    def alone(self) -> Iterator[Self]:
+        """Keep other runs off the folder, and take up what they did before.
+
+        Those of this machine, and of others where its file system knows locks; a lock ends with its
+        process, however that ends. Nothing keeps a second run off a URL.
+        """
+        if self.is_alone:
+            yield self
+            return
+        held = lock(self.name)
+        self.is_alone = True
+        try:
+            self.load()
+            yield self
+        finally:
+            self.is_alone = False
+            if self.is_behind:
+                self.keep()
+            if held is not None:
+                os.close(held)
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
         """Whether the part of this very input, unchanged since, is there."""
@@ -129,6 +157,8 @@ class FolderSink:
 
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
         """Return the place of the part of an input, or of those of its rows that `label` names."""
+        if not is_there(self.manifest):
+            self.keep()  # before any part, so that the folder is known as ours from the start
         key = key_of(source, label)
         known = self.parts.get(key)
         file = known["file"] if known else self.opened.get(key) or self.free_name()
@@ -137,15 +167,49 @@ class FolderSink:
 
     def free_name(self) -> str:
         """Return the first name that no part has."""
-        taken = {part["file"] for part in self.parts.values()} | set(self.opened.values())
-        names = (f"part-{number:05d}{self.ending}" for number in count())
-        return next(name for name in names if name not in taken)
+        numbered = ((k, f"part-{k:05d}{self.ending}") for k in count(self.first_free))
+        number, name = next(one for one in numbered if one[1] not in self.taken)
+        self.first_free = number + 1
+        self.taken.add(name)
+        return name
 
     def finish(self, slot: Slot, n_rows: int, bad: Sequence[BadRow] = ()) -> None:
         """Take up a part that is written: from now on it is one of the folder's."""
-        part = {"file": slot.file, "input": slot.identity, "n_rows": n_rows}
-        self.parts[slot.key] = {**part, "bad_rows": list(map(asdict, bad))} if bad else part
-        self.keep()
+        part = {"key": slot.key, "file": slot.file, "input": slot.identity, "n_rows": n_rows}
+        if bad:
+            part["bad_rows"] = list(map(asdict, bad))
+        self.parts[slot.key] = part
+        if is_url(self.name):
+            self.is_behind = True
+            if not self.is_alone or monotonic() - self.kept_at > PAUSE:
+                self.keep()
+            return
+        with open(self.manifest, "ab") as file:
+            file.write(line_of(part).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def drop_stale(self, inputs: Mapping[str, Collection[str]]) -> None:
+        """Drop the parts of inputs that have changed since, or of rows that no label names now."""
+        known = {
+            identity["path"]: (identity, {key_of(source, label) for label in labels})
+            for source, labels in inputs.items()
+            for identity in [identity_of(source)]
+        }
+        stale: set[str] = set()
+        for key, part in self.parts.items():
+            identity, keys = known.get(part["input"]["path"], (part["input"], {key}))
+            if part["input"] != identity or key not in keys:
+                stale.add(key)
+        dropped = [self.parts.pop(key)["file"] for key in stale]
+        if not dropped:
+            return
+        self.opened = {key: file for key, file in self.opened.items() if key not in stale}
+        self.taken -= set(dropped)
+        self.first_free = 0
+        self.keep()  # first, so that none is missing that counts
+        for file in dropped:
+            remove(self.place(file))
 
     def sweep(self) -> None:
         """Remove what writers that died have left."""
@@ -161,14 +225,34 @@ class FolderSink:
 
     def keep(self) -> None:
         """Write the manifest, whole."""
-        values = {"format": FORMAT, "settings": self.settings, "parts": self.parts}
-        text = json.dumps(values, indent=2)
+        text = text_of(Manifest(self.settings, self.parts))
+        self.is_behind, self.kept_at = False, monotonic()
         if not is_url(self.name):
             write_whole(self.manifest, text)
             return
         with tempfile.TemporaryDirectory() as aside:
             write_whole(Path(aside, MANIFEST), text)
             send(Path(aside, MANIFEST), self.manifest)
+
+
+def lock(folder: str) -> int | None:
+    """Hold a folder as long as what is returned is open; None where there are no locks."""
+    if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
+        return None
+    import fcntl  # is not everywhere
+
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        rule, fix = "written by one run at a time", "another folder, or waiting until it ends"
+        got = f"{folder}, where another run is at work"
+        raise BadValueError("path", "FolderSink", rule, got, fix) from error
+    except OSError:  # of a file system without locks
+        os.close(held)
+        return None
+    return held
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

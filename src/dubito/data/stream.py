@@ -13,7 +13,7 @@ from pyarrow import ipc
 
 from dubito.data.sink import Coded
 from dubito.data.stream_limits import require_small
-from dubito.errors import BadFileError, BadValueError
+from dubito.errors import BadFileError, BadValueError, TooLargeError
 
 __all__ = ["read_stream", "write_stream"]
 
@@ -54,7 +54,7 @@ def whole_table(content: bytes, most_rows: int) -> pa.Table:
             n_rows += batch.num_rows
             if n_rows > most_rows:
                 rule, fix = f"of {most_rows:,} rows at most", "fewer rows a stream"
-                raise BadValueError("rows", "an Arrow stream", rule, f"{n_rows:,} or more", fix)
+                raise TooLargeError("rows", "an Arrow stream", rule, f"{n_rows:,} or more", fix)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
@@ -108,7 +108,7 @@ def matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[
         raise BadValueError(name, "an Arrow stream", rule, got, "one number a class and row")
     if high > most_columns:
         rule, fix = f"lists of {most_columns:,} numbers at most", "fewer columns"
-        raise BadValueError(name, "an Arrow stream", rule, f"{high:,}", fix)
+        raise TooLargeError(name, "an Arrow stream", rule, f"{high:,}", fix)
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
         rule, fix = "lists of numbers", "float32"
         raise BadValueError(name, "an Arrow stream", rule, f"{flat.type}", fix)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from dubito.errors import BadValueError
+from dubito.errors import TooLargeError
 
 __all__ = ["require_small"]
 
@@ -38,7 +38,7 @@ def require_small(content: bytes, most_bytes: int) -> None:
             if n_bytes > most_bytes:
                 rule = f"{most_bytes:,} at most, uncompressed"
                 got, fix = f"{n_bytes:,} or more", "fewer rows a stream"
-                raise BadValueError("bytes", "an Arrow stream", rule, got, fix)
+                raise TooLargeError("bytes", "an Arrow stream", rule, got, fix)
 
 
 def buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:

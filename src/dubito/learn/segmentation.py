@@ -17,6 +17,7 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihood import AbstractClassLikelihood, cross_entropy
 from dubito.learn.likelihood import as_count, require_tensor
 from dubito.learn.log_variance import as_floor, floored, positive
+from dubito.learn.modes import seeded
 
 __all__ = ["DoubtMaps", "LogitNoise", "doubt_maps"]
 
@@ -102,13 +103,20 @@ def doubt_maps(
         rule, fix = "a likelihood of classes", "LogitNoise(n_classes)"
         raise BadTypeError("likelihood", "doubt_maps", rule, type(likelihood).__name__, fix)
     require_alike(passes)
-    with torch.no_grad():
-        members = np.stack([likelihood.predict(one).probs.cpu().numpy() for one in passes])
+    members = np.stack([probabilities_of(likelihood, one) for one in passes])
     doubt = split_doubt(members, by=by)
     mean = members.mean(axis=0)
     return DoubtMaps(
         mean.argmax(axis=-1), mean.max(axis=-1), doubt.total, doubt.aleatoric, doubt.epistemic
     )
+
+
+def probabilities_of(likelihood: AbstractClassLikelihood, outputs: Tensor) -> FloatArray:
+    """Return the class probabilities of one pass, classes on the last axis."""
+    # The same draws for each, where a likelihood draws: passes then differ by what they say alone.
+    with torch.no_grad(), seeded(0):
+        array: FloatArray = likelihood.predict(outputs).probs.cpu().numpy()
+    return array
 
 
 def require_alike(passes: Sequence[Tensor]) -> None:

@@ -16,14 +16,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from dubito import __version__
-from dubito.errors import DubitoError
+from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import api
 from dubito.serve.catalogue import Catalogue
 from dubito.serve.logs import log_event
 from dubito.serve.metrics import Metrics
 from dubito.serve.pages import router as pages
-from dubito.serve.refusals import WRONG, RefusedError
+from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
 from dubito.serve.security import Doorkeeper, SecureHeaders
 from dubito.serve.service import Service
 from dubito.serve.settings import Settings
@@ -58,8 +58,8 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.add_exception_handler(DubitoError, refused)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(SQLAlchemyError, unavailable)
-    app.add_middleware(SecureHeaders)
     app.add_middleware(Noted, metrics=service.metrics)
+    app.add_middleware(SecureHeaders)  # outermost: an answer that something failed has them too
     return app
 
 
@@ -96,7 +96,9 @@ async def follow(service: Service) -> None:
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
     """Answer with what is wrong and what to try."""
-    status = error.status if isinstance(error, RefusedError) else WRONG
+    status = TOO_LARGE if isinstance(error, TooLargeError) else WRONG
+    if isinstance(error, RefusedError):
+        status = error.status
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     return JSONResponse({"detail": str(error)}, status, headers)
 
@@ -118,7 +120,10 @@ async def unavailable(request: Request, error: Exception) -> JSONResponse:
 
 @final
 class Noted:
-    """Counts every request, and writes it down: its path, never its headers or query."""
+    """Counts every request, and writes it down: its path, never its headers or query.
+
+    What failed is answered here, with the number under which the log tells more.
+    """
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
@@ -127,7 +132,7 @@ class Noted:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status, number = time.perf_counter(), 500, f"{getrandbits(64):016x}"
+        start, status, number = time.perf_counter(), 0, f"{getrandbits(64):016x}"
 
         async def send_noted(message: Any) -> None:
             nonlocal status
@@ -140,7 +145,10 @@ class Noted:
             await self.app(scope, receive, send_noted)
         except Exception as error:
             log_event("failed", path=scope["path"], request=number, trace=error)
-            raise
+            if status:  # an answer has begun already, and must not look whole
+                raise
+            detail = f"The service failed; its log tells more about request {number}."
+            await JSONResponse({"detail": detail}, 500)(scope, receive, send_noted)
         finally:
             self.note(scope, status, number, time.perf_counter() - start)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -11,19 +12,21 @@ from uuid import uuid4
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_floats, require_dimensions, require_everywhere
 from dubito.data.batch import Batch
+from dubito.errors import BadValueError
 from dubito.outputs import AbstractClassOutputs, Logits, Probabilities
 from dubito.serve.bodies import as_fields, as_ids
-from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
+from dubito.serve.matrices import CALLER, as_amounts, as_rows, counted, told
+from dubito.serve.refusals import WRONG, RefusedError
 from dubito.serve.settings import Settings
 
 __all__ = ["AskedRows", "LONGEST_LINK"]
 
-CALLER = "POST /v1/decide"
 FIELDS = ("logits", "probabilities", "ids", "features", "amounts", "links")
 LONGEST_LINK = 2000
-LARGEST = float(np.finfo(np.float32).max)  # outputs are kept in single precision
+WEB = re.compile(
+    r"https?://(?:[^/?#\[\]\\]+|[^/?#\[\]\\]*\[[0-9a-fA-F:.]+\](?::[0-9]*)?)(?:[/?#].*)?"
+)
 
 
 @final
@@ -46,7 +49,11 @@ class AskedRows:
         features = fields.get("features")
         if features is not None:
             features = as_rows(features, "features", settings)
-        amounts = fields.get("amounts")
+            if len(features) != len(outputs):
+                got = f"{len(features)} for {counted(len(outputs), 'row')}"
+                problem = f"`features` must be one row for each row that is decided. Got {got}"
+                raise RefusedError(WRONG, problem, "sending both in the same order")
+        amounts = as_amounts(fields.get("amounts"), len(outputs))
         batch = Batch.of(None, outputs, features=features, amounts=amounts, caller=CALLER)
         ids = fields.get("ids")
         return cls(
@@ -102,32 +109,13 @@ def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> AbstractC
         problem = "The body must have either `logits` or `probabilities`"
         raise RefusedError(WRONG, problem, '{"logits": [[2.5, -1.0]]}')
     array = as_rows(fields[kinds[0]], kinds[0], settings)
-    return Logits(array) if kinds[0] == "logits" else Probabilities(array)
-
-
-def as_rows(value: Any, name: str, settings: Settings) -> FloatArray:
-    """Return a matrix of single precision, of as many rows and columns as are allowed."""
-    if isinstance(value, list) and len(value) > settings.most_rows:
-        raise too_many("rows", settings.most_rows)
-    array = as_floats(value, name, CALLER)
-    require_dimensions(array, (2,), name, CALLER, "rows x columns")
-    n_rows, n_columns = array.shape
-    if n_rows > settings.most_rows:
-        raise too_many("rows", settings.most_rows)
-    if n_columns > settings.most_columns:
-        raise too_many("columns", settings.most_columns)
-    if not n_rows:
-        raise RefusedError(WRONG, f"`{name}` must have a row", "one row at least")
-    is_kept = np.abs(array) <= LARGEST
-    rule, fix = "finite in single precision", "numbers below 3e38"
-    require_everywhere(is_kept, array, name, CALLER, rule, fix)
-    return array.astype(np.float32)
-
-
-def too_many(what: str, most: int) -> RefusedError:
-    """Return the refusal of a request that is too large."""
-    problem = f"A request may have {most:,} {what} at most"
-    return RefusedError(TOO_LARGE, problem, f"fewer {what} a request")
+    if kinds[0] == "logits":
+        return Logits(array)
+    try:
+        return Probabilities(array)
+    except BadValueError as error:
+        fix = "`logits` if these are logits, or numbers from 0 to 1 that sum to 1 in each row"
+        raise told(error, "probabilities", fix) from error
 
 
 def made_ids(n_rows: int, key: str | None) -> list[str]:
@@ -152,9 +140,11 @@ def as_links(value: Any, n_rows: int) -> list[str | None]:
     if not isinstance(value, list) or len(value) != n_rows:
         raise RefusedError(WRONG, f"`links` must be {rule}", fix)
     for link in value:
-        is_address = isinstance(link, str) and link.startswith(("https://", "http://"))
         if link is not None and not (
-            is_address and len(link) <= LONGEST_LINK and link.isprintable()
+            isinstance(link, str)
+            and len(link) <= LONGEST_LINK
+            and link.isprintable()
+            and WEB.fullmatch(link)
         ):
             raise RefusedError(WRONG, f"`links` must be {rule}", fix)
     return value

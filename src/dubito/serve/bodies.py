@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from fastapi import Request
 
 from dubito.outputs import ClassName
@@ -13,8 +14,6 @@ from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
 from dubito.serve.store.tables import LONGEST_ID
 
 __all__ = ["as_codes", "as_fields", "as_ids", "as_json", "as_name", "read_body"]
-
-LONGEST_LINK = 2000
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
@@ -35,14 +34,30 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
 
 
 def as_json(body: bytes) -> Any:
-    """Return what a body says; NaN and infinity are no JSON."""
+    """Return what a body says; NaN and infinity are no JSON, and truth values no numbers."""
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         if isinstance(error, RefusedError):
             raise
         said = str(error).replace("\n", " ")[:200]
         raise RefusedError(WRONG, f"The body is no JSON ({said})", "JSON in UTF-8") from error
+    # Few bodies hold these letters: only those are looked through, as an array takes true for 1.
+    if (b"true" in body or b"false" in body) and has_truth_value(found):
+        raise RefusedError(WRONG, "The body holds true or false, which is no number", "1 or 0")
+    return found
+
+
+def has_truth_value(value: Any) -> bool:
+    """Tell whether there is true or false anywhere."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, bool):
+            return True
+        if isinstance(one, dict | list):
+            waiting += one.values() if isinstance(one, dict) else one
+    return False
 
 
 def refuse_constant(name: str) -> None:
@@ -74,6 +89,8 @@ def as_name(value: Any, what: str) -> str:
 
 def as_ids(value: Any, n_rows: int | None = None) -> list[str]:
     """Return the ids of rows, whole numbers as text, as many as there are rows."""
+    if isinstance(value, np.ndarray):  # a column of an Arrow stream
+        value = value.tolist()
     if not isinstance(value, list):
         raise RefusedError(WRONG, "`ids` must be a list", "one id a row")
     if n_rows is not None and len(value) != n_rows:

@@ -10,10 +10,12 @@ import numpy as np
 
 from dubito.decide import Policy
 from dubito.decide.decisions import REASONS
+from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.rows import NARROW
 from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
+from dubito.serve.matrices import told
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions
 
@@ -72,10 +74,12 @@ def decide_rows(
 ) -> NewDecisions:
     """Decide rows, and draw at random those that are looked at whatever was decided."""
     amounts = asked.batch.amounts
+    sizes = None if policy.costs.rate is None else amounts
     with kept_threads():
-        decided = policy.decide(
-            asked.outputs, asked.batch.features, None if policy.costs.rate is None else amounts
-        )
+        try:
+            decided = policy.decide(asked.outputs, asked.batch.features, sizes)
+        except (BadTypeError, BadValueError) as error:
+            raise told(error, error.argument, error.fix) from error
         probabilities = policy.predict_proba(asked.outputs)
     return NewDecisions.of(
         policy_id,

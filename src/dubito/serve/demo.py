@@ -22,7 +22,7 @@ REJECT_COST, AUDIT_SHARE = 0.2, 0.1
 N_STEADY, BLOCK, DAYS = 3000, 50, 14
 N_WAITING = 60  # rows that were handed over last and wait for someone
 CREATED = "2026-01-01T00:00:00+00:00"
-HOME = "https://github.com/zalandoresearch/fashion-mnist"
+READER = "demo"
 
 
 def demo_policy() -> Policy:
@@ -54,7 +54,10 @@ def fill(store: Store, policy: Policy, *, seed: int = 0) -> str:
     noisy, blurred, pale or occluded. Rows drawn at random and most that were handed over have
     labels, the last of them wait.
     """
-    token = store.create_token("demo", ["decide", "review", "admin"])
+    for before in store.tokens():
+        if before.name == READER and before.is_valid:
+            store.revoke_token(before.id)
+    token = store.create_token(READER, ["decide", "review", "admin"])
     policy_id = store.active_id()
     if policy_id is None or store.decision(name_of(0)) is not None:
         return token
@@ -89,7 +92,6 @@ def decided(
         digests=[blake2b(row.tobytes(), digest_size=16).digest() for row in some.array],
         is_audit=is_audit[rows],
         audit_share=AUDIT_SHARE,
-        links=[f"{HOME}#{name}" for name in ids],
         now=created,
     )
 

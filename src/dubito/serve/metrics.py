@@ -14,7 +14,6 @@ HELP = {
     "dubito_requests_total": "Requests answered, by route and status.",
     "dubito_decisions_total": "Rows decided, by action.",
     "dubito_labels_total": "Labels that arrived.",
-    "dubito_refused_total": "Requests refused, by status.",
 }
 
 

@@ -20,13 +20,14 @@ from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.outputs import Probabilities
 from dubito.serve.standing import Standing, rows_taken, standing_for
-from dubito.serve.store.records import StoredRows
+from dubito.serve.store.records import History, StoredRows
 from dubito.watch.sequential import SequentialAlarm
 from dubito.watch.shifts import Shift, distribution_shift, mean_with_error
 
-__all__ = ["Figure", "MonitorFigures", "Window", "monitor_figures"]
+__all__ = ["DAY", "Figure", "MonitorFigures", "WINDOW_DAYS", "Window", "monitor_figures"]
 
 CALLER = "monitor_figures"
+WINDOW_DAYS, DAY = 30.0, 86_400.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
 N_WINDOWS, FEWEST_ROWS = 8, 100  # rows of a window
 REFERENCE_ROWS, RECENT_ROWS = 1000, 2000
@@ -48,14 +49,15 @@ class Figure:
 class Window:
     """Rows decided between two times, and the figures of all of them.
 
-    `n_labels` are the labels that stand for all rows; `if_calibrated` is the calibration error
-    that a calibrated model would show on so few.
+    `n_labels` are the labels that stand for all rows, and `note` says which rows they do not stand
+    for; `if_calibrated` is the calibration error that a calibrated model would show on so few.
     """
 
     start: float
     end: float
     n_rows: int
     n_labels: int
+    note: str
     coverage: Figure
     calibration_error: Figure
     log_loss: Figure
@@ -83,27 +85,26 @@ class MonitorFigures:
 
 
 def monitor_figures(
-    rows: StoredRows, policy: Policy, *, since: float = 0.0, seed: int = 0
+    rows: StoredRows, policy: Policy, history: History, *, seed: int = 0
 ) -> MonitorFigures:
-    """Return what is known of a policy from the rows that it decided, oldest first.
+    """Return what is known of a policy from the rows that it decided lately, oldest first.
 
-    Figures are of rows since a time. Alarms look at all rows: what they saw once stays seen, as
-    they stay valid under continuous looking only if later rows come after earlier ones.
+    Alarms look at its whole history: what they saw once stays seen, as they stay valid under
+    continuous looking only if later rows come after earlier ones.
     """
-    recent = rows_taken(rows, rows.created >= since)
-    n_windows = int(np.clip(len(recent) // FEWEST_ROWS, 1, N_WINDOWS))
-    parts = np.array_split(np.arange(len(recent)), n_windows)
+    n_windows = int(np.clip(len(rows) // FEWEST_ROWS, 1, N_WINDOWS))
+    parts = np.array_split(np.arange(len(rows)), n_windows)
     costs = policy.costs
     usual = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
     return MonitorFigures(
-        whole=window_of(recent, costs, seed),
-        windows=tuple(window_of(rows_taken(recent, part), costs, seed) for part in parts),
+        whole=window_of(rows, costs, seed),
+        windows=tuple(window_of(rows_taken(rows, part), costs, seed) for part in parts),
         alarms={
-            "calibration": calibration_alarm(rows),
-            "doubt": doubt_alarm(doubt_of(rows)),
+            "calibration": calibration_alarm(history),
+            "doubt": doubt_alarm(history.doubt),
         },
-        doubt=doubt_shift(doubt_of(recent)),
-        prior=recent_prior(recent, usual, seed),
+        doubt=doubt_shift(doubt_of(rows)),
+        prior=recent_prior(rows, usual, seed),
         usual_prior=usual,
     )
 
@@ -136,6 +137,7 @@ def window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
         end=float(rows.created[-1]) if len(rows) else 0.0,
         n_rows=len(rows),
         n_labels=standing.rows.size,
+        note=standing.note,
         coverage=coverage,
         calibration_error=measured("expected_calibration_error", seen, standing, seed),
         log_loss=measured("log_loss", seen, standing, seed),
@@ -190,13 +192,10 @@ def cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanI
     return Figure(mean(np.asarray(paid), standing.weight))
 
 
-def calibration_alarm(rows: StoredRows) -> SequentialAlarm:
+def calibration_alarm(history: History) -> SequentialAlarm:
     """Bet against stated confidence, on labels of rows that chance drew: they stand for all."""
-    drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
-    # In the order of their coming: a label of an old row must not change what was seen before it.
-    seen = rows_taken(rows, drawn[np.argsort(rows.labelled[drawn], kind="stable")])
-    confidence = np.minimum(seen.probabilities.max(axis=1, initial=0.0), 1.0)
-    return SequentialAlarm(tolerance=TOLERANCE).update(confidence, seen.class_ == seen.label)
+    alarm = SequentialAlarm(tolerance=TOLERANCE)
+    return alarm.update(history.confidence, history.is_right)
 
 
 def doubt_alarm(doubt: FloatArray) -> SequentialAlarm:

@@ -1,4 +1,4 @@
-"""A candidate policy from the labels so far, beside the active one on the same rows."""
+"""A candidate policy from the labels so far, and what policies do on the same rows."""
 
 from __future__ import annotations
 
@@ -22,24 +22,12 @@ from dubito.serve.refusals import CONFLICT, RefusedError
 from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
 from dubito.serve.store.records import StoredRows
 
-__all__ = ["Candidate", "active_report", "refit", "report_on"]
+__all__ = ["FeaturesOf", "refit", "reports_on"]
 
 CALLER = "refit"
 NO_FEATURES = "Strange inputs are told as before: some rows came without their features."
 TOO_FEW = "Strange inputs are told as before: {:,} rows or more are needed to tell anew. Got {:,}."
 FeaturesOf = Callable[[Sequence[str]], FloatArray | None]
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A policy that may be activated, and what the active one does on the rows it learnt from.
-
-    The report of the candidate itself is on held-out folds of these rows.
-    """
-
-    policy: Policy
-    active: PolicyReport
 
 
 @final
@@ -55,8 +43,8 @@ class KnownRows:
     note: str
 
     @classmethod
-    def of(cls, rows: StoredRows, policy: Policy, features_of: FeaturesOf) -> KnownRows:
-        """Take what a policy can be judged and fitted on, or refuse where there is nothing."""
+    def of(cls, rows: StoredRows, policies: Sequence[Policy], features_of: FeaturesOf) -> KnownRows:
+        """Take what policies can be judged and fitted on, or refuse where there is nothing."""
         alike = rows_taken(rows, rows.is_logits == bool(rows.is_logits[-1:].any()))
         standing = standing_for(alike)
         if not standing.is_known:
@@ -64,37 +52,41 @@ class KnownRows:
             raise RefusedError(CONFLICT, standing.unknown.rstrip("."), fix)
         seen, weight = rows_taken(alike, standing.rows), standing.weight
         features, note = None, ""
-        if policy.gate is not None:
+        gates = [policy.gate for policy in policies if policy.gate is not None]
+        if gates:
             # What is strange is told by ranks, which know no weights.
             plain = drawn_by_weight(weight)
-            features, note = features_for(policy.gate, seen.id[plain].tolist(), features_of)
+            features, note = features_for(gates, seen.id[plain].tolist(), features_of)
             if not note:
                 seen, weight = rows_taken(seen, plain), np.ones(plain.size)
         kind = Logits if seen.is_logits.any() else Probabilities
-        outputs = kind(seen.outputs, classes=policy.classes)
-        labels = np.array(policy.classes, dtype=object)[seen.label]
+        classes = policies[0].classes
+        outputs = kind(seen.outputs, classes=classes)
+        labels = np.array(classes, dtype=object)[seen.label]
+        grows = any(policy.costs.rate is not None for policy in policies)
         batch = Batch.of(
             labels,
             outputs,
             sample_weight=weight,
             features=features,
-            amounts=None if policy.costs.rate is None else amounts_of(seen),
+            amounts=amounts_of(seen) if grows else None,
             caller=CALLER,
         )
         return cls(outputs, batch, note)
 
 
 def features_for(
-    gate: DoubtGate, ids: Sequence[str], features_of: FeaturesOf
+    gates: Sequence[DoubtGate], ids: Sequence[str], features_of: FeaturesOf
 ) -> tuple[FloatArray | None, str]:
-    """Return what a gate looks at, and why it cannot be fitted again if it cannot."""
-    fewest = int(np.ceil(1 / gate.region.epsilon))
+    """Return what gates look at, and why one cannot be fitted again or judged if it cannot."""
+    fewest = max(int(np.ceil(1 / gate.region.epsilon)) for gate in gates)
     if len(ids) < fewest:
         return None, TOO_FEW.format(fewest, len(ids))
-    if not gate.needs_features:
+    widths = {gate.n_features for gate in gates if gate.needs_features}
+    if not widths:
         return None, ""
     features = features_of(ids)
-    if features is None or features.shape[1] != gate.n_features:
+    if features is None or {features.shape[1]} != widths:
         return None, NO_FEATURES
     return features, ""
 
@@ -107,13 +99,13 @@ def amounts_of(seen: StoredRows) -> FloatArray:
     return seen.amount
 
 
-def refit(rows: StoredRows, policy: Policy, features_of: FeaturesOf, *, seed: int = 0) -> Candidate:
+def refit(rows: StoredRows, policy: Policy, features_of: FeaturesOf, *, seed: int = 0) -> Policy:
     """Return a candidate with the same costs, calibrator and wishes, fitted to labels so far.
 
     Rows are weighted so that they stand for all; where they do not, there is no candidate.
     `features_of` returns the features of rows by their ids, None where they are not all kept.
     """
-    known = KnownRows.of(rows, policy, features_of)
+    known = KnownRows.of(rows, [policy], features_of)
     gate, bound = policy.gate, policy.bound
     wishes: dict[str, Any] = {}
     if gate is not None and not known.note:
@@ -133,21 +125,25 @@ def refit(rows: StoredRows, policy: Policy, features_of: FeaturesOf, *, seed: in
     if known.note:
         noted = replace(fitted.report, notes=(*fitted.report.notes, known.note))
         fitted = replace(fitted, gate=gate, feature_names=policy.feature_names, report=noted)
-    return Candidate(fitted, report_on(policy, known))
+    return fitted
 
 
-def active_report(rows: StoredRows, policy: Policy, features_of: FeaturesOf) -> PolicyReport:
-    """Return what a policy does on labels so far, weighted so that they stand for all rows."""
-    return report_on(policy, KnownRows.of(rows, policy, features_of))
+def reports_on(
+    rows: StoredRows, policies: Sequence[Policy], features_of: FeaturesOf, how: str
+) -> list[PolicyReport]:
+    """Return what each policy does on the same labels, weighted so that they stand for all rows."""
+    known = KnownRows.of(rows, policies, features_of)
+    return [report_on(policy, known, how) for policy in policies]
 
 
-def report_on(policy: Policy, known: KnownRows) -> PolicyReport:
+def report_on(policy: Policy, known: KnownRows, how: str) -> PolicyReport:
     """Return what a policy does on rows with labels; strange ones where they can be told."""
     honest, batch, gate = policy.honest(known.outputs), known.batch, policy.gate
     is_strange = None
     if gate is not None and not known.note:
         is_strange = gate.contains(known.outputs, batch.features)
-    amounts = as_amounts(batch.amounts, policy.costs, len(batch), CALLER)
+    given = None if policy.costs.rate is None else batch.amounts
+    amounts = as_amounts(given, policy.costs, len(batch), CALLER)
     evidence = Evidence(
         batch=batch,
         raw=known.outputs,
@@ -156,6 +152,6 @@ def report_on(policy: Policy, known: KnownRows) -> PolicyReport:
         unbound=None,
         amounts=amounts,
         weight=batch.labelled_weight,
-        how="labels so far",
+        how=how,
     )
     return PolicyReport.of(evidence, policy.rules)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any, final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -45,7 +45,7 @@ class Doorkeeper:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.sessions = Sessions(store.session_secret())
-        self.remembered: dict[str | int, tuple[float, Token]] = {}
+        self.remembered: dict[str, tuple[float, Token]] = {}
 
     async def token(self, text: str) -> Token | None:
         """Return a token that is valid, or None."""
@@ -54,12 +54,20 @@ class Doorkeeper:
 
     async def session(self, text: str) -> Token | None:
         """Return the token that began a session, if both are valid, or None."""
-        token_id = self.sessions.token_id(text)
-        if token_id is None:
+        session = self.sessions.read(text)
+        if session is None:
             return None
-        return await self.known(token_id, partial(self.store.token_of, token_id))
+        find = partial(self.store.token_of_session, session.id, session.token_id)
+        return await self.known(session.id, find)
 
-    async def known(self, key: str | int, find: Callable[[], Token | None]) -> Token | None:
+    async def end(self, text: str) -> None:
+        """End a session: here at once, in other processes within a second."""
+        session = self.sessions.read(text)
+        if session is not None:
+            await run_in_threadpool(self.store.end_session, session.id, session.until)
+            self.remembered.pop(session.id, None)
+
+    async def known(self, key: str, find: Callable[[], Token | None]) -> Token | None:
         """Return a token that is valid, looked for at most once a second."""
         now = time.monotonic()
         since, token = self.remembered.get(key, (0.0, None))
@@ -121,7 +129,7 @@ def csrf_of(request: Request) -> str:
 async def require_csrf(request: Request) -> None:
     """Raise unless a request of a session comes from our own page."""
     origin = request.headers.get("origin")
-    is_elsewhere = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    is_elsewhere = origin is not None and origin.partition("://")[2] != request.headers.get("host")
     sent = request.headers.get("x-csrf-token") or (await form_of(request)).get("csrf", "")
     wanted = csrf_of(request)
     if is_elsewhere or not secrets.compare_digest(sent.encode(), wanted.encode()):
@@ -149,8 +157,9 @@ def sign_in(request: Request, response: Response, token: Token) -> None:
     response.set_cookie(SESSION, text, httponly=True, samesite="strict", secure=is_secure, path="/")
 
 
-def sign_out(response: Response) -> None:
-    """End a session."""
+async def sign_out(request: Request, response: Response) -> None:
+    """End a session: who kept a copy of it gets in no more."""
+    await doorkeeper_of(request).end(request.cookies.get(SESSION, ""))
     response.delete_cookie(SESSION, path="/")
 
 

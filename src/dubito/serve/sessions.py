@@ -5,15 +5,26 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import final
 
 from dubito.serve.store.tokens import Token
 
-__all__ = ["Sessions"]
+__all__ = ["Session", "Sessions"]
 
 LONGEST_SECONDS = 12 * 3600.0
 NONCE_BYTES = 12
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that is ours: which token began it, and until when it lasts."""
+
+    id: str
+    token_id: int
+    until: float
 
 
 @final
@@ -24,7 +35,7 @@ class Sessions:
 
     >>> sessions = Sessions(b"only the service knows this")
     >>> ann = Token(7, "ann", frozenset({"review"}), 0.0, None, None)
-    >>> sessions.token_id(sessions.begin(ann)), sessions.token_id("7.9999999999.x.forged")
+    >>> sessions.read(sessions.begin(ann)).token_id, sessions.read("7.9999999999.x.forged")
     (7, None)
     """
 
@@ -39,13 +50,13 @@ class Sessions:
         said = f"{token.id}.{int(end)}.{secrets.token_hex(NONCE_BYTES)}"
         return f"{said}.{self.signed('session', said)}"
 
-    def token_id(self, text: str) -> int | None:
-        """Return the id of the token that began a session, None where it is over or not ours."""
+    def read(self, text: str) -> Session | None:
+        """Return what the text of a session says, None where it is over or not ours."""
         said, _, signature = text.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self.signed("session", said).encode()):
             return None
-        token_id, end, _ = said.split(".")
-        return int(token_id) if float(end) > time.time() else None
+        token_id, until, name = said.split(".")
+        return Session(name, int(token_id), float(until)) if float(until) > time.time() else None
 
     def csrf(self, text: str) -> str:
         """Return what forms of a session must send along; nobody else can know it."""

@@ -126,7 +126,6 @@ def test_a_dataset_elsewhere(tmp_path: Path) -> None:
 
 DIFFERENT: list[tuple[Any, str]] = [
     (pa.table({"p": [0.5]}), "it has no column 'y', unlike {first}"),
-    (WHOLE.append_column("z", [[1.0] * N_ROWS]), "it has a column 'z', unlike {first}"),
     (
         pa.table({"p": ["a"], "y": [1]}),
         "its column 'p' is of string, in {first} of double",
@@ -145,6 +144,34 @@ def test_a_file_that_differs_is_named(tmp_path: Path, table: pa.Table, problem: 
         f"{tmp_path / 'part_1.parquet'} cannot be read: {problem.format(first=first)}. "
         f"Try files that are all like {first}."
     )
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
+def test_columns_that_are_not_needed_may_differ(tmp_path: Path, ending: str) -> None:
+    more = WHOLE.append_column("z", [[1.0] * N_ROWS])
+    texts = WHOLE.append_column("z", [["a"] * N_ROWS])
+    for k, table in enumerate([more.slice(0, 30), WHOLE.slice(30, 30), texts.slice(60)]):
+        write(tmp_path / f"day={k}" / f"{k}{ending}", table)
+    wanted = read(WHOLE, COLUMNS).rows.confidence
+    np.testing.assert_array_equal(read(tmp_path, COLUMNS).rows.confidence, wanted)
+    parts = [span.shards.sum(len) for span in scan(tmp_path, COLUMNS).spans()]
+    assert sum(parts) == N_ROWS
+
+
+def test_a_file_with_a_column_more_of_a_pattern_is_named(tmp_path: Path) -> None:
+    table = pa.table({"p_a": [0.5], "p_b": [0.5]})
+    write(tmp_path / "0.parquet", table)
+    write(tmp_path / "1.parquet", table.append_column("p_c", [[0.5]]))
+    with pytest.raises(BadFileError, match=r"1\.parquet cannot be read: it has a column 'p_c', un"):
+        scan(tmp_path, Columns(probabilities="p_*"))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_columns_of_typed_files_may_stand_in_another_order(tmp_path: Path, ending: str) -> None:
+    write(tmp_path / f"a{ending}", WHOLE.slice(0, 40))
+    write(tmp_path / f"b{ending}", WHOLE.slice(40).select(["y", "p"]))
+    wanted = read(WHOLE, COLUMNS).rows.confidence
+    np.testing.assert_array_equal(read(tmp_path, COLUMNS).rows.confidence, wanted)
 
 
 def test_columns_may_stand_in_another_order(tmp_path: Path) -> None:

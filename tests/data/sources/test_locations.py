@@ -10,10 +10,12 @@ from dubito.data.sources.locations import (
     base_of,
     files_under,
     folder_of,
+    is_there,
     is_url,
     mark_of,
     open_file,
     open_stream,
+    remove,
     size_of,
 )
 from dubito.errors import BadFileError, MissingExtraError
@@ -67,6 +69,32 @@ def test_a_pattern_is_the_files_that_match(
 ) -> None:
     assert names_of(files_under(f"{folder}/{pattern}"), folder) == wanted
     assert names_of(files_under(f"{url}/{pattern}"), "memory:///found") == wanted
+
+
+def test_links_to_folders_are_followed_and_each_folder_is_read_once(
+    folder: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    far = tmp_path_factory.mktemp("far")
+    (far / "f.csv").touch()
+    (far / "back").symlink_to(folder)  # a loop
+    (Path(folder) / "a" / "link").symlink_to(far)
+    (Path(folder) / "0_latest").symlink_to(Path(folder) / "a")
+    found = names_of(files_under(folder), folder)
+    assert found == ["_k=1/e.csv", "a/c.csv", "a/link/f.csv", "b_9.csv", "b_10.csv"]
+
+
+def test_a_pattern_of_folders_elsewhere_is_what_they_hold(folder: str, url: str) -> None:
+    assert names_of(files_under(f"{url}/_k=*"), "memory:///found") == ["_k=1/e.csv"]
+    assert names_of(files_under(f"{url}/?"), "memory:///found") == ["a/c.csv"]
+    assert names_of(files_under(f"file://{folder}/?"), f"file://{folder}") == ["a/c.csv"]
+
+
+def test_a_file_is_removed_wherever_it_is(folder: str, url: str) -> None:
+    for base in (folder, url):
+        for _ in range(2):
+            remove(f"{base}/b_9.csv")
+        assert not is_there(f"{base}/b_9.csv")
+        assert is_there(f"{base}/b_10.csv")
 
 
 def test_a_pattern_of_folders_is_what_they_hold(folder: str) -> None:

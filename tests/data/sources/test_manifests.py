@@ -8,7 +8,14 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import Columns, FolderSink, read
-from dubito.data.sources.manifests import counted_files
+from dubito.data.sources.manifests import (
+    MANIFEST,
+    Manifest,
+    counted_files,
+    line_of,
+    read_manifest,
+    text_of,
+)
 
 COLUMNS = Columns(probabilities="p")
 
@@ -32,13 +39,23 @@ def test_parts_that_no_manifest_lists_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", "{}", json.dumps({"parts": ["a"]})])
 def test_a_manifest_of_something_else_says_nothing(tmp_path: Path, text: str) -> None:
     write(tmp_path / "a.parquet", 3)
-    (tmp_path / "manifest.json").write_text(text)
+    (tmp_path / MANIFEST).write_text(text)
     assert len(read(tmp_path, COLUMNS)) == 3
 
 
 def test_only_files_of_the_list_count(tmp_path: Path) -> None:
-    listed = {"parts": {"x": {"file": "b.csv"}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(listed))
-    files = [f"{tmp_path}/{name}" for name in ("a.csv", "b.csv", "manifest.json")]
+    listed = Manifest({}, {"x": {"key": "x", "file": "b.csv"}})
+    (tmp_path / MANIFEST).write_text(text_of(listed))
+    files = [f"{tmp_path}/{name}" for name in ("a.csv", "b.csv")]
     assert counted_files(files, str(tmp_path)) == [f"{tmp_path}/b.csv"]
-    assert counted_files(files[:2], str(tmp_path)) == files[:2]
+    assert counted_files(files, str(tmp_path / "elsewhere")) == files
+
+
+def test_a_line_that_was_cut_off_is_no_part_and_harms_no_other(tmp_path: Path) -> None:
+    parts = {name: {"key": name, "file": f"{name}.csv"} for name in "abc"}
+    place = tmp_path / MANIFEST
+    lines = [line_of(part) for part in parts.values()]
+    place.write_text(text_of(Manifest({"k": 1}, {})) + lines[0] + lines[1][:-5] + lines[2])
+    assert read_manifest(str(place)) == Manifest({"k": 1}, {"a": parts["a"], "c": parts["c"]})
+    place.write_text(place.read_text() + line_of({"key": "a", "file": "later.csv"}))
+    assert read_manifest(str(place)).parts["a"]["file"] == "later.csv"

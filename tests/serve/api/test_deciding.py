@@ -2,6 +2,7 @@ import gzip
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -93,6 +94,9 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
         (b'{"logits": [[' + b"1," * 999_999 + b"1]]}", 413, "may have 10,000 columns at most"),
         (b'{"logits": [' + b"[1,2,3]," * 50_000 + b"[1,2,3]]}", 413, "50,000 rows at most"),
         (b" " * 40_000_000, 413, "The body is larger than 33,554,432 bytes."),
+        (b'{"logits": [[true, 0.5, 0]]}', 422, "The body holds true or false, which is no number."),
+        (b'{"logits": [[1, 2, 3]], "links": ["http://["]}', 422, "`links` must be a list of web"),
+        (b'{"logits": [[1, "2", 3]]}', 422, 'Got "2" in row 0, column 1. Try "logits": [[2.5'),
         (b"{", 422, "The body is no JSON"),
         (b"", 422, "The body is no JSON"),
     ],
@@ -110,10 +114,14 @@ def test_broken_arrow_is_refused_and_nothing_kept(api: Api) -> None:
     whole = write_stream({"logits": np.zeros((10, 3), np.float32)})
     wide = write_stream({"logits": np.zeros((1, 1_000_000), np.float32)})
     holed = write_stream({"logits": np.array([[np.nan, 0, 0]], np.float32)})
-    for content in (b"", whole[:-100], b"x" + whole, wide, holed):
-        answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
-        assert answer.status_code == 422
-        assert answer.json()["detail"]
+    long = write_stream({"logits": np.zeros((50_001, 3), np.float32)})
+    broken = [b"", whole[:-100], b"x" + whole, holed]
+    for status, contents in ((422, broken), (413, [wide, long])):
+        for content in contents:
+            headers = {"Content-Type": ARROW}
+            answer = api.client.post("/v1/decide", content=content, headers=headers)
+            assert answer.status_code == status
+            assert answer.json()["detail"]
     assert api.counts() == (0, 0)
 
 
@@ -126,7 +134,7 @@ def test_what_is_small_only_as_long_as_it_is_compressed_is_refused(api: Api) -> 
         writer.write_table(table)
     content = bytes(sink.getvalue())
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
-    assert answer.status_code == 422
+    assert answer.status_code == 413
     assert answer.json()["detail"] == (
         "`bytes` of an Arrow stream must be 33,554,432 at most, uncompressed. "
         "Got 120,000,000 or more. Try fewer rows a stream."
@@ -193,6 +201,24 @@ def test_a_decision_is_found_by_its_id(api: Api) -> None:
     assert missing.status_code == 404
     assert missing.json()["detail"] == "There is no decision 'z'. Try an id that was decided."
     assert api.client.get("/v1/decisions/%00").status_code == 422
+
+
+def test_an_id_may_hold_any_printable_letter(api: Api) -> None:
+    names = ["orders/17", "orders/17/", "a?b#c", "é %2F", "a\\b"]
+    body = {"logits": [TORN] * len(names), "ids": names}
+    assert api.client.post("/v1/decide", json=body).status_code == 200
+    for name in names:
+        address = quote(name, safe="")
+        assert api.client.get(f"/v1/decisions/{address}").json()["id"] == name
+        claimed = api.client.post(f"/v1/review/{address}", json={"do": "claim"})
+        assert claimed.json()["item"]["id"] == name
+
+
+def test_ids_of_a_stream_may_be_whole_numbers(api: Api) -> None:
+    content = write_stream({"logits": np.array([SURE, TORN]), "ids": np.array([17, 18])})
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.status_code == 200
+    assert api.client.get("/v1/decisions/17").json()["action"] == "a"
 
 
 def test_requests_that_come_at_once_do_not_disturb_each_other(api: Api, policy: Policy) -> None:

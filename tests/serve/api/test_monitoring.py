@@ -93,6 +93,53 @@ def test_figures_stay_honest_while_readers_take_the_doubtful_rows_first(
         assert interval["low"] <= value <= interval["high"]
 
 
+def test_one_sorted_batch_is_no_drift(small_store: Store, running: Callable[..., Api]) -> None:
+    """Rows of one request come in their order, whatever their ids are."""
+    api = running(small_store)
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(4000, 3)).astype(np.float32)
+    is_sure = np.sort(logits, axis=1)[:, -1] - np.sort(logits, axis=1)[:, -2] > 2
+    ids = [f"{'A' if sure else 'B'}-{k}" for k, sure in enumerate(is_sure)]
+    content = write_stream({"logits": logits, "ids": np.array(ids)})
+    api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    told = api.client.get("/v1/monitor").json()
+    assert told["alarms"]["doubt"]["n_labels"] == 3000
+    assert told["alarms"]["doubt"]["alarmed_after"] is None
+
+
+def test_labels_that_came_before_their_rows_do_not_change_an_alarm(
+    small_store: Store, running: Callable[..., Api]
+) -> None:
+    early = [f"early-{k}" for k in range(300)]
+    first = running(small_store, Settings(audit_share=1.0))
+    first.client.post("/v1/labels", json={"ids": early, "labels": ["a"] * 300})
+    wrong = [f"wrong-{k}" for k in range(60)]
+    first.client.post("/v1/decide", json={"logits": [SURE] * 60, "ids": wrong})
+    first.client.post("/v1/labels", json={"ids": wrong, "labels": ["c"] * 60})
+    before = first.client.get("/v1/monitor").json()["alarms"]["calibration"]
+    assert before["direction"] == "over"
+    first.client.post("/v1/decide", json={"logits": [TORN] * 300, "ids": early})
+    after = first.client.get("/v1/monitor").json()["alarms"]["calibration"]
+    assert after["n_labels"] == 360
+    for name in ("direction", "alarmed_after"):
+        assert after[name] == before[name]
+
+
+def test_one_row_without_an_audit_does_not_hide_what_came_since(
+    small_store: Store, running: Callable[..., Api]
+) -> None:
+    blind = running(small_store, Settings(audit_share=0.0))
+    blind.client.post("/v1/decide", json={"logits": [SURE], "ids": ["blind"]})
+    api = running(small_store, Settings(audit_share=1.0))
+    ids = list(range(60))
+    api.client.post("/v1/decide", json={"logits": [SURE] * 60, "ids": ids})
+    api.client.post("/v1/labels", json={"ids": ids, "labels": ["a"] * 60})
+    whole = api.client.get("/v1/monitor").json()["whole"]
+    assert (whole["n_rows"], whole["n_labels"]) == (61, 60)
+    assert whole["cost"]["interval"] is not None
+    assert whole["note"].startswith("All but coverage is of the 60 rows decided since ")
+
+
 def test_figures_of_nothing(api: Api) -> None:
     assert api.client.get("/v1/monitor").json()["n_rows"] == 0
 

@@ -11,7 +11,7 @@ UNKNOWN = Figure(None, "no labels")
 
 
 def window(log_loss: Figure, n_rows: int = 100) -> Window:
-    return Window(0.0, 1.0, n_rows, 40, UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
+    return Window(0.0, 1.0, n_rows, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
 
 
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:

@@ -1,13 +1,17 @@
 """The monitor moves as truth arrives, and a candidate changes nothing until it is activated."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from dubito import Logits
+from dubito.calibrate import TemperatureScaling
 from dubito.decide import Policy
+from dubito.serve.standing import rows_taken, standing_for
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.documents import text_of_policy
 from tests.serve.pages.conftest import Person
@@ -45,7 +49,7 @@ def known(store: Store, policy: Policy) -> None:
 
 def test_without_labels_nothing_is_claimed(anna: Person) -> None:
     page = anna.get("/monitor")
-    assert "0 labels known in all; 4 rows wait for" in page
+    assert "0 labels known of the last 30 days; 4 rows wait for" in page
     assert page.count(">unknown<") == 3
     assert "so nobody can tell" in page
 
@@ -53,7 +57,7 @@ def test_without_labels_nothing_is_claimed(anna: Person) -> None:
 def test_the_monitor_moves_with_every_label(anna: Person, store: Store) -> None:
     anna.get("/review")
     anna.post("/review", item="d<b>", answer="settle:1")
-    assert "1 label known in all; 3 rows wait for" in anna.get("/monitor")
+    assert "1 label known of the last 30 days; 3 rows wait for" in anna.get("/monitor")
 
 
 @pytest.mark.usefixtures("known")
@@ -66,7 +70,7 @@ def test_a_candidate_is_shown_before_anyone_activates_it(anna: Person, store: St
     assert (answer.status, answer.headers["location"]) == (303, "/monitor#policies")
     assert store.active_id() == before
     page = anna.get("/monitor")
-    assert "The active policy and the candidate, both on labels so far" in page
+    assert "both on rows that the candidate was fitted to, by what other folds" in page
     newest = store.policies().all[-1].id
     assert f"Activate policy {newest}" in page
     assert anna.post("/monitor/activate", policy=str(newest)).headers["location"] == "/monitor"
@@ -77,10 +81,63 @@ def test_a_candidate_is_shown_before_anyone_activates_it(anna: Person, store: St
 
 
 @pytest.mark.usefixtures("known")
+def test_what_was_in_force_is_no_candidate_and_no_policy_is_made_twice(
+    anna: Person, store: Store
+) -> None:
+    for _ in range(2):
+        assert anna.post("/monitor/refit").status == 303
+        assert [one.id for one in store.policies().all] == [1, 2]
+    assert store.policies().all[1].learnt_until is not None
+    anna.post("/monitor/activate", policy="2")
+    answer = anna.post("/monitor/refit")
+    assert answer.status == 409
+    again = "Labels so far give policy 2 again, which is or was in force."
+    assert again in answer.text
+    assert "Roll back to policy 1" in anna.get("/monitor")
+    assert anna.post("/monitor/rollback").headers["location"] == "/monitor#policies"
+    page = anna.get("/monitor")
+    assert "Policy 1, in force" in page
+    assert "was in force" in page
+    assert "Roll back" not in page
+    assert "candidate. Its calibrator" not in page
+    assert "Activate policy" not in page
+    assert again in anna.post("/monitor/refit").text
+    assert len(store.policies().all) == 2
+
+
+@pytest.mark.usefixtures("known")
+def test_an_uploaded_candidate_is_judged_on_live_rows(
+    anna: Person, store: Store, policy: Policy
+) -> None:
+    logits, y = draw(np.random.default_rng(0), 1000, 0.4)
+    other = Policy.fit(Logits(logits), y, costs=policy.costs, calibrator=TemperatureScaling())
+    number = store.add_policy(text_of_policy(other))
+    page = anna.get("/monitor")
+    assert "both on rows of the last 30 days; 95 % intervals" in page
+    assert f"Policy {number} was uploaded: if it learnt from these rows" in page
+    table = page[page.index("both on rows of") :]
+    (line,) = re.findall(r"log loss</\w+>(.*?)</tr>", table, re.DOTALL)[:1]
+    active, candidate = map(float, re.findall(r"\d\.\d{4}", line))
+    rows = store.rows_for_monitor()
+    standing = standing_for(rows)
+    seen = rows_taken(rows, standing.rows)
+    p = other.predict_proba(Logits(seen.outputs))[np.arange(len(seen)), seen.label]
+    assert candidate == pytest.approx(-np.average(np.log(p), weights=standing.weight), abs=1e-4)
+    assert candidate > active + 0.5
+
+
+def test_rows_older_than_the_window_do_not_enter(anna: Person, store: Store) -> None:
+    assert "Last 30 days: 5 rows decided" in anna.get("/monitor")
+    long_ago = text("UPDATE decisions SET created = created - 31 * 86400 WHERE id = 'a'")
+    store.write(lambda connection: connection.execute(long_ago).rowcount)
+    assert "Last 30 days: 4 rows decided" in anna.get("/monitor")
+
+
+@pytest.mark.usefixtures("known")
 def test_only_an_admin_may_refit_or_activate(store: Store) -> None:
     ben = Person(store, "ben", ["review"]).sign_in()
     assert "Refit to labels so far" not in ben.get("/monitor")
-    for address in ("/monitor/refit", "/monitor/activate"):
+    for address in ("/monitor/refit", "/monitor/activate", "/monitor/rollback"):
         answer = ben.post(address, policy="1")
         assert answer.status == 403
         assert "The token needs the scope admin." in answer.text
@@ -104,7 +161,7 @@ def test_a_candidate_that_cannot_be_compared_is_still_shown(
     other = replace(policy, provenance={**policy.provenance, "created": "2026-01-01"})
     store.add_policy(text_of_policy(other))
     page = anna.get("/monitor")
-    assert "No label stands for all rows yet: the two cannot be compared." in page
+    assert "compared yet. On rows of the last 30 days: Of 2 rows that were let pass, none" in page
     assert "Activate policy 2" in page
 
 

@@ -8,22 +8,24 @@ import pytest
 
 from dubito.decide import Policy
 from dubito.report.blocks import Cards, Figure, Row, Table, Text
-from dubito.serve.monitor import monitor_figures
+from dubito.serve.comparing import Comparison
 from dubito.serve.pages.monitor_blocks import (
     comparison,
     figure_blocks,
+    policy_table,
     shift_blocks,
     verdict_of,
 )
-from dubito.serve.refitting import refit
+from dubito.serve.refitting import refit, reports_on
 from dubito.serve.standing import rows_taken
+from dubito.serve.store import StoredPolicy
 from dubito.watch.sequential import SequentialAlarm
-from tests.serve.stored import drawn_rows
+from tests.serve.stored import drawn_rows, figures_of
 
 
 @pytest.fixture(scope="module")
 def figures(policy: Policy) -> Any:
-    return monitor_figures(drawn_rows(policy, 2000, 0.1)[0], policy)
+    return figures_of(drawn_rows(policy, 2000, 0.1)[0], policy)
 
 
 def with_alarms(figures: Any, calibration: SequentialAlarm, doubt: SequentialAlarm) -> Any:
@@ -66,14 +68,16 @@ def test_figures_are_cards_and_charts(figures: Any, policy: Policy) -> None:
     assert cards.cards[2].note == f"{cost.low:.4f} to {cost.high:.4f}"
     assert cards.cards[0].note.endswith(f"{figures.whole.if_calibrated:.4f} if calibrated")
     assert cards.cards[3].value == f"{100 * figures.whole.coverage.interval.value:.1f}\u00a0%"
-    assert how.words.startswith(f"2,000 rows decided, {figures.whole.n_labels:,} labels stand")
+    assert how.words.startswith(
+        f"Last 30 days: 2,000 rows decided, {figures.whole.n_labels:,} labels stand"
+    )
     titles = [block.title for block in row.blocks if isinstance(block, Figure)]
     assert titles == ["ECE", "Log loss", "Cost a row", "Coverage"]
 
 
 def test_what_is_unknown_says_so(policy: Policy) -> None:
     rows = rows_taken(drawn_rows(policy, 50, 0.1)[0], slice(0, 0))
-    empty = monitor_figures(rows, policy)
+    empty = figures_of(rows, policy)
     cards, _, row = figure_blocks(empty, policy)
     assert isinstance(cards, Cards)
     assert {(card.value, card.note) for card in cards.cards} == {
@@ -106,12 +110,35 @@ def test_shifts_are_told_with_their_intervals(figures: Any, policy: Policy) -> N
 
 
 def test_a_candidate_stands_beside_the_active_policy(policy: Policy) -> None:
-    candidate = refit(drawn_rows(policy, 2000, 0.1, sharper=2.7)[0], policy, lambda _: None)
-    table = comparison(candidate.active, candidate.policy.report)
+    rows = drawn_rows(policy, 2000, 0.1, sharper=2.7)[0]
+    candidate = refit(rows, policy, lambda _: None)
+    (active,) = reports_on(rows, [policy], lambda _: None, "labels so far")
+    found = Comparison(active, candidate.report, "some rows", ("Mind this.",))
+    table, note = comparison(found)
+    assert isinstance(table, Table)
+    assert table.caption == (
+        "The active policy and the candidate, both on some rows; 95 % intervals"
+    )
+    assert note == Text("Mind this.")
     assert table.columns == ("", "active", "candidate")
     lines = {name: (before, after) for name, before, after in table.rows}
     assert lines["labels"][0] == lines["labels"][1]
     assert lines["judged on"] == ("labels so far", "cross-fitted in 5 folds")
-    assert lines["log loss"][0] == f"{candidate.active.log_loss_after:.4f}"
-    none = replace(candidate.active, risk=None)
-    assert ("wrong among decided", "none", "none") in comparison(none, none).rows
+    assert lines["log loss"][0] == f"{active.log_loss_after:.4f}"
+    none = replace(active, risk=None)
+    (table,) = comparison(Comparison(none, none, "some rows", ()))
+    assert isinstance(table, Table)
+    assert ("wrong among decided", "none", "none") in table.rows
+
+
+def test_policies_are_listed_newest_first() -> None:
+    kept = [
+        StoredPolicy(1, 0.0, "{}", is_active=False, was_active=True),
+        StoredPolicy(2, 86_400.0, "{}", is_active=True, was_active=True),
+        StoredPolicy(3, 90_000.0, "{}", is_active=False, learnt_until=89_000.0),
+    ]
+    assert policy_table(kept).rows == (
+        ("3", "1970-01-02 01:00", "refitted", "never yet"),
+        ("2", "1970-01-02 00:00", "uploaded", "in force"),
+        ("1", "1970-01-01 00:00", "uploaded", "was in force"),
+    )

@@ -2,8 +2,18 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from dubito.calibrate import AsItCame
+from dubito.decide import CostMatrix, Policy
+from dubito.serve.asking import AskedRows
+from dubito.serve.deciding import decide_rows
 from dubito.serve.pages.review import row_of
+from dubito.serve.running import put_in_force
+from dubito.serve.settings import Settings
 from dubito.serve.store import Store
 from tests.serve.pages.conftest import Person
 
@@ -54,6 +64,7 @@ def test_web_links_open_without_telling_where_from(anna: Person, store: Store) -
     service = anna.app.state.service
     assert row_of(replace(item, link="https://example.org"), service)["is_web"]
     assert not row_of(replace(item, link="data:text/html,x"), service)["is_web"]
+    assert row_of(replace(item, link="http://["), service)["link"] == "http://["
 
 
 def test_blind_readers_see_nothing_of_the_models_opinion(store: Store) -> None:
@@ -107,8 +118,45 @@ def test_what_was_done_can_be_taken_back(anna: Person, store: Store) -> None:
 
 def test_answers_that_no_button_gives_are_refused(anna: Person, store: Store) -> None:
     anna.get("/review")
-    for answer in ("", "settle", "settle:3", "settle:-1", "settle:²", "activate"):
+    wrong = ["", "settle", "settle:3", "settle:-1", "settle:²", "settle:" + "1" * 5000, "activate"]
+    for answer in wrong:
         refused = anna.post("/review", item="d<b>", answer=answer)
         assert refused.status == 422
         assert "The page sent no answer that is known. Try loading it again." in refused.text
     assert store.label("d<b>") is None
+
+
+def test_ids_that_no_row_can_have_are_refused(anna: Person) -> None:
+    anna.get("/review")
+    told = "The id must be 1 to 200 printable characters."
+    answer = anna.ask("GET", "/review?item=%00SECRET")
+    assert (answer.status, told in answer.text) == (422, True)
+    for address, form in (
+        ("/review", {"item": "\x00SECRET", "answer": "skip"}),
+        ("/review/undo", {"item": "\x00SECRET"}),
+        ("/review", {"answer": "skip"}),
+    ):
+        answer = anna.post(address, **form)
+        assert (answer.status, told in answer.text) == (422, True)
+
+
+@pytest.mark.parametrize(("n_classes", "is_long"), [(33, False), (34, True)])
+def test_every_class_has_a_key_or_can_be_found(
+    n_classes: int, is_long: bool, tmp_path: Path
+) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/many.db")
+    names = [f"class {k}" for k in range(n_classes)]
+    costs = CostMatrix.zero_one(names).with_reject(0.1)
+    shares = np.full((n_classes, n_classes), 1 / n_classes)
+    policy = Policy.fit(shares, np.arange(n_classes), costs=costs, calibrator=AsItCame())
+    put_in_force(store, policy)
+    body = {"probabilities": shares[:1].tolist(), "ids": ["a"]}
+    settings = Settings(audit_share=0)
+    asked = AskedRows.of(body, n_classes, settings)
+    store.add_decisions(decide_rows(asked, 1, policy, settings, np.random.default_rng(0)))
+    page = Person(store, "ben", ["review"]).sign_in().get("/review")
+    keys = re.findall('data-key="(.)"', page)
+    assert len(keys) == len(set(keys)) == 35
+    assert keys[-2:] == ["u", "s"]
+    assert ('id="find"' in page) == is_long
+    store.close()

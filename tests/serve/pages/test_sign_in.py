@@ -20,9 +20,13 @@ def test_a_token_signs_in_and_a_button_out(store: Store) -> None:
     assert "secure" not in cookie
     assert ben.token.lower() not in cookie
     assert "Sign out ben" in ben.get("/review")
+    kept = ben.cookie
     answer = ben.post("/sign-out")
     assert (answer.status, answer.headers["location"]) == (303, "/sign-in")
     assert ben.ask("GET", "/review").status == 303
+    ben.cookie = kept  # as if someone had a copy
+    assert ben.ask("GET", "/review").headers["location"] == "/sign-in"
+    assert ben.sign_in().ask("GET", "/review").status == 200
 
 
 def test_over_tls_the_cookie_never_leaves_it(store: Store) -> None:
@@ -60,14 +64,14 @@ def test_a_wrong_token_is_told_and_not_shown(store: Store) -> None:
 
 
 @pytest.mark.parametrize("address", ["/sign-in", "/sign-out", "/review", "/review/undo"])
-@pytest.mark.parametrize("kind", ["no proof", "elsewhere"])
+@pytest.mark.parametrize("kind", ["no proof", "https://evil.example", "http://[", "null"])
 def test_what_does_not_come_from_our_pages_is_refused(
     anna: Person, address: str, kind: str
 ) -> None:
     form = {"token": anna.token, "item": "c", "answer": "settle:0"}
     origin = ""
-    if kind == "elsewhere":
-        form["csrf"], origin = anna.csrf(), "https://evil.example"
+    if kind != "no proof":
+        form["csrf"], origin = anna.csrf(), kind
     answer = anna.ask("POST", address, form, origin)
     assert answer.status == 403
     assert "The request does not come from a page of this service." in answer.text

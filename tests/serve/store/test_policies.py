@@ -16,12 +16,22 @@ def test_policies_are_put_in_force_and_taken_back(store: Store, policy: Policy) 
     for number in (*others, others[1]):
         store.activate(number)
     assert [one.is_active for one in store.policies().all] == [False, False, True]
+    assert store.policies().before == others[0]
     assert store.roll_back() == others[0]
     assert store.roll_back() == 1
     with pytest.raises(RefusedError) as refused:
         store.roll_back()
     assert str(refused.value) == "There is no policy before. Try activating one by its id."
     assert store.active_id() == 1
+    assert store.policies().before is None
+    assert [one.was_active for one in store.policies().all] == [True, True, True]
+
+
+def test_a_refit_says_until_when_it_learnt(store: Store) -> None:
+    number = store.add_policy(text_of_policy(fitted_policy(reject_cost=0.1)), learnt_until=7.0)
+    first, last = store.policies().all
+    assert (last.id, last.learnt_until, last.was_active) == (number, 7.0, False)
+    assert first.learnt_until is None
 
 
 def test_the_same_policy_is_kept_once(store: Store, policy: Policy) -> None:

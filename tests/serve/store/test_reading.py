@@ -31,7 +31,8 @@ def test_rows_come_back_as_they_were_decided(store: Store, new: New, policy: Pol
     assert rows.action.tolist() == wanted.action.tolist()
     assert rows.class_.tolist() == wanted.class_.tolist()
     assert rows.label.tolist() == [2 if k == 3 else -1 for k in range(50)]
-    assert not rows.is_reviewed.any()
+    assert not rows.is_unsettled.any()
+    assert set(rows.audit_share.tolist()) == {0.5}
     assert rows.amount.tolist() == amounts
     assert before <= rows.labelled[3] <= time.time()
     assert np.isnan(np.delete(rows.labelled, 3)).all()
@@ -55,6 +56,66 @@ def test_only_rows_since_a_time(store: Store, new: New) -> None:
     rows = store.rows_for_monitor(time.time() + 1)
     assert len(rows) == 0
     assert rows.probabilities.shape == (0, 0)
+
+
+def test_rows_of_one_request_keep_the_order_in_which_they_came(store: Store, new: New) -> None:
+    names = ["z", "m", "a", "k"]
+    logits = [[2.0 * k, 0.0, 0.0] for k in range(4)]
+    store.add_decisions(new(dict(zip(names, logits, strict=True))))
+    assert store.rows_for_monitor().id.tolist() == names
+    doubt = store.history_of(1).doubt
+    assert (np.diff(doubt) < 0).all()
+    assert store.history_of(2).doubt.size == 0
+
+
+def test_rows_that_readers_passed_on_are_unsettled(store: Store, new: New) -> None:
+    store.add_decisions(new({"a": TORN, "b": TORN, "c": TORN}))
+    for item, do in (("a", store.unsure), ("b", store.skip)):
+        store.next_review("ann", item_id=item)
+        do(item, "ann")
+    assert store.rows_for_monitor().is_unsettled.tolist() == [True, True, False]
+    store.undo("b", "ann")
+    assert store.rows_for_monitor().is_unsettled.tolist() == [True, False, False]
+    store.add_labels(["a"], [0])
+    assert not store.rows_for_monitor().is_unsettled.any()
+
+
+def test_history_is_in_the_order_in_which_a_row_and_its_label_were_there(
+    store: Store, new: New
+) -> None:
+    tilted = [[0.1 * k, 0.0, 0.0] for k in range(4)]
+    store.add_labels(["early"], [1])
+    for k, name in enumerate(("first", "second")):
+        store.add_decisions(new({name: tilted[k]}, audit_share=1.0))
+    store.add_labels(["second"], [0])
+    store.add_labels(["first"], [1])
+    before = store.history_of(1)
+    confidence = before.confidence
+    assert confidence[0] > confidence[1]
+    assert before.is_right.tolist() == [True, False]
+    # Truth that was there before its decision counts when the decision comes.
+    store.add_decisions(new({"early": tilted[2]}, audit_share=1.0))
+    after = store.history_of(1)
+    assert after.confidence[:2].tolist() == confidence.tolist()
+    assert after.is_right.tolist() == [True, False, False]
+    assert after.confidence[2] == pytest.approx(1 - after.doubt[2])
+
+
+def test_history_does_not_change_with_labels_that_are_corrected_or_taken_back(
+    store: Store, new: New
+) -> None:
+    store.add_decisions(new({"a": SURE, "b": SURE}, audit_share=1.0))
+    store.add_labels(["a"], [0])
+    store.next_review("ann", item_id="b")
+    store.settle("b", "ann", 0)
+    seen = store.history_of(1).is_right.tolist()
+    store.add_labels(["a"], [1], "ben")
+    store.undo("b", "ann")
+    store.settle("b", "ann", 2)
+    assert store.history_of(1).is_right.tolist() == seen
+    assert len(set(seen)) == 1
+    store.undo("b", "ann")
+    assert store.history_of(1).is_right.tolist() == seen
 
 
 def test_what_is_forgotten_leaves_nothing(store: Store, new: New) -> None:

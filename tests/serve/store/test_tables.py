@@ -8,8 +8,8 @@ def test_all_tables_are_there(store: Store) -> None:
     there = set(inspect(store.engine).get_table_names())
     assert there == {*metadata.tables, "alembic_version"}
     assert set(metadata.tables) == {
-        "activations", "corrections", "decisions", "labels", "policies", "requests",
-        "review_events", "reviews", "secrets", "tokens",
+        "activations", "corrections", "decisions", "ended_sessions", "labels", "policies",
+        "requests", "review_events", "reviews", "secrets", "tokens",
     }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
@@ -21,7 +22,37 @@ def test_only_a_hash_is_kept(store: Store) -> None:
         kept = connection.execute(text("SELECT * FROM tokens")).all()
     assert token not in repr(kept)
     assert token.removeprefix("dubito_") not in repr(kept)
-    assert store.create_token("ann", ["decide"]) != token
+    assert store.create_token("bob", ["decide"]) != token
+
+
+def test_a_name_is_of_one_reader(store: Store) -> None:
+    store.create_token("ann", ["review"])
+    with pytest.raises(RefusedError) as refused:
+        store.create_token("ann", ["decide"])
+    assert str(refused.value) == (
+        "Token 1 is of 'ann' already, and readers are told apart by name. "
+        "Try another --name, or `dubito token revoke 1` first."
+    )
+    store.revoke_token(1)
+    store.create_token("ann", ["review"], lifetime=1e-3)
+    time.sleep(0.01)
+    store.create_token("ann", ["review"])
+    assert [one.name for one in store.tokens() if one.is_valid] == ["ann"]
+
+
+def test_of_many_who_take_a_name_at_once_one_gets_it(url: str) -> None:
+    stores = [Store.open(url) for _ in range(4)]
+
+    def taken(opened: Store) -> bool:
+        try:
+            return bool(opened.create_token("ann", ["review"]))
+        except RefusedError:
+            return False
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(taken, stores)) == [False, False, False, True]
+    for opened in stores:
+        opened.close()
 
 
 def test_tokens_end(store: Store) -> None:
@@ -54,12 +85,22 @@ def test_wrong_ones_are_refused(store: Store) -> None:
         store.revoke_token(7)
 
 
-def test_a_token_is_found_by_its_id(store: Store) -> None:
-    token = store.create_token("ann", ["review"])
-    found = store.find_token(token)
+def test_a_session_that_was_ended_has_no_token(store: Store) -> None:
+    found = store.find_token(store.create_token("ann", ["review"]))
     assert found is not None
-    assert store.token_of(found.id) == found
-    assert store.token_of(found.id + 1) is None
+    assert store.token_of_session("s1", found.id) == found
+    assert store.token_of_session("s1", found.id + 1) is None
+    store.end_session("s1", time.time() + 60)
+    store.end_session("s1", time.time() + 60)
+    assert store.token_of_session("s1", found.id) is None
+    assert store.token_of_session("s2", found.id) == found
+
+
+def test_sessions_that_are_over_are_forgotten(store: Store) -> None:
+    store.end_session("s1", time.time() - 1)
+    store.end_session("s2", time.time() + 60)
+    with store.engine.connect() as connection:
+        assert connection.execute(text("SELECT id FROM ended_sessions")).scalars().all() == ["s2"]
 
 
 def test_all_processes_share_one_secret(url: str, store: Store) -> None:

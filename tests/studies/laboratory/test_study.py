@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from studies.laboratory.runs import Arrays, Found, run_all
+from studies.laboratory.runs import Arrays, Found, run_all, run_one
 from studies.laboratory.study import Options, Study
 from studies.laboratory.telling import (
     Told,
@@ -52,6 +52,16 @@ def test_runs_are_done_once(tmp_path: Path, n_processes: int) -> None:
     assert again[settings[0]]["curve"].tolist() == first[settings[0]]["curve"].tolist() == [1, 2]
 
 
+def test_a_single_run_is_shared_with_those_of_a_study(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    alone = run_one(thrown, Throw(3, log), tmp_path / "kept")
+    together = run_all(thrown, [Throw(3, log), Throw(4, log)], tmp_path / "kept", 1)
+    again = run_one(thrown, Throw(4, log), tmp_path / "kept")
+    assert log.read_text().split() == ["3", "4"]
+    assert float(alone["figure"]) == float(together[Throw(3, log)]["figure"]) == 6.0
+    assert float(again["figure"]) == 8.0
+
+
 def test_a_run_that_fails_loses_no_other(tmp_path: Path) -> None:
     log = tmp_path / "log"
     settings = [Throw(0, log), Throw(1, tmp_path / "nowhere" / "log")]
@@ -93,3 +103,18 @@ def test_a_readme_without_marks_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="marks") as error:
         put_into_readme("depth", "new", path)
     assert str(error.value) == message
+
+
+def test_only_studies_of_cifar_ask_where_it_is(tmp_path: Path) -> None:
+    asked: list[Path | None] = []
+
+    def settings(options: Options) -> list[Throw]:
+        asked.append(options.cifar)
+        return [Throw(0, tmp_path / "log")]
+
+    places = ["--quick", "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
+    Study(settings, thrown, told).main(places)
+    Study(settings, thrown, told, has_cifar=True).main([*places, "--cifar", "there"])
+    assert asked == [None, Path("there")]
+    with pytest.raises(SystemExit):
+        Study(settings, thrown, told).main([*places, "--cifar", "there"])

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from studies.laboratory.images import Images
 from studies.laboratory.networks import conv_net, lenet5, seeded
-from studies.laboratory.training import Recipe, train
+from studies.laboratory.training import Recipe, slowing, train
 
 
 def images() -> Images:
@@ -24,7 +24,7 @@ def loss(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "adam with l2", "sgd"])
 @pytest.mark.parametrize("make", [lambda: lenet5(2, dropout=0.1), lambda: conv_net(2, 4, 2)])
 def test_they_learn(optimizer: str, make: object) -> None:
     generator = seeded(0)
@@ -63,3 +63,32 @@ def test_batches_are_seen_through_one_view_each() -> None:
     train(network, images(), loss, recipe, seeded(0), views=(first, second))
     assert len(seen) == 16
     assert set(seen) == {0, 1}
+
+
+def test_the_pace_is_that_of_the_share_of_steps_done() -> None:
+    """Plain steps down a slope of 1: each is as long as the learning rate of its time."""
+
+    def slope(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        return network.weight.sum() + 0 * outputs.sum()
+
+    class Still(nn.Module):
+        """A network of one weight that does not look at images."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, pixels: Tensor) -> Tensor:
+            return self.weight.expand(len(pixels))
+
+    asked: list[float] = []
+
+    def pace(share_done: float) -> float:
+        asked.append(share_done)
+        return slowing(share_done)
+
+    network = Still()
+    recipe = Recipe(2, learning_rate=0.1, batch_rows=48)  # 64 images: four steps in all
+    train(network, images(), slope, recipe, seeded(0), pace=pace)
+    assert asked == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert network.weight.item() == pytest.approx(-0.1 * (1 + 0.75 + 0.5 + 0.25), rel=1e-3)

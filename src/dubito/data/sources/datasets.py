@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 from urllib.parse import unquote
@@ -56,7 +56,10 @@ class PartitionSource(AbstractSource):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetSource(AbstractSource):
-    """Files with the same columns, one after the other. Any of them may have no rows."""
+    """Files one after the other, of which those columns are the same that are needed.
+
+    `schema` is that of the first. Any of them may have no rows.
+    """
 
     files: tuple[AbstractSource, ...]
     starts: dict[int, int] = field(default_factory=dict)  # first rows of files read so far
@@ -74,56 +77,76 @@ class DatasetSource(AbstractSource):
             with named_if_broken(file.name):
                 for batch in file.batches(columns, texts, n_rows):
                     first_row += batch.num_rows
-                    yield batch
+                    yield batch.select(list(columns))  # in one order, whatever the file's
 
     def place(self, row: int) -> tuple[str, int]:
         starts = [self.starts[number] for number in range(len(self.starts))]
         number = bisect_right(starts, row) - 1
         return self.files[number].name, row - starts[number]
 
+    def require_alike(self, needed_in: Callable[[AbstractSource], Sequence[str]]) -> None:
+        """Raise unless all files have the columns that are needed in each, of the same types."""
+        first = self.files[0]
+        needed = needed_in(first)
+        for file in self.files:
+            if file.schema.equals(first.schema):
+                continue
+            require_columns(file, first, needed)
+            require_columns(file, first, needed_in(file))  # it may have more of a pattern
+
     def spans(self, n_rows: int) -> list[Span]:
         return [span for file in self.files for span in file.spans(n_rows)]
 
 
 def dataset_of(name: str, files: Sequence[AbstractSource], base: str) -> DatasetSource:
-    """Return files as one table, or raise and name the one that is unlike the first."""
+    """Return files as one table, or raise and name the one whose folders spell other columns."""
     spelt = [partition_of(file.name, base) for file in files]
     keys = list(spelt[0])
     for file, own in zip(files, spelt, strict=True):
-        require_alike(file, files[0], list(own), keys)
-    if twice := set(keys) & set(files[0].schema.names):
-        problem = f"{min(twice)!r} is a column of its files, and a part of their paths"
-        raise BadFileError(name, problem, "renaming one of them")
-    types = {key: type_of([own[key] for own in spelt]) for key in keys}
-    schema = files[0].schema
-    for key, kind in types.items():
-        schema = schema.append(pa.field(key, kind))
+        if list(own) != keys:
+            changed = sorted(set(own) ^ set(keys))
+            what = column_of(changed[0], own) if changed else "other folders"
+            raise unlike(file, files[0], f"it has {what}, unlike {files[0].name}")
+        if twice := set(keys) & set(file.schema.names):
+            problem = f"{min(twice)!r} is a column of its files, and a part of their paths"
+            raise BadFileError(name, problem, "renaming one of them")
     if not keys:
-        return DatasetSource(name, schema, tuple(files))
+        return DatasetSource(name, files[0].schema, tuple(files))
+    types = {key: type_of([own[key] for own in spelt]) for key in keys}
     parts = [
-        PartitionSource(file.name, schema, file, scalars(own, types))
+        PartitionSource(file.name, with_columns(file.schema, types), file, scalars(own, types))
         for file, own in zip(files, spelt, strict=True)
     ]
-    return DatasetSource(name, schema, tuple(parts))
+    return DatasetSource(name, parts[0].schema, tuple(parts))
 
 
-def require_alike(
-    file: AbstractSource, first: AbstractSource, keys: list[str], first_keys: list[str]
-) -> None:
-    """Raise unless a file has the columns of the first, of the same types."""
-    names, wanted = set(file.schema.names), set(first.schema.names)
-    fix = f"files that are all like {first.name}"
-    if names != wanted or keys != first_keys:
-        changed = sorted((names | set(keys)) ^ (wanted | set(first_keys)))
-        has_it = changed and changed[0] in names | set(keys)
-        what = f"{'a' if has_it else 'no'} column {changed[0]!r}" if changed else "other folders"
-        problem = f"it has {what}, unlike {first.name}"
-        raise BadFileError(file.name, problem, fix)
-    for column in first.schema:
-        kind = file.schema.field(column.name).type
-        if kind != column.type:
-            problem = f"its column {column.name!r} is of {kind}, in {first.name} of {column.type}"
-            raise BadFileError(file.name, problem, fix)
+def with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Return a schema with more columns."""
+    for key, kind in types.items():
+        schema = schema.append(pa.field(key, kind))
+    return schema
+
+
+def require_columns(file: AbstractSource, first: AbstractSource, needed: Sequence[str]) -> None:
+    """Raise unless a file and the first both have columns, of the same types."""
+    names, wanted = file.schema.names, first.schema.names
+    for name in needed:
+        if name not in names or name not in wanted:
+            raise unlike(file, first, f"it has {column_of(name, names)}, unlike {first.name}")
+        kind, before = (one.schema.field(name).type for one in (file, first))
+        if kind != before:
+            problem = f"its column {name!r} is of {kind}, in {first.name} of {before}"
+            raise unlike(file, first, problem)
+
+
+def unlike(file: AbstractSource, first: AbstractSource, problem: str) -> BadFileError:
+    """Say how a file differs from the first."""
+    return BadFileError(file.name, problem, f"files that are all like {first.name}")
+
+
+def column_of(name: str, names: Collection[str]) -> str:
+    """Return in words whether there is a column."""
+    return f"{'a' if name in names else 'no'} column {name!r}"
 
 
 def partition_of(file: str, base: str) -> dict[str, str | None]:

@@ -18,11 +18,13 @@ __all__ = [
     "base_of",
     "files_under",
     "folder_of",
+    "is_pattern",
     "is_there",
     "is_url",
     "mark_of",
     "open_file",
     "open_stream",
+    "remove",
     "send",
     "size_of",
 ]
@@ -93,6 +95,16 @@ def send(local: Path, url: str) -> None:
     system.put_file(str(local), path)
 
 
+def remove(name: str) -> None:
+    """Remove a file, if it is there."""
+    if not is_url(name):
+        Path(name).unlink(missing_ok=True)
+        return
+    system, path = reach(name)
+    if system.exists(path):
+        system.rm_file(path)
+
+
 def mark_of(url: str) -> str:
     """Return what changes when a file elsewhere does."""
     system, path = reach(url)
@@ -129,16 +141,32 @@ def local_files(name: str) -> list[str] | None:
 
 
 def walked(folder: str) -> Iterator[str]:
-    """Yield all files below a folder."""
-    for place, _, names in os.walk(folder):
-        yield from (os.path.join(place, name) for name in names)
+    """Yield all files below a folder, those of links to folders too: of each folder once."""
+    seen: set[str] = set()
+    waiting = [folder]
+    while waiting:
+        links: list[str] = []
+        for place, folders, names in (entry for start in waiting for entry in os.walk(start)):
+            real = os.path.realpath(place)
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            yield from (os.path.join(place, name) for name in names)
+            below = (os.path.join(place, name) for name in folders)
+            links += filter(os.path.islink, below)
+        waiting = sorted(links)
 
 
 def remote_files(url: str) -> list[str] | None:
     """Return the files elsewhere that a folder or pattern means, in any order."""
     system, path = reach(url)
     if is_pattern(url):
-        matched = [match for match in system.glob(path) if system.isfile(match)]
+        matched = [
+            file
+            for match, info in system.glob(path, detail=True).items()
+            for file in (system.find(match) if info["type"] == "directory" else [match])
+        ]
     elif system.isdir(path):
         matched = system.find(path)
     else:

@@ -12,7 +12,14 @@ from typing import Any
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
 from dubito.data.sources.datasets import dataset_of
 from dubito.data.sources.frames import open_table
-from dubito.data.sources.locations import base_of, files_under, folder_of, is_url, size_of
+from dubito.data.sources.locations import (
+    base_of,
+    files_under,
+    folder_of,
+    is_pattern,
+    is_url,
+    size_of,
+)
 from dubito.data.sources.manifests import counted_files
 from dubito.data.sources.numpy_files import open_npy, open_npz
 from dubito.data.sources.source import AbstractSource, named_if_broken
@@ -67,7 +74,7 @@ def open_many(name: str, files: list[str]) -> AbstractSource:
 
     A text file of no bytes at all is a table without rows, as some writers leave them.
     """
-    counted = counted_files(files, base_of(name))
+    counted = files if is_pattern(name) else counted_files(files, base_of(name))
     tables = {file: ending_of(file) for file in counted if ending_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, final
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
@@ -31,8 +32,17 @@ class DoubtMapDisplay:
         self.image, self.aleatoric, self.epistemic = image, aleatoric, epistemic
 
     @classmethod
-    def from_maps(cls, image: Any, aleatoric: Any, epistemic: Any) -> Self:
+    def from_maps(
+        cls,
+        image: Any,
+        aleatoric: Any,
+        epistemic: Any,
+        *,
+        axes: Sequence[Axes] | None = None,
+    ) -> Self:
         """Draw maps, height x width, such as an entry of `dubito.learn.doubt_maps`.
+
+        `axes` are three to draw on, say a row of a figure of several images.
 
         >>> display = DoubtMapDisplay.from_maps([[0, 1]], [[0.2, 0.1]], [[0.0, 0.5]])
         >>> len(display.axes_)
@@ -44,14 +54,15 @@ class DoubtMapDisplay:
             if one.shape != picture.shape[:2]:
                 rule, fix = f"of {picture.shape[:2]} pixels, like the image", "maps of this image"
                 raise BadValueError(name, "DoubtMapDisplay", rule, f"{one.shape}", fix)
-        return cls(picture, *maps).plot()
+        return cls(picture, *maps).plot(axes)
 
-    def plot(self) -> Self:
-        """Draw on a new figure."""
-        first = axes_for(None, "DoubtMapDisplay", size=(9.6, 3.4))
-        figure: Any = first.figure
-        first.remove()
-        axes = figure.subplots(1, 3)
+    def plot(self, axes: Sequence[Axes] | None = None) -> Self:
+        """Draw on three axes, those of a new figure unless they are given."""
+        axes = three_axes() if axes is None else axes
+        if len(axes) != 3:
+            rule, fix = "3, one for each map", "a row of `figure.subplots(n_images, 3)`"
+            raise BadValueError("axes", "DoubtMapDisplay", rule, f"{len(axes)}", fix)
+        figure: Any = axes[0].figure
         axes[0].imshow(self.image, cmap="gray")
         top = max(float(self.aleatoric.max()), float(self.epistemic.max()), 1e-12)
         for ax, values in zip(axes[1:], (self.aleatoric, self.epistemic), strict=True):
@@ -62,6 +73,14 @@ class DoubtMapDisplay:
         figure.colorbar(drawn, ax=list(axes[1:]), label="doubt, nats", shrink=0.8)
         self.axes_, self.figure_ = tuple(axes), figure
         return self
+
+
+def three_axes() -> Sequence[Axes]:
+    """Return the axes of a new figure."""
+    first = axes_for(None, "DoubtMapDisplay", size=(9.6, 3.4))
+    figure: Any = first.figure
+    first.remove()
+    return tuple(figure.subplots(1, 3))
 
 
 def as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:

@@ -109,7 +109,7 @@ def question_of(service: Service, body: bytes, is_arrow: bool, key: str | None) 
     return Question(asked, policy_id, policy, key, digest)
 
 
-@router.get("/decisions/{decision_id}")
+@router.get("/decisions/{decision_id:path}")
 async def decision(
     request: Request,
     decision_id: str,

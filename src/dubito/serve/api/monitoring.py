@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.serve.api.schemas import BEARER, REFUSALS
-from dubito.serve.monitor import monitor_figures
+from dubito.serve.monitor import DAY, monitor_figures
 from dubito.serve.security import admitted
 from dubito.serve.service import Service, service_of
 from dubito.serve.standing import rows_taken
@@ -20,7 +20,6 @@ from dubito.serve.store.tokens import Token
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["monitor"])
-DAY = 86_400.0
 
 
 @router.get("/monitor")
@@ -39,9 +38,9 @@ async def monitor(
 def figures(service: Service, days: float) -> dict[str, Any]:
     """Return the figures as plain numbers."""
     policy_id, policy = service.catalogue.active
-    rows = service.store.rows_for_monitor()
+    rows = service.store.rows_for_monitor(time.time() - days * DAY)
     mine = rows_taken(rows, rows.policy_id == policy_id)
-    found = monitor_figures(mine, policy, since=time.time() - days * DAY)
+    found = monitor_figures(mine, policy, service.store.history_of(policy_id))
     told = plain(asdict(found))
     return {"policy": policy_id, "days": days, "n_rows": found.whole.n_rows, **told}
 

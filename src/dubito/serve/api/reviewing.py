@@ -45,7 +45,7 @@ async def claim(request: Request, token: Reader) -> dict[str, Any]:
     return {"item": None if item is None else shown(item, service)}
 
 
-@router.post("/review/{item_id}", openapi_extra=BODY)
+@router.post("/review/{item_id:path}", openapi_extra=BODY)
 async def step(request: Request, item_id: str, token: Reader) -> dict[str, Any]:
     """Claim a row, settle it with a label, be unsure, skip it, or undo that."""
     service = service_of(request)

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide import Policy
-from dubito.report.blocks import Table
+from dubito.report.blocks import Block, Text
+from dubito.serve.comparing import compare
 from dubito.serve.logs import log_event
-from dubito.serve.monitor import monitor_figures
+from dubito.serve.monitor import DAY, WINDOW_DAYS, monitor_figures
 from dubito.serve.pages.monitor_blocks import (
     comparison,
     figure_blocks,
+    policy_table,
     shift_blocks,
     verdict_of,
 )
 from dubito.serve.pages.rendering import PageRoute, page, see
-from dubito.serve.refitting import active_report, refit
-from dubito.serve.refusals import WRONG, RefusedError
+from dubito.serve.refitting import refit
+from dubito.serve.refusals import CONFLICT, WRONG, RefusedError
 from dubito.serve.security import admitted, form_of
 from dubito.serve.service import Service, service_of
 from dubito.serve.standing import rows_taken
 from dubito.serve.store import StoredPolicy, StoredRows
-from dubito.serve.store.documents import text_of_policy
+from dubito.serve.store.documents import content_of, text_of_policy
 from dubito.serve.store.tokens import Token
 
 __all__ = ["router"]
@@ -70,40 +72,63 @@ async def activate(request: Request, token: Admin) -> Response:
     return see("/monitor")
 
 
+@router.post("/monitor/rollback")
+async def roll_back(request: Request, token: Admin) -> Response:
+    """Put in force the policy that was before."""
+    service = service_of(request)
+    policy_id = await run_in_threadpool(service.store.roll_back)
+    await run_in_threadpool(service.catalogue.refresh)
+    log_event("policy rolled back", policy=policy_id, reader=token.name)
+    return see("/monitor#policies")
+
+
 def candidate_of(service: Service) -> int:
-    """Fit a candidate, and keep it."""
+    """Fit a candidate to labels of the last days, and keep it unless it is there already."""
     _, policy = service.catalogue.active
-    store = service.store
-    candidate = refit(store.rows_for_monitor(), policy, store.features_of)
-    return store.add_policy(text_of_policy(candidate.policy))
+    store, now = service.store, time.time()
+    rows = store.rows_for_monitor(now - WINDOW_DAYS * DAY)
+    document = text_of_policy(refit(rows, policy, store.features_of))
+    content = content_of(document)
+    for one in store.policies().all:
+        if content_of(one.document) == content:
+            if one.was_active:
+                problem = f"Labels so far give policy {one.id} again, which is or was in force"
+                raise RefusedError(CONFLICT, problem, "more labels, or activating it by its id")
+            return one.id
+    return store.add_policy(document, learnt_until=now)
 
 
 def values_for(service: Service) -> dict[str, Any]:
     """Return what the page shows."""
     policy_id, policy = service.catalogue.active
-    rows = service.store.rows_for_monitor()
-    figures = monitor_figures(rows_taken(rows, rows.policy_id == policy_id), policy)
-    known = service.store.policies().all
-    newer = [one for one in known if one.id > policy_id]
+    rows = service.store.rows_for_monitor(time.time() - WINDOW_DAYS * DAY)
+    mine = rows_taken(rows, rows.policy_id == policy_id)
+    figures = monitor_figures(mine, policy, service.store.history_of(policy_id))
+    kept = service.store.policies()
+    known = {one.id: one for one in kept.all}
+    newer = [one for one in known.values() if one.id > policy_id and not one.was_active]
+    candidate = newer[-1] if newer else None
     return {
         "verdict": verdict_of(figures),
         "figures": figure_blocks(figures, policy),
         "shifts": shift_blocks(figures, policy),
         "policy_id": policy_id,
         "summary": policy.provenance["calibrator"],
-        "candidate": newer[-1] if newer else None,
-        "beside": beside(service, rows, policy, newer[-1]) if newer else None,
+        "days": f"{WINDOW_DAYS:.0f}",
+        "candidate": candidate,
+        "kept": policy_table(kept.all),
+        "before": kept.before,
+        "beside": beside(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),
     }
 
 
 def beside(
-    service: Service, rows: StoredRows, policy: Policy, candidate: StoredPolicy
-) -> Table | None:
-    """Return the active policy beside a candidate, None where labels do not stand for all rows."""
+    service: Service, rows: StoredRows, active: StoredPolicy, candidate: StoredPolicy
+) -> list[Block]:
+    """Return the active policy beside a candidate, or why they cannot be compared."""
     try:
-        active = active_report(rows, policy, service.store.features_of)
-        return comparison(active, candidate.policy.report)
-    except RefusedError:
-        return None
+        return comparison(compare(service.store, rows, active, candidate))
+    except RefusedError as error:
+        return [Text(f"The two cannot be compared yet. {error}")]

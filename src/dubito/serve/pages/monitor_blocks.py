@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from dubito.report.blocks import Block, Card, Cards, Row, Table, Text, Verdict
 from dubito.report.blocks import Figure as Drawn
 from dubito.report.figures.canvas import percent, plain
 from dubito.report.numbers import counted, figure, share, with_interval
-from dubito.serve.monitor import Figure, MonitorFigures, Window
+from dubito.serve.comparing import Comparison
+from dubito.serve.monitor import WINDOW_DAYS, Figure, MonitorFigures, Window
 from dubito.serve.pages.charts import over_time
+from dubito.serve.store import StoredPolicy
 
-__all__ = ["comparison", "figure_blocks", "shift_blocks", "verdict_of"]
+__all__ = ["comparison", "figure_blocks", "policy_table", "shift_blocks", "verdict_of"]
 
 Tell = Callable[[float | None], str]
 MOST_CLASSES = 12  # that a table shows
@@ -67,10 +70,12 @@ def figure_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
         )
     )
     asked = f"{counted(whole.n_rows)} decided, {counted(whole.n_labels, 'label')} stand for them"
-    how = Text(
-        f"{asked}: each weighs one over its chance to be asked for. Rows that were handed over "
-        "count too, once none of them waits. Ranges are 95\u00a0% intervals."
+    told = (
+        f"Last {WINDOW_DAYS:.0f} days: {asked}, each weighed by one over its chance to be asked "
+        "for. All rows that were handed over count once readers have seen each; until then those "
+        "drawn at random. Ranges are 95\u00a0% intervals."
     )
+    how = Text(f"{told} {whole.note}".rstrip())
     charts = [
         chart("ECE", figures, lambda w: w.calibration_error, plain, lambda w: w.if_calibrated, FEW),
         chart("Log loss", figures, lambda w: w.log_loss, plain, lambda _: report.log_loss_after),
@@ -147,11 +152,11 @@ def with_points(one: Interval) -> str:
     return f"{value} points ({low} to {high})"
 
 
-def comparison(active: PolicyReport, candidate: PolicyReport) -> Table:
-    """Return two policies side by side, each on rows that it did not learn from."""
+def comparison(found: Comparison) -> list[Block]:
+    """Return two policies side by side, on the same rows, and what to bear in mind."""
 
     def line(name: str, tell: Callable[[PolicyReport], str]) -> tuple[str, str, str]:
-        return name, tell(active), tell(candidate)
+        return name, tell(found.active), tell(found.candidate)
 
     rows = (
         line("cost a row", lambda r: with_interval(r.cost.value, r.cost)),
@@ -163,8 +168,24 @@ def comparison(active: PolicyReport, candidate: PolicyReport) -> Table:
         line("labels", lambda r: f"{r.n_rows:,}"),
         line("judged on", lambda r: r.how),
     )
-    caption = "The active policy and the candidate, both on labels so far; 95 % intervals"
-    return Table(caption, ("", "active", "candidate"), rows)
+    caption = f"The active policy and the candidate, both on {found.rows}; 95 % intervals"
+    table = Table(caption, ("", "active", "candidate"), rows)
+    return [table, *(Text(note) for note in found.notes)]
+
+
+def policy_table(kept: Sequence[StoredPolicy]) -> Table:
+    """Return all policies, newest first."""
+    states = {(True, True): "in force", (False, True): "was in force", (False, False): "never yet"}
+    lines = tuple(
+        (
+            f"{one.id}",
+            datetime.fromtimestamp(one.created, UTC).strftime("%Y-%m-%d %H:%M"),
+            "uploaded" if one.learnt_until is None else "refitted",
+            states[one.is_active, one.was_active],
+        )
+        for one in reversed(kept)
+    )
+    return Table("All policies", ("policy", "kept since (UTC)", "came by", "in force"), lines)
 
 
 def shares(one: Interval) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.decisions import REASONS
+from dubito.serve.bodies import as_name
 from dubito.serve.pages.last_answer import last_answer
 from dubito.serve.pages.rendering import PageRoute, page, see
 from dubito.serve.refusals import CONFLICT, WRONG, RefusedError
@@ -22,13 +23,14 @@ __all__ = ["router"]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Reader = Annotated[Token, Depends(admitted("review"))]
-KEYS = "1234567890"  # of the first ten classes
+KEYS = "1234567890abcdefghijklmnopqrtvwxy"  # s, u and z are of other buttons
+MOST_DIGITS = 6
 
 
 @router.get("/review")
 async def show(request: Request, token: Reader, item: str | None = None) -> Response:
     """Show the row where a look is worth most, or the one that was taken back."""
-    return await shown(request, token, item)
+    return await shown(request, token, None if item is None else as_name(item, "The id"))
 
 
 @router.post("/review")
@@ -45,7 +47,8 @@ async def answer(request: Request, token: Reader) -> Response:
 @router.post("/review/undo")
 async def undo(request: Request, token: Reader) -> Response:
     """Take back what was done last with a row, and show it again."""
-    item_id, service = (await form_of(request)).get("item", ""), service_of(request)
+    service = service_of(request)
+    item_id = as_name((await form_of(request)).get("item"), "The id")
     take_back = partial(service.store.undo, lease_seconds=service.settings.lease_seconds)
     try:
         await run_in_threadpool(take_back, item_id, token.name)
@@ -56,13 +59,15 @@ async def undo(request: Request, token: Reader) -> Response:
 
 def answered(service: Service, form: dict[str, str], reader: str) -> None:
     """Do what a button says."""
-    item_id, (kind, _, code) = form.get("item", ""), form.get("answer", "").partition(":")
+    item_id = as_name(form.get("item"), "The id")
+    kind, _, code = form.get("answer", "").partition(":")
+    is_code = code.isascii() and code.isdigit() and len(code) <= MOST_DIGITS
     n_classes = len(service.catalogue.active[1].classes)
     if kind == "unsure":
         service.store.unsure(item_id, reader)
     elif kind == "skip":
         service.store.skip(item_id, reader)
-    elif kind == "settle" and code.isascii() and code.isdigit() and int(code) < n_classes:
+    elif kind == "settle" and is_code and int(code) < n_classes:
         service.store.settle(item_id, reader, int(code))
     else:
         raise RefusedError(WRONG, "The page sent no answer that is known", "loading it again")
@@ -115,8 +120,9 @@ def row_of(item: ReviewItem, service: Service) -> dict[str, Any]:
         for code, (name, share) in enumerate(zip(policy.classes, shares, strict=True))
     ]
     facts = {"id": item.id, "choices": choices, "created": item.created, "amount": item.amount}
+    facts["is_long"] = len(choices) > len(KEYS)
     link = item.link
-    is_web = link is not None and urlsplit(link).scheme in ("http", "https")
+    is_web = link is not None and link.startswith(("https://", "http://"))
     facts |= {"link": link, "is_web": is_web, "n_unsure": item.n_unsure}
     if is_blind:
         return facts

@@ -45,5 +45,5 @@ async def sign_out(request: Request) -> Response:
     """End the session."""
     await require_csrf(request)
     response = see("/sign-in")
-    security.sign_out(response)
+    await security.sign_out(request, response)
     return response

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from dubito.decide import Policy
 from dubito.errors import BadFileError
 
-__all__ = ["policy_of", "text_of_policy"]
+__all__ = ["content_of", "policy_of", "text_of_policy"]
 
 
 def policy_of(document: str) -> Policy:
@@ -29,3 +31,10 @@ def text_of_policy(policy: Policy) -> str:
         path = Path(folder) / "policy.json"
         policy.save(path)
         return path.read_text("utf-8")
+
+
+def content_of(document: str) -> dict[str, Any]:
+    """Return what the text of a policy's file says, but for when it was fitted."""
+    content: dict[str, Any] = json.loads(document)
+    provenance = {name: one for name, one in content["provenance"].items() if name != "created"}
+    return {**content, "provenance": provenance, "seal": None}

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from dubito.errors import BadValueError
 from dubito.serve.store.tables import metadata
 
-__all__ = ["migrate", "open_engine", "require_synced", "writing"]
+__all__ = ["hold_alone", "migrate", "open_engine", "prepare", "writing"]
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MIGRATION_LOCK = 7_230_991  # any number, the same in every process
+HOLD_SECONDS = 5.0  # to wait for a process that is about to end
 
 
 def open_engine(url: str) -> Engine:
-    """Return an engine on which a commit is on the disk when it returns."""
+    """Return an engine on which a commit is on the disk when it returns.
+
+    Its errors tell no values: they are what people send, and errors are logged.
+    """
     rule = "sqlite:///file or postgresql+psycopg://user@host/name"
     fix = "sqlite:///dubito.db"
     try:
@@ -31,15 +37,55 @@ def open_engine(url: str) -> Engine:
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         if parsed.database in (None, "", ":memory:"):
             raise BadValueError("--database", "dubito serve", rule, "a database in memory", fix)
-        engine = create_engine(parsed, pool_size=8, connect_args={"timeout": 30})
+        engine = create_engine(
+            parsed, pool_size=8, hide_parameters=True, connect_args={"timeout": 30}
+        )
         event.listen(engine, "connect", set_up_sqlite)
         event.listen(engine, "begin", begin_sqlite)
         return engine
     if parsed.drivername == "postgresql+psycopg":
-        engine = create_engine(parsed, pool_size=8, pool_pre_ping=True)
+        engine = create_engine(parsed, pool_size=8, hide_parameters=True, pool_pre_ping=True)
         event.listen(engine, "connect", set_up_postgresql)
         return engine
     raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
+
+
+def prepare(engine: Engine) -> None:
+    """Bring a database up to date, or raise where it cannot be reached, written or trusted."""
+    address = engine.url.render_as_string(hide_password=True)
+    try:
+        require_synced(engine)
+        migrate(engine)
+    except DBAPIError as error:
+        said = str(error.orig).splitlines()[0]
+        rule, got = "a database that can be reached and written to", f"{address} ({said})"
+        fix = "another address, or `dubito serve` once it is there"
+        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+    except CommandError as error:
+        rule, got = "of a version that this dubito knows", f"{address} ({error})"
+        raise BadValueError("--database", "dubito serve", rule, got, "a newer dubito") from error
+
+
+def hold_alone(engine: Engine) -> sqlite3.Connection | None:
+    """Keep other processes from serving the same SQLite file, until what is returned is closed.
+
+    A lock of SQLite itself, on a file beside it: it ends with the process, however that ends.
+    PostgreSQL is for any number of processes.
+    """
+    if engine.dialect.name != "sqlite":
+        return None
+    path = f"{engine.url.database}-serving"
+    held = sqlite3.connect(
+        path, timeout=HOLD_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        held.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        held.close()
+        rule = "a file that no other process serves, as SQLite is for one process"
+        got, fix = f"{engine.url.database} ({error})", "another file, or PostgreSQL"
+        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+    return held
 
 
 def set_up_sqlite(connection: Any, _: Any) -> None:

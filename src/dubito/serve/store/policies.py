@@ -16,10 +16,11 @@ from dubito.serve.store.tables import activations, policies
 __all__ = ["activate", "active_id", "add_policy", "all_policies", "roll_back"]
 
 
-def add_policy(connection: Connection, document: str) -> int:
+def add_policy(connection: Connection, document: str, learnt_until: float | None = None) -> int:
     """Keep a policy; return its id, which is the old one where it was there already.
 
-    Its seal, which is of what it says however that is written, tells whether it was.
+    Its seal, which is of what it says however that is written, tells whether it was. One that was
+    fitted to rows of this store says until when these were decided.
     """
     new = policy_of(document)
     digest = str(json.loads(document)["seal"]).removeprefix("sha256:")
@@ -30,6 +31,7 @@ def add_policy(connection: Connection, document: str) -> int:
     if (before := first.scalar()) is not None:
         require_same_classes(new, policy_of(before))
     values = {"digest": digest, "document": document, "created": time.time()}
+    values |= {"learnt_until": learnt_until}
     made = connection.execute(insert(policies).values(**values).returning(policies.c.id))
     return int(made.scalar_one())
 
@@ -45,12 +47,21 @@ def require_same_classes(new: Policy, before: Policy) -> None:
 def all_policies(connection: Connection) -> Policies:
     """Return all policies, oldest first."""
     active = active_id(connection)
+    ever = set(connection.execute(select(activations.c.policy_id).distinct()).scalars())
     rows = connection.execute(select(policies).order_by(policies.c.id)).mappings()
     return Policies(
         tuple(
-            StoredPolicy(row["id"], row["created"], row["document"], row["id"] == active)
+            StoredPolicy(
+                row["id"],
+                row["created"],
+                row["document"],
+                is_active=row["id"] == active,
+                was_active=row["id"] in ever,
+                learnt_until=row["learnt_until"],
+            )
             for row in rows
-        )
+        ),
+        before=connection.execute(in_force().offset(1)).scalar(),
     )
 
 

@@ -15,7 +15,7 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions, Policy
 from dubito.serve.store.documents import policy_of
 
-__all__ = ["NewDecisions", "Policies", "ReviewItem", "StoredPolicy", "StoredRows"]
+__all__ = ["History", "NewDecisions", "Policies", "ReviewItem", "StoredPolicy", "StoredRows"]
 
 
 @final
@@ -76,6 +76,8 @@ class NewDecisions:
                 "amount": [None] * n if amounts is None else amounts.tolist(),
                 "link": [None] * n if links is None else list(links),
                 "features": [None] * n if features is None else bytes_of_rows(features),
+                "audit_share": [audit_share] * n,
+                "place": list(range(n)),
             },
             is_rejected=rejected,
             key=key,
@@ -121,9 +123,10 @@ class ReviewItem:
 class StoredRows:
     """Decisions, column by column, oldest first; `label` is -1 where truth is not known yet.
 
-    `propensity` is the chance that a row had to get into review: 1 if it was rejected, else the
-    audit share. `is_reviewed` says whether the label came from there, `labelled` when it came.
-    `amount` and `labelled` are NaN where there is none.
+    `propensity` is the chance that a row had to get into review: 1 if it was rejected, else
+    `audit_share`, the chance to be drawn at random, which `is_audit` was. `is_unsettled` says
+    whether readers passed it on and nobody knows its label, `labelled` when that came. `amount` and
+    `labelled` are NaN where there is none.
     """
 
     id: NDArray[np.str_]
@@ -135,25 +138,46 @@ class StoredRows:
     action: IntArray
     class_: IntArray
     propensity: FloatArray
+    audit_share: FloatArray
     is_audit: BoolArray
     amount: FloatArray
     label: IntArray
     labelled: FloatArray
-    is_reviewed: BoolArray
+    is_unsettled: BoolArray
 
     def __len__(self) -> int:
         return self.action.size
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """What alarms look at, of all rows that one policy decided, as it came.
+
+    `doubt` is that of each row. `confidence` and `is_right` are of rows that chance drew, by the
+    first label that each got, in the order in which a row and its label were both there: a label
+    that is corrected or taken back later does not change what was seen.
+    """
+
+    doubt: FloatArray
+    confidence: FloatArray
+    is_right: BoolArray
+
+
+@final
 @dataclass(frozen=True)
 class StoredPolicy:
-    """A policy as it was uploaded."""
+    """A policy as it was uploaded or refitted, which learnt from rows until `learnt_until`.
+
+    `was_active` says whether it is in force or ever was.
+    """
 
     id: int
     created: float
     document: str
     is_active: bool
+    was_active: bool = False
+    learnt_until: float | None = None
 
     @cached_property
     def policy(self) -> Policy:
@@ -164,9 +188,10 @@ class StoredPolicy:
 @final
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """All policies of a store, oldest first."""
+    """All policies of a store, oldest first; `before` is what a rollback would put in force."""
 
     all: tuple[StoredPolicy, ...]
+    before: int | None = None
 
     @property
     def active(self) -> StoredPolicy | None:

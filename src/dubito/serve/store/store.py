@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -21,8 +22,8 @@ from dubito.serve.store import (
 )
 from dubito.serve.store.committer import Committer
 from dubito.serve.store.labelling import Correction, NewLabels
-from dubito.serve.store.opening import migrate, open_engine, require_synced, writing
-from dubito.serve.store.records import NewDecisions, Policies, ReviewItem, StoredRows
+from dubito.serve.store.opening import hold_alone, open_engine, prepare, writing
+from dubito.serve.store.records import History, NewDecisions, Policies, ReviewItem, StoredRows
 from dubito.serve.store.tokens import Token
 
 __all__ = ["Store"]
@@ -48,14 +49,14 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.committer = Committer(writing(engine))
+        self.held: sqlite3.Connection | None = None
 
     @classmethod
     def open(cls, url: str) -> Self:
         """Open a database by its address, and bring its schema up to date."""
         engine = open_engine(url)
         try:
-            require_synced(engine)
-            migrate(engine)
+            prepare(engine)
         except Exception:
             engine.dispose()
             raise
@@ -65,6 +66,12 @@ class Store:
         """Write what was accepted, and let the database go."""
         self.committer.close()
         self.engine.dispose()
+        if self.held is not None:
+            self.held.close()
+
+    def hold(self) -> None:
+        """Raise where another process serves the same SQLite file; none may until this closes."""
+        self.held = hold_alone(self.engine)
 
     def submit(self, work: NewDecisions | Callable[[Connection], Any]) -> Future[Any]:
         """Hand something over to be written; the answer comes after its commit."""
@@ -147,6 +154,10 @@ class Store:
         """Return all decisions made at or after a time, with what is known of their truth."""
         return self.read(lambda c: reading.rows_since(c, since))
 
+    def history_of(self, policy_id: int) -> History:
+        """Return what alarms look at, of all rows that a policy decided."""
+        return self.read(lambda c: reading.history_of(c, policy_id))
+
     def features_of(self, ids: Sequence[str]) -> FloatArray | None:
         """Return the features of some decisions, None where one of them came without or fewer."""
         return self.read(partial(reading.features_of, ids=ids))
@@ -155,9 +166,9 @@ class Store:
         """Delete all decisions made before a time, and all about them; return how many."""
         return self.write(lambda c: reading.forget(c, before))
 
-    def add_policy(self, document: str) -> int:
+    def add_policy(self, document: str, learnt_until: float | None = None) -> int:
         """Keep a policy, given as the text of its file; return its id."""
-        return self.write(lambda c: policies.add_policy(c, document))
+        return self.write(lambda c: policies.add_policy(c, document, learnt_until))
 
     def policies(self) -> Policies:
         """Return all policies, oldest first."""
@@ -176,16 +187,23 @@ class Store:
         return self.write(policies.roll_back)
 
     def create_token(self, name: str, scopes: Iterable[str], lifetime: float | None = None) -> str:
-        """Return a new token, valid for so many seconds or for good; only its hash is kept."""
+        """Return a new token, valid for so many seconds or for good; only its hash is kept.
+
+        No other valid token may have its name, as readers are told apart by it.
+        """
         return self.write(lambda c: tokens.create_token(c, name, scopes, lifetime))
 
     def session_secret(self) -> bytes:
         """Return what sessions are signed with: the same in all processes."""
         return self.write(tokens.session_secret)
 
-    def token_of(self, token_id: int) -> Token | None:
-        """Return what is known of a token by its id, valid or not, or None."""
-        return self.read(lambda c: tokens.token_of(c, token_id))
+    def token_of_session(self, session_id: str, token_id: int) -> Token | None:
+        """Return what is known of the token that began a session, None where someone ended it."""
+        return self.read(lambda c: tokens.token_of_session(c, session_id, token_id))
+
+    def end_session(self, session_id: str, until: float) -> None:
+        """End a session that would have lasted until a time."""
+        self.write(lambda c: tokens.end_session(c, session_id, until))
 
     def find_token(self, token: str) -> Token | None:
         """Return what is known of a token, valid or not, or None."""

@@ -23,6 +23,7 @@ __all__ = [
     "activations",
     "corrections",
     "decisions",
+    "ended_sessions",
     "labels",
     "metadata",
     "policies",
@@ -44,6 +45,7 @@ policies = Table(
     Column("digest", String(64), nullable=False, unique=True),
     Column("document", Text, nullable=False),
     Column("created", Double, nullable=False),
+    Column("learnt_until", Double),  # rows that a refit learnt from were decided until then
 )
 
 # The policy in force is that of the last activation which is not undone.
@@ -77,6 +79,8 @@ decisions = Table(
     Column("amount", Double),
     Column("link", Text),
     Column("features", LargeBinary),
+    Column("audit_share", Double, nullable=False, server_default="0"),
+    Column("place", Integer, nullable=False, server_default="0"),  # among rows that came with it
 )
 
 # A request that named an idempotency key, and what it said.
@@ -156,4 +160,12 @@ secrets = Table(
     metadata,
     Column("name", String(LONGEST_ID), primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+# Sessions that someone signed out of, until they would have ended by themselves.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("until", Double, nullable=False),
 )

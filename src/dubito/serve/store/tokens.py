@@ -9,23 +9,24 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import final
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, text, update
 
 from dubito.errors import BadValueError
-from dubito.serve.refusals import MISSING, RefusedError
+from dubito.serve.refusals import CONFLICT, MISSING, RefusedError
 from dubito.serve.store.inserting import insert_rows
+from dubito.serve.store.tables import ended_sessions, tokens
 from dubito.serve.store.tables import secrets as kept_secrets
-from dubito.serve.store.tables import tokens
 
 __all__ = [
     "SCOPES",
     "Token",
     "all_tokens",
     "create_token",
+    "end_session",
     "find_token",
     "revoke_token",
     "session_secret",
-    "token_of",
+    "token_of_session",
 ]
 
 SCOPES = ("decide", "review", "admin")
@@ -35,7 +36,7 @@ PREFIX = "dubito_"  # so that one that got lost is recognised
 @final
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; `name` is what its reader is called."""
+    """What is known of a token; `name` is what its reader is called, and nobody else."""
 
     id: int
     name: str
@@ -60,6 +61,7 @@ def create_token(
         raise BadValueError(
             "--scope", "dubito token create", rule, ", ".join(wanted) or "none", fix
         )
+    require_free(connection, name)
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
     connection.execute(
@@ -74,6 +76,18 @@ def create_token(
     return token
 
 
+def require_free(connection: Connection, name: str) -> None:
+    """Raise where a name is that of a valid token: rows in review are held by name."""
+    if connection.dialect.name == "postgresql":  # SQLite lets nobody else write meanwhile
+        connection.execute(text("LOCK TABLE tokens IN SHARE ROW EXCLUSIVE MODE"))
+    wanted = select(tokens).where(tokens.c.name == name)
+    same = [known(row) for row in connection.execute(wanted).mappings()]
+    if valid := [one.id for one in same if one.is_valid]:
+        problem = f"Token {valid[0]} is of {name!r} already, and readers are told apart by name"
+        fix = f"another --name, or `dubito token revoke {valid[0]}` first"
+        raise RefusedError(CONFLICT, problem, fix)
+
+
 def hash_of(token: str) -> str:
     """Return what is kept of a token."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
@@ -86,10 +100,18 @@ def find_token(connection: Connection, token: str) -> Token | None:
     return None if found is None else known(found)
 
 
-def token_of(connection: Connection, token_id: int) -> Token | None:
-    """Return what is known of a token by its id, valid or not, or None."""
-    found = connection.execute(select(tokens).where(tokens.c.id == token_id)).mappings().first()
+def token_of_session(connection: Connection, session_id: str, token_id: int) -> Token | None:
+    """Return what is known of the token that began a session, None where someone ended it."""
+    is_ended = exists().where(ended_sessions.c.id == session_id)
+    wanted = select(tokens).where(tokens.c.id == token_id, ~is_ended)
+    found = connection.execute(wanted).mappings().first()
     return None if found is None else known(found)
+
+
+def end_session(connection: Connection, session_id: str, until: float) -> None:
+    """End a session for good; those that would be over by now are forgotten."""
+    connection.execute(delete(ended_sessions).where(ended_sessions.c.until < time.time()))
+    insert_rows(connection, ended_sessions, {"id": [session_id], "until": [until]})
 
 
 def session_secret(connection: Connection) -> bytes:

@@ -3,7 +3,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from dubito.serve.migrations.versions import step_0001_first as first
-from dubito.serve.migrations.versions import step_0002_features_corrections_sessions as newest
+from dubito.serve.migrations.versions import step_0003_one_reader_a_name as newest
 from dubito.serve.store import Store
 from dubito.serve.store.opening import migrate
 from dubito.serve.store.tables import metadata

@@ -21,8 +21,9 @@ def test_what_the_first_version_kept_is_there(
     url: str, new: Callable[..., NewDecisions], policy: Policy
 ) -> None:
     rows = {f"r{k}": [k / 10, 0.0, 0.0] for k in range(N_ROWS)}
-    columns = new(rows).columns
-    del columns["features"]
+    columns = new(rows, audit_share=0.125).columns
+    for name in ("features", "audit_share", "place"):
+        del columns[name]
     engine = open_engine(url)
     with writing(engine).begin() as connection:
         with Operations.context(MigrationContext.configure(connection)):
@@ -38,6 +39,10 @@ def test_what_the_first_version_kept_is_there(
     put_in_force(store, policy)
     found = store.rows_for_monitor()
     assert sorted(found.id.tolist()) == sorted(rows)
+    is_passed = found.propensity < 1
+    assert 0 < is_passed.sum() < N_ROWS
+    assert set(found.audit_share.tolist()) == {0.125}
+    assert [one.learnt_until for one in store.policies().all] == [None]
     assert store.label("r3") == 2
     assert store.features_of(list(rows)) is None
     waits = store.next_ids("ann", N_ROWS)

@@ -16,6 +16,8 @@ def upgrade() -> None:
     """
     op.execute("UPDATE reviews SET worth = random() WHERE is_audit")
     op.add_column("decisions", sa.Column("features", sa.LargeBinary))
+    op.add_column("policies", sa.Column("learnt_until", sa.Double))
+    keep_draws()
     op.create_table(
         "corrections",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -31,4 +33,22 @@ def upgrade() -> None:
         "secrets",
         sa.Column("name", sa.String(200), primary_key=True),
         sa.Column("value", sa.LargeBinary, nullable=False),
+    )
+
+
+def keep_draws() -> None:
+    """Add the chance to be drawn, for rows that were handed over too, and the order in a request.
+
+    Of rows that were handed over it was not kept: it is that of the nearest row that was let pass.
+    """
+    for name, kind in (("audit_share", sa.Double), ("place", sa.Integer)):
+        op.add_column("decisions", sa.Column(name, kind, nullable=False, server_default="0"))
+    op.execute("UPDATE decisions SET audit_share = propensity WHERE propensity < 1")
+    near = "SELECT near.propensity FROM decisions AS near"
+    near += " WHERE near.propensity < 1 AND near.created"
+    op.execute(
+        f"UPDATE decisions SET audit_share = COALESCE("
+        f"({near} <= decisions.created ORDER BY near.created DESC LIMIT 1), "
+        f"({near} > decisions.created ORDER BY near.created LIMIT 1), "
+        f"CASE WHEN is_audit THEN 1.0 ELSE 0.0 END) WHERE propensity >= 1"
     )

@@ -1,0 +1,68 @@
+"""What is nearly a Dask collection is told; what its rows are is tested with the cluster."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dubito.data import Columns
+from dubito.data.dask_collections import is_collection, partitions_of
+from dubito.errors import BadTypeError, BadValueError, DubitoError
+
+COLUMNS = Columns(label="y", logits="z", weight="w")
+
+
+def test_collections_are_cut_as_they_are() -> None:
+    da: Any = import_module("dask.array")
+    dd: Any = import_module("dask.dataframe")
+    arrays = {"z": da.ones((8, 4), chunks=(3, 2)), "y": da.ones(8), "w": da.ones(8, chunks=1)}
+    assert is_collection(arrays)
+    assert len(partitions_of(arrays, COLUMNS, None)) == 3
+    frame = dd.from_pandas(pd.DataFrame({"z": [1.0] * 6, "y": 0, "w": 1.0}), npartitions=2)
+    assert is_collection(frame)
+    assert len(partitions_of(frame, COLUMNS, None)) == 2
+    others: list[Any] = ["rows.parquet", frame.compute(), {}]
+    assert not any(map(is_collection, others))
+
+
+def test_what_is_nearly_one_is_told() -> None:
+    da: Any = import_module("dask.array")
+    z, y = da.ones((8, 4), chunks=4), da.ones(8, chunks=4)
+    odd: list[tuple[Any, type[DubitoError], str]] = [
+        (
+            z,
+            BadTypeError,
+            "`source` of DaskShards must be a dict where it is of Dask arrays. Got a bare Array. "
+            "Try {'logits': array, 'y': labels}.",
+        ),
+        (
+            {"z": z, "y": np.ones(8), "w": y},
+            BadTypeError,
+            "`source` of DaskShards must be of Dask arrays alone. Got ndarray as 'y'. "
+            "Try dask.array.from_array(array).",
+        ),
+        (
+            {"z": z, "y": y, "w": da.ones(7, chunks=4)},
+            BadValueError,
+            "`w` of the Dask arrays must be as long as `z` (8 rows). Got 7 rows. "
+            "Try one value a row.",
+        ),
+        (
+            {"z": da.ones((8, 2, 2)), "y": y, "w": y},
+            BadValueError,
+            "`z` of the Dask arrays must be of 1 or 2 dimensions. Got shape (8, 2, 2). "
+            "Try z.reshape(len(z), -1).",
+        ),
+        (
+            {"z": z, "y": y[y > 0], "w": y},
+            BadValueError,
+            "`y` of the Dask arrays must be of a length that is known. Got shape (nan,). "
+            "Try y.compute_chunk_sizes().",
+        ),
+    ]
+    for source, kind, said in odd:
+        with pytest.raises(kind) as told:
+            is_collection(source) and partitions_of(source, COLUMNS, None)
+        assert str(told.value) == said
