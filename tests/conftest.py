@@ -1,4 +1,4 @@
-"""How property tests run: no example is timed, as the first one may compile kernels. A browser."""
+"""How property tests run: 50 examples, none timed, as the first may compile kernels. A browser."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.load_profile("untimed")
 
 ARGUMENTS = [
