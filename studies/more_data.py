@@ -22,9 +22,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dubito import Logits, Members
 from dubito.arrays import FloatArray, IntArray
@@ -38,6 +36,7 @@ from studies.laboratory.runs import Found
 from studies.laboratory.study import Options, Study
 from studies.laboratory.training import Recipe, train
 from studies.more_data_telling import GROUPS, METHODS, PAIR, WAYS, tell
+from studies.strange_images import digits
 
 __all__ = ["Judged", "Setting", "grouped", "judged", "main", "settings", "split", "work"]
 
@@ -194,12 +193,6 @@ def split(members: Members) -> FloatArray:
         return np.stack([total, total, np.zeros_like(total)])
     doubt = split_doubt(members)
     return np.stack([doubt.total, doubt.aleatoric, doubt.epistemic])
-
-
-def digits(n_rows: int) -> Tensor:
-    """Return the first digits of scikit-learn, enlarged to 28 x 28, which no network has seen."""
-    images = torch.from_numpy(load_digits().images[:n_rows]).float().unsqueeze(1) / 16
-    return functional.interpolate(images, size=(28, 28), mode="bilinear")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
