@@ -36,6 +36,7 @@ __all__ = [
     "CIFAR_RATES",
     "FASHION",
     "PAIRS",
+    "Pace",
     "RATES",
     "Setting",
     "VOTED_RATES",
@@ -45,6 +46,7 @@ __all__ = [
     "work",
 ]
 
+Pace = Literal["steady", "slowing"]  # of the learning rate: held, or falling in a line to 0
 FASHION, CIFAR = "Fashion-MNIST", "CIFAR-10"
 PAIRS = {
     FASHION: ((0, 6), (2, 4), (5, 7), (1, 3)),
@@ -55,6 +57,7 @@ CIFAR_RATES = (0.0, 0.4)
 VOTERS = ("cross-entropy", "joint, floor -4", "faithful")
 VOTED_RATES = (0.0, 0.4)
 N_LAYERS = 3
+SPEED: tuple[float, Pace] = (4e-3, "slowing")  # by `noisy_recipe`
 
 
 @final
@@ -69,9 +72,10 @@ class Setting:
     seed: int
     sizes: tuple[int, int, int]  # to learn from, to choose on, to judge by
     n_epochs: int
-    learning_rate: float  # at the start; it falls in a line to 0
-    batch_rows: int
     width: int
+    learning_rate: float  # at the start
+    pace: Pace
+    batch_rows: int = 64
     views: str = "none"  # in training
 
     @property
@@ -106,15 +110,17 @@ class Setting:
 def fashion(options: Options, loss: str, rate: float, seed: int, views: str = "none") -> Setting:
     """Return a run on Fashion-MNIST, of 20,000 rows unless quick."""
     sizes = (128, 60, 60) if options.is_quick else (20_000, 4_000, 10_000)
-    recipe = (1, 2e-3, 64, 4) if options.is_quick else (6, 2e-3, 64, 16)
-    return Setting("Fashion-MNIST", options.folder, loss, rate, seed, sizes, *recipe, views)
+    size = (1, 4) if options.is_quick else (6, 16)
+    return Setting(
+        "Fashion-MNIST", options.folder, loss, rate, seed, sizes, *size, *SPEED, views=views
+    )
 
 
 def cifar(path: Path, options: Options, loss: str, rate: float, seed: int) -> Setting:
     """Return a run on CIFAR-10, of 8,000 rows unless quick."""
     sizes = (40, 20, 20) if options.is_quick else (8_000, 2_000, 3_000)
-    recipe = (1, 2e-3, 64, 4) if options.is_quick else (15, 2e-3, 64, 16)
-    return Setting("CIFAR-10", path, loss, rate, seed, sizes, *recipe)
+    size = (1, 4) if options.is_quick else (15, 16)
+    return Setting("CIFAR-10", path, loss, rate, seed, sizes, *size, *SPEED)
 
 
 def work(setting: Setting) -> Found:
@@ -136,7 +142,7 @@ def work(setting: Setting) -> Found:
             generator,
             views=VIEWS[setting.views],
             on_epoch=curves.note,
-            pace=slowing,
+            pace=slowing if setting.pace == "slowing" else None,
         )
     found = {**curves.arrays(), **judged(network, parts.test, used, PAIRS[setting.data])}
     for name in setting.voted:

@@ -18,11 +18,11 @@ def bump_rows(rows, centres, width, bumps):
     across = centres.T.copy()
     squares = np.empty(centres.shape[0])
     for i in range(rows.shape[0]):
-        squares[:] = 0.0
+        for m in range(squares.size):
+            squares[m] = 0.0
         for k in range(centres.shape[1]):
             x, numbers = np.float64(rows[i, k]), across[k]
             for m in range(squares.size):
                 squares[m] += (x - numbers[m]) * (x - numbers[m])
         for m in range(squares.size):
-            squares[m] = exponential(scale * squares[m])
-        bumps[i] = squares
+            bumps[i, m] = exponential(scale * squares[m])

@@ -46,9 +46,9 @@ def few_class_sums(array, labels, soft, weights, predicted, confidence, is_logit
                 label = labels[low + j]
                 sums[2, label, bin_of(part[label] * factor, edges)] += weight
     for k in range(n_classes):
-        some = pairs[k * (edges.size - 1) : (k + 1) * (edges.size - 1)]
-        sums[0, k] += some[:, 0]
-        sums[1, k] += some[:, 1]
+        for b in range(edges.size - 1):
+            sums[0, k, b] += pairs[k * (edges.size - 1) + b, 0]
+            sums[1, k, b] += pairs[k * (edges.size - 1) + b, 1]
 
 
 @kernel

@@ -44,7 +44,8 @@ def fill_shares(rows, is_logits, tile, top, total):
         for k in range(n_classes):
             tile[k, j] = np.float64(rows[j, k])
     if is_logits:
-        top[:size] = tile[0, :size]
+        for j in range(size):
+            top[j] = tile[0, j]
         for k in range(1, n_classes):
             column = tile[k]
             for j in range(size):
@@ -129,7 +130,8 @@ def narrow_least(array, is_logits, base, rate, amounts, reject, margin, action, 
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], amounts[low : low + size]
         fill_costs(rows, is_logits, base, rate, some, tile, top, total, costs)
-        lowest[:size] = costs[0, :size]
+        for j in range(size):
+            lowest[j] = costs[0, j]
         for a in range(1, n_actions):
             cost = costs[a]
             for j in range(size):

@@ -129,7 +129,8 @@ def narrow_doubts(array, is_logits, doubts):
 @kernel
 def two_highest(tile, size, top, second, best):
     """Fill the highest entry, the next one and the place of the first, a row a lane."""
-    top[:size] = tile[0, :size]
+    for j in range(size):
+        top[j] = tile[0, j]
     second[:size] = tile.dtype.type(-np.inf)
     best[:size] = 0
     for k in range(1, tile.shape[0]):

@@ -171,8 +171,9 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
         for j in range(size):
             for k in range(n_classes):
                 tile[k, j] = array[low + j, k]
-        top[:size] = tile[0, :size]
-        best[:size] = 0
+        for j in range(size):
+            top[j] = tile[0, j]
+            best[j] = 0
         for k in range(1, n_classes):
             column = tile[k]
             for j in range(size):
@@ -189,11 +190,13 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
         part_of_labels = labels[low : low + size]
         for j in range(size):
             at_label[j] = tile[max(part_of_labels[j], 0), j]
-        predicted[low : low + size] = best[:size]
+        for j in range(size):
+            predicted[low + j] = best[j]
         if is_logits:
             finish_tile(part_of_labels, best, top, at_label, sums, tile_numbers)
             for m in range(N_NUMBERS):
-                numbers[m, low : low + size] = tile_numbers[m, :size]
+                for j in range(size):
+                    numbers[m, low + j] = tile_numbers[m, j]
         else:
             for j in range(size):
                 shares = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])

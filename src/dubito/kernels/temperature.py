@@ -90,7 +90,8 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
                 column = tile[k]
                 for j in range(size):
                     column[j] = logarithm(max(column[j], least))
-        top[:size] = tile[0, :size]
+        for j in range(size):
+            top[j] = tile[0, j]
         for k in range(1, n_classes):
             column = tile[k]
             for j in range(size):

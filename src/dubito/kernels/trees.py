@@ -22,10 +22,14 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
     `least`. The part is the same for all columns, so that their order makes no difference.
     """
     np.random.seed(seed)
-    order, buffer = np.arange(codes.size), np.empty(codes.size, np.int64)
-    counts = np.zeros((2, codes.max() + 1))  # of a node's labels, and of those on the left
-    low, high = np.zeros(child.size, np.int64), np.zeros(child.size, np.int64)
-    high[0] = codes.size
+    order, buffer = np.empty(codes.size, np.int64), np.empty(codes.size, np.int64)
+    n_codes = 0
+    for i in range(codes.size):
+        order[i] = i
+        n_codes = max(n_codes, codes[i] + 1)
+    counts = np.zeros((2, n_codes))  # of a node's labels, and of those on the left
+    low, high = np.empty(child.size, np.int64), np.empty(child.size, np.int64)
+    low[0], high[0] = 0, codes.size
     n_nodes = 1
     for node in range(child.size):
         if node == n_nodes:
@@ -116,7 +120,8 @@ def put_left_first(rows, values, cut, buffer):
         else:
             buffer[n_right] = i
             n_right += 1
-    rows[n_left:] = buffer[:n_right]
+    for m in range(n_right):
+        rows[n_left + m] = buffer[m]
     return n_left
 
 
@@ -149,7 +154,9 @@ def add_forest(numbers, roots, column, threshold, child, start, label, weight, p
                 label[start[node] : start[node + 1]],
                 weight[start[node] : start[node + 1]],
             )
-            total = pull + weights.sum()
+            total = pull
+            for m in range(labels.size):
+                total += weights[m]
             kept += pull / total
             for m in range(labels.size):
                 added[labels[m]] += weights[m] / total
