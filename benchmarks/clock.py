@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-__all__ = ["best_times", "peak_growth"]
+__all__ = ["best_times", "peak_growth", "resident"]
 
 
 def best_times(calls: Mapping[str, Callable[[], object]], n_times: int) -> dict[str, float]:

@@ -5,7 +5,6 @@
 Started by `benchmarks.scale` in a process of its own; prints the MB that were resident at most.
 """
 
-import resource
 import sys
 import tempfile
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.clock import resident
 from benchmarks.scale_rows import LISTS, PLAIN, WIDE, Shape
 from dubito.calibrate import TemperatureScaling
 from dubito.data import Shards, Sink, scan
@@ -59,7 +59,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for step in steps(Path(path), shape, Path(folder) / "decisions.parquet").values():
             step()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
+    # Not `ru_maxrss`: that starts with the peak of whoever started this process.
+    print(resident("VmHWM"))
 
 
 if __name__ == "__main__":
