@@ -84,7 +84,7 @@ def test_the_benchmark_prints_all_tables_and_leaves_no_file(
     monkeypatch.setattr(scale, "memory_line", lambda path, shape: f"held by {path.name}")
     scale.main()
     printed = capsys.readouterr().out
-    titles = ("x pyarrow", "one round of a fit", "power", "x audit", "speed-up", "held by rows")
+    titles = ("x scanner", "one round of a fit", "power", "x audit", "speed-up", "held by rows")
     for words in (*titles, "write parts", "fixed-size lists of 1,000, 400 rows"):
         assert words in printed
         assert words in (tmp_path / "deep" / "t.txt").read_text()

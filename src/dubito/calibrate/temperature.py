@@ -26,7 +26,13 @@ from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.outputs import Logits, Probabilities, unchecked
 
-__all__ = ["TEMPERATURE", "TemperatureScaling", "best_inverse_temperature", "tempered"]
+__all__ = [
+    "TEMPERATURE",
+    "TemperatureScaling",
+    "best_inverse_temperature",
+    "temperature_sums",
+    "tempered",
+]
 
 LOWEST, HIGHEST = 1e-6, 1e4  # bounds of the inverse temperature
 CLOSE = 1e-5  # a relative Newton step this small leaves an error of its square

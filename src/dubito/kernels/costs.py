@@ -67,23 +67,24 @@ def fill_shares(rows, is_logits, tile, top, total):
 
 
 @kernel
-def add_costs(tile, size, table, amounts, costs):
-    """Add the expected costs of a tile, actions x rows; no amounts count as 1."""
+def add_costs(tile, size, table, costs):
+    """Add the expected costs of a tile, actions x rows.
+
+    Four classes at a time: what a sum costs is the way to memory and back.
+    """
     n_actions, n_classes = table.shape
-    grows = amounts.size > 0
+    n_fours = n_classes - n_classes % 4
     for a in range(n_actions):
-        cost = costs[a]
-        for k in range(n_classes):
-            weight = table[a, k]
-            if weight == 0.0:
-                continue
-            column = tile[k]
-            if grows:
-                for j in range(size):
-                    cost[j] += weight * column[j] * amounts[j]
-            else:
-                for j in range(size):
-                    cost[j] += weight * column[j]
+        cost, weights = costs[a], table[a]
+        for k in range(0, n_fours, 4):
+            u, v, w, x = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+            p, q, r, s = tile[k], tile[k + 1], tile[k + 2], tile[k + 3]
+            for j in range(size):
+                cost[j] += u * p[j] + v * q[j] + w * r[j] + x * s[j]
+        for k in range(n_fours, n_classes):
+            u, p = weights[k], tile[k]
+            for j in range(size):
+                cost[j] += u * p[j]
 
 
 @kernel
@@ -92,9 +93,13 @@ def fill_costs(rows, is_logits, base, rate, amounts, tile, top, total, costs):
     size = rows.shape[0]
     fill_shares(rows, is_logits, tile, top, total)
     costs[:, :size] = 0.0
-    add_costs(tile, size, base, amounts[:0], costs)
+    add_costs(tile, size, base, costs)
     if amounts.size > 0:
-        add_costs(tile, size, rate, amounts, costs)
+        for k in range(tile.shape[0]):
+            column = tile[k]
+            for j in range(size):
+                column[j] *= amounts[j]
+        add_costs(tile, size, rate, costs)
 
 
 @kernel

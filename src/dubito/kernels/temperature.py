@@ -115,11 +115,31 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
                 s0[j] += a[j]
                 s1[j] += c[j]
                 s2[j] += f[j]
-        for j in range(size):
-            i = low + j
-            if weights[i] != 0.0:
-                t = (scores[i] - top[j]) * np.float64(b)
-                add_row(weights[i], s0[j], s1[j], s2[j], t, sums)
+        add_tile(weights[low : low + size], s0, s1, s2, scores[low : low + size], top, b, sums)
+
+
+@kernel
+def add_tile(weights, s0, s1, s2, scores, top, b, sums):
+    """Add what some rows say of the inverse temperature, as `add_row` does of one.
+
+    Each loop has few enough arrays for the compiler to see that they are apart.
+    """
+    weight = loss = slope = bend = 0.0
+    for j in range(weights.size):
+        s2[j] = max(s2[j] / s0[j] - (s1[j] / s0[j]) * (s1[j] / s0[j]), 0.0)
+    for j in range(weights.size):
+        s1[j] /= s0[j]
+        s0[j] = logarithm(s0[j])
+    for j in range(weights.size):
+        t = (scores[j] - top[j]) * np.float64(b)
+        weight += weights[j]
+        loss += weights[j] * (s0[j] - t)
+        slope += weights[j] * (s1[j] - t)
+        bend += weights[j] * s2[j]
+    sums[0] += weight
+    sums[1] += loss
+    sums[2] += slope
+    sums[3] += bend
 
 
 @kernel
