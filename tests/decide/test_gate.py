@@ -131,7 +131,7 @@ def test_what_is_no_gate_is_refused(values: Any) -> None:
         DoubtGate.from_dict(values)
     assert str(caught.value) == (
         "`gate` of Policy.load must be a dict with the keys score, region. "
-        f"Got {type(values).__name__}. Try the file as `Policy.save` wrote it."
+        f"Got {type(values).__name__}. Try the file as `dubito fit` or `Policy.save` wrote it."
     )
 
 

@@ -27,7 +27,7 @@ DOCUMENT = Policy.fit(
     max_risk=0.5,
     deploy_prior=[0.2, 0.3, 0.5],
 ).to_dict()
-FIX = "Try the file as `Policy.save` wrote it."
+FIX = "Try the file as `dubito fit` or `Policy.save` wrote it."
 ENTRIES = "dubito, created, fingerprint, n_rows, calibrator, seed"
 
 

@@ -21,7 +21,7 @@ from dubito.decide.policy_file import (
 )
 from dubito.errors import BadFileError, BadValueError
 
-FIX = "Try the file as `Policy.save` wrote it."
+FIX = "Try the file as `dubito fit` or `Policy.save` wrote it."
 MANY = (np.arange(300) / 7).tolist()
 DOCUMENT: dict[str, Any] = {
     "kind": "dubito policy",

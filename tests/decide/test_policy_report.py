@@ -208,7 +208,7 @@ def test_what_is_no_figure_is_refused(name: str, value: Any, kind: str) -> None:
     assert str(caught.value).startswith(
         f"`report.{name}` of Policy.load must be {kind}, as a report has it. Got "
     )
-    assert str(caught.value).endswith(". Try the file as `Policy.save` wrote it.")
+    assert str(caught.value).endswith(". Try the file as `dubito fit` or `Policy.save` wrote it.")
 
 
 @pytest.mark.parametrize("values", [None, [], {}, {**some().to_dict(), "more": 1}])
@@ -217,7 +217,7 @@ def test_what_is_no_report_is_refused(values: Any) -> None:
         PolicyReport.from_dict(values)
     assert str(caught.value) == (
         "`report` of Policy.load must be all figures of a report, and no others. "
-        f"Got {type(values).__name__}. Try the file as `Policy.save` wrote it."
+        f"Got {type(values).__name__}. Try the file as `dubito fit` or `Policy.save` wrote it."
     )
 
 

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
+from dubito.decide.policy_file import AS_WRITTEN
 from dubito.doubt import (
     NeighbourDistance,
     OutlierRegion,
@@ -105,8 +106,7 @@ class DoubtGate:
         """Return the gate that `to_dict` wrote; all of it is checked."""
         if not isinstance(values, Mapping) or sorted(values) != sorted(KEYS):
             rule = f"a dict with the keys {', '.join(KEYS)}"
-            fix = "the file as `Policy.save` wrote it"
-            raise BadTypeError("gate", "Policy.load", rule, type(values).__name__, fix)
+            raise BadTypeError("gate", "Policy.load", rule, type(values).__name__, AS_WRITTEN)
         score = values["score"]
         if not isinstance(score, str):
             score = AbstractFeatureDoubt.from_dict(score)

@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray, as_share, freeze
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.decide.costs import CostMatrix
 from dubito.decide.gate import DoubtGate
-from dubito.decide.policy_file import as_regular
+from dubito.decide.policy_file import AS_WRITTEN, as_regular
 from dubito.decide.policy_fit import RiskBound
 from dubito.decide.policy_report import PolicyReport, as_count, as_text, shortened
 from dubito.errors import BadTypeError, BadValueError
@@ -39,7 +39,7 @@ PROVENANCE = {
     "seed": as_count,
 }
 BOUND = ("max_risk", "delta", "threshold", "words")
-CALLER, FIX = "Policy.load", "the file as `Policy.save` wrote it"
+CALLER = "Policy.load"
 
 
 def checked_parts(values: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def require_kind(values: Any) -> None:
     kind = values.get("kind") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind != KIND:
         rule = "what `Policy.to_dict` gave"
-        raise BadTypeError("values", CALLER, rule, f"a {type(values).__name__}", FIX)
+        raise BadTypeError("values", CALLER, rule, f"a {type(values).__name__}", AS_WRITTEN)
     version = values.get("format")
     if type(version) is not int or version != FORMAT:
         got = f"format {shortened(version)}"
@@ -112,7 +112,7 @@ def unwrapped(value: Any) -> Any:
 
 def wrong(argument: str, rule: str, got: str) -> BadValueError:
     """Return the error of a part that is not as it must be."""
-    return BadValueError(argument, CALLER, rule, got, FIX)
+    return BadValueError(argument, CALLER, rule, got, AS_WRITTEN)
 
 
 def as_shares(values: Any, n_classes: int, argument: str) -> FloatArray:

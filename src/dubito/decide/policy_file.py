@@ -18,10 +18,11 @@ from dubito.data.whole_text import write_whole
 from dubito.decide.cost_files import text_of
 from dubito.errors import BadFileError, BadValueError
 
-__all__ = ["as_regular", "open_document", "read_document", "write_document"]
+__all__ = ["AS_WRITTEN", "as_regular", "open_document", "read_document", "write_document"]
 
 MOST_BYTES = 64 * 1024 * 1024
 MOST_DEPTH = 40
+AS_WRITTEN = "the file as `dubito fit` or `Policy.save` wrote it"
 FEW_NUMBERS = 200  # so many stay readable, more become base64
 KINDS = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
 PACKED = {"base64", "dtype", "shape"}
@@ -55,7 +56,7 @@ def read_document(path: str | PathLike[str]) -> dict[str, Any]:
 def open_document(path: str | PathLike[str]) -> tuple[dict[str, Any], bool]:
     """Return the document of a file, and whether it is as it was when it was sealed."""
     where = fspath(path)
-    fix = "the file as `Policy.save` wrote it"
+    fix = AS_WRITTEN
     try:
         document = json.loads(
             text_of(path),

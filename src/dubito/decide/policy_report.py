@@ -14,6 +14,7 @@ from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.decide.decisions import REASONS, Decisions
+from dubito.decide.policy_file import AS_WRITTEN
 from dubito.decide.realised import Judged, costs_of_actions
 from dubito.decide.rules import Rules, wrong_shares
 from dubito.decide.value import MeanInterval
@@ -175,10 +176,9 @@ class PolicyReport:
     def from_dict(cls, values: Any) -> PolicyReport:
         """Return the report that `to_dict` wrote; all of it is checked."""
         names = [field.name for field in fields(cls)]
-        fix = "the file as `Policy.save` wrote it"
         if not isinstance(values, Mapping) or set(values) != set(names):
             rule = "all figures of a report, and no others"
-            raise BadTypeError("report", "Policy.load", rule, type(values).__name__, fix)
+            raise BadTypeError("report", "Policy.load", rule, type(values).__name__, AS_WRITTEN)
         read: dict[str, Any] = {}
         for name in names:
             is_none = values[name] is None and name in OPTIONAL
@@ -188,7 +188,7 @@ class PolicyReport:
             except (TypeError, ValueError, AttributeError) as error:
                 argument, got = f"report.{name}", shortened(values[name])
                 rule = f"{KINDS.get(name, 'a finite number')}, as a report has it"
-                raise BadValueError(argument, "Policy.load", rule, got, fix) from error
+                raise BadValueError(argument, "Policy.load", rule, got, AS_WRITTEN) from error
         return cls(**read)
 
 
