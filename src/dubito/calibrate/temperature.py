@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Literal, final
 
 import numpy as np
@@ -12,9 +13,10 @@ from dubito.arrays import FloatArray, contiguous, freeze
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import FLOOR, LabelledRows
 from dubito.data.batch import Batch
-from dubito.data.shards import Shards
+from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, BoundWarning, EmptyStateError
 from dubito.kept_checks import entries, number
+from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.rows import NARROW
 from dubito.kernels.temperature import (
     label_scores,
@@ -24,7 +26,7 @@ from dubito.kernels.temperature import (
 )
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.outputs import Logits, Probabilities, unchecked
+from dubito.outputs import AbstractClassOutputs, Logits, Probabilities, unchecked
 
 __all__ = [
     "TEMPERATURE",
@@ -37,6 +39,7 @@ __all__ = [
 LOWEST, HIGHEST = 1e-6, 1e4  # bounds of the inverse temperature
 CLOSE = 1e-5  # a relative Newton step this small leaves an error of its square
 MOST_ROUNDS = 60
+LEAST_PART = 1 << 16  # entries below which another thread takes longer to start than to help
 
 TEMPERATURE = number(1e-9, 1e9)  # what may be read of a file: no product with logits is lost
 
@@ -110,6 +113,7 @@ def best_inverse_temperature(shards: Shards) -> float:
 
     The loss is convex in it, so that the slope's sign tells on which side the best one lies.
     """
+    shards = in_parts(shards)
     low, high, beta = LOWEST, HIGHEST, 1.0
     for n_rounds in range(MOST_ROUNDS):
         beta = float(np.float32(beta))  # what float32 rows are really multiplied by
@@ -134,6 +138,16 @@ def best_inverse_temperature(shards: Shards) -> float:
         is_inside = low < proposal < high or proposal in (LOWEST, HIGHEST)
         beta = proposal if is_inside else float(np.sqrt(low * high))
     return beta
+
+
+def in_parts(shards: Shards) -> Shards:
+    """Return rows in memory in parts so small that several threads have some of a single block."""
+    if not isinstance(shards, ArrayShards):
+        return shards
+    outputs = shards.batch.outputs
+    assert isinstance(outputs, AbstractClassOutputs)
+    n_entries = outputs.n_rows * outputs.n_classes
+    return replace(shards, block_entries=min(max(n_entries // 4, LEAST_PART), BLOCK_ENTRIES))
 
 
 def newton_step(slope: float, bend: float) -> float:

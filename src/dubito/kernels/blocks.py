@@ -18,7 +18,14 @@ from threadpoolctl import ThreadpoolController
 
 from dubito.errors import BadValueError
 
-__all__ = ["keep_memory", "kept_threads", "map_in_order", "n_threads", "row_blocks"]
+__all__ = [
+    "BLOCK_ENTRIES",
+    "keep_memory",
+    "kept_threads",
+    "map_in_order",
+    "n_threads",
+    "row_blocks",
+]
 
 BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
 KEPT_BYTES = 31 << 20  # below the 32 MB up to which glibc adapts
