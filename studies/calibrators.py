@@ -210,6 +210,7 @@ def picture(results: Results) -> Figure:
     loss.set_xscale("symlog", linthresh=0.01)
     mark(loss, [-0.1, -0.01, 0, 0.01, 0.1, 1])
     loss.axvline(0, color="tab:grey", linewidth=0.8)
+    figure.supxlabel("a point: one network, mean over seeds; red: mean of the networks", fontsize=9)
     return figure
 
 

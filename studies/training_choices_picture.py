@@ -50,7 +50,8 @@ def draw_sweep(ax: Axes, name: str, sweep: Mapping[str, Choices], seen: Seen) ->
 
 def label_ticks(ax: Axes, labels: list[str]) -> None:
     """Name places 0, 1, ... on the axis, in lines that do not run into each other."""
-    lines = ["\n".join(fill(part, 11) for part in label.split(", ")) for label in labels]
+    width = 44 // len(labels)
+    lines = ["\n".join(fill(part, width) for part in label.split(", ")) for label in labels]
     ax.set_xticks(range(len(labels)), lines, fontsize=7.5)
 
 
