@@ -36,12 +36,12 @@ from dubito.calibrate import (
     TemperatureScaling,
     VectorScaling,
 )
-from studies.image_networks import Choices, Figures, Trained, trained
 from studies.laboratory.runs import Arrays, Found, run_one
 from studies.laboratory.study import Options, Study
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
-from studies.training_choices import SWEEPS
-from studies.training_choices import settings as all_settings
+from studies.training_choices.image_networks import KEPT, Choices, Figures, Trained, trained
+from studies.training_choices.study import SWEEPS
+from studies.training_choices.study import settings as all_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,7 @@ def settings(options: Options) -> Sequence[Calibrated]:
     """Return the networks that are calibrated, as the study of training choices trains them."""
     wanted = list(NETWORKS.values())[: 2 if options.is_quick else None]
     every = (one for one in all_settings(options) if not one.is_followed)
-    kept = options.kept("image_networks")
+    kept = options.kept(KEPT)
     return [Calibrated(one, kept) for one in every if one.choices in wanted]
 
 
@@ -220,7 +220,7 @@ def mark(ax: Axes, values: list[float]) -> None:
     ax.minorticks_off()
 
 
-main = Study(settings, work, tell).main
+main = Study("calibrators", settings, work, tell).main
 
 if __name__ == "__main__":
     main()

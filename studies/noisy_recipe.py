@@ -19,7 +19,7 @@ import numpy as np
 from studies.laboratory.runs import Arrays
 from studies.laboratory.study import Options, Study
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
-from studies.noisy_training import Pace, Setting, fashion, work
+from studies.noisy_pairs.training import KEPT, Pace, Setting, fashion, work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,7 @@ def picture(runs: Mapping[tuple[float, str], list[Arrays]]) -> Figure:
     return figure
 
 
-main = Study(settings, work, tell, n_seeds=2).main
+main = Study("noisy_recipe", settings, work, tell, kept=KEPT, n_seeds=2).main
 
 if __name__ == "__main__":
     main()

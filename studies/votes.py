@@ -22,8 +22,8 @@ from studies.laboratory.runs import Arrays
 from studies.laboratory.seeds import mean_interval, points
 from studies.laboratory.study import Options, Study
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
-from studies.noisy_training import VOTED_RATES, VOTERS, Setting, fashion, work
-from studies.view_votes import SINGLE, VIEWS, WAYS
+from studies.noisy_pairs.training import KEPT, VOTED_RATES, VOTERS, Setting, fashion, work
+from studies.noisy_pairs.view_votes import SINGLE, VIEWS, WAYS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +179,7 @@ def draw(axes: Axes, voted: Sequence[Voted], *, is_first: bool) -> None:
     axes.set_title(f"{voted[0].loss}, {voted[0].rate:.0%} swapped")
 
 
-main = Study(settings, work, tell, n_seeds=5).main
+main = Study("votes", settings, work, tell, kept=KEPT, n_seeds=5).main
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""What the studies share: images, networks, training, runs that can be resumed, tables."""
+"""What the studies share: images, networks, training, runs to resume, tables, services."""

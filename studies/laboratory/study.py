@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Generic, TypeVar, final
 
 from studies.laboratory.images import FOLDER
 from studies.laboratory.runs import Arrays, Found, run_all
@@ -37,7 +37,7 @@ class Options:
     cache: Path = CACHE
 
     def kept(self, name: str) -> Path:
-        """Return the folder that keeps the runs whose `work` is in the module of this name."""
+        """Return the folder that keeps the runs of the study, or of the studies, of this name."""
         return self.cache / (f"{name}-quick" if self.is_quick else name)
 
 
@@ -46,16 +46,18 @@ class Options:
 class Study(Generic[Setting]):
     """A claim that is tried: the runs it needs, the work of one, and what they tell together.
 
-    `settings` are frozen dataclasses, `work` makes figures and arrays of one, `tell` makes the
-    tables and the picture of all. A study has the name of the module of its `settings`; runs are
-    kept by that of `work`, so that studies which share it share what was run. With `has_cifar`
-    there is an option for where CIFAR-10 is.
+    `python -m studies.NAME` runs it. `settings` are frozen dataclasses, `work` makes figures and
+    arrays of one, `tell` makes the tables and the picture of all. Runs are kept by the name of the
+    study, or by `kept` where studies share what was run. With `has_cifar` there is an option for
+    where CIFAR-10 is.
     """
 
+    name: str
     settings: Callable[[Options], Sequence[Setting]]
     work: Callable[[Setting], Found]
     tell: Callable[[Mapping[Setting, Arrays]], Told]
     n_seeds: int = 3
+    kept: str | None = None
     has_cifar: bool = False
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
@@ -63,45 +65,43 @@ class Study(Generic[Setting]):
 
         The README takes up the tables of whole runs.
         """
-        module = module_of(self.settings)
-        name = Path(module.__file__).stem
-        options = parsed(module.__doc__, self.n_seeds, self.has_cifar, arguments)
+        options = self.parsed(arguments)
         output = options.o or (Path(tempfile.mkdtemp()) if options.quick else DOCS)
         seeds = tuple(range(options.seeds))
         asked = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
         start = time.monotonic()
-        kept = asked.kept(Path(module_of(self.work).__file__).stem)
+        kept = asked.kept(self.kept or self.name)
         told = self.tell(run_all(self.work, self.settings(asked), kept, options.processes))
-        told.write(output, name)
+        told.write(output, self.name)
         print(told.text)
-        print(f"\n{output / name}.md and .png, {time.monotonic() - start:.0f} s")
+        print(f"\n{output / self.name}.md and .png, {time.monotonic() - start:.0f} s")
         if output == DOCS:
-            put_into_readme(name, told.text)
+            put_into_readme(self.name, told.text)
 
-
-def module_of(function: Callable[..., Any]) -> Any:
-    """Return the module in which a function is written."""
-    return inspect.getmodule(function)
-
-
-def parsed(
-    description: str, n_seeds: int, has_cifar: bool, arguments: Sequence[str] | None
-) -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawTextHelpFormatter
-    )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="seconds instead of minutes: few rows, one seed")
-    add("--seeds", type=int, help=f"how many (default: {n_seeds}, 1 if quick)")
-    add("--processes", type=int, help="runs at a time (default: 2, 1 if quick)")
-    add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
-    if has_cifar:
-        add("--cifar", type=Path, help="CIFAR-10, the folder cifar-10-batches-py or an npz file")
-    add("--cache", type=Path, default=CACHE, help=f"where runs are kept (default: {CACHE})")
-    add("-o", type=Path, help="folder for table and picture (default: docs/studies; quick: /tmp)")
-    parser.set_defaults(cifar=None)
-    given = parser.parse_args(arguments)
-    given.processes = given.processes or (1 if given.quick else 2)
-    given.seeds = given.seeds or (1 if given.quick else n_seeds)
-    return given
+    def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        """Return what the command line says; its help is the text of the study's module."""
+        parser = argparse.ArgumentParser(
+            prog=f"python -m studies.{self.name}",
+            description=getattr(inspect.getmodule(self.settings), "__doc__", None),
+            formatter_class=argparse.RawTextHelpFormatter,
+        )
+        add = parser.add_argument
+        add("--quick", action="store_true", help="seconds instead of minutes: few rows, one seed")
+        add("--seeds", type=int, help=f"how many (default: {self.n_seeds}, 1 if quick)")
+        add("--processes", type=int, help="runs at a time (default: 2, 1 if quick)")
+        add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
+        if self.has_cifar:
+            add(
+                "--cifar", type=Path, help="CIFAR-10, the folder cifar-10-batches-py or an npz file"
+            )
+        add("--cache", type=Path, default=CACHE, help=f"where runs are kept (default: {CACHE})")
+        add(
+            "-o",
+            type=Path,
+            help="folder for table and picture (default: docs/studies; quick: /tmp)",
+        )
+        parser.set_defaults(cifar=None)
+        given = parser.parse_args(arguments)
+        given.processes = given.processes or (1 if given.quick else 2)
+        given.seeds = given.seeds or (1 if given.quick else self.n_seeds)
+        return given

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from studies.laboratory.study import Options
-from studies.noisy_pairs import settings as studied
+from studies.noisy_pairs.study import settings as studied
 from studies.noisy_recipe import main, settings, tell
 
 

@@ -76,12 +76,12 @@ def test_a_study_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture
         assert options.is_quick
         return [Throw(seed, tmp_path / "log") for seed in options.seeds]
 
-    study = Study(settings, thrown, told)
+    study = Study("throws", settings, thrown, told)
     arguments = ["--quick", "--seeds", "2", "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
     study.main(arguments)
     table = "| what | figure |\n|---|---:|\n| throw | 1.000 ± 1.414 |"
-    assert (tmp_path / "out" / "test_study.md").read_text() == f"{table}\n"
-    assert (tmp_path / "out" / "test_study.png").stat().st_size > 1_000
+    assert (tmp_path / "out" / "throws.md").read_text() == f"{table}\n"
+    assert (tmp_path / "out" / "throws.png").stat().st_size > 1_000
     assert capsys.readouterr().out.startswith(table)
 
 
@@ -113,8 +113,8 @@ def test_only_studies_of_cifar_ask_where_it_is(tmp_path: Path) -> None:
         return [Throw(0, tmp_path / "log")]
 
     places = ["--quick", "--cache", str(tmp_path), "-o", str(tmp_path / "out")]
-    Study(settings, thrown, told).main(places)
-    Study(settings, thrown, told, has_cifar=True).main([*places, "--cifar", "there"])
+    Study("throws", settings, thrown, told).main(places)
+    Study("throws", settings, thrown, told, has_cifar=True).main([*places, "--cifar", "there"])
     assert asked == [None, Path("there")]
     with pytest.raises(SystemExit):
-        Study(settings, thrown, told).main([*places, "--cifar", "there"])
+        Study("throws", settings, thrown, told).main([*places, "--cifar", "there"])

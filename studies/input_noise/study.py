@@ -1,0 +1,211 @@
+"""Noise in the inputs shows in p(x), noise in the labels in the entropy of p(class | x).
+
+    python -m studies.input_noise            # wine, digits and Fashion-MNIST, 10 seeds
+    python -m studies.input_noise --quick    # seconds: few rows, one seed
+
+Bishop, "Novelty detection and neural network validation", 1994: where p(x) is low, a classifier
+should not be trusted, whatever it says. Hüllermeier and Waegeman, "Aleatoric and epistemic
+uncertainty in machine learning", 2021: noise of labels is in p(class | x), and stays there. Normal
+densities of each class (`ClassDensities`, a covariance each) stand beside a logistic regression.
+Inputs get noise, images also blur, in five levels, when they are judged or already when they are
+learnt. Labels of some classes are swapped in pairs in all rows, learnt and judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from dubito import Probabilities
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.doubt import ClassDensities, entropy
+from dubito.learn import flip_labels
+from dubito.measure import accuracy, auroc, expected_calibration_error, risk_coverage_curve
+from studies.input_noise.data import PAIRS, Source, source_of
+from studies.input_noise.picture import DOUBTS, LEVELS, RATES
+from studies.input_noise.telling import LEARNT_LEVEL, WAYS, tell
+from studies.laboratory.runs import Found
+from studies.laboratory.study import Options, Study
+
+__all__ = ["Models", "Setting", "kept_error", "main", "settings", "tells", "work"]
+
+COVERAGE = 0.8
+NOISE_SEED = 1_000  # of inputs that are judged; those that are learnt have another
+LABEL_SEED = 2_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One set, and how many rows of it are learnt and judged (at most)."""
+
+    seed: int
+    name: str
+    n_train: int
+    n_test: int
+    folder: Path
+
+
+def settings(options: Options) -> list[Setting]:
+    """Return one setting a seed and set."""
+    sizes = {"wine": (89, 89), "digits": (900, 897), "Fashion-MNIST": (6_000, 2_000)}
+    if options.is_quick:
+        sizes = {"wine": (89, 89), "digits": (300, 200), "Fashion-MNIST": (300, 150)}
+    return [
+        Setting(seed, name, *rows, options.folder)
+        for seed in options.seeds
+        for name, rows in sizes.items()
+    ]
+
+
+class Models(NamedTuple):
+    """A classifier and class densities, learnt from the same rows."""
+
+    classifier: LogisticRegression
+    densities: ClassDensities
+
+    @classmethod
+    def fit(cls, x: FloatArray, y: IntArray) -> Models:
+        """Learn both."""
+        return cls(LogisticRegression(max_iter=2_000).fit(x, y), ClassDensities("own").fit(x, y))
+
+    def said(self, x: FloatArray) -> tuple[Probabilities, Probabilities]:
+        """Return what classifier and densities say of p(class | x)."""
+        return Probabilities(self.classifier.predict_proba(x)), self.densities.posteriors(x)
+
+    def doubts(self, x: FloatArray) -> FloatArray:
+        """Return every doubt, one a row: both entropies, and -log p(x)."""
+        by_classifier, by_densities = self.said(x)
+        doubts = entropy(by_classifier), entropy(by_densities), self.densities.score(x)
+        return np.stack(doubts)
+
+
+def work(setting: Setting) -> Found:
+    """Return what is noticed of noise in inputs and labels, and what leaving rows out helps."""
+    source = source_of(setting.name, setting.n_train, setting.n_test, setting.seed, setting.folder)
+    with threadpool_limits(1):
+        models = Models.fit(source.features(source.train), source.y_train)
+        figures = [part(models, source) for part in (of_inputs, of_learnt, of_labels)]
+    return {name: value for part in figures for name, value in part.items()}
+
+
+def of_inputs(models: Models, source: Source) -> Found:
+    """Return figures for noise that comes as a surprise, by kind and level."""
+    clean, y = source.features(source.test), source.y_test
+    aurocs, kept, errors, likelihoods = [], [], [], []
+    for kind in source.kinds:
+        noisy = [source.worse(source.test, kind, level, NOISE_SEED) for level in LEVELS]
+        every = [source.features(one) for one in noisy]
+        both = [np.concatenate([clean, one]) for one in every]
+        aurocs.append([tells(models.doubts(clean), models.doubts(one)) for one in every])
+        kept.append([kept_errors(models, one, np.concatenate([y, y])) for one in both])
+        errors.append([error_rates(models, one, y) for one in (clean, *every)])
+        likelihoods.append([own_likelihood(models, one, y) for one in (clean, *every)])
+    return {
+        "input_aurocs": aurocs,
+        "input_kept": kept,
+        "input_errors": errors,
+        "likelihoods": likelihoods,
+    }
+
+
+def of_learnt(surprised: Models, source: Source) -> Found:
+    """Return figures for noise at one level, that comes as a surprise or was learnt as well.
+
+    They are errors and calibration errors of classifier and densities, and AUROC of all doubts.
+    """
+    clean, y = source.features(source.test), source.y_test
+    found = []
+    for kind in source.kinds:
+        noisy = source.features(source.worse(source.test, kind, LEARNT_LEVEL, NOISE_SEED))
+        learnt = source.features(source.worse(source.train, kind, LEARNT_LEVEL, source.seed))
+        prepared = Models.fit(learnt, source.y_train)
+        found.append(
+            [
+                [
+                    *error_rates(models, noisy, y),
+                    *(expected_calibration_error(y, one) for one in models.said(noisy)),
+                    *tells(models.doubts(clean), models.doubts(noisy)),
+                ]
+                for models in (surprised, prepared)
+            ]
+        )
+    return {"learnt": found}
+
+
+def of_labels(clean_models: Models, source: Source) -> Found:
+    """Return figures for labels that are swapped by a rate, in rows learnt and judged alike."""
+    pairs = PAIRS[source.name]
+    learnt, x = source.features(source.train), source.features(source.test)
+    is_swapped = np.isin(source.y_test, np.ravel(pairs))
+    aurocs, kept, entropies, wrong = [], [], [], []
+    for rate in RATES:
+        models, y, is_wrong = clean_models, source.y_test, np.zeros(len(x), dtype=bool)
+        if rate:
+            y_learnt = flip_labels(source.y_train, rate, pairs, seed=source.seed).noisy
+            y, is_wrong = flip_labels(source.y_test, rate, pairs, seed=LABEL_SEED + source.seed)
+            models = Models.fit(learnt, y_learnt)
+        doubts = models.doubts(x)
+        aurocs.append(tells(doubts[:, ~is_swapped], doubts[:, is_swapped]))
+        kept.append(kept_errors(models, x, y))
+        entropies.append([one[is_swapped].mean() for one in doubts[:2]])
+        if rate:
+            wrong.append(tells_wrong(models, x[is_swapped], y[is_swapped], is_wrong[is_swapped]))
+    return {
+        "label_aurocs": aurocs,
+        "label_kept": kept,
+        "label_entropies": entropies,
+        "wrong_aurocs": wrong,
+    }
+
+
+def tells(fewer: FloatArray, more: FloatArray) -> list[float]:
+    """Return AUROC of each doubt (doubts x rows): how often the second rows have more of it."""
+    is_more = np.repeat([False, True], [fewer.shape[1], more.shape[1]])
+    return [auroc(is_more, one) for one in np.concatenate([fewer, more], axis=1)]
+
+
+def tells_wrong(models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray) -> list[float]:
+    """Return how well wrong labels are told by -p(label | x), of both, and by -p(x | label)."""
+    rows = np.arange(len(y))
+    given = [one.array[rows, y] for one in models.said(x)]
+    likelihood = models.densities.log_likelihoods(x)[rows, y]
+    found = [auroc(is_wrong, -one) for one in (*given, likelihood)]
+    assert len(found) == len(WAYS)
+    return found
+
+
+def error_rates(models: Models, x: FloatArray, y: IntArray) -> list[float]:
+    """Return the share of errors of classifier and densities."""
+    return [1 - accuracy(y, one) for one in models.said(x)]
+
+
+def own_likelihood(models: Models, x: FloatArray, y: IntArray) -> float:
+    """Return the median log p(x | its class), a feature."""
+    likelihood = models.densities.log_likelihoods(x)[np.arange(len(y)), y]
+    return float(np.median(likelihood) / x.shape[1])
+
+
+def kept_errors(models: Models, x: FloatArray, y: IntArray) -> list[float]:
+    """Return the classifier's share of errors, and among rows kept by each doubt."""
+    said, _ = models.said(x)
+    doubts = models.doubts(x)
+    assert len(doubts) == len(DOUBTS)
+    return [1 - accuracy(y, said), *(kept_error(y, said, one) for one in doubts)]
+
+
+def kept_error(y: IntArray, said: Probabilities, doubt: FloatArray) -> float:
+    """Return the share of errors among the 80 % with the least doubt, and those of equal doubt."""
+    curve = risk_coverage_curve(y, said, doubt=doubt)
+    return float(curve.risk[np.argmax(curve.coverage >= COVERAGE - 1e-9)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the study."""
+    Study("input_noise", settings, work, tell, n_seeds=10).main(arguments)

@@ -1,0 +1,1 @@
+"""What more data does to doubt: the noise stays, ignorance shrinks."""

@@ -1,0 +1,6 @@
+"""What `python -m studies.noisy_pairs` runs."""
+
+from studies.noisy_pairs.study import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Labels of similar classes are swapped: what do losses make of it, and does s know where?
+
+    python -m studies.noisy_pairs --cifar PATH    # the whole study; without a path no CIFAR-10
+    python -m studies.noisy_pairs --quick         # seconds
+
+A network of three convolutions learns from labels of which 0, 20 or 40 % are swapped within pairs
+of classes, both ways; two classes stay clean. The uncertainty-aware loss, in its joint form (with
+the floor chosen on validation rows) and its faithful one, stands beside cross-entropy, square loss,
+GCE and ELR, and beside its own form with a slip, in which no row's s sees that row's error.
+Accuracy is on true labels; validation labels are as noisy as those of training.
+"""
+
+from __future__ import annotations
+
+from studies.laboratory.study import Options, Study
+from studies.noisy_pairs.losses import LOSSES
+from studies.noisy_pairs.telling import tell
+from studies.noisy_pairs.training import CIFAR_RATES, KEPT, RATES, Setting, cifar, fashion, work
+
+__all__ = ["main"]
+
+N_CIFAR_SEEDS = 3
+
+
+def settings(options: Options) -> list[Setting]:
+    """Return the runs: every loss at every rate and seed, on each set of images.
+
+    The noisiest come first, as they tell most to those who wait.
+    """
+    on_fashion = [
+        fashion(options, loss, rate, seed)
+        for seed in options.seeds
+        for rate in reversed(RATES)
+        for loss in LOSSES
+    ]
+    if options.cifar is None:
+        return on_fashion
+    return on_fashion + [
+        cifar(options.cifar, options, loss, rate, seed)
+        for seed in options.seeds[:N_CIFAR_SEEDS]
+        for rate in reversed(CIFAR_RATES)
+        for loss in LOSSES
+    ]
+
+
+main = Study("noisy_pairs", settings, work, tell, kept=KEPT, n_seeds=5, has_cifar=True).main

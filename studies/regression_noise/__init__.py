@@ -1,0 +1,1 @@
+"""Regression: which noise is learnt, and what Minkowski losses estimate."""

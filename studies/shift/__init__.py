@@ -1,0 +1,1 @@
+"""Calibration under shift, over five severities."""

@@ -1,0 +1,1 @@
+"""Softmax doubt on strangers: norms, angles, regions, scaled and fooling inputs."""

@@ -1,0 +1,1 @@
+"""Generative, discriminative and discriminant models side by side."""

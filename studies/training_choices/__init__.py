@@ -1,0 +1,1 @@
+"""Depth, width, decay and other choices; `calibrators` builds upon its networks."""

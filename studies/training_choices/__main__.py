@@ -1,0 +1,6 @@
+"""What `python -m studies.training_choices` runs."""
+
+from studies.training_choices.study import main
+
+if __name__ == "__main__":
+    main()

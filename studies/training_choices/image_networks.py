@@ -1,0 +1,205 @@
+"""Networks that learn Fashion-MNIST, each by other choices; what several studies look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from dubito import Logits
+from dubito.arrays import FloatArray, IntArray
+from dubito.data import Batch
+from dubito.learn import Categorical, SquaredError, collect
+from dubito.measure import ProperScoresState, ReliabilityState, accuracy
+from studies.laboratory.images import FOLDER, Parts, fashion_mnist
+from studies.laboratory.networks import conv_net, lenet5, seeded
+from studies.laboratory.runs import Arrays, Found
+from studies.laboratory.training import Recipe, train
+
+__all__ = [
+    "Choices",
+    "Figures",
+    "KEPT",
+    "Seen",
+    "Size",
+    "Trained",
+    "by_choices",
+    "scatter_ratio",
+    "template_cosine",
+    "trained",
+]
+
+N_CLASSES = 10
+KEPT = "image_networks"  # the folder of the runs
+
+parts_of = lru_cache(maxsize=1)(fashion_mnist)  # most runs learn from the same images
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is chosen about a network before it learns."""
+
+    n_layers: int = 3
+    width: int = 16
+    norm: Literal["none", "batch"] = "none"
+    is_lenet5: bool = False  # then the three above say nothing
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    smoothing: float = 0.0
+    loss: Literal["cross-entropy", "square"] = "cross-entropy"
+
+    def network(self) -> nn.Sequential:
+        """Return the network before it learns."""
+        if self.is_lenet5:
+            return lenet5(N_CLASSES)
+        return conv_net(self.n_layers, self.width, N_CLASSES, norm=self.norm)
+
+    def likelihood(self) -> Categorical | SquaredError:
+        """Return what is minimised."""
+        if self.loss == "square":
+            return SquaredError(N_CLASSES)
+        return Categorical(N_CLASSES, smoothing=self.smoothing)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many images there are, and for how long a network learns from them.
+
+    It may settle at the end, for some epochs at a tenth of the learning rate.
+    """
+
+    n_train: int
+    n_epochs: int
+    n_settling: int = 0
+    n_validation: int = 5_000
+    n_test: int = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One network that learns; a followed one is measured after each epoch."""
+
+    choices: Choices
+    size: Size
+    seed: int
+    is_followed: bool = False
+    folder: Path = field(default=FOLDER, repr=False, compare=False)
+
+
+class Figures(NamedTuple):
+    """How well a network does, and how well it knows."""
+
+    log_loss: float
+    error: float
+    ece: float  # of 15 bins
+    gap: float  # confidence less accuracy
+
+    @classmethod
+    def of(cls, labels: Any, outputs: Logits | FloatArray) -> Self:
+        """Return the figures of a network's outputs."""
+        batch = Batch.of(labels, outputs)
+        scores, bins = ProperScoresState.of(batch).value, ReliabilityState.of(batch)
+        assert scores.log_loss is not None
+        return cls(scores.log_loss, 1 - scores.accuracy, bins.expected(), scores.gap)
+
+
+Seen = Mapping[Choices, Mapping[str, FloatArray]]  # figures by name, one entry a seed
+
+
+def trained(setting: Trained) -> Found:
+    """Train a network by Adam and return its logits of validation and test, and how features lie.
+
+    `curves` of a followed one are epochs x parts (validation, test) x figures.
+    """
+    size, choices = setting.size, setting.choices
+    parts = parts_of(size.n_train, size.n_validation, size.n_test, setting.seed, setting.folder)
+    generator = seeded(setting.seed)
+    network, likelihood = choices.network(), choices.likelihood()
+    curves: list[list[Figures]] = []
+
+    def loss(outputs: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        return likelihood.loss(outputs, labels)
+
+    def follow(n_epochs: int) -> None:
+        if setting.is_followed:
+            found = (collect(network, images) for images in (parts.validation, parts.test))
+            curves.append([Figures.of(one.labels, one.logits) for one in found])
+
+    for n_epochs, rate in ((size.n_epochs, 1.0), (size.n_settling, 0.1)):
+        recipe = Recipe(
+            n_epochs,
+            rate * choices.learning_rate,
+            weight_decay=choices.weight_decay,
+            batch_rows=32,
+            optimizer="adam with l2",
+        )
+        train(network, parts.train, loss, recipe, generator, on_epoch=follow)
+    return {"curves": np.array(curves), **outputs_of(network, parts)}
+
+
+def outputs_of(network: nn.Module, parts: Parts) -> Found:
+    """Return what a network says of validation and test, and how features lie in all parts."""
+    found: dict[str, object] = {}
+    for name, images in parts._asdict().items():
+        one = collect(network, images)
+        assert one.features is not None
+        assert one.weights is not None
+        assert one.labels is not None
+        found[f"{name}_scatter"] = scatter_ratio(one.features, one.labels)
+        found[f"{name}_cosine"] = template_cosine(one.features, one.labels, one.weights)
+        if name == "train":
+            found["train_error"] = 1 - accuracy(one.labels, one.logits)
+        else:
+            found[f"{name}_logits"] = one.logits.array.astype(np.float32)
+            found[f"{name}_labels"] = one.labels.astype(np.int8)
+    return found
+
+
+def scatter_ratio(features: FloatArray, labels: IntArray) -> float:
+    """Return the features' variance within classes over that between their means.
+
+    The tighter the clusters, the smaller.
+    """
+    wide = features.astype(np.float64)
+    classes, codes = np.unique(labels, return_inverse=True)
+    means = np.stack([wide[codes == code].mean(axis=0) for code in range(classes.size)])
+    within = np.square(wide - means[codes]).sum()
+    between = np.square(means[codes] - wide.mean(axis=0)).sum()
+    return float(within / between)
+
+
+def template_cosine(features: FloatArray, labels: IntArray, weights: FloatArray) -> float:
+    """Return the mean cosine between features and the weights of their class.
+
+    Both are taken about their means: what all weights share moves no probability, and what all
+    features share moves them as a bias does.
+    """
+    rows = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    templates = (weights - weights.mean(axis=0))[labels]
+    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(templates, axis=1)
+    return float(((rows * templates).sum(axis=1) / norms).mean())
+
+
+def by_choices(found: Mapping[Trained, Arrays]) -> Seen:
+    """Return the figures of runs by what was chosen: one entry a seed under each name."""
+    seen: dict[Choices, list[dict[str, float]]] = {}
+    for setting, one in found.items():
+        test, validation = (
+            Figures.of(one[f"{part}_labels"], Logits(one[f"{part}_logits"]))
+            for part in ("test", "validation")
+        )
+        numbers = {name: float(value) for name, value in one.items() if value.ndim == 0}
+        figures = test._asdict() | {"validation_error": validation.error} | numbers
+        seen.setdefault(setting.choices, []).append(figures)
+    return {
+        choices: {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        for choices, rows in seen.items()
+    }
