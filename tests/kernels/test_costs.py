@@ -9,7 +9,16 @@ from numpy.testing import assert_allclose as close
 from scipy import special
 
 from dubito.arrays import freeze
-from dubito.kernels.costs import narrow_costs, narrow_least, share_rows
+from dubito.kernels.costs import (
+    ACTION,
+    CLASS,
+    COST,
+    EXCESS,
+    PROBABILITY,
+    narrow_costs,
+    narrow_least,
+    share_rows,
+)
 
 
 @pytest.mark.parametrize("is_logits", [True, False])
@@ -33,15 +42,21 @@ def test_shares_costs_and_the_least_of_them(
         narrow_costs(*common, result)
         close(result, expected, rtol=1e-12)
         for reject, margin in ((-1, 0.0), (1, 0.05)):
-            action, least = np.empty(shape[0], np.int64), np.empty(shape[0])
-            narrow_least(*common, reject, margin, action, least)
+            choices, numbers = np.empty((2, shape[0]), np.int64), np.empty((3, shape[0]))
+            narrow_least(*common, reject, margin, choices, numbers)
             three = expected[:, :3]
             wanted = three.argmin(axis=1)
             if reject >= 0:
                 is_near = three[:, reject] <= three.min(axis=1) + margin
                 wanted = np.where(is_near, reject, wanted)
-            assert action.tolist() == wanted.tolist()
-            close(least, expected[np.arange(shape[0]), wanted] + expected[:, 3], rtol=1e-12)
+            assert choices[ACTION].tolist() == wanted.tolist()
+            paid = expected[np.arange(shape[0]), wanted] + expected[:, 3]
+            close(numbers[COST], paid, rtol=1e-12)
+            others = [number for number in range(3) if number != reject]
+            close(numbers[EXCESS], three[:, others].min(axis=1), rtol=1e-12)
+            assert choices[CLASS].tolist() == array.argmax(axis=1).tolist()
+            tops = (p if is_logits else array).max(axis=1)
+            close(numbers[PROBABILITY], tops, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -22,7 +22,17 @@ from dubito.decide.cost_checks import HIGHEST_COST
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.kernels.costs import TIE, narrow_costs, narrow_least, share_rows
+from dubito.kernels.costs import (
+    ACTION,
+    CLASS,
+    COST,
+    EXCESS,
+    PROBABILITY,
+    TIE,
+    narrow_costs,
+    narrow_least,
+    share_rows,
+)
 from dubito.kernels.rows import NARROW
 from dubito.outputs import Logits, Members, Probabilities, as_outputs
 
@@ -43,10 +53,17 @@ WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are written down, 2 MB
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastCosts:
-    """The action of least expected cost, a number each row, and that cost."""
+    """The action of least expected cost, a number each row, and what was seen on the way to it.
+
+    `excess` is the least of what actions other than reject cost above the cheapest of each class;
+    `class_` and `probability` are those of the top class.
+    """
 
     action: IntArray
     cost: FloatArray
+    excess: FloatArray
+    class_: IntArray
+    probability: FloatArray
 
 
 def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> FloatArray:
@@ -67,7 +84,7 @@ def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> Floa
         if asked.is_narrow:
             narrow_costs(*asked.block(rows), base, rate, asked.amounts[rows], result[rows])
         else:
-            result[rows] = asked.wide_costs(rows, base, rate)
+            result[rows] = asked.wide_costs(rows, asked.wide_shares(rows), base, rate)
 
     asked.run(fill)
     return result
@@ -103,18 +120,22 @@ def least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> Least
     base, rate = above_cheapest(asked.costs.array), above_cheapest(asked.rate)
     reject = -1 if asked.costs.reject is None else asked.costs.reject
     n_rows = asked.array.shape[0]
-    action, least = np.empty(n_rows, np.int64), np.empty(n_rows)
+    choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
 
     def fill(rows: slice) -> None:
+        found = choices[:, rows], numbers[:, rows]
         if asked.is_narrow:
             amounts = asked.amounts[rows]
-            block = asked.block(rows)
-            narrow_least(*block, base, rate, amounts, reject, MARGIN, action[rows], least[rows])
+            narrow_least(*asked.block(rows), base, rate, amounts, reject, MARGIN, *found)
         else:
-            action[rows], least[rows] = least_of(asked.wide_costs(rows, base, rate), reject)
+            shares = asked.wide_shares(rows)
+            fill_least(asked.wide_costs(rows, shares, base, rate), reject, *found)
+            asked.fill_top(rows, shares, *found)
 
     asked.run(fill)
-    return LeastCosts(action, least)
+    return LeastCosts(
+        choices[ACTION], numbers[COST], numbers[EXCESS], choices[CLASS], numbers[PROBABILITY]
+    )
 
 
 @final
@@ -146,11 +167,26 @@ class Question:
         """Return a range of rows as kernels take them."""
         return contiguous(self.array[rows]), self.is_logits
 
-    def wide_costs(self, rows: slice, base: FloatArray, rate: FloatArray) -> FloatArray:
-        """Return expected costs of a range of rows by a matrix product."""
+    def wide_shares(self, rows: slice) -> FloatArray:
+        """Return the probabilities of a range of rows."""
         array, is_logits = self.block(rows)
         shares = np.empty(array.shape)
         share_rows(array, is_logits, shares)
+        return shares
+
+    def fill_top(
+        self, rows: slice, shares: FloatArray, choices: IntArray, numbers: FloatArray
+    ) -> None:
+        """Fill in the top class of a range of rows; its probability, where given, as it is."""
+        array = self.array[rows]
+        top = array.argmax(axis=1)
+        choices[CLASS] = top
+        numbers[PROBABILITY] = (shares if self.is_logits else array)[np.arange(top.size), top]
+
+    def wide_costs(
+        self, rows: slice, shares: FloatArray, base: FloatArray, rate: FloatArray
+    ) -> FloatArray:
+        """Return expected costs of a range of rows by a matrix product."""
         costs: FloatArray = shares @ base.T
         if self.amounts.size:
             costs += self.amounts[rows, np.newaxis] * (shares @ rate.T)
@@ -177,14 +213,17 @@ def above_cheapest(table: FloatArray) -> FloatArray:
     return contiguous(np.vstack([table - cheapest, cheapest]))
 
 
-def least_of(costs: FloatArray, reject: int) -> tuple[IntArray, FloatArray]:
-    """Return the first action of least cost, or reject near it, and its cost with the cheapest."""
+def fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
+    """Fill in the first action of least cost, or reject near it, as `narrow_least` does."""
     above = costs[:, :-1]
     lowest = above.min(axis=1)
     action = (above <= lowest[:, np.newaxis] * (1.0 + TIE)).argmax(axis=1)
+    numbers[EXCESS] = lowest
     if reject >= 0:
         action = np.where(above[:, reject] <= lowest + MARGIN, reject, action)
-    return action, above[np.arange(len(action)), action] + costs[:, -1]
+        numbers[EXCESS] = np.delete(above, reject, axis=1).min(axis=1, initial=np.inf)
+    choices[ACTION] = action
+    numbers[COST] = above[np.arange(len(action)), action] + costs[:, -1]
 
 
 def as_class_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:

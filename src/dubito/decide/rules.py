@@ -9,9 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.data.rows import rows_of
 from dubito.data.truth import Labels
-from dubito.decide.actions import as_amounts, least_costs
+from dubito.decide.actions import LeastCosts, as_amounts, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.decisions import (
     ASKING_IS_CHEAPER,
@@ -46,9 +45,8 @@ class Rules:
         """Decide rows whose probabilities are honest."""
         costs = self.costs
         sizes = as_amounts(amounts, costs, outputs.n_rows, "Policy.decide")
-        found, rows = least_costs(outputs, costs, amounts), rows_of(outputs, None)
+        found = least_costs(outputs, costs, amounts)
         action, expected = found.action, found.cost
-        assert rows.predicted is not None
         reason = np.where(action == costs.reject, ASKING_IS_CHEAPER, LEAST_COST).astype(np.int64)
         if self.threshold is not None:
             is_open = np.flatnonzero(reason == LEAST_COST)
@@ -67,34 +65,43 @@ class Rules:
                 expected[handed] += some * (shares @ costs.rate[costs.reject])
         return Decisions(
             action=action,
-            class_=rows.predicted.astype(np.int64),
-            probability=rows.confidence,
+            class_=found.class_,
+            probability=found.probability,
             expected_cost=expected,
             reason=reason,
-            worth=self.worth(outputs, action, reason, sizes),
+            worth=self.worth(outputs, found, reason, sizes),
             actions=costs.actions,
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
         )
 
     def worth(
-        self, outputs: Logits | Probabilities, action: IntArray, reason: IntArray, sizes: FloatArray
+        self,
+        outputs: Logits | Probabilities,
+        found: LeastCosts,
+        reason: IntArray,
+        sizes: FloatArray,
     ) -> FloatArray:
         """Return what knowing the truth saves over the best action without asking."""
-        result = np.zeros(action.size)
-        asked = np.flatnonzero(action == self.costs.reject)
-        if asked.size:
-            some = of_rows(sizes, asked)
-            is_strange = reason[asked] == STRANGE
-            result[asked] = known_savings(outputs.take(asked), without_reject(self.costs), some)
-            if is_strange.any():
-                # In the precision of the outputs, so that no other kernels are compiled for it.
-                row = self.frequencies.astype(outputs.array.dtype)
-                prior = np.broadcast_to(row, (asked.size, row.size))
-                nothing = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
-                savings = known_savings(nothing, without_reject(self.costs), some)
-                result[asked[is_strange]] = savings[is_strange]
+        is_asked = found.action == self.costs.reject
+        if is_deciding_cheapest(self.costs):
+            result = np.where(is_asked, found.excess, 0.0)
+        else:
+            asked = np.flatnonzero(is_asked)
+            result = np.zeros(is_asked.size)
+            result[asked] = self.savings(outputs.take(asked), of_rows(sizes, asked))
+        strange = np.flatnonzero(reason == STRANGE)
+        if strange.size:
+            # In the precision of the outputs, so that no other kernels are compiled for it.
+            row = self.frequencies.astype(outputs.array.dtype)
+            prior = np.broadcast_to(row, (strange.size, row.size))
+            nothing = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
+            result[strange] = self.savings(nothing, of_rows(sizes, strange))
         return result
+
+    def savings(self, outputs: Logits | Probabilities, sizes: FloatArray) -> FloatArray:
+        """Return what the best action that decides costs above the best for someone who knows."""
+        return known_savings(outputs, without_reject(self.costs), sizes)
 
 
 def known_savings(
@@ -110,6 +117,15 @@ def known_savings(
 
 
 @lru_cache(maxsize=16)  # a service asks again for each row
+def is_deciding_cheapest(costs: CostMatrix) -> bool:
+    """Whether in each class some other action costs as little, whatever the amount."""
+    others = without_reject(costs)
+    if costs.rate is not None or costs.reject is None:
+        return False
+    return bool((costs.array[costs.reject] >= others.array.min(axis=0)).all())
+
+
+@lru_cache(maxsize=16)
 def regrets_of(costs: CostMatrix) -> CostMatrix:
     """Return what each action costs above the best one of each class."""
     regrets = costs.array - costs.array.min(axis=0)

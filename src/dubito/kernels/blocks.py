@@ -132,13 +132,17 @@ def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) ->
     return [slice(low, min(low + step, n_rows)) for low in range(0, n_rows, step)]
 
 
-def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def map_in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], most_ahead: int | None = None
+) -> Iterator[Result]:
     """Yield `function` of each item in order, over threads, with few items under way at once.
 
-    One item, or one thread, runs in the caller's thread.
+    One item, or one thread, runs in the caller's thread. `most_ahead` is for results so large that
+    two for each thread would be too many.
     """
     keep_memory()
     threads = n_threads()
+    n_ahead = min(2 * threads, most_ahead or 2 * threads)
     stream = iter(items)
     first = list(islice(stream, 2))
     if threads == 1 or len(first) < 2:
@@ -153,7 +157,7 @@ def map_in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> I
     try:
         under_way.extend(pool.submit(function, item) for item in first)
         while under_way:
-            more = islice(stream, max(0, 2 * threads - len(under_way)))
+            more = islice(stream, max(0, n_ahead - len(under_way)))
             under_way.extend(pool.submit(function, item) for item in more)
             yield under_way.pop(0).result()
     except GeneratorExit:

@@ -8,61 +8,80 @@ from dubito.kernels.elementary import exponential
 
 __all__ = ["class_sums"]
 
-FEW = 32  # up to so many classes, all probabilities are put in their bins one by one
-TILE = 256  # rows of these whose exponentials are taken at once
+FEW = 32  # up to so many classes, lanes run over rows; above, over classes
+TILE = 256  # rows of these at a time
 
 
 @kernel
 def few_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
-    """Add each row as `class_sums` does, without a branch that depends on a probability.
+    """Add each row as `class_sums` does, lanes running over the rows.
 
-    Bins are guessed as `bin_of` does it, but in place: a call an entry would take twice as long.
-    Without a sign, no index is taken for one that counts from the end.
+    Those above the first bin are put side by side before they are added one by one: a branch that
+    depends on a probability would be guessed wrong too often.
     """
     n_rows, n_classes = array.shape
-    n_bins, width, one = np.uint64(edges.size - 1), np.float64(edges.size - 1), np.uint64(1)
-    shares = np.empty(TILE * n_classes, array.dtype)
-    pairs = np.zeros((n_classes * (edges.size - 1), 2))
+    edge = edges[1] if edges.size > 2 else np.inf
+    tile, raw = np.empty((n_classes, TILE)), np.empty((n_classes, TILE), array.dtype)
+    others = np.empty(TILE, np.int64)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        fill_shares(array[low : low + size], predicted[low : low + size], is_logits, shares)
-        for j in range(size):
-            weight, factor = weights[low + j], confidence[low + j] if is_logits else 1.0
-            if weight == 0.0:
-                continue
-            part, start = shares[j * n_classes : (j + 1) * n_classes], np.uint64(0)
-            for k in range(n_classes):
-                share = part[k] * factor
-                b = min(np.uint64(np.int64(share * width)), n_bins - one)
-                if not (share > edges[b] and share <= edges[b + one]):
-                    b = np.uint64(bin_of(share, edges))
-                pairs[start + b, 0] += weight
-                pairs[start + b, 1] += weight * share
-                start += n_bins
-            if soft.shape[0] > 0:
-                for k in range(n_classes):
-                    sums[2, k, bin_of(part[k] * factor, edges)] += weight * soft[low + j, k]
-            else:
-                label = labels[low + j]
-                sums[2, label, bin_of(part[label] * factor, edges)] += weight
-    for k in range(n_classes):
-        for b in range(edges.size - 1):
-            sums[0, k, b] += pairs[k * (edges.size - 1) + b, 0]
-            sums[1, k, b] += pairs[k * (edges.size - 1) + b, 1]
+        rows, some = array[low : low + size], weights[low : low + size]
+        fill_shares(
+            rows, predicted[low : low + size], confidence[low : low + size], is_logits, raw, tile
+        )
+        for k in range(n_classes):
+            shares = tile[k]
+            weight, share = 0.0, 0.0
+            for j in range(size):
+                is_first = shares[j] <= edge
+                weight += some[j] if is_first else 0.0
+                share += some[j] * shares[j] if is_first else 0.0
+            sums[0, k, 0] += weight
+            sums[1, k, 0] += share
+            n_others = 0
+            for j in range(size):
+                others[n_others] = j
+                n_others += shares[j] > edge
+            for m in range(n_others):
+                j = others[m]
+                b = bin_of(shares[j], edges)
+                sums[0, k, b] += some[j]
+                sums[1, k, b] += some[j] * shares[j]
+        add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
 
 
 @kernel
-def fill_shares(array, predicted, is_logits, shares):
-    """Fill `shares` with exp(z - z_top) of one row after the other, or with probabilities."""
-    n_rows, n_classes = array.shape
-    for j in range(n_rows):
-        row, part = array[j], shares[j * n_classes : (j + 1) * n_classes]
-        shift = row[predicted[j]] if is_logits else row.dtype.type(0)
+def fill_shares(rows, predicted, confidence, is_logits, raw, shares):
+    """Fill `shares`, classes x rows, with probabilities; `raw` is room to make them."""
+    size, n_classes = rows.shape
+    for j in range(size):
+        row = rows[j]
+        top = row[predicted[j]] if is_logits else row.dtype.type(0)
         for k in range(n_classes):
-            part[k] = row[k] - shift
-    if is_logits:
-        for m in range(n_rows * n_classes):
-            shares[m] = exponential(shares[m])
+            raw[k, j] = row[k] - top
+    for k in range(n_classes):
+        column, share = raw[k], shares[k]
+        if is_logits:
+            for j in range(size):
+                column[j] = exponential(column[j])
+            for j in range(size):
+                share[j] = column[j] * confidence[j]
+        else:
+            for j in range(size):
+                share[j] = column[j]
+
+
+@kernel
+def add_labels(tile, labels, soft, weights, edges, sums):
+    """Add the labels of a tile, classes x rows, to the bins of their probabilities."""
+    if soft.shape[0] > 0:
+        for k in range(tile.shape[0]):
+            for j in range(labels.size):
+                if weights[j] != 0.0:  # a label that is missing is NaN
+                    sums[k, bin_of(tile[k, j], edges)] += weights[j] * soft[j, k]
+    else:
+        for j in range(labels.size):
+            sums[labels[j], bin_of(tile[labels[j], j], edges)] += weights[j]
 
 
 @kernel

@@ -10,7 +10,21 @@ import numpy as np
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
 
-__all__ = ["TIE", "narrow_costs", "narrow_least", "share_rows"]
+__all__ = [
+    "ACTION",
+    "CLASS",
+    "COST",
+    "EXCESS",
+    "PROBABILITY",
+    "TIE",
+    "narrow_costs",
+    "narrow_least",
+    "share_rows",
+]
+
+# Where each choice and each number of a row stands in the output of `narrow_least`.
+ACTION, CLASS = range(2)
+COST, EXCESS, PROBABILITY = range(3)
 
 TILE = 256  # rows a tile
 TIE = 1e-12  # costs this close, as a share of the least, are the same but for rounding
@@ -37,20 +51,25 @@ def share_rows(array, is_logits, result):
 
 
 @kernel
-def fill_shares(rows, is_logits, tile, top, total):
-    """Fill a tile, classes x rows, with probabilities in float64."""
+def fill_shares(rows, is_logits, tile, best, top, total):
+    """Fill a tile, classes x rows, with probabilities in float64, and the top class with its own.
+
+    Where rows are probabilities, that one is as it was given.
+    """
     size, n_classes = rows.shape
     for j in range(size):
         for k in range(n_classes):
             tile[k, j] = np.float64(rows[j, k])
-    if is_logits:
+    for j in range(size):
+        top[j] = tile[0, j]
+        best[j] = 0
+        total[j] = 0.0
+    for k in range(1, n_classes):
+        column = tile[k]
         for j in range(size):
-            top[j] = tile[0, j]
-        for k in range(1, n_classes):
-            column = tile[k]
-            for j in range(size):
-                top[j] = column[j] if column[j] > top[j] else top[j]
-    total[:size] = 0.0
+            is_higher = column[j] > top[j]
+            top[j] = column[j] if is_higher else top[j]
+            best[j] = k if is_higher else best[j]
     for k in range(n_classes):
         column = tile[k]
         if is_logits:
@@ -64,6 +83,9 @@ def fill_shares(rows, is_logits, tile, top, total):
         column = tile[k]
         for j in range(size):
             column[j] *= total[j]
+    if is_logits:
+        for j in range(size):
+            top[j] = total[j]
 
 
 @kernel
@@ -88,10 +110,10 @@ def add_costs(tile, size, table, costs):
 
 
 @kernel
-def fill_costs(rows, is_logits, base, rate, amounts, tile, top, total, costs):
+def fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
     """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
     size = rows.shape[0]
-    fill_shares(rows, is_logits, tile, top, total)
+    fill_shares(rows, is_logits, tile, best, top, total)
     costs[:, :size] = 0.0
     add_costs(tile, size, base, costs)
     if amounts.size > 0:
@@ -108,47 +130,54 @@ def narrow_costs(array, is_logits, base, rate, amounts, result):
     n_rows, n_classes = array.shape
     tile = np.empty((n_classes, TILE))
     costs = np.empty((base.shape[0], TILE))
-    top, total = np.empty(TILE), np.empty(TILE)
+    best, top, total = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], amounts[low : low + size]
-        fill_costs(rows, is_logits, base, rate, some, tile, top, total, costs)
+        fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
         for j in range(size):
             for a in range(base.shape[0]):
                 result[low + j, a] = costs[a, j]
 
 
 @kernel
-def narrow_least(array, is_logits, base, rate, amounts, reject, margin, action, least):
-    """Fill `action` and its cost in `least`; lanes run over the rows.
+def narrow_least(array, is_logits, base, rate, amounts, reject, margin, choices, numbers):
+    """Fill the `choices` and `numbers` of each row; lanes run over the rows.
 
     `base` and `rate` hold what an action costs above the cheapest one of each class, and in their
-    last row what that one costs. `reject` is -1 for none.
+    last row what that one costs. The excess is the least of what actions other than `reject` cost
+    above the cheapest. `reject` is -1 for none.
     """
     n_rows, n_classes = array.shape
     n_actions = base.shape[0] - 1
     tile = np.empty((n_classes, TILE))
     costs = np.empty((n_actions + 1, TILE))
-    top, total = np.empty(TILE), np.empty(TILE)
-    best, lowest = np.empty(TILE, np.int64), np.empty(TILE)
+    best, top, total = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
+    action, excess, lowest = np.empty(TILE, np.int64), np.empty(TILE), np.empty(TILE)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], amounts[low : low + size]
-        fill_costs(rows, is_logits, base, rate, some, tile, top, total, costs)
+        fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
         for j in range(size):
-            lowest[j] = costs[0, j]
-        for a in range(1, n_actions):
-            cost = costs[a]
-            for j in range(size):
-                lowest[j] = cost[j] if cost[j] < lowest[j] else lowest[j]
+            excess[j] = np.inf
+        for a in range(n_actions):
+            if a != reject:
+                cost = costs[a]
+                for j in range(size):
+                    excess[j] = min(excess[j], cost[j])
+        for j in range(size):
+            lowest[j] = excess[j] if reject < 0 else min(excess[j], costs[reject, j])
         for a in range(n_actions - 1, -1, -1):
             cost = costs[a]
             for j in range(size):
-                best[j] = a if cost[j] <= lowest[j] * (1.0 + TIE) else best[j]
+                action[j] = a if cost[j] <= lowest[j] * (1.0 + TIE) else action[j]
         if reject >= 0:
             cost = costs[reject]
             for j in range(size):
-                best[j] = reject if cost[j] <= lowest[j] + margin else best[j]
+                action[j] = reject if cost[j] <= lowest[j] + margin else action[j]
         for j in range(size):
-            action[low + j] = best[j]
-            least[low + j] = costs[best[j], j] + costs[n_actions, j]
+            choices[ACTION, low + j] = action[j]
+            choices[CLASS, low + j] = best[j]
+            numbers[COST, low + j] = costs[action[j], j] + costs[n_actions, j]
+            numbers[EXCESS, low + j] = excess[j]
+            numbers[PROBABILITY, low + j] = top[j]

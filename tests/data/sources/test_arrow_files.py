@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
 from dubito.data import Columns, read
+from dubito.data.sources import arrow_files
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
 from dubito.data.truth import Labels
 
@@ -56,6 +58,39 @@ def test_parquet_is_decoded_so_many_rows_at_a_time(tmp_path: Path) -> None:
     parquet.write_table(TABLE, tmp_path / "f.parquet")
     batches = open_parquet(str(tmp_path / "f.parquet")).batches(["p"], [], n_rows=2)
     assert [batch.num_rows for batch in batches] == [2, 1]
+
+
+@pytest.mark.parametrize("n_groups_held", [16, 0])
+@pytest.mark.parametrize("group_rows", [1, 7, 100])
+def test_row_groups_come_in_order_whole_or_streamed(
+    tmp_path: Path, group_rows: int, n_groups_held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_files, "GROUP_BLOCKS", n_groups_held)
+    monkeypatch.setenv("DUBITO_THREADS", "3")
+    table = pa.table({"x": range(100), "z": [[float(i), 0.5] for i in range(100)]})
+    parquet.write_table(table, tmp_path / "f.parquet", row_group_size=group_rows)
+    source = open_parquet(str(tmp_path / "f.parquet"))
+    batches = list(source.batches(["z", "x"], [], n_rows=10))
+    assert max(batch.num_rows for batch in batches) <= 10
+    assert pa.Table.from_batches(batches).select(["x", "z"]).equals(table)
+    spans = source.spans(20)
+    assert [span.first_row for span in spans] == [
+        0,
+        *np.cumsum([span.n_rows for span in spans])[:-1],
+    ]
+    assert all((span.n_rows or 0) <= max(20, group_rows) for span in spans)
+    rows = [batch for span in spans for batch in span.source.batches(["x"], [], n_rows=50)]
+    assert pa.Table.from_batches(rows).equals(table.select(["x"]))
+
+
+def test_entries_are_counted_of_the_columns_asked_for(tmp_path: Path) -> None:
+    table = pa.table({"a.b": [1, 2, 3], "lists": [[1.0, 2.0]] * 3, "c": [1, 2, 3]})
+    parquet.write_table(table, tmp_path / "f.parquet", row_group_size=2)
+    metadata = open_parquet(str(tmp_path / "f.parquet")).metadata()
+    for name, n_entries in {"a.b": 2, "lists": 4, "c": 2}.items():
+        assert arrow_files.most_entries(metadata, [0, 1], [name]) == n_entries
+    assert arrow_files.most_entries(metadata, [1], ["lists", "c"]) == 3
+    assert arrow_files.most_entries(metadata, [], ["c"]) == 0
 
 
 def test_each_batch_of_a_stream_may_have_categories_of_its_own(tmp_path: Path) -> None:
