@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous, freeze
-from dubito.kernels.classes import class_sums
+from dubito.kernels.classes import narrow_class_sums, wide_class_sums
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -40,11 +40,12 @@ def sums_of(
     *,
     is_logits: bool,
     sums: Floats | None = None,
+    add: Any = narrow_class_sums,
 ) -> Floats:
     labels, edges = np.asarray(labels), np.asarray(edges)
     is_soft = labels.ndim == 2
     sums = np.zeros((3, array.shape[1], edges.size - 1)) if sums is None else sums
-    class_sums(
+    add(
         contiguous(array),
         freeze(np.zeros(len(labels), np.int64) if is_soft else labels),
         contiguous(labels if is_soft else np.zeros((0, 0))),
@@ -107,10 +108,11 @@ def test_sums_agree_with_the_twin(
     # Where rounding could move a probability over an edge, the twin could not tell its bin.
     distance = np.abs(shares[..., np.newaxis] - edges[1:-1]).min(initial=1)
     assert not is_logits or distance > 2 * float(np.finfo(dtype).eps)
-    sums = sums_of(array, labels, weights, edges, is_logits=is_logits)
     expected = plain(shares, labels, weights, edges)
-    assert_allclose(sums, expected, rtol=TOLERANCE[dtype], atol=1e-30)
-    assert (sums[0, expected[0] == 0] == 0).all()
+    for add in (narrow_class_sums, wide_class_sums):
+        sums = sums_of(array, labels, weights, edges, is_logits=is_logits, add=add)
+        assert_allclose(sums, expected, rtol=TOLERANCE[dtype], atol=1e-30)
+        assert (sums[0, expected[0] == 0] == 0).all()
 
 
 @each_precision

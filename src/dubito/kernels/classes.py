@@ -6,18 +6,17 @@ from dubito.kernels.bins import bin_of
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential
 
-__all__ = ["class_sums"]
+__all__ = ["narrow_class_sums", "wide_class_sums"]
 
-FEW = 32  # up to so many classes, lanes run over rows; above, over classes
-TILE = 256  # rows of these at a time
+TILE = 256  # rows a tile of the narrow kernel
 
 
 @kernel
-def few_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
-    """Add each row as `class_sums` does, lanes running over the rows.
+def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
+    """Add each row to `sums` as `wide_class_sums` does, lanes running over the rows.
 
-    Those above the first bin are put side by side before they are added one by one: a branch that
-    depends on a probability would be guessed wrong too often.
+    Probabilities above the first bin are put side by side before they are added one by one: a
+    branch that depends on a probability would be guessed wrong too often.
     """
     n_rows, n_classes = array.shape
     edge = edges[1] if edges.size > 2 else np.inf
@@ -85,16 +84,13 @@ def add_labels(tile, labels, soft, weights, edges, sums):
 
 
 @kernel
-def class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
+def wide_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
     """Add each row to `sums` (weight, probability, label; each classes x bins).
 
     Nearly all probabilities lie in the first bin: those of a row are added to it as one vector, and
     only the few above its edge are put elsewhere one by one. `labels` are column numbers; where
     `soft` has rows, they are label probabilities instead.
     """
-    if array.shape[1] <= FEW:
-        few_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums)
-        return
     n_rows, n_classes = array.shape
     is_soft = soft.shape[0] > 0
     edge = edges[1] if edges.size > 2 else np.inf

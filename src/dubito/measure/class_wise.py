@@ -12,7 +12,8 @@ from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.classes import class_sums
+from dubito.kernels.classes import narrow_class_sums, wide_class_sums
+from dubito.kernels.rows import NARROW
 from dubito.measure.binning import uniform_edges
 from dubito.measure.labelled import labelled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
@@ -46,9 +47,11 @@ class ClassWiseState:
         weight, edges, codes = freeze(batch.labelled_weight), freeze(edges), freeze(labels.codes)
         soft = freeze(np.zeros((0, 0))) if labels.probabilities is None else labels.probabilities
 
+        add = narrow_class_sums if matrix.n_classes <= NARROW else wide_class_sums
+
         def sums_of(part: slice) -> FloatArray:
             sums = np.zeros((3, matrix.n_classes, edges.size - 1))
-            class_sums(
+            add(
                 contiguous(matrix.array[part]),
                 codes[part],
                 contiguous(soft[part]),
