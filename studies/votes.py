@@ -124,11 +124,11 @@ def table(voted: Sequence[Voted]) -> str:
 
 
 def marked(gain: Interval) -> str:
-    """Return a gain in points, with a star where it is beyond chance."""
-    return points(gain) + ("*" if is_beyond_chance(gain) else "")
+    """Return a gain in points, with a star where its interval leaves out 0."""
+    return points(gain) + ("*" if is_without_0(gain) else "")
 
 
-def is_beyond_chance(gain: Interval) -> bool:
+def is_without_0(gain: Interval) -> bool:
     """Whether an interval leaves out 0."""
     return gain.low > 0 or gain.high < 0
 
@@ -144,7 +144,12 @@ def words(voted: Sequence[Voted]) -> str:
             if better or worse:
                 parts.append(f"{way} better in {better} and worse in {worse} of {len(gains)}")
         lines.append(f"- {case.title}: {'; '.join(parts) or 'nothing'}.")
-    return "\n".join(["Beyond chance, over losses and rates:", "", *lines])
+    n_gains = sum(len(one.ways) for one in voted)
+    head = (
+        f"Intervals without 0, over losses and rates; of {n_gains}, about {n_gains / 20:.0f} would "
+        "be so by chance alone:"
+    )
+    return "\n".join([head, "", *lines])
 
 
 def picture(voted: Sequence[Voted]) -> Figure:

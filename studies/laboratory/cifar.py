@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -46,19 +47,20 @@ def read_cifar10(path: Path) -> tuple[Images, Images]:
     `path` is the folder cifar-10-batches-py, or an npz file with `images_train` (rows x height x
     width x channels), `labels_train`, `images_test` and `labels_test`.
     """
-    if path.is_dir():
-        return of_batches(path, TRAIN_FILES), of_batches(path, TEST_FILES)
-    if not path.is_file():
-        raise FileNotFoundError(
+    try:
+        if path.is_dir():
+            return of_batches(path, TRAIN_FILES), of_batches(path, TEST_FILES)
+        with np.load(path, allow_pickle=False) as arrays:
+            train, test = (
+                as_images(arrays[f"images_{part}"].transpose(0, 3, 1, 2), arrays[f"labels_{part}"])
+                for part in ("train", "test")
+            )
+        return train, test
+    except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError, BadZipFile) as error:
+        raise ValueError(
             "`path` of read_cifar10 must be the folder cifar-10-batches-py or an npz file. "
-            f"Got {path}. Try --cifar PATH."
-        )
-    with np.load(path, allow_pickle=False) as arrays:
-        train, test = (
-            as_images(arrays[f"images_{part}"].transpose(0, 3, 1, 2), arrays[f"labels_{part}"])
-            for part in ("train", "test")
-        )
-    return train, test
+            f"Got {path}: {error}. Try --cifar PATH."
+        ) from error
 
 
 def of_batches(folder: Path, names: Sequence[str]) -> Images:

@@ -63,11 +63,13 @@ class Study(Generic[Setting]):
     def main(self, arguments: Sequence[str] | None = None) -> None:
         """Run what is not kept yet, print the tables, and write them with the picture.
 
-        The README takes up the tables of whole runs.
+        Those of whole runs, with all seeds and sets, go to the docs and into the README.
         """
         options = self.parsed(arguments)
-        output = options.o or (Path(tempfile.mkdtemp()) if options.quick else DOCS)
         seeds = tuple(range(options.seeds))
+        is_whole = not options.quick and len(seeds) >= self.n_seeds
+        is_whole &= not self.has_cifar or options.cifar is not None
+        output = options.o or (DOCS if is_whole else Path(tempfile.mkdtemp()))
         asked = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
         start = time.monotonic()
         kept = asked.kept(self.kept or self.name)
@@ -75,7 +77,7 @@ class Study(Generic[Setting]):
         told.write(output, self.name)
         print(told.text)
         print(f"\n{output / self.name}.md and .png, {time.monotonic() - start:.0f} s")
-        if output == DOCS:
+        if output == DOCS and is_whole:
             put_into_readme(self.name, told.text)
 
     def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -87,8 +89,8 @@ class Study(Generic[Setting]):
         )
         add = parser.add_argument
         add("--quick", action="store_true", help="seconds instead of minutes: few rows, one seed")
-        add("--seeds", type=int, help=f"how many (default: {self.n_seeds}, 1 if quick)")
-        add("--processes", type=int, help="runs at a time (default: 2, 1 if quick)")
+        add("--seeds", type=count, help=f"how many (default: {self.n_seeds}, 1 if quick)")
+        add("--processes", type=count, help="runs at a time (default: 2, 1 if quick)")
         add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
         if self.has_cifar:
             add(
@@ -98,10 +100,18 @@ class Study(Generic[Setting]):
         add(
             "-o",
             type=Path,
-            help="folder for table and picture (default: docs/studies; quick: /tmp)",
+            help="folder for table and picture (default: docs/studies; a new one in /tmp if the run"
+            "\nis quick or has fewer seeds or sets than the whole study)",
         )
         parser.set_defaults(cifar=None)
         given = parser.parse_args(arguments)
         given.processes = given.processes or (1 if given.quick else 2)
         given.seeds = given.seeds or (1 if given.quick else self.n_seeds)
         return given
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up. Got {text}.")
+    return int(text)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["README", "Told", "markdown_table", "mean_and_spread", "panels", "put_into_readme"]
 
 README = Path(__file__).parents[1] / "README.md"
+MANY = 1_000  # from here on no digits after the point
 
 
 @final
@@ -35,15 +36,16 @@ class Told:
 
 
 def mean_and_spread(values: npt.ArrayLike, digits: int = 3) -> str:
-    """Return the mean over seeds and their standard deviation.
+    """Return the mean over seeds and their standard deviation, thousands as whole numbers.
 
-    >>> mean_and_spread([0.1, 0.2, 0.3])
-    '0.200 ± 0.100'
+    >>> mean_and_spread([0.1, 0.2, 0.3]), mean_and_spread([1000.2, 3000.4])
+    ('0.200 ± 0.100', '2,000 ± 1,414')
     """
     array = np.asarray(values, dtype=float)
+    form = ",.0f" if abs(array.mean()) >= MANY else f".{digits}f"
     if array.size < 2:
-        return f"{array.mean():.{digits}f}"
-    return f"{array.mean():.{digits}f} ± {array.std(ddof=1):.{digits}f}"
+        return f"{array.mean():{form}}"
+    return f"{array.mean():{form}} ± {array.std(ddof=1):{form}}"
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -148,7 +148,8 @@ def words(results: Results) -> list[str]:
         texts.append(
             f"Networks {name}: from {first} to {last} rows the pair's aleatoric doubt goes "
             f"from {mean_and_spread(aleatoric[:, 0])} to {mean_and_spread(aleatoric[:, -1])}; "
-            f"epistemic doubt shrinks by a factor of (means of seeds) {', '.join(shrinking)}. "
+            "the first epistemic doubt over the last (means of seeds; below 1 it grew) is "
+            f"{', '.join(shrinking)}. "
             "The ensemble of 10 has less log loss than one network by "
             f"{mean_and_spread(gains[:, 0])} with {first} rows and {mean_and_spread(gains[:, -1])} "
             f"with {last}."

@@ -12,6 +12,7 @@ Accuracy is on true labels; validation labels are as noisy as those of training.
 
 from __future__ import annotations
 
+from studies.laboratory.cifar import read_cifar10
 from studies.laboratory.study import Options, Study
 from studies.noisy_pairs.losses import LOSSES
 from studies.noisy_pairs.telling import tell
@@ -35,6 +36,7 @@ def settings(options: Options) -> list[Setting]:
     ]
     if options.cifar is None:
         return on_fashion
+    read_cifar10(options.cifar)  # before the long runs: a path that is wrong is told at once
     return on_fashion + [
         cifar(options.cifar, options, loss, rate, seed)
         for seed in options.seeds[:N_CIFAR_SEEDS]

@@ -1,6 +1,7 @@
 """CIFAR-10 is read from its usual folder and from an npz file, and nothing else is unpickled."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +61,15 @@ def test_parts_do_not_mix_and_the_test_is_the_same_for_all_seeds(folder: Path) -
 
 def test_a_file_that_would_run_something_is_refused(folder: Path) -> None:
     (folder / TEST_FILES[0]).write_bytes(pickle.dumps(print))
-    with pytest.raises(pickle.UnpicklingError, match=r"holds arrays\. Got builtins\.print"):
+    with pytest.raises(ValueError, match=r"holds arrays\. Got builtins\.print"):
         read_cifar10(folder)
 
 
-def test_a_missing_path_is_told(tmp_path: Path) -> None:
-    message = "must be the folder cifar-10-batches-py or an npz file. Got "
-    with pytest.raises(FileNotFoundError, match=message):
-        read_cifar10(tmp_path / "nowhere")
+def test_a_path_without_images_is_told(tmp_path: Path) -> None:
+    broken, other = tmp_path / "broken.npz", tmp_path / "other.npz"
+    broken.write_bytes(b"PK nothing")
+    np.savez(other, x=1)
+    for path in (tmp_path / "nowhere", tmp_path, broken, other):
+        message = f"must be the folder cifar-10-batches-py or an npz file. Got {path}: "
+        with pytest.raises(ValueError, match=re.escape(message)):
+            read_cifar10(path)

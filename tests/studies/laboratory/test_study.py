@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from studies.laboratory import study
 from studies.laboratory.runs import Arrays, Found, run_all, run_one
 from studies.laboratory.study import Options, Study
 from studies.laboratory.telling import (
@@ -118,3 +119,42 @@ def test_only_studies_of_cifar_ask_where_it_is(tmp_path: Path) -> None:
     assert asked == [None, Path("there")]
     with pytest.raises(SystemExit):
         Study("throws", settings, thrown, told).main([*places, "--cifar", "there"])
+
+
+@pytest.mark.parametrize(
+    ("given", "is_whole"),
+    [
+        (["--cifar", "there"], True),
+        (["--cifar", "there", "--seeds", "2"], True),
+        (["--cifar", "there", "--seeds", "1"], False),
+        (["--cifar", "there", "--quick", "--seeds", "2"], False),
+        ([], False),
+    ],
+)
+def test_only_whole_runs_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], is_whole: bool
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- throws -->\n<!-- end of throws -->\n")
+    monkeypatch.setattr(study, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(
+        study, "put_into_readme", lambda name, text: put_into_readme(name, text, readme)
+    )
+
+    def settings(options: Options) -> list[Throw]:
+        return [Throw(seed, tmp_path / "log") for seed in options.seeds]
+
+    places = ["--cache", str(tmp_path), "--processes", "1"]
+    Study("throws", settings, thrown, told, n_seeds=2, has_cifar=True).main([*places, *given])
+    assert (tmp_path / "docs" / "throws.md").is_file() == is_whole
+    assert ("| throw |" in readme.read_text()) == is_whole
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--processes"])
+@pytest.mark.parametrize("number", ["0", "-1", "two"])
+def test_numbers_below_1_are_refused(
+    option: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        Study("throws", lambda _: [], thrown, told).main([option, number])
+    assert f"must be a whole number from 1 up. Got {number}." in capsys.readouterr().err
