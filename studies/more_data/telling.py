@@ -167,19 +167,22 @@ def picture(results: Results) -> Figure:
         axes[number].set_title(f"{PARTS[part]} doubt, ensemble of 10", fontsize=9)
         axes[number].set_ylabel("nats")
     axes[0].axhline(results.known_level, color=COLORS[0], linestyle=":", linewidth=1.2)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(0, 1.6)
     axes[1].set_yscale("log")
     for kind, (name, place) in enumerate(DETECTORS.items()):
         draw(axes[2], results, results.aurocs[:, :, :, *place], name, kind)
     axes[2].set_title("AUROC of digits against clothes", fontsize=9)
     axes[2].set_ylabel("AUROC")
+    axes[2].set_ylim(0.4, 1)
     for axis, number in zip(axes[3:], (LOG_LOSS, ECE, ACCURACY), strict=True):
         for method, name in enumerate(METHODS):
             draw(axis, results, results.figures[:, :, :, method, number], name, method)
         axis.set_title(f"{FIGURES[number]}, labels with noise", fontsize=9)
         axis.set_ylabel(FIGURES[number])
-    for axis in (axes[0], axes[2], axes[3]):
-        axis.legend(fontsize=7, frameon=False)
+    for number, place in {0: "upper center", 2: "lower center", 3: "upper center"}.items():
+        axes[number].legend(
+            fontsize=7, frameon=False, loc=place, ncols=2, columnspacing=0.8, handlelength=1.2
+        )
     title = (
         "What more data does: solid lines stopped at the least validation loss, dashed to the end"
     )
