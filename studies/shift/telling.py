@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["METHODS", "N_SEVERITIES", "corruption_table", "severity_table", "tell", "wins"]
+__all__ = [
+    "METHODS",
+    "N_SEVERITIES",
+    "corruption_table",
+    "needed_table",
+    "severity_table",
+    "tell",
+    "under_confident",
+    "wins",
+]
 
 METHODS = (
     "plain",
@@ -51,6 +60,10 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
         + severity_table(differences[..., LOG_LOSS], digits=4)
     )
     texts.append("**ECE** by corruption, mean of severities 1 to 5\n\n" + corruption_table(figures))
+    texts.append(
+        "**Temperature that plain networks would need**, fitted on the very images; above 1 they "
+        "are over-confident, below 1 under-confident\n\n" + needed_table(needed)
+    )
     return Told("\n\n".join([*texts, *words(figures, temperatures, needed)]), picture(figures))
 
 
@@ -74,13 +87,21 @@ def corruption_table(figures: FloatArray) -> str:
     return markdown_table(["", *CORRUPTIONS], rows)
 
 
+def needed_table(needed: FloatArray) -> str:
+    """Return the temperatures that would be right, seeds x corruptions x severities."""
+    rows = [
+        [name, *(mean_and_spread(one, 2) for one in needed[:, kind].T)]
+        for kind, name in enumerate(CORRUPTIONS)
+    ]
+    return markdown_table(["", *SEVERITY_NAMES], rows)
+
+
 def words(figures: FloatArray, temperatures: FloatArray, needed: FloatArray) -> list[str]:
-    """Say in how many shifts each method wins, and what temperatures would have been right."""
+    """Say in how many shifts each method wins, and in how many plain networks doubt too much."""
     clean = figures[:, :, 0, 0]
     gain = clean[:, PLAIN, LOG_LOSS] - clean[:, ENSEMBLE, LOG_LOSS]
     shifted = figures[:, :, :, 1:]
     n_all = shifted[:, 0, ..., 0].size
-    worst = needed[:, :, -1].mean(axis=1)
     beyond = (shifted - shifted[:, [PLAIN]])[:, :, :, -1, ECE].mean(axis=2)
     differences = [
         f"{name} {mean_and_spread(beyond[:, row])}"
@@ -96,9 +117,15 @@ def words(figures: FloatArray, temperatures: FloatArray, needed: FloatArray) -> 
         f"{wins(shifted[..., LOG_LOSS])}. Least ECE: {wins(shifted[..., ECE])}.",
         f"ECE at severity 5 less that of plain, the same seed: {', '.join(differences)}.",
         "Clean validation images ask for a temperature of "
-        f"{mean_and_spread(temperatures.mean(axis=1), 2)}; clean test images would have needed "
-        f"{mean_and_spread(needed[:, 0, 0], 2)}, images of severity 5 {mean_and_spread(worst, 2)}.",
+        f"{mean_and_spread(temperatures.mean(axis=1), 2)}. {under_confident(needed[:, :, 1:])}",
     ]
+
+
+def under_confident(needed: FloatArray) -> str:
+    """Say how often a temperature below 1 is needed, of seeds x corruptions x severities."""
+    is_below = needed < 1
+    counts = ", ".join(f"{name} {is_below[:, kind].sum()}" for kind, name in enumerate(CORRUPTIONS))
+    return f"Plain networks are under-confident in {is_below.sum()} of {is_below.size}: {counts}."
 
 
 def wins(figures: FloatArray) -> str:

@@ -60,6 +60,10 @@ class Choices:
             return lenet5(N_CLASSES)
         return conv_net(self.n_layers, self.width, N_CLASSES, norm=self.norm)
 
+    def n_parameters(self) -> int:
+        """Return how many numbers the network learns."""
+        return sum(one.numel() for one in self.network().parameters())
+
     def likelihood(self) -> Categorical | SquaredError:
         """Return what is minimised."""
         if self.loss == "square":

@@ -33,6 +33,7 @@ __all__ = ["SWEEPS", "main"]
 
 USUAL = Choices()
 OLD, NEW = Choices(is_lenet5=True), Choices(n_layers=6, width=32, norm="batch")
+LOSSES, OLD_AND_NEW = "Loss, LeNet5", "Old and new"
 SLOW = replace(USUAL, learning_rate=5e-4)
 SWEEPS: Mapping[str, Mapping[str, Choices]] = {
     "Depth": {
@@ -50,20 +51,19 @@ SWEEPS: Mapping[str, Mapping[str, Choices]] = {
         "none, rate 0.002": USUAL,
         "batch norm, rate 0.002": replace(USUAL, norm="batch"),
     },
-    "Loss, LeNet5": {
+    LOSSES: {
         "cross-entropy": OLD,
         "smoothing 0.05": replace(OLD, smoothing=0.05),
         "smoothing 0.1": replace(OLD, smoothing=0.1),
         "square loss": replace(OLD, loss="square"),
     },
-    "Old and new": {"LeNet5": OLD, "6 layers of 32, batch norm": NEW},
+    OLD_AND_NEW: {
+        "LeNet5": OLD,
+        "6 layers of 32, batch norm": NEW,
+        "6 layers of 64, batch norm": replace(NEW, width=64),
+    },
 }
-CLAIMED = {  # what ECE does
-    "Depth": "rises",
-    "Width": "rises",
-    "Weight decay": "falls",
-    "Old and new": "rises",
-}
+CLAIMED = {"Depth": "rises", "Width": "rises", "Weight decay": "falls"}  # what ECE does
 CLUSTERS = {"scatter": "within / between classes", "cosine": "cosine to the class's weights"}
 PARTS, FIGURES = ("train", "test"), ("log loss", "error", "ECE")
 SIZE, FOLLOWED_SIZE = Size(2_000, 24, 6), Size(20_000, 30)
@@ -96,7 +96,8 @@ def tell(found: Mapping[Trained, Arrays]) -> Told:
         f"images a step, decay as L2 in the gradient) and {size.n_settling} more at a tenth of "
         f"that rate; judged by {size.n_test:,} test images; {n_seeds} seeds. If nothing else is "
         "said: 3 convolutions of 16 channels, no batch norm, no decay, cross-entropy. The gap is "
-        "confidence less accuracy: above 0 is over-confident.",
+        "confidence less accuracy: above 0 is over-confident. LeNet5 has ReLU and max pooling "
+        "here; that of 1998 had neither.",
         *(sweep_text(name, sweep, seen) for name, sweep in SWEEPS.items()),
         cluster_text(seen),
         curve_text(curves, next(setting.size for setting in found if setting.is_followed)),
@@ -107,6 +108,9 @@ def tell(found: Mapping[Trained, Arrays]) -> Told:
 def sweep_text(name: str, sweep: Mapping[str, Choices], seen: Seen) -> str:
     """Return the table of one way to vary the network, and whether ECE goes as claimed."""
     heads = [name, "training error", "error", "log loss", "ECE", "ECE less the first's", "gap"]
+    has_sizes = name == OLD_AND_NEW
+    if has_sizes:
+        heads.insert(1, "parameters")
     first = seen[next(iter(sweep.values()))]["ece"]
     rows = []
     for label, choices in sweep.items():
@@ -114,7 +118,8 @@ def sweep_text(name: str, sweep: Mapping[str, Choices], seen: Seen) -> str:
         keys = ("train_error", "error", "log_loss", "ece")
         less = "" if one["ece"] is first else mean_and_spread(one["ece"] - first)
         cells = [mean_and_spread(one[key]) for key in keys]
-        rows.append([label, *cells, less, mean_and_spread(one["gap"])])
+        size = [f"{choices.n_parameters():,}"] if has_sizes else []
+        rows.append([label, *size, *cells, less, mean_and_spread(one["gap"])])
     return "\n\n".join([markdown_table(heads, rows), *sweep_words(name, sweep, seen)])
 
 
@@ -124,7 +129,12 @@ def sweep_words(name: str, sweep: Mapping[str, Choices], seen: Seen) -> list[str
         slow, slow_norm, usual, usual_norm = sweep.items()
         pairs = (dict([slow, slow_norm]), dict([usual, usual_norm]))
         return [" ".join(step_words(pair, seen, "rises") for pair in pairs)]
-    words = [step_words(sweep, seen, CLAIMED[name])] if name in CLAIMED else []
+    if name == OLD_AND_NEW:
+        old, *others = sweep.items()
+        return [" ".join(step_words(dict([old, one]), seen, "rises") for one in others)]
+    if name == LOSSES:
+        return [loss_words(sweep, seen)]
+    words = [step_words(sweep, seen, CLAIMED[name])]
     return [" ".join([*words, decay_words(sweep, seen)])] if name == "Weight decay" else words
 
 
@@ -136,6 +146,17 @@ def step_words(sweep: Mapping[str, Choices], seen: Seen, verb: str) -> str:
         is_so = sign * (seen[other]["ece"] - seen[one]["ece"]) > 0
         steps.append(f"from {low} to {high} in {is_so.sum()} of {is_so.size} seeds")
     return f"ECE {verb} {', '.join(steps)}."
+
+
+def loss_words(sweep: Mapping[str, Choices], seen: Seen) -> str:
+    """Say in how many seeds each other loss errs more than the first, and has less ECE."""
+    (first, base), *others = sweep.items()
+    counts = []
+    for label, one in others:
+        errs = seen[one]["error"] > seen[base]["error"]
+        calibrates = seen[one]["ece"] < seen[base]["ece"]
+        counts.append(f"{label} {errs.sum()} and {calibrates.sum()} of {errs.size}")
+    return f"Seeds with more error, and with less ECE, than {first}: {', '.join(counts)}."
 
 
 def decay_words(sweep: Mapping[str, Choices], seen: Seen) -> str:
@@ -157,7 +178,7 @@ def cluster_text(seen: Seen) -> str:
     rows = [
         [label]
         + [mean_and_spread(seen[one][f"{part}_{key}"]) for key in CLUSTERS for part in PARTS]
-        for label, one in SWEEPS["Loss, LeNet5"].items()
+        for label, one in SWEEPS[LOSSES].items()
     ]
     return markdown_table(heads, rows)
 

@@ -18,7 +18,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     main(["--quick", "--cache", str(tmp_path), "-o", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("|")]
-    assert len(lines) == 5 * (len(METHODS) + 2)
+    assert len(lines) == 5 * (len(METHODS) + 2) + len(CORRUPTIONS) + 2
     assert all(line.count("|") == 8 for line in lines[: 4 * (len(METHODS) + 2)])
     assert "Of 25 shifts (corruption, severity, seed), least log loss: " in printed
     assert (tmp_path / "out" / "shift.png").stat().st_size > 10_000

@@ -3,7 +3,14 @@
 import numpy as np
 
 from dubito.learn import CORRUPTIONS
-from studies.shift.telling import METHODS, corruption_table, severity_table, wins
+from studies.shift.telling import (
+    METHODS,
+    corruption_table,
+    needed_table,
+    severity_table,
+    under_confident,
+    wins,
+)
 
 ACCURACY, ECE, LOG_LOSS = range(3)
 
@@ -22,3 +29,13 @@ def test_wins_are_counted_over_seeds_and_shifts() -> None:
     figures[:, 4] = 0.5
     figures[0, 1, :, 0] = 0.1
     assert wins(figures) == "ensemble 70, temperature 5"
+
+
+def test_needed_temperatures_are_told_by_corruption_and_those_below_one_counted() -> None:
+    needed = np.full((2, len(CORRUPTIONS), 6), 2.0)
+    needed[:, 1, 2] = [0.5, 0.7]
+    needed[0, 4, 5] = 0.9
+    row = needed_table(needed).splitlines()[2 + 1]
+    assert row.split(" | ")[:4] == ["| contrast", "2.00 ± 0.00", "2.00 ± 0.00", "0.60 ± 0.14"]
+    text = "under-confident in 3 of 50: blur 0, contrast 2, noise 0, occlusion 0, shift 1."
+    assert under_confident(needed[:, :, 1:]) == f"Plain networks are {text}"

@@ -22,13 +22,14 @@ def test_it_prints_a_table_for_each_way_to_vary_the_network(
     by_start = dict(zip(starts, (one for one in tables if one.startswith("|")), strict=True))
     for name, sweep in study.SWEEPS.items():
         assert len(by_start[f"| {name}"].splitlines()) == 2 + len(sweep)
+    assert "| LeNet5 | 61,706 | " in by_start["| Old and new"]
     assert (tmp_path / "training_choices.png").stat().st_size > 10_000
-    assert len(list((tmp_path / "image_networks-quick").iterdir())) == 18
+    assert len(list((tmp_path / "image_networks-quick").iterdir())) == 19
 
 
 def test_every_choice_is_run_once_a_seed() -> None:
     whole = study.settings(Options((0, 1), False, Path()))
-    assert len(set(whole)) == len(whole) == 2 * 18
+    assert len(set(whole)) == len(whole) == 2 * 19
     assert sum(one.is_followed for one in whole) == 2
 
 
@@ -39,6 +40,17 @@ def test_words_count_the_seeds_in_which_a_step_goes_as_claimed() -> None:
     text = "ECE rises from 1 to 2 in 1 of 2 seeds, from 2 to 3 in 2 of 2 seeds."
     assert study.step_words(sweep, seen, "rises") == text
     assert "falls from 1 to 2 in 1 of 2 seeds" in study.step_words(sweep, seen, "falls")
+
+
+def test_words_on_losses_count_the_seeds_that_err_more_and_have_less_ece() -> None:
+    sweep = {"plain": Choices(), "square": Choices(loss="square")}
+    figures = ([0.1, 0.3], [0.4, 0.3]), ([0.2, 0.3], [0.2, 0.1])
+    seen = {
+        one: {"error": np.array(errors), "ece": np.array(ece)}
+        for one, (errors, ece) in zip(sweep.values(), figures, strict=True)
+    }
+    text = "Seeds with more error, and with less ECE, than plain: square 1 and 2 of 2."
+    assert study.loss_words(sweep, seen) == text
 
 
 def test_words_on_decay_tell_the_best_by_validation_and_the_least_ece() -> None:
