@@ -179,9 +179,9 @@ def picture(results: Results) -> Figure:
             draw(axis, results, results.figures[:, :, :, method, number], name, method)
         axis.set_title(f"{FIGURES[number]}, labels with noise", fontsize=9)
         axis.set_ylabel(FIGURES[number])
-    for number, place in {0: "upper center", 2: "lower center", 3: "upper center"}.items():
+    for number, corner in {0: "upper center", 2: "lower center", 3: "upper center"}.items():
         axes[number].legend(
-            fontsize=7, frameon=False, loc=place, ncols=2, columnspacing=0.8, handlelength=1.2
+            fontsize=7, frameon=False, loc=corner, ncols=2, columnspacing=0.8, handlelength=1.2
         )
     title = (
         "What more data does: solid lines stopped at the least validation loss, dashed to the end"
