@@ -179,10 +179,11 @@ def picture(results: Results) -> Figure:
             draw(axis, results, results.figures[:, :, :, method, number], name, method)
         axis.set_title(f"{FIGURES[number]}, labels with noise", fontsize=9)
         axis.set_ylabel(FIGURES[number])
-    for number, corner in {0: "upper center", 2: "lower center", 3: "upper center"}.items():
-        axes[number].legend(
-            fontsize=7, frameon=False, loc=corner, ncols=2, columnspacing=0.8, handlelength=1.2
-        )
+    style: dict[str, Any] = {"fontsize": 7, "frameon": False, "ncols": 2}
+    style |= {"columnspacing": 0.8, "handlelength": 1.2}
+    for number in (0, 3):
+        axes[number].legend(loc="upper center", **style)
+    axes[2].legend(loc="lower center", **style)
     title = (
         "What more data does: solid lines stopped at the least validation loss, dashed to the end"
     )
