@@ -2,7 +2,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from threading import Thread
 
@@ -22,6 +22,15 @@ def in_a_thread() -> None:
     thread.join()
 
 
+@pytest.fixture
+def _usual() -> Iterator[None]:
+    """Interrupts as they usually are: a process that was started in the background has none."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_usual")
 @pytest.mark.parametrize("press", [interrupt, in_a_thread])
 def test_an_interrupt_waits_for_the_end_of_the_block(press: Callable[[], None]) -> None:
     before, done = signal.getsignal(signal.SIGINT), []

@@ -48,7 +48,14 @@ def test_quick_tells_of_both_sets(
     assert "CIFAR-10 was left out" in capsys.readouterr().out
 
 
-def test_all_runs_are_asked_for(tiny_fashion: Path) -> None:
-    whole = Options((0, 1, 2, 3, 4), is_quick=False, folder=tiny_fashion, cifar=Path("there"))
+def test_all_runs_are_asked_for(tiny_fashion: Path, cifar: Path) -> None:
+    whole = Options((0, 1, 2, 3, 4), is_quick=False, folder=tiny_fashion, cifar=cifar)
     asked = settings(whole)
     assert len(set(asked)) == len(asked) == len(LOSSES) * (5 * 3 + 3 * 2)
+
+
+def test_a_wrong_path_is_told_before_any_run(tiny_fashion: Path, tmp_path: Path) -> None:
+    places = ["--folder", str(tiny_fashion), "--cache", str(tmp_path / "kept")]
+    with pytest.raises(ValueError, match=r"Got .*nowhere: .*Try --cifar PATH\."):
+        main(["--quick", "--cifar", str(tmp_path / "nowhere"), *places])
+    assert not (tmp_path / "kept").exists()
