@@ -73,8 +73,9 @@ def by_dask_ml(path: Path) -> dict[str, float]:
 
     kept, frames = sklearn.metrics.log_loss, cast(Any, dask.dataframe)
     log_loss = import_module("dask_ml.metrics").log_loss
-    frame = frames.read_parquet(path, split_row_groups=4)
-    lengths = tuple(frame.map_partitions(len).compute())  # what it finds by itself is wrong
+    # In memory, as Dask else reads logits and labels in parts that do not fit each other.
+    frame = frames.read_parquet(path, split_row_groups=4).persist()
+    lengths = tuple(frame.map_partitions(len).compute())
     logits, y = (frame[names].to_dask_array(lengths=lengths) for names in (LOGITS, "y"))
     p = logits.map_blocks(softmax, axis=1, dtype=logits.dtype)
     with mock.patch.object(sklearn.metrics, "log_loss", without_eps), warnings.catch_warnings():
