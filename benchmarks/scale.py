@@ -126,7 +126,7 @@ def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
     if n_shared < n_rows:
         write_rows(path, n_shared, PLAIN)
     yield peers_table(path, n_shared)
-    yield workers_table(path, PLAIN, n_shared)
+    yield workers_table(path, PLAIN, n_shared, n_times)
     n_wide = min(n_rows // 20, MOST_WIDE)
     write_rows(path, n_wide, WIDE)
     yield passes_table(path, WIDE, n_wide, n_times)

@@ -263,12 +263,41 @@ BAD: list[tuple[Callable[[Sink], None], type[DubitoError], str]] = [
         "Got shape (2, 2) of float64. Try one column for each kind of value.",
     ),
     (
+        lambda sink: sink.write({"x": "a", "y": "b"}),
+        BadTypeError,
+        "`x, y` of PATH must be one value a row, of one of them at least. Got one text each. "
+        "Try a list of the text.",
+    ),
+    (
         lambda sink: None,
         BadValueError,
         "`columns` of PATH must be given by a batch at least. Got none. "
         "Try columns of length 0 where there are no rows.",
     ),
 ]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".arrow"])
+def test_one_text_stands_for_a_column_of_it(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"out{ending}"
+    with Sink(path) as sink:
+        sink.write({"file": "a", "x": np.arange(2)})
+        sink.write({"file": "b", "x": np.arange(0)})
+        sink.write({"file": np.array(["c"]), "x": np.arange(1)})
+    assert READERS[ending](path).to_pydict() == {"file": ["a", "a", "c"], "x": [0, 1, 0]}
+
+
+def test_parquet_looks_for_repetition_among_names_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    names = {"action": Coded(np.array([0, 1]), NAMES), "file": "a"}
+    with Sink(path) as sink:
+        sink.write({"p": np.array([0.5, 0.5]), "id": np.array([7, 7]), **names})
+    group = parquet.read_metadata(path).row_group(0)
+    coded = {
+        column.path_in_schema: "RLE_DICTIONARY" in column.encodings
+        for column in map(group.column, range(group.num_columns))
+    }
+    assert coded == {"p": False, "id": False, "action": True, "file": True}
 
 
 @pytest.mark.parametrize(("write", "kind", "message"), BAD)

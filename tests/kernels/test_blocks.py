@@ -4,11 +4,13 @@ import multiprocessing
 import os
 import resource
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import count, islice
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dubito import Logits, Probabilities, audit
 from dubito.data import Batch
@@ -168,6 +170,17 @@ def test_maps_nest() -> None:
     assert nested(6) == [15 * i for i in range(6)]
 
 
+@pytest.mark.parametrize(
+    ("threads", "n_items", "share"), [("2", 5, 1), ("8", 8, 1), ("8", 3, 2), ("8", 2, 4)]
+)
+def test_a_map_inside_a_map_has_the_threads_that_are_idle(
+    monkeypatch: pytest.MonkeyPatch, threads: str, n_items: int, share: int
+) -> None:
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    assert set(map_in_order(lambda _: n_threads(), range(n_items))) == {share}
+    assert n_threads() == int(threads)
+
+
 def assert_child_succeeds() -> None:
     def work() -> None:
         assert nested(4) == [6 * i for i in range(4)]
@@ -219,14 +232,52 @@ def test_digits_do_not_depend_on_the_number_of_threads(
     assert digits(1) == digits(2) == digits(5)
 
 
-def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
-    def n_of_blas() -> set[int]:
-        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+def n_of_blas() -> set[int]:
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
 
-    before = n_of_blas()
+
+@pytest.fixture
+def two_of_blas() -> Iterator[None]:
+    with threadpool_limits(2, user_api="blas"):
+        assert n_of_blas() == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
     with kept_threads():
         assert n_of_blas() == {1}
-    assert n_of_blas() == before
+    assert n_of_blas() == {2}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_matrix_products_of_any_thread_start_none() -> None:
+    def inside(_: int) -> set[int]:
+        with kept_threads():
+            return n_of_blas()
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(inside, 0).result() == inside(0) == {1}
+    assert n_of_blas() == {2}
+
+
+@pytest.mark.usefixtures("two_of_blas")
+def test_whoever_leaves_last_sets_the_threads_of_products_back() -> None:
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+
+    def enter_first_and_leave_first() -> None:
+        with kept_threads():
+            first_is_in.set()
+            assert second_is_in.wait(WAIT)
+
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(enter_first_and_leave_first)
+        assert first_is_in.wait(WAIT)
+        with kept_threads():
+            second_is_in.set()
+            first.result(WAIT)
+            assert n_of_blas() == {1}
+        assert n_of_blas() == {2}  # while the first to set them lives
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -267,14 +318,26 @@ def test_threads_kept_twice_are_the_same() -> None:
         assert list(map_in_order(lambda i: i, range(5))) == list(range(5))
 
 
-def test_memory_of_one_block_is_there_for_the_next() -> None:
-    def fresh_pages() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        arrays = [np.ones(1 << 18) for _ in range(8)]
-        n_bytes = sum(array.nbytes for array in arrays)
-        assert n_bytes == 1 << 24
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def fresh_pages() -> int:
+    """Return how many pages are made for 16 MB of arrays."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(1 << 18) for _ in range(8)]
+    assert sum(array.nbytes for array in arrays) == 1 << 24
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+
+def least_fresh_pages() -> int:
     keep_memory()
     fresh_pages()
-    assert min(fresh_pages() for _ in range(5)) < (1 << 24) // resource.getpagesize() // 4
+    return min(fresh_pages() for _ in range(5))
+
+
+@pytest.mark.parametrize("trimmed", [None, "65536"], ids=["as it is", "as workers of Dask are"])
+def test_memory_of_one_block_is_there_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, trimmed: str | None
+) -> None:
+    if trimmed is not None:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", trimmed)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        made = process.submit(least_fresh_pages).result(WAIT)
+    assert made < (1 << 24) // resource.getpagesize() // 4

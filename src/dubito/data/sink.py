@@ -25,13 +25,25 @@ __all__ = ["Coded", "Sink", "replace_whole"]
 
 GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
 
+
+def parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
+    """Return a writer that looks for repetition among names alone: numbers hardly repeat."""
+    names = [one.name for one in schema if is_name(one.type)]
+    return parquet.ParquetWriter(file, schema, use_dictionary=names)
+
+
+def is_name(kind: pa.DataType) -> bool:
+    """Whether a column is of text, or of the numbers of names."""
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
+
+
 WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
     ".arrow": ipc.new_file,
     ".csv": csv.CSVWriter,
     ".feather": ipc.new_file,
     ".ipc": ipc.new_file,
-    ".parquet": parquet.ParquetWriter,
-    ".pq": parquet.ParquetWriter,
+    ".parquet": parquet_writer,
+    ".pq": parquet_writer,
     ".tsv": lambda file, schema: csv.CSVWriter(
         file, schema, write_options=csv.WriteOptions(delimiter="\t")
     ),
@@ -94,7 +106,10 @@ class Sink:
         return self
 
     def write(self, columns: Mapping[str, Any] | None) -> None:
-        """Add rows: columns of one length, each of one kind of value or `Coded`; or nothing."""
+        """Add rows: columns of one length, each of one kind of value or `Coded`; or nothing.
+
+        One text stands for a column of nothing else.
+        """
         if self.file is None:
             rule, fix = "open while it is written to", "`with Sink(path) as sink:`"
             raise BadTypeError("sink", "write", rule, "a closed one", fix)
@@ -192,13 +207,23 @@ def replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
 
 def table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
     """Return columns as an Arrow table, or raise and name the one that cannot be."""
-    arrays = {name: column_of(name, values, where) for name, values in columns.items()}
+    arrays = {
+        name: column_of(name, values, where)
+        for name, values in columns.items()
+        if not isinstance(values, str)
+    }
+    if not arrays:
+        rule, fix = "one value a row, of one of them at least", "a list of the text"
+        raise BadTypeError(", ".join(columns), where, rule, "one text each", fix)
     first, n_rows = next((name, len(array)) for name, array in arrays.items())
     for name, array in arrays.items():
         if len(array) != n_rows:
             rule, fix = f"as long as `{first}` ({n_rows} rows)", "one value a row"
             raise BadValueError(name, where, rule, f"{len(array)} rows", fix)
-    return pa.table(arrays)
+    repeated = {
+        name: pa.repeat(text, n_rows) for name, text in columns.items() if isinstance(text, str)
+    }
+    return pa.table({name: (arrays | repeated)[name] for name in columns})
 
 
 def column_of(name: str, values: Any, where: str) -> pa.Array:

@@ -37,7 +37,7 @@ def decision_columns(policy: Policy, batch: Batch, source: str | None = None) ->
     """Return what a policy decides for each row of a batch, as columns for a sink."""
     found = policy.decide(batch.outputs, batch.features, batch.amounts)
     numbers = batch.first_row + np.arange(len(batch))
-    named = {} if source is None else {"file": np.full(len(batch), source)}
+    named = {} if source is None else {"file": source}
     return {
         **named,
         "id": numbers if batch.ids is None else batch.ids,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from ctypes import CDLL
+from functools import cache, partial
 from itertools import islice
-from threading import Lock
+from threading import Lock, local
 from typing import Any, TypeVar
 
-import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dubito.errors import BadValueError
@@ -28,17 +28,22 @@ __all__ = [
 ]
 
 BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
-KEPT_BYTES = 31 << 20  # below the 32 MB up to which glibc adapts
+KEPT_BYTES = 32 << 20  # the most that glibc takes from what it keeps
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h of glibc numbers them
 
-# Threads of the pool itself see none: a map inside a map has threads of its own.
+# Threads of the pool itself see none: a map inside a map has threads of its own, if any.
 KEPT: ContextVar[ThreadPoolExecutor | None] = ContextVar("kept", default=None)
+
+SHARE = local()  # in a thread of a map: how many threads a map inside it may use
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def n_threads() -> int:
-    """Return how many threads kernels may use."""
+    """Return how many threads kernels may use; inside a map, the share of the thread that asks."""
+    if hasattr(SHARE, "n_threads"):
+        return int(SHARE.n_threads)
     wish = os.environ.get("DUBITO_THREADS", "").strip()
     if not wish:
         return (
@@ -83,6 +88,7 @@ def single_products() -> Iterator[None]:
     """
     with INSIDE.lock:
         if not INSIDE.n_inside:
+            let_go()
             INSIDE.limits = blas().limit(limits=1, user_api="blas")
         INSIDE.n_inside += 1
     try:
@@ -91,7 +97,9 @@ def single_products() -> Iterator[None]:
         with INSIDE.lock:
             INSIDE.n_inside -= 1
             if not INSIDE.n_inside:
+                let_go()
                 INSIDE.limits.restore_original_limits()
+                let_go()
 
 
 class Inside:
@@ -112,14 +120,28 @@ def blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def let_go() -> None:
+    """Have any thread set the number, not only the one that did so first.
+
+    From threadpoolctl 3.8 on the others are not heard, and not told: limits that a worker thread
+    set would do nothing, and those of one that has left first would stay.
+    """
+    for library in blas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
 @cache
 def keep_memory() -> None:
     """Have freed memory kept for the next block, rather than fresh pages made for each.
 
-    glibc gives back what is free above twice the largest array that it ever took back: here, one
-    that nobody touched. Fresh pages would take as long as a pass over what is in them.
+    Those would take as long as a pass over what is in them. Workers of Dask are told to give back
+    all that is free above 64 kB, which is the same. Only glibc can be told otherwise.
     """
-    np.empty(KEPT_BYTES, np.uint8)
+    set_option: Any = getattr(CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if set_option is not None:
+        set_option(M_MMAP_THRESHOLD, KEPT_BYTES)
+        set_option(M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
 
 
 def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) -> list[slice]:
@@ -138,13 +160,13 @@ def map_in_order(
     """Yield `function` of each item in order, over threads, with few items under way at once.
 
     One item, or one thread, runs in the caller's thread. `most_ahead` is for results so large that
-    two for each thread would be too many.
+    two for each thread would be too many. Maps inside share the threads that the items leave idle.
     """
     keep_memory()
     threads = n_threads()
     n_ahead = min(2 * threads, most_ahead or 2 * threads)
     stream = iter(items)
-    first = list(islice(stream, 2))
+    first = list(islice(stream, max(2, min(threads, n_ahead))))
     if threads == 1 or len(first) < 2:
         yield from map(function, first)
         yield from map(function, stream)
@@ -154,11 +176,12 @@ def map_in_order(
     pool = kept or ThreadPoolExecutor(threads)
     is_left_early = False
     under_way: list[Future[Result]] = []
+    work = partial(in_share, threads // len(first), function)
     try:
-        under_way.extend(pool.submit(function, item) for item in first)
+        under_way.extend(pool.submit(work, item) for item in first)
         while under_way:
             more = islice(stream, max(0, n_ahead - len(under_way)))
-            under_way.extend(pool.submit(function, item) for item in more)
+            under_way.extend(pool.submit(work, item) for item in more)
             yield under_way.pop(0).result()
     except GeneratorExit:
         # It may be the garbage collector that leaves, inside a lock that a thread needs to end.
@@ -169,3 +192,9 @@ def map_in_order(
             pool.shutdown(wait=not is_left_early, cancel_futures=True)
         for future in under_way:
             future.cancel()
+
+
+def in_share(share: int, function: Callable[[Item], Result], item: Item) -> Result:
+    """Return `function` of an item, in a thread of a map that leaves it so many threads."""
+    SHARE.n_threads = max(1, share)
+    return function(item)
