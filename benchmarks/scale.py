@@ -1,6 +1,6 @@
 """Audit, temperature and decisions of Parquet files, beside pyarrow's own reading, in one run.
 
-    python -m benchmarks.scale                     # 20,000,000 x 10 and 1,000,000 x 1,000
+    python -m benchmarks.scale    # 20,000,000 x 10, 10,000,000 x 100 and 1,000,000 x 1,000
     python -m benchmarks.scale --rows 100000000    # so many x 10; below an hour
     python -m benchmarks.scale --quick             # a few thousand
 
@@ -10,17 +10,19 @@ for 1,000,000 x 1,000. A pass reads, checks and sums every row, and "read and ch
 them; "x batches" and "x scanner" are its rate beside pyarrow's two ways to read the same columns of
 the same file: `ParquetFile.iter_batches`, and the scanner of datasets, which reads ahead over
 threads. All are taken in turn. A policy has an action for each tenth of the classes. Memory is
-the peak that a process of its own held. The cluster and what else could be done are measured on up
-to 20,000,000 rows.
+the peak that a process of its own held. Fewer threads, the cluster and what else could be done are
+measured on up to 20,000,000 rows.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from benchmarks.scale_rows import (
     LISTS,
     PLAIN,
     WIDE,
+    WIDER,
     Shape,
     read_by_batches,
     read_by_scanner,
@@ -45,7 +48,7 @@ from dubito.measure import AuditState
 
 __all__ = ["main"]
 
-MOST_WIDE, MOST_SHARED = 1_000_000, 20_000_000  # rows of the tables that do not grow beyond
+MOST_ENTRIES, MOST_SHARED = 1_000_000_000, 20_000_000  # of the tables that do not grow beyond
 BY_BATCHES, BY_SCANNER = "pyarrow, iter_batches", "pyarrow, dataset scanner"
 
 
@@ -81,6 +84,22 @@ def passes_table(path: Path, shape: Shape, n_rows: int, n_times: int) -> str:
         lines.append(
             f"{name:<24} {seconds:>9.3f} {rate:>15.2f} {ratios[0]:>10.2f} {ratios[1]:>10.2f}"
         )
+    return "\n".join(lines)
+
+
+def threads_table(path: Path, n_rows: int, n_times: int) -> str:
+    """Return a table of the rate of each pass by the number of threads."""
+    names = ["read and check", "audit", "one round of a fit", "decide, not written"]
+    most, best = n_threads(), {}
+    for threads in (1, most):
+        with patch.dict(os.environ, {"DUBITO_THREADS": str(threads)}):
+            all_passes = passes(path, PLAIN)
+            best[threads] = best_times({name: all_passes[name] for name in names}, n_times)
+    lines = [f"{PLAIN.title}, {n_rows:,} rows, million rows/s by threads"]
+    lines.append(f"{'':<24} {'1 thread':>9} {f'{most} threads':>10} {'speed-up':>9}")
+    for name in names:
+        one, all_ = (n_rows / best[threads][name] / 1e6 for threads in (1, most))
+        lines.append(f"{name:<24} {one:>9.2f} {all_:>10.2f} {all_ / one:>9.2f}")
     return "\n".join(lines)
 
 
@@ -125,12 +144,14 @@ def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
     n_shared = min(n_rows, MOST_SHARED)
     if n_shared < n_rows:
         write_rows(path, n_shared, PLAIN)
+    yield threads_table(path, n_shared, n_times)
     yield peers_table(path, n_shared)
     yield workers_table(path, PLAIN, n_shared, n_times)
-    n_wide = min(n_rows // 20, MOST_WIDE)
-    write_rows(path, n_wide, WIDE)
-    yield passes_table(path, WIDE, n_wide, n_times)
-    yield memory_line(path, WIDE)
+    for shape in (WIDE, WIDER):
+        n_wide = min(n_rows * 50, MOST_ENTRIES) // shape.n_classes
+        write_rows(path, n_wide, shape)
+        yield passes_table(path, shape, n_wide, n_times)
+        yield memory_line(path, shape)
 
 
 def main() -> None:

@@ -11,7 +11,17 @@ from pyarrow import dataset, parquet
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Columns
 
-__all__ = ["LISTS", "PLAIN", "WIDE", "Shape", "read_by_batches", "read_by_scanner", "write_rows"]
+__all__ = [
+    "LISTS",
+    "PLAIN",
+    "SHAPES",
+    "WIDE",
+    "WIDER",
+    "Shape",
+    "read_by_batches",
+    "read_by_scanner",
+    "write_rows",
+]
 
 GROUP_ENTRIES = 1 << 21  # logits of a row group of the files that are made: 8 MB
 
@@ -38,7 +48,9 @@ class Shape:
 
 LISTS = Shape("fixed-size lists of 10", 10, is_list=True)
 PLAIN = Shape("10 plain columns", 10, is_list=False)
-WIDE = Shape("fixed-size lists of 1,000", 1_000, is_list=True)
+WIDE = Shape("fixed-size lists of 100", 100, is_list=True)
+WIDER = Shape("fixed-size lists of 1,000", 1_000, is_list=True)
+SHAPES = {shape.title: shape for shape in (LISTS, PLAIN, WIDE, WIDER)}
 
 
 def some_rows(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:

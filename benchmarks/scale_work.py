@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import resident
-from benchmarks.scale_rows import LISTS, PLAIN, WIDE, Shape
+from benchmarks.scale_rows import SHAPES, Shape
 from dubito.calibrate import TemperatureScaling
 from dubito.data import Shards, Sink, scan
 from dubito.decide import CostMatrix, Policy
@@ -55,9 +55,8 @@ def steps(path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], obje
 def main() -> None:
     """Take all steps, and print the peak of memory."""
     path, title = sys.argv[1:]
-    shape = next(shape for shape in (LISTS, PLAIN, WIDE) if shape.title == title)
     with tempfile.TemporaryDirectory() as folder:
-        for step in steps(Path(path), shape, Path(folder) / "decisions.parquet").values():
+        for step in steps(Path(path), SHAPES[title], Path(folder) / "decisions.parquet").values():
             step()
     # Not `ru_maxrss`: that starts with the peak of whoever started this process.
     print(resident("VmHWM"))
