@@ -2,15 +2,12 @@
 
 import multiprocessing
 import os
-import resource
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import count, islice
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_info
 
 from dubito import Logits, Probabilities, audit
 from dubito.data import Batch
@@ -18,7 +15,6 @@ from dubito.errors import BadValueError
 from dubito.kernels import blocks
 from dubito.kernels.blocks import (
     BLOCK_ENTRIES,
-    keep_memory,
     kept_threads,
     map_in_order,
     n_threads,
@@ -232,52 +228,10 @@ def test_digits_do_not_depend_on_the_number_of_threads(
     assert digits(1) == digits(2) == digits(5)
 
 
-def n_of_blas() -> set[int]:
-    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
-
-
-@pytest.fixture
-def two_of_blas() -> Iterator[None]:
-    with threadpool_limits(2, user_api="blas"):
-        assert n_of_blas() == {2}
-        yield
-
-
-@pytest.mark.usefixtures("two_of_blas")
-def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
+def test_products_start_no_threads_where_threads_are_kept() -> None:
     with kept_threads():
-        assert n_of_blas() == {1}
-    assert n_of_blas() == {2}
-
-
-@pytest.mark.usefixtures("two_of_blas")
-def test_matrix_products_of_any_thread_start_none() -> None:
-    def inside(_: int) -> set[int]:
-        with kept_threads():
-            return n_of_blas()
-
-    with ThreadPoolExecutor(1) as other:
-        assert other.submit(inside, 0).result() == inside(0) == {1}
-    assert n_of_blas() == {2}
-
-
-@pytest.mark.usefixtures("two_of_blas")
-def test_whoever_leaves_last_sets_the_threads_of_products_back() -> None:
-    first_is_in, second_is_in = threading.Event(), threading.Event()
-
-    def enter_first_and_leave_first() -> None:
-        with kept_threads():
-            first_is_in.set()
-            assert second_is_in.wait(WAIT)
-
-    with ThreadPoolExecutor(1) as other:
-        first = other.submit(enter_first_and_leave_first)
-        assert first_is_in.wait(WAIT)
-        with kept_threads():
-            second_is_in.set()
-            first.result(WAIT)
-            assert n_of_blas() == {1}
-        assert n_of_blas() == {2}  # while the first to set them lives
+        of_blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
+        assert {one["num_threads"] for one in of_blas} == {1}
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -316,28 +270,3 @@ def test_threads_kept_twice_are_the_same() -> None:
         with kept_threads():
             assert blocks.KEPT.get() is outer
         assert list(map_in_order(lambda i: i, range(5))) == list(range(5))
-
-
-def fresh_pages() -> int:
-    """Return how many pages are made for 16 MB of arrays."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    arrays = [np.ones(1 << 18) for _ in range(8)]
-    assert sum(array.nbytes for array in arrays) == 1 << 24
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def least_fresh_pages() -> int:
-    keep_memory()
-    fresh_pages()
-    return min(fresh_pages() for _ in range(5))
-
-
-@pytest.mark.parametrize("trimmed", [None, "65536"], ids=["as it is", "as workers of Dask are"])
-def test_memory_of_one_block_is_there_for_the_next(
-    monkeypatch: pytest.MonkeyPatch, trimmed: str | None
-) -> None:
-    if trimmed is not None:
-        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", trimmed)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        made = process.submit(least_fresh_pages).result(WAIT)
-    assert made < (1 << 24) // resource.getpagesize() // 4
