@@ -127,6 +127,11 @@ def memory_line(path: Path, shape: Shape) -> str:
     return f"audit, temperature and decisions held {peak:,.0f} MB at most"
 
 
+def sizes(n_rows: int) -> list[int]:
+    """Return how many rows files have to tell how time grows: from a million up, if there are."""
+    return [min(n_rows // 16, 1_000_000), n_rows // 4, n_rows // 2, n_rows]
+
+
 def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
     """Yield all tables."""
     path, output = folder / "rows.parquet", folder / "decisions.parquet"
@@ -134,9 +139,9 @@ def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
         write_rows(path, min(n_rows, 20_000), shape)
         timed(steps(path, shape, output))  # loads the kernels
         seconds = {}
-        for part in (16, 4, 2, 1):
-            write_rows(path, n_rows // part, shape)
-            seconds[n_rows // part] = timed(steps(path, shape, output))
+        for size in sizes(n_rows):
+            write_rows(path, size, shape)
+            seconds[size] = timed(steps(path, shape, output))
         output.unlink()
         yield passes_table(path, shape, n_rows, n_times)
         yield memory_line(path, shape)
