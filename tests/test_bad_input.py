@@ -526,14 +526,14 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         BadValueError,
         "`y_true` of log_loss must be column numbers from 0 to 1. "
         "Got 'cat' in row 0. "
-        "Try naming the classes, by `classes=[...]` or by the names of their columns.",
+        "Try naming the classes: `classes=[...]`, in files the columns that `*` stands for.",
     ),
     "labels as text and None without names": (
         lambda: log_loss(np.array(["cat", None], object), HALVES),
         BadValueError,
         "`y_true` of log_loss must be column numbers from 0 to 1. "
         "Got 'cat' in row 0. "
-        "Try naming the classes, by `classes=[...]` or by the names of their columns.",
+        "Try naming the classes: `classes=[...]`, in files the columns that `*` stands for.",
     ),
     "a label that is no name of a class": (
         lambda: log_loss(["cat", "fox"], PETS),

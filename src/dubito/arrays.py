@@ -20,6 +20,7 @@ __all__ = [
     "as_finite",
     "as_floats",
     "as_list",
+    "as_seed",
     "as_share",
     "as_shares",
     "contiguous",
@@ -197,6 +198,15 @@ def as_share(value: Any, argument: str, caller: str, *, is_open: bool = False) -
         rule = "a number between 0 and 1" + (", not either of them" if is_open else "")
         raise BadValueError(argument, caller, rule, repr(value), PERCENTAGES)
     return float(value)
+
+
+def as_seed(value: Any, caller: str) -> int:
+    """Return what a generator starts from: a whole number from 0 up, below 2^32."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_whole and 0 <= value < 2**32):
+        rule = "a whole number from 0 up, below 2^32"
+        raise BadValueError("seed", caller, rule, repr(value), "seed=0")
+    return int(value)
 
 
 def require_rows(

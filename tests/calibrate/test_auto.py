@@ -263,10 +263,53 @@ def test_rows_held_out_are_what_the_summary_counts() -> None:
     assert auto.evidence_["n_rows"] == 120
 
 
-def test_fewer_groups_than_folds_are_told() -> None:
+def test_fewer_groups_than_folds_make_fewer_folds() -> None:
     logits, y = overconfident(300, 3)
-    with pytest.raises(BadValueError, match=r"from 2 up to the 3 groups\. Got 5\. Try cv=3"):
-        AutoCalibrator().fit(Logits(logits), y, groups=np.arange(300) % 3)
+    groups = np.arange(300) % 3
+    by_number = AutoCalibrator().fit(Logits(logits), y, groups=groups)
+    splitter = GroupKFold(3, shuffle=True, random_state=0)
+    by_splitter = AutoCalibrator(cv=splitter).fit(Logits(logits), y, groups=groups)
+    assert by_number.leaderboard_[0]["log_loss"] == by_splitter.leaderboard_[0]["log_loss"]
+    assert "cross-fitted on 300 rows" in by_number.summary()
+
+
+def test_a_few_rows_of_groups_are_summed_up_too() -> None:
+    logits, y = overconfident(8, 3)
+    few = AutoCalibrator().fit(Logits(logits), y, groups=np.arange(8) % 3)
+    assert "cross-fitted on 8 rows" in few.summary()
+    one = AutoCalibrator().fit(Logits(logits), y, groups=np.zeros(8))
+    assert one.summary().endswith("cannot be told by rows that are all of one group")
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.zeros(300), "two different ones or more. Got one for all rows. Try leaving them out."),
+        (
+            np.where(np.arange(300) == 7, np.nan, np.arange(300) % 9),
+            "given for each row. Got nan in row 7. "
+            "Try a group of their own for rows that have none.",
+        ),
+        (
+            np.array(["a", "b", None] * 100, dtype=object),
+            "given for each row. Got None in row 2. "
+            "Try a group of their own for rows that have none.",
+        ),
+    ],
+    ids=["one", "NaN", "None"],
+)
+def test_groups_that_make_no_folds_are_told(groups: Any, message: str) -> None:
+    logits, y = overconfident(300, 3)
+    with pytest.raises(BadValueError) as caught:
+        AutoCalibrator().fit(Logits(logits), y, groups=groups)
+    assert str(caught.value) == f"`groups` of AutoCalibrator must be {message}"
+
+
+@pytest.mark.parametrize("seed", [-1, "a", 2**32])
+def test_a_seed_that_is_none_is_told(seed: Any) -> None:
+    logits, y = overconfident(40, 3)
+    with pytest.raises(BadValueError, match="`seed` of AutoCalibrator must be a whole number"):
+        AutoCalibrator(seed=seed).fit(Logits(logits), y)
 
 
 def test_label_probabilities_are_a_row_each() -> None:

@@ -222,12 +222,10 @@ def test_permuting_rows_changes_nothing(plain_case: Case) -> None:
 def test_permuting_classes_permutes_the_answer(plain_case: Case) -> None:
     order = np.random.default_rng(0).permutation(plain_case.logits.shape[1])
     order = order[::-1] if (order == np.arange(order.size)).all() else order
-    # Rows of equal weight that fill the bins exactly: else an edge has a row on one side or other.
-    fitted = plain_case.fit(Logits(plain_case.logits[:, order]), np.argsort(order)[plain_case.y])
-    permuted = fitted.predict_proba(Logits(plain_case.logits[:, order]))
-    close(
-        permuted, plain_case.predict(Logits(plain_case.logits), plain_case.y)[:, order], atol=1e-6
-    )
+    logits, labels = Logits(plain_case.logits[:, order]), np.argsort(order)[plain_case.y]
+    permuted = plain_case.fit(logits, labels, plain_case.weight).predict_proba(logits)
+    whole = plain_case.predict(Logits(plain_case.logits), plain_case.y, plain_case.weight)
+    close(permuted, whole[:, order], atol=1e-6)
 
 
 def test_a_weight_of_2_is_a_row_twice(plain_case: Case) -> None:

@@ -297,6 +297,15 @@ def test_groups_stay_whole() -> None:
         by_number.fit(X3, Y3, groups=groups[1:])
 
 
+def test_fewer_groups_than_folds_make_fewer_folds() -> None:
+    groups = np.arange(240) % 2
+    few = CalibratedClassifier(calibrator=TemperatureScaling(), cv=5).fit(X3, Y3, groups=groups)
+    two = clone(few).set_params(cv=StratifiedGroupKFold(2)).fit(X3, Y3, groups=groups)
+    assert np.array_equal(few.predict_proba(X3), two.predict_proba(X3))
+    with pytest.raises(BadValueError, match="`groups` of CalibratedClassifier must be two diff"):
+        few.fit(X3, Y3, groups=np.zeros(240))
+
+
 class KeepsGroups(AbstractCalibrator):
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None

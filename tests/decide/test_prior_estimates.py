@@ -202,7 +202,8 @@ EVEN = [0.5, 0.5]
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "seed": -1},
-            "`seed` of estimate_prior must be a whole number from 0 up. Got -1. Try seed=0.",
+            "`seed` of estimate_prior must be a whole number from 0 up, below 2^32. Got -1. "
+            "Try seed=0.",
         ),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, as_seed
 from dubito.calibrate.calibrator import AbstractCalibrator, require_same_classes
 from dubito.calibrate.candidates import AsItCame
 from dubito.calibrate.contest import Contest, name_of
@@ -63,7 +63,8 @@ class AutoCalibrator(AbstractCalibrator):
     does better than the mixture, on rows neither saw, it is taken alone. What came in is among the
     candidates, so that the cross-fitted log loss never rises.
 
-    `cv` is a number of folds or any splitter of scikit-learn; after `time_budget` seconds no
+    `cv` is a number of folds (fewer where there are fewer groups) or any splitter of scikit-learn;
+    after `time_budget` seconds no
     further candidate is begun. Above `most_rows` rows the choice is made on a seeded subsample of
     that many, and what was chosen is fitted on all. `is_parametric` leaves out what cannot be
     written as a formula, such as to append it to a network. `leaderboard_` tells what each
@@ -160,7 +161,7 @@ class AutoCalibrator(AbstractCalibrator):
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
-
+        as_seed(self.seed, name)
         if not isinstance(self.is_parametric, bool | np.bool_):
             rule, fix = "True or False", "is_parametric=True"
             raise BadValueError("is_parametric", name, rule, repr(self.is_parametric), fix)

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.cross_fit import n_group_folds
 from dubito.calibrate.rows import FLOOR
 from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
@@ -44,8 +45,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     `estimator` is any classifier (None: `LogisticRegression()`). One that is fitted already comes
     as `sklearn.frozen.FrozenEstimator(model)`: then all rows, which must be new to it, go to the
     calibrator. `calibrator` is any of dubito's (None: `AutoCalibrator()`). `cv` is a number of
-    stratified folds, a scikit-learn splitter or a list of splits; folds run in parallel inside
-    `joblib.parallel_config(n_jobs=...)`.
+    stratified folds (of whole groups, and no more than there are of these), a scikit-learn splitter
+    or a list of splits; folds run in parallel inside `joblib.parallel_config(n_jobs=...)`.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.svm import SVC
@@ -232,7 +233,7 @@ def splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray
         rule, fix = "a number, a splitter or splits", "FrozenEstimator(model) for a fitted model"
         raise BadValueError("cv", NAME, rule, repr(cv), fix)
     if isinstance(cv, Integral) and groups is not None:
-        cv = StratifiedGroupKFold(int(cv))
+        cv = StratifiedGroupKFold(n_group_folds(np.asarray(groups), int(cv), NAME))
     rows, splitter = np.arange(data.labels.size), check_cv(cv, data.labels, classifier=True)
     splits = splitter.split(data.features, data.labels, groups)
     return [(rows[train], rows[test]) for train, test in splits]

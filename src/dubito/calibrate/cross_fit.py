@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, check_cv
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray, IntArray, require_everywhere
 from dubito.calibrate.rows import FLOOR, LabelledRows, as_class_outputs, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.sampling import sample_rows
@@ -32,6 +33,7 @@ __all__ = [
     "is_number",
     "labelled_only",
     "mark_of",
+    "n_group_folds",
 ]
 
 N_FOLDS = 5
@@ -51,6 +53,8 @@ def evidence_of(calibrator: AbstractCalibrator) -> str:
         batch = labelled_only(sample_rows(shards, MOST_ROWS))
         if len(batch) < 2:
             return "too few rows to tell what it does to log loss"
+        if batch.groups is not None and len(set(batch.groups.tolist())) < 2:
+            return "what it does to log loss cannot be told by rows that are all of one group"
         calibrator.evidence_ = cross_fitted_losses(calibrator, batch)
     before, after, n_rows = (calibrator.evidence_[key] for key in ("before", "after", "n_rows"))
     return f"log loss {before:.3f} to {after:.3f}, cross-fitted on {n_rows:,} rows"
@@ -114,9 +118,10 @@ def held_out_logits(
 def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
     """Return (fitted, held out) row numbers of each fold, of the rows that have a label and weight.
 
-    A number makes so many seeded folds, of whole groups where there are groups; anything else is
-    what scikit-learn takes as `cv`, and sees all rows. Folds by number do not spread classes
-    evenly: frequencies that all folds share would flatter whatever fits frequencies.
+    A number makes so many seeded folds; where there are groups, of whole ones, and no more folds
+    than groups. Anything else is what scikit-learn takes as `cv`, and sees all rows. Folds by
+    number do not spread classes evenly: frequencies that all folds share would flatter whatever
+    fits frequencies.
     """
     rows = np.arange(len(batch))
     is_used = batch.labelled_weight > 0
@@ -128,11 +133,8 @@ def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
             order = np.random.default_rng(seed).permutation(rows[is_used])
             parts = [np.sort(part) for part in np.array_split(order, cv)]
             return [(np.setdiff1d(order, part), part) for part in parts]
-        n_groups = np.unique(np.asarray(batch.groups)[is_used]).size
-        if not 2 <= cv <= n_groups:
-            rule, fix = f"from 2 up to the {n_groups} groups", f"cv={max(n_groups, 2)}"
-            raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
-        cv = GroupKFold(cv, shuffle=True, random_state=seed)
+        n_folds = n_group_folds(batch.groups[is_used], cv, "AutoCalibrator")
+        cv = GroupKFold(n_folds, shuffle=True, random_state=seed)
     try:
         splits = list(check_cv(cv).split(rows, codes_of(batch), batch.groups))
         found = [(rows[train], rows[test]) for train, test in splits]
@@ -140,6 +142,18 @@ def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
         rule = "a number of folds, or a splitter of scikit-learn that suits the rows"
         raise BadValueError("cv", "AutoCalibrator", rule, f"{cv!r} ({error})", "cv=5") from error
     return [(train[is_used[train]], test[is_used[test]]) for train, test in found]
+
+
+def n_group_folds(groups: NDArray[Any], most: int, caller: str) -> int:
+    """Return how many folds can be made of whole groups, up to so many."""
+    is_there = np.array([one is not None and one == one for one in groups.tolist()], dtype=bool)
+    rule, fix = "given for each row", "a group of their own for rows that have none"
+    require_everywhere(is_there, groups, "groups", caller, rule, fix)
+    n_groups = len(set(groups.tolist()))
+    if n_groups < 2:
+        rule, fix = "two different ones or more", "leaving them out"
+        raise BadValueError("groups", caller, rule, "one for all rows", fix)
+    return min(most, n_groups)
 
 
 def is_number(cv: Any) -> bool:

@@ -14,10 +14,12 @@ from dubito.calibrate.rows import FLOOR
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kept_arrays import array, require_rising
 from dubito.kept_checks import MOST, Entry, entries, number
-from dubito.measure.binning import assign, quantile_edges, uniform_edges
+from dubito.measure.binning import assign, uniform_edges
 
 __all__ = ["HistogramBinning"]
 
+TIE = 1e-9  # weights this close, as a share of all, are the same but for rounding
+LEAST = 1e-9  # nearer to 0 or 1, a probability says less about where its mirror image is
 ROUNDING = 1e-12  # a probability at an edge may come back from its log odds this much above it
 
 
@@ -86,16 +88,12 @@ class HistogramBinning(AbstractBinaryCalibrator):
         if self.strategy == "uniform":
             return uniform_edges(self.n_bins, type(self).__name__)
         if isinstance(scores, HeldScores):
-            values, weight = expit(scores.rows.scores), scores.rows.weight
-        else:
-            middles = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
-            values = expit(middles)
-            weight = scores.sum(
-                lambda rows: np.bincount(
-                    np.searchsorted(GRID, rows.scores), rows.weight, middles.size
-                )
-            )
-        return quantile_edges(values, weight, self.n_bins, type(self).__name__)
+            return equal_mass_edges(scores.rows.scores, scores.rows.weight, self.n_bins)
+        middles = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
+        weight = scores.sum(
+            lambda rows: np.bincount(np.searchsorted(GRID, rows.scores), rows.weight, middles.size)
+        )
+        return equal_mass_edges(middles, weight, self.n_bins)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
         values = self.values_[bins_of(scores, self.edges_)]
@@ -107,6 +105,27 @@ class HistogramBinning(AbstractBinaryCalibrator):
             f"{n_bins} bins ({n_empty} empty) from {self.values_.min():.3g} to "
             f"{self.values_.max():.3g}; {self.n_certain_:,.0f} rows in bins of one class, smoothed"
         )
+
+
+def equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
+    """Return edges, as probabilities, that part scores into bins of about equal weight.
+
+    A cut goes to the middle of the gap that is nearest by weight, of two as near to the wider one,
+    and of two as wide to neither: the mirror image of the scores has the mirror image of the cuts.
+    """
+    values, place = np.unique(scores[weight > 0], return_inverse=True)
+    gaps = np.diff(values)
+    if not gaps.size:
+        return np.array([0.0, 1.0])
+    below = np.cumsum(np.bincount(place, weight[weight > 0]))
+    wanted = below[-1] * np.arange(1, n_bins) / n_bins
+    right = np.clip(np.searchsorted(below, wanted), 0, gaps.size - 1)
+    left = np.maximum(right - 1, 0)
+    lead = np.abs(below[right] - wanted) - np.abs(below[left] - wanted)  # of the left one
+    lead = np.where(np.abs(lead) > TIE * below[-1], lead, gaps[left] - gaps[right])
+    nearest = np.where(lead > 0, left, right)[(lead != 0) | (left == right)]
+    cuts = expit((values[nearest] + values[nearest + 1]) / 2)
+    return np.concatenate([[0.0], np.unique(cuts[(cuts > LEAST) & (cuts < 1 - LEAST)]), [1.0]])
 
 
 def bins_of(scores: FloatArray, edges: FloatArray) -> IntArray:

@@ -78,7 +78,7 @@ def no_class(
         return BadValueError(argument, caller, rule, repr(value), fix, row)
     rule = f"column numbers from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
-        fix = "naming the classes, by `classes=[...]` or by the names of their columns"
+        fix = "naming the classes: `classes=[...]`, in files the columns that `*` stands for"
     elif value < 0:
         fix = "NaN or None for a missing label"
     elif not np.isfinite(value):

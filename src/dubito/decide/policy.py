@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from dubito import __version__
-from dubito.arrays import FloatArray, as_share, require_rows
+from dubito.arrays import FloatArray, as_seed, as_share, require_rows
 from dubito.calibrate.calibrator import AbstractCalibrator
 from dubito.calibrate.rows import as_class_outputs, labelled_outputs
 from dubito.data.batch import Batch
@@ -45,7 +45,6 @@ from dubito.decide.policy_fit import (
 from dubito.decide.policy_report import PolicyReport
 from dubito.decide.priors import as_prior
 from dubito.decide.rules import Rules
-from dubito.doubt.densities import as_seed
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks

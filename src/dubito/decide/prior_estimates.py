@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, as_share, freeze
+from dubito.arrays import BoolArray, FloatArray, as_seed, as_share, freeze
 from dubito.calibrate.rows import as_class_outputs
 from dubito.data.codes import names_of
 from dubito.decide.prior_confusion import PriorConfusion
@@ -143,14 +143,6 @@ def require_some_rows(outputs: Logits | Probabilities, caller: str) -> None:
     if not outputs.n_rows:
         fix = "the outputs of rows met in deployment"
         raise BadValueError("outputs", caller, "1 row or more", "none", fix)
-
-
-def as_seed(seed: Any, caller: str) -> int:
-    """Return a seed that is a whole number from 0 up."""
-    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not (is_whole and seed >= 0):
-        raise BadValueError("seed", caller, "a whole number from 0 up", repr(seed), "seed=0")
-    return int(seed)
 
 
 def bootstrap(

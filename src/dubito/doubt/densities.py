@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, as_seed
 from dubito.doubt.covariances import fit_naive, fit_own, fit_shared
 from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards, over_blocks
 from dubito.doubt.gaussians import (
@@ -24,7 +24,7 @@ from dubito.kept_arrays import array, shares
 from dubito.kept_checks import MOST, Entry, entries, one_of
 from dubito.outputs import Probabilities, unchecked
 
-__all__ = ["ClassDensities", "as_count", "as_seed"]
+__all__ = ["ClassDensities", "as_count"]
 
 FITS = {"shared": fit_shared, "own": fit_own, "naive": fit_naive}
 KINDS: dict[str, type[AbstractGaussians]] = {
@@ -163,13 +163,4 @@ def as_count(value: Any, argument: str, caller: str, example: int = 100) -> int:
     if not (is_whole and value >= 1):
         rule, fix = "a whole number from 1 up", f"{argument}={example}"
         raise BadValueError(argument, caller, rule, repr(value), fix)
-    return int(value)
-
-
-def as_seed(value: Any, caller: str) -> int:
-    """Return what a generator starts from: a whole number from 0 up, below 2^32."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and 0 <= value < 2**32):
-        rule = "a whole number from 0 up, below 2^32"
-        raise BadValueError("seed", caller, rule, repr(value), "seed=0")
     return int(value)

@@ -11,12 +11,12 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, as_seed
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
 from dubito.data.truth import Targets
 from dubito.doubt.conditional import ConditionalMixture
-from dubito.doubt.densities import as_count, as_seed
+from dubito.doubt.densities import as_count
 from dubito.doubt.features import AbstractFeatureScore, as_feature_matrix, over_blocks
 from dubito.doubt.gaussians import require_covariance
 from dubito.doubt.moments import require_summable

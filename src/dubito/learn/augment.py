@@ -9,8 +9,8 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from dubito.arrays import as_list
-from dubito.doubt.densities import as_count, as_seed
+from dubito.arrays import as_list, as_seed
+from dubito.doubt.densities import as_count
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.modes import left_as_it_was, require_module, seeded
 from dubito.learn.passes import members_of

@@ -8,8 +8,8 @@ from typing import Any, final
 import numpy as np
 from torch import nn
 
-from dubito.arrays import as_list
-from dubito.doubt.densities import as_count, as_seed
+from dubito.arrays import as_list, as_seed
+from dubito.doubt.densities import as_count
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.modes import left_as_it_was, seeded
 from dubito.learn.passes import members_of
