@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 from scipy import special
 
-from dubito.arrays import contiguous
+from dubito.arrays import contiguous, freeze
 from dubito.kernels.affine import residual_rows, vector_sums
 
 Floats = NDArray[np.float64]
@@ -88,3 +88,19 @@ def test_saturated_scores_stay_finite() -> None:
     loss = residual_rows(scores, codes, contiguous(np.empty((0, 2))), weight)
     assert loss == 2e8
     assert scores.tolist() == [[0, 0], [-1, 1]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [3, 10, 24, 70])
+def test_digits_do_not_depend_on_where_memory_is_free(n_classes: int, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = freeze(rng.normal(size=(500, n_classes)).astype(dtype))
+    codes, soft, weights = rng.integers(0, n_classes, 500), np.empty((0, n_classes)), np.ones(500)
+    scale, bias = 1 + rng.random(n_classes), rng.normal(size=n_classes)
+    found, kept = set(), []
+    for _ in range(30):
+        sums = np.zeros((5, n_classes))
+        loss = vector_sums(x, codes, soft, freeze(weights), scale, bias, sums)
+        found.add((loss, sums.tobytes()))
+        kept.append(np.empty(int(rng.integers(1, 500))))
+    assert len(found) == 1

@@ -25,11 +25,11 @@ def softmax_loss(scores, code, soft, shares):
     total = 0.0
     for low in range(0, scores.size, CHUNK):
         part, out = scores[low : low + CHUNK], shares[low : low + CHUNK]
+        for k in range(part.size):
+            out[k] = exponential(max(part[k] - top, lowest))
         subtotal = kind(0)
         for k in range(part.size):
-            e = exponential(max(part[k] - top, lowest))
-            out[k] = e
-            subtotal += e
+            subtotal += out[k]
         total += subtotal
     scale = kind(1.0 / total)
     for k in range(scores.size):

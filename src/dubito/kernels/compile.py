@@ -10,7 +10,9 @@ from numba.core import event
 __all__ = ["EXACT", "FAST", "kernel"]
 
 # A division that may raise ZeroDivisionError is a branch, and branches keep loops scalar.
-# Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning.
+# Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning. A loop that sums
+# writes to no array: where arrays lie so close that they might overlap it would run scalar, in
+# another order, and the last digits would depend on where memory was free.
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
 # Elementary functions keep their order of operations: their last digits depend on it.
 EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}

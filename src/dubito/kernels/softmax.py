@@ -78,9 +78,9 @@ def log_odds_rows(array, is_logits, floor, result):
         rest = 0.0
         for k in range(row.size):
             value = np.float64(row[k])
-            share = exponential(max(value - top, LOWEST)) if is_logits else value
-            out[k] = share
-            rest += share if k != best else 0.0
+            out[k] = exponential(max(value - top, LOWEST)) if is_logits else value
+        for k in range(row.size):
+            rest += out[k] if k != best else 0.0
         total = rest + (1.0 if is_logits else top)
         for k in range(row.size):
             share = out[k]
