@@ -131,3 +131,14 @@ def test_nothing_is_written_over_what_is_read(run: Run, made: Path, option: str)
     assert done.exit_code == 2
     assert "another file than those that are read" in done.stderr
     assert Path("new.csv").read_bytes() == (made / "sure_new.csv").read_bytes()
+
+
+@pytest.mark.parametrize("folder", ["decisions", "decisions.v2/"])
+def test_a_folder_is_told_by_a_slash_or_by_having_no_ending(
+    run: Run, made: Path, folder: str
+) -> None:
+    done = run("decide", made / "policy.json", made / "sure_new.csv", "-o", folder)
+    assert done.exit_code == 0, done.output
+    assert " ".join(done.stdout.split()).endswith(f"decided, in {folder}.")
+    names = sorted(path.name for path in Path(folder).iterdir())
+    assert names == ["_manifest.jsonl", "part-00000.parquet"]

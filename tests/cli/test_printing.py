@@ -88,7 +88,7 @@ def test_rows_are_told_with_their_rate() -> None:
     task.completed = 2500
     assert Rows().render(task).plain == "2,500 rows"
     task.finished_speed = 1234.5
-    assert Rows().render(task).plain == "2,500 rows, 1,234 a second"
+    assert Rows().render(task).plain == "2,500 rows, 1,234/s"
 
 
 class Terminal(io.StringIO):

@@ -15,16 +15,39 @@ def test_few_rows_are_read_and_many_streamed(
 ) -> None:
     for k in range(3):
         frame = pd.DataFrame({"p": [0.5, 0.25]})
-        frame.to_csv(tmp_path / f"{k}.csv", index=False)
-    size = (tmp_path / "0.csv").stat().st_size
+        frame.to_parquet(tmp_path / f"{k}.parquet")
+    size = 2 * 8  # of the numbers of one file
     reader = Reader()
-    places = [str(tmp_path / "0.csv"), str(tmp_path), f"{tmp_path}/*.csv", f"file://{tmp_path}"]
+    first, pattern = str(tmp_path / "0.parquet"), f"{tmp_path}/*.parquet"
+    places = [first, str(tmp_path), pattern, f"file://{tmp_path}"]
     monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size)
     assert all(isinstance(reader.rows(place, COLUMNS), ArrayShards) for place in places)
     monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size - 1)
     kinds = [type(reader.rows(place, COLUMNS)) for place in places]
     assert kinds == [ArrayShards, FileShards, FileShards, FileShards]
     assert isinstance(reader.streamed(places[0], COLUMNS, BadRows()), FileShards)
+
+
+def test_files_that_do_not_say_how_many_rows_they_have_are_taken_for_packed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv.gz"
+    pd.DataFrame({"p": [0.5] * 500}).to_csv(path, index=False)
+    for limit, kind in ((4, ArrayShards), (3, FileShards)):
+        monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", limit * path.stat().st_size)
+        assert isinstance(Reader().rows(str(path), COLUMNS), kind)
+
+
+def test_what_counts_is_the_memory_that_numbers_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "alike.parquet"
+    pd.DataFrame({"p": [[0.5, 0.25, 0.25]] * 9_000, "text": "unused"}).to_parquet(path)
+    assert path.stat().st_size < 9_000
+    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 8 * 3 * 9_000)
+    assert isinstance(Reader().rows(str(path), COLUMNS), ArrayShards)
+    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 8 * 3 * 9_000 - 1)
+    assert isinstance(Reader().rows(str(path), COLUMNS), FileShards)
 
 
 def test_a_scheduler_needs_its_engine() -> None:

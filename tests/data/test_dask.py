@@ -321,6 +321,33 @@ def test_parts_are_written_by_the_workers_and_a_second_run_goes_on(
     assert [name for name in marks if again[name] != marks[name]] == [min(marks)]
 
 
+def test_a_run_that_fails_leaves_nothing_for_the_next_to_count_twice(
+    client: Any, tmp_path: Path
+) -> None:
+    rows, out, gate = tmp_path / "rows", tmp_path / "out", tmp_path / "gate"
+    rows.mkdir()
+    for name in "abc":
+        parquet.write_table(table_of(400), rows / f"{name}.parquet")
+
+    def fails_and_lingers(batch: Batch, file: str) -> dict[str, Any]:
+        if file.endswith("a.parquet"):
+            raise BadValueError("p", file, "good", "bad", "another")
+        while file.endswith("b.parquet") and not gate.exists():
+            time.sleep(0.01)  # until the run has failed
+        return {"file": file, "row": np.arange(len(batch))}
+
+    shards = DaskShards(client, rows, COLUMNS)
+    with pytest.raises(BadValueError):
+        shards.write_parts(fails_and_lingers, FolderSink(out, {}))
+    gate.touch()
+    (rows / "a.parquet").unlink()
+    again = DaskShards(client, rows, COLUMNS)
+    assert again.write_parts(fails_and_lingers, FolderSink(out, {})) == 800
+    time.sleep(0.5)  # what still lingered would have come by now
+    assert in_order(out).num_rows == 800
+    assert len(list(out.glob("part-*"))) == 2
+
+
 class Killing(Shards):
     """Other shards, one of whose workers is killed before the third round."""
 

@@ -24,7 +24,8 @@ from dubito.data.dask_tasks import (
     total,
     write_part,
 )
-from dubito.errors import BadValueError
+from dubito.data.turns import Turn
+from dubito.errors import BadFileError, BadValueError
 
 COLUMNS = Columns(probabilities="p")
 P = [0.5, 0.25, 1.5, 0.75, -1.0]  # two of them are bad
@@ -76,14 +77,10 @@ def test_no_rows_add_up_to_nothing() -> None:
 def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> None:
     path, out = tmp_path / "f.parquet", tmp_path / "out.parquet"
     parquet.write_table(pa.table({"p": P}), path, row_group_size=2)
-    shards = scan(path, COLUMNS)
+    shards, turn = scan(path, COLUMNS), Turn.begin(f"{tmp_path}/_turn")
     for rows in (shards, decoded(shards, 9)):
         n_rows, bad = write_part(
-            lambda batch, file: {**rows_of(batch), "file": np.full(len(batch), file)},
-            rows,
-            "f",
-            str(out),
-            9,
+            lambda batch, file: {**rows_of(batch), "file": file}, rows, "f", str(out), turn, 9
         )
         assert n_rows == 3
         assert [one.row for one in bad] == [2, 4]
@@ -94,5 +91,20 @@ def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> Non
         assert len(bad) == 2
         assert [one["id"].tolist() for one in written if one is not None] == [[10, 11, 13]]
     out.unlink()
-    assert write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), None) == (None, [])
+    none = write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), turn, None)
+    assert none == (None, [])
     assert not out.exists()
+
+
+def test_a_part_that_comes_too_late_is_not_written(tmp_path: Path) -> None:
+    path, out = tmp_path / "f.parquet", tmp_path / "out.parquet"
+    parquet.write_table(pa.table({"p": [0.5, 0.25]}), path)
+    turn = Turn.begin(f"{tmp_path}/_turn")
+
+    def decided(batch: Batch, file: str) -> dict[str, Any]:
+        turn.end()  # meanwhile the run has failed
+        return {"row": np.arange(len(batch))}
+
+    with pytest.raises(BadFileError, match="the run that this part is of has ended"):
+        write_part(decided, scan(path, COLUMNS), "f", str(out), turn, None)
+    assert [one.name for one in tmp_path.iterdir()] == ["f.parquet"]

@@ -131,12 +131,43 @@ def test_a_new_part_never_takes_the_name_of_another(tmp_path: Path, inputs: list
 
 def test_what_dead_writers_left_is_swept(tmp_path: Path) -> None:
     folder = FolderSink(tmp_path, SETTINGS)
-    (tmp_path / "part-00000.parquet").touch()
-    (tmp_path / "part-00000.parquet.0123abcd.partial").touch()
-    (tmp_path / "mine.partial").touch()
-    folder.sweep()
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"part-00000.parquet", "mine.partial"}
+    source = tmp_path / "mine.parquet"
+    source.touch()
+    slot = folder.slot(source)
+    assert slot.file == "part-00000.parquet"
+    (tmp_path / slot.file).touch()
+    folder.finish(slot, 0)
+    left = ["part-00000.parquet.0123abcd.partial", "part-00001.parquet", "part-7.csv"]
+    for name in (*left, "mine.partial"):
+        (tmp_path / name).touch()
+    with FolderSink(tmp_path, SETTINGS).alone():
+        names = {path.name for path in tmp_path.iterdir()}
+    kept = {"_manifest.jsonl", "part-00000.parquet", "part-7.csv", "mine.partial", "mine.parquet"}
+    assert names == {*kept, "_turn"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_at_a_url_the_run_that_began_last_goes_on(inputs: list[Path]) -> None:
+    url = "memory://decided/turns"
+    first, second = FolderSink(url, SETTINGS), FolderSink(url, SETTINGS)
+
+    def write(folder: FolderSink, path: Path) -> None:
+        with folder.part(path) as part:
+            part.write({"x": np.zeros(1)})
+
+    with first.alone():
+        write(first, inputs[0])
+        with second.alone():
+            write(second, inputs[1])
+            with pytest.raises(BadFileError, match="or another one has begun"):
+                write(first, inputs[2])
+    system = fsspec.filesystem("memory")
+    assert sorted(system.find("/decided/turns")) == [
+        "/decided/turns/_manifest.jsonl",
+        "/decided/turns/part-00000.parquet",
+    ]
+    assert FolderSink(url, SETTINGS).unfinished(inputs) == [inputs[0], inputs[2]]
+    system.rm("/decided", recursive=True)
 
 
 def test_inputs_elsewhere_are_known_by_what_changes_with_them(tmp_path: Path) -> None:

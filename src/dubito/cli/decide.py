@@ -29,7 +29,7 @@ def decide(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", help="A file; or a folder or URL, a part a file: runs go on."
+            "--output", "-o", help="A file; or a folder/ or URL, a part a file: runs go on."
         ),
     ] = "decisions.parquet",
     review: Annotated[
@@ -56,7 +56,7 @@ def decide(
     if review is not None:
         require_reject(loaded, policy)
     run = Run.of(loaded, policy, files, given, errors, reader)
-    is_folder = Path(output).is_dir() or not PurePath(output).suffix
+    is_folder = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
     parts = run.to_folder(output) if is_folder else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.columns)}
     if review is not None:

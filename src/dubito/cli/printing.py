@@ -101,7 +101,7 @@ def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[
     if not sys.stderr.isatty():
         yield lambda n_done: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(words, total=total())
         yield lambda n_done: bar.update(task, completed=n_done)
@@ -116,7 +116,7 @@ def passes() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn())
     # Results go to the standard output: nothing of it may be caught for the bar's sake.
     bar = Progress(*columns, console=console, redirect_stdout=False, transient=True)
     with bar, watched_by(Passes(bar)):
@@ -161,5 +161,5 @@ class Rows(ProgressColumn):
         speed = task.finished_speed or task.speed
         unit = task.fields.get("unit", "rows")
         of_all = f" of {task.total:,.0f}" if task.total and unit == "tasks" else ""
-        rate = f", {speed:,.0f} a second" if speed and unit == "rows" else ""
-        return Text(f"{task.completed:,.0f}{of_all} {unit}{rate}")
+        rate = f", {speed:,.0f}/s" if speed and unit == "rows" else ""
+        return Text(f"{task.completed:,.0f}{of_all} {unit}{rate}", no_wrap=True)

@@ -16,11 +16,12 @@ import typer
 from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
-    from dubito.data import BadRows, Columns, DaskShards, Shards
+    from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
 
 __all__ = ["ENGINE_OPTIONS", "Engine", "Reader", "as_typed"]
 
-IN_MEMORY = 1 << 30  # bytes of files that are read at once; larger ones are streamed
+IN_MEMORY = 1 << 29  # bytes of all numbers in float64; more of them are streamed
+UNPACKED = 4  # bytes of numbers for each byte of a file that does not say how many rows it has
 
 
 @final
@@ -98,9 +99,8 @@ class Reader:
 
         if self.is_dask:
             return self.on_workers(file, columns)
-        if n_bytes_of(file) > IN_MEMORY:
-            return scan(file, columns)
-        return ArrayShards(read(file, columns))
+        shards = scan(file, columns)
+        return shards if n_bytes_of(shards) > IN_MEMORY else ArrayShards(read(file, columns))
 
     def streamed(self, file: str, columns: Columns, bad_rows: BadRows | None) -> Shards:
         """Return the rows of files as they are read, never all at once."""
@@ -122,12 +122,18 @@ class Reader:
         return DaskShards(self.client, place, columns, bad_rows=bad_rows)
 
 
-def n_bytes_of(file: str) -> int:
-    """Return how large a file is, or all of a folder or pattern together."""
+def n_bytes_of(shards: FileShards) -> int:
+    """Return about how many bytes of memory the numbers of files take, as far as files tell."""
     from dubito.data.sources.locations import files_under, size_of
+    from dubito.data.tables import row_count
 
-    files = files_under(file)
-    return size_of(file) if files is None else sum(map(size_of, files))
+    name = shards.source.name
+    n_rows = row_count(name)
+    if n_rows is None:
+        files = files_under(name)
+        return UNPACKED * (size_of(name) if files is None else sum(map(size_of, files)))
+    widths = shards.columns.widths
+    return 8 * n_rows * sum(widths.get(column, 1) for column in shards.columns.needed)
 
 
 def as_typed(*files: str) -> Callable[[str], str]:

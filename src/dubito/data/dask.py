@@ -231,9 +231,8 @@ class DaskShards(Shards):
         """
         require_spans(self.spans)
         with self.reaching(), folder.alone():
-            folder.sweep()
             self.write_tasks(self.tasks_of(function, folder), folder, on_progress)
-            folder.sweep()
+            folder.sweep()  # of workers that died
         if not any(folder.is_finished(*part) for part in map(part_of, self.spans)):
             raise without_rows(self.name)
         return folder.n_rows
@@ -256,7 +255,7 @@ class DaskShards(Shards):
                 slot = folder.slot(file, label)
                 place = folder.place(slot.file)
                 task = self.client.submit(
-                    write_part, function, some, file, place, self.most, pure=False
+                    write_part, function, some, file, place, folder.turn, self.most, pure=False
                 )
                 tasks[task] = slot
         return tasks

@@ -22,6 +22,7 @@ from dubito.data.sources import open_source
 from dubito.data.sources.frames import TableSource
 from dubito.data.sources.locations import is_url
 from dubito.data.sources.numpy_files import arrow_of
+from dubito.data.turns import Turn
 from dubito.errors import BadFileError, BadTypeError
 
 __all__ = [
@@ -170,9 +171,13 @@ def write_part(
     rows: FileShards | Decoded,
     file: str,
     path: str,
+    turn: Turn,
     most: int | None,
 ) -> tuple[int | None, list[BadRow]]:
-    """Write a part, whole or not at all; return how many rows it has, None for no part at all."""
+    """Write a part, whole or not at all; return how many rows it has, None for no part at all.
+
+    It is none if the turn of the run that asked for it is over by then.
+    """
     batches, bad = streamed(rows, most)
     first = next(batches, None)
     if first is None:
@@ -181,4 +186,5 @@ def write_part(
         for batch in chain([first], batches):
             # A twin, as in `Numbering.of`: what is worked out of the rows must not stay with them.
             sink.write(function(replace(batch), file))
+        turn.require()
     return sink.n_rows, bad()

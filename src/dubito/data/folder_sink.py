@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path, PurePath
@@ -21,15 +21,16 @@ from dubito.data.sources.locations import (
     is_url,
     mark_of,
     remove,
-    send,
     size_of,
 )
 from dubito.data.sources.manifests import MANIFEST, Manifest, line_of, read_manifest, text_of
+from dubito.data.turns import Turn
 from dubito.data.whole_text import write_whole
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 __all__ = ["FolderSink", "Slot", "key_of"]
 
+TURN = "_turn"  # the file that says whose turn it is to write
 PAUSE = 5.0  # seconds between two manifests at a URL, where each is sent whole
 Location = TypeVar("Location", str, os.PathLike[str], Path)
 
@@ -75,7 +76,8 @@ class FolderSink:
         self.opened: dict[str, str] = {}  # files of parts that are or were being written
         self.taken: set[str] = set()  # files of all of these
         self.first_free = 0  # all lower numbers are taken
-        self.is_alone = self.is_behind = False
+        self.turn: Turn | None = None  # while other runs are kept off
+        self.is_behind = False
         self.kept_at = -PAUSE
         self.load()
 
@@ -107,25 +109,25 @@ class FolderSink:
 
     @contextmanager
     def alone(self) -> Iterator[Self]:
-        """Keep other runs off the folder, and take up what they did before.
+        """Keep other runs off the folder, take up what they did, and remove what they left.
 
         Those of this machine, and of others where its file system knows locks; a lock ends with its
-        process, however that ends. Nothing keeps a second run off a URL.
+        process, however that ends. At a URL, the run that began last goes on, and others stop.
         """
-        if self.is_alone:
+        if self.turn is not None:
             yield self
             return
-        held = lock(self.name)
-        self.is_alone = True
-        try:
-            self.load()
-            yield self
-        finally:
-            self.is_alone = False
-            if self.is_behind:
-                self.keep()
-            if held is not None:
-                os.close(held)
+        with locked(self.name):
+            self.turn = Turn.begin(self.place(TURN))
+            try:
+                self.load()
+                self.sweep()
+                yield self
+            finally:
+                if self.is_behind and self.turn.is_on():
+                    self.keep()
+                self.turn.end()
+                self.turn = None
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
         """Whether the part of this very input, unchanged since, is there."""
@@ -153,6 +155,7 @@ class FolderSink:
         slot, before = self.slot(source), set(bad_rows or ())
         with Sink(self.place(slot.file)) as sink:
             yield sink
+            self.require_turn()
         self.finish(slot, sink.n_rows, [bad for bad in bad_rows or () if bad not in before])
 
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
@@ -173,15 +176,21 @@ class FolderSink:
         self.taken.add(name)
         return name
 
+    def require_turn(self) -> None:
+        """Raise where other runs should be kept off, and one has begun."""
+        if self.turn is not None:
+            self.turn.require()
+
     def finish(self, slot: Slot, n_rows: int, bad: Sequence[BadRow] = ()) -> None:
         """Take up a part that is written: from now on it is one of the folder's."""
+        self.require_turn()
         part = {"key": slot.key, "file": slot.file, "input": slot.identity, "n_rows": n_rows}
         if bad:
             part["bad_rows"] = list(map(asdict, bad))
         self.parts[slot.key] = part
         if is_url(self.name):
             self.is_behind = True
-            if not self.is_alone or monotonic() - self.kept_at > PAUSE:
+            if self.turn is None or monotonic() - self.kept_at > PAUSE:
                 self.keep()
             return
         with open(self.manifest, "ab") as file:
@@ -212,11 +221,12 @@ class FolderSink:
             remove(self.place(file))
 
     def sweep(self) -> None:
-        """Remove what writers that died have left."""
-        if is_url(self.name):
-            return  # there a part is sent whole: what is left is in the writer's own folder
-        for left in Path(self.name).glob(f"part-*{self.ending}.*.partial"):
-            left.unlink(missing_ok=True)
+        """Remove what writers have left that died or came too late: parts no manifest has."""
+        kept = {part["file"] for part in self.parts.values()}
+        ours = re.compile(rf"part-\d+{re.escape(self.ending)}(\.\w+\.partial)?")
+        for name in {PurePath(file).name for file in files_under(self.name) or ()} - kept:
+            if ours.fullmatch(name):
+                remove(self.place(name))
 
     @property
     def n_rows(self) -> int:
@@ -227,32 +237,30 @@ class FolderSink:
         """Write the manifest, whole."""
         text = text_of(Manifest(self.settings, self.parts))
         self.is_behind, self.kept_at = False, monotonic()
-        if not is_url(self.name):
-            write_whole(self.manifest, text)
-            return
-        with tempfile.TemporaryDirectory() as aside:
-            write_whole(Path(aside, MANIFEST), text)
-            send(Path(aside, MANIFEST), self.manifest)
+        write_whole(self.manifest, text)
 
 
-def lock(folder: str) -> int | None:
-    """Hold a folder as long as what is returned is open; None where there are no locks."""
+@contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Hold a folder, where there are locks."""
     if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
-        return None
+        yield
+        return
     import fcntl  # is not everywhere
 
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        with suppress(OSError):  # of a file system without locks
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                rule = "written by one run at a time"
+                fix = "another folder, or waiting until it ends"
+                got = f"{folder}, where another run is at work"
+                raise BadValueError("path", "FolderSink", rule, got, fix) from error
+        yield
+    finally:
         os.close(held)
-        rule, fix = "written by one run at a time", "another folder, or waiting until it ends"
-        got = f"{folder}, where another run is at work"
-        raise BadValueError("path", "FolderSink", rule, got, fix) from error
-    except OSError:  # of a file system without locks
-        os.close(held)
-        return None
-    return held
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
