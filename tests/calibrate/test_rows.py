@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
+from dubito.calibrate import TemperatureScaling
 from dubito.calibrate.rows import (
     FLOOR,
     LabelledRows,
@@ -20,7 +21,7 @@ from dubito.calibrate.rows import (
 )
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]])
 SOFT = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
@@ -172,3 +173,16 @@ def test_class_weights_sum_plain_labels() -> None:
 def test_class_weights_sum_label_probabilities() -> None:
     shards = labelled_shards(P, SOFT, [1.0, 2.0, 0.5], "VectorScaling")
     close(class_weights(shards), [0.6, 0.65, 2.25])
+
+
+def test_weights_that_count_as_few_rows_are_told() -> None:
+    logits, y = np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 3
+    with pytest.warns(DubitoWarning) as caught:
+        TemperatureScaling().fit(Logits(logits), y, np.full(50, 1 / 50))
+    assert [str(one.message) for one in caught] == [
+        "TemperatureScaling: the weights of 50 rows sum to 1, and count as so few rows. "
+        "Try weights whose mean is 1."
+    ]
+    assert caught[0].filename == __file__
+    weight = np.where(np.arange(50) < 4, 1.0, 0.0)
+    TemperatureScaling().fit(Logits(logits), y, weight)  # rows left out are no slip

@@ -46,7 +46,10 @@ class AbstractCalibrator(AbstractKept):
     )
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from outputs and labels, or from shards that hold both."""
+        """Learn from outputs and labels, or from shards that hold both.
+
+        Weights count rows: one of 2 is a row twice, and those that sum to 1 are one row in all.
+        """
         name = type(self).__name__
         shards = labelled_shards(outputs, y, sample_weight, name)
         first = labelled_outputs(next(shards.batches()), name)

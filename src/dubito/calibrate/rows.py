@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -12,7 +13,7 @@ from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.labelled import warn_of_missing
 from dubito.outputs import AbstractOutputs, Logits, Members, Probabilities, as_outputs
@@ -29,6 +30,7 @@ __all__ = [
     "log_probabilities",
 ]
 
+MANY_TIMES = 10  # fewer rows, by weight, are no choice but a slip
 FLOOR = 1e-12  # no calibrated probability is below, and none is read as lower
 
 
@@ -119,12 +121,22 @@ def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Sh
         wrapped = as_class_outputs(outputs, caller)
         batch = Batch.of(y, wrapped, sample_weight=sample_weight, caller=caller, argument="y")
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
+        if sample_weight is not None:
+            warn_of_light(batch.labelled_weight, caller, stacklevel=4)
         return ArrayShards(batch)
     if y is not None or sample_weight is not None:
         got = "labels" if y is not None else "weights"
         fix = f"{caller}().fit(shards), with labels and weights among the shards' columns"
         raise BadTypeError("outputs", caller, "arrays beside labels or weights", got, fix)
     return outputs
+
+
+def warn_of_light(weight: FloatArray, caller: str, stacklevel: int) -> None:
+    """Say that weights count rows, where those of all rows together count as few."""
+    n_rows, total = np.count_nonzero(weight), weight.sum()
+    if total < n_rows / MANY_TIMES:
+        text = f"{caller}: the weights of {n_rows:,} rows sum to {total:.3g}, and count as so few"
+        warnings.warn(f"{text} rows. Try weights whose mean is 1.", DubitoWarning, stacklevel)
 
 
 def log_probabilities(
