@@ -176,7 +176,8 @@ def test_class_weights_sum_label_probabilities() -> None:
 
 
 def test_weights_that_count_as_few_rows_are_told() -> None:
-    logits, y = np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 3
+    y = np.arange(50) % 3
+    logits = np.eye(3)[y] + np.random.default_rng(0).normal(size=(50, 3))
     with pytest.warns(DubitoWarning) as caught:
         TemperatureScaling().fit(Logits(logits), y, np.full(50, 1 / 50))
     assert [str(one.message) for one in caught] == [

@@ -30,7 +30,7 @@ __all__ = [
     "log_probabilities",
 ]
 
-MANY_TIMES = 10  # fewer rows, by weight, are no choice but a slip
+A_ROW_OR_SO = 2  # weights of many rows that sum to less were scaled to sum to 1
 FLOOR = 1e-12  # no calibrated probability is below, and none is read as lower
 
 
@@ -132,9 +132,9 @@ def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Sh
 
 
 def warn_of_light(weight: FloatArray, caller: str, stacklevel: int) -> None:
-    """Say that weights count rows, where those of all rows together count as few."""
+    """Say that weights count rows, where those of many rows together count as one."""
     n_rows, total = np.count_nonzero(weight), weight.sum()
-    if total < n_rows / MANY_TIMES:
+    if total < min(A_ROW_OR_SO, n_rows / 10):
         text = f"{caller}: the weights of {n_rows:,} rows sum to {total:.3g}, and count as so few"
         warnings.warn(f"{text} rows. Try weights whose mean is 1.", DubitoWarning, stacklevel)
 
