@@ -72,3 +72,21 @@ def test_rows_all_alike_have_one_bump() -> None:
 def test_a_shape_unheard_of_is_refused() -> None:
     with pytest.raises(BadValueError, match=r"one of 'straight', 'bent', 'local'\. Got 'round'"):
         StructuredMatrixScaling(shape="round").fit(Logits(LOGITS), np.zeros(300, int))
+
+
+def rows_of(centres: FloatArray, logits: FloatArray) -> set[int]:
+    """Return the numbers of the rows that centres stand at."""
+    x = np.maximum(log_softmax(logits, axis=1), FAR)
+    return set(cdist(centres, x).argmin(axis=1).tolist())
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_bumps_stand_at_the_same_rows_but_for_few(n_classes: int) -> None:
+    logits = np.random.default_rng(0).normal(0, 2, (3000, n_classes))
+    whole = rows_of(bumps_of(shards(logits), 1.0)[0], logits)
+    single = rows_of(bumps_of(shards(logits.astype(np.float32)), 1.0)[0], logits)
+    fewer = rows_of(bumps_of(shards(logits[:-1]), 1.0)[0], logits)
+    cooler = rows_of(bumps_of(shards(logits), 2.0)[0], 2 * logits)
+    assert len(whole) > N_BUMPS - 9
+    for other in (single, fewer, cooler):
+        assert len(whole ^ other) <= 8

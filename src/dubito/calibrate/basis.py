@@ -71,17 +71,25 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     """Return the rows that bumps stand at, and how wide these are.
 
     Rows are chosen by what is left of a multiple of their numbers: as good as drawn, and the same
-    ones whatever the order of rows or classes is, and however often a row came.
+    ones whatever the order of rows or classes is, however often a row came, and in either precision
+    but for few.
     """
     batch = labelled_only(sample_rows(shards, MOST_ROWS))
     outputs = as_class_outputs(batch.outputs, "a calibrator")
-    about = Basis(float(f"{beta:.6g}"))  # sums in another order change last digits
-    rounded = np.round(about.numbers(outputs), 6)
+    rounded = np.round(Basis(1.0).numbers(outputs), 6)
     distinct, firsts = np.unique(rounded, axis=0, return_index=True)
-    left = np.round(np.mod(np.mod(STRIDE * distinct, 1).sum(axis=1), 1), 9)
-    last = np.sort(left)[:N_BUMPS][-1]
-    chosen = outputs.take(firsts[left <= last])
+    # The finer ones are for rows so close that the coarser are the same.
+    left, finer = remainders(np.round(distinct, 3)), remainders(distinct)
+    last = np.lexsort((finer, left))[:N_BUMPS][-1]
+    is_chosen = (left < left[last]) | ((left == left[last]) & (finer <= finer[last]))
+    chosen = outputs.take(firsts[is_chosen])
     centres = contiguous(np.maximum(Basis(beta).numbers(chosen), FAR))
     apart = np.sqrt(np.square(centres[:, np.newaxis] - centres).sum(axis=2))
     is_apart = apart > 0
     return centres, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0
+
+
+def remainders(rows: FloatArray) -> FloatArray:
+    """Return a number from 0 to 1 for each row, which tells nothing of the row."""
+    left = np.mod(np.mod(STRIDE * rows, 1).sum(axis=1), 1)
+    return np.asarray(np.round(left, 9))  # sums in another order change last digits
