@@ -64,11 +64,11 @@ class AutoCalibrator(AbstractCalibrator):
     candidates, so that the cross-fitted log loss never rises.
 
     `cv` is a number of folds (fewer where there are fewer groups) or any splitter of scikit-learn;
-    after `time_budget` seconds no
-    further candidate is begun. Above `most_rows` rows the choice is made on a seeded subsample of
-    that many, and what was chosen is fitted on all. `is_parametric` leaves out what cannot be
-    written as a formula, such as to append it to a network. `leaderboard_` tells what each
-    candidate achieved, `chosen_` and `reason_` what was taken, and why.
+    after `time_budget` seconds no further candidate is begun. Above `most_rows` rows the choice is
+    made on a seeded subsample of that many, and what was chosen is fitted on all. `is_parametric`
+    leaves out what cannot be written as a formula, such as to append it to a network.
+    `leaderboard_` tells what each candidate achieved, `chosen_` and `reason_` what was taken, and
+    why.
 
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)

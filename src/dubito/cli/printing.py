@@ -91,6 +91,11 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             print(line)
 
 
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """Return what a bar shows, in no more than 80 columns of a terminal."""
+    return TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn()
+
+
 @contextmanager
 def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[int], None]]:
     """Show how many rows are done, how fast, and the time left; on a terminal only.
@@ -101,8 +106,7 @@ def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[
     if not sys.stderr.isatty():
         yield lambda n_done: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with Progress(*bar_columns(), console=console) as bar:
         task = bar.add_task(words, total=total())
         yield lambda n_done: bar.update(task, completed=n_done)
 
@@ -116,9 +120,8 @@ def passes() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn())
     # Results go to the standard output: nothing of it may be caught for the bar's sake.
-    bar = Progress(*columns, console=console, redirect_stdout=False, transient=True)
+    bar = Progress(*bar_columns(), console=console, redirect_stdout=False, transient=True)
     with bar, watched_by(Passes(bar)):
         yield
 

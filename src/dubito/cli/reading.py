@@ -132,8 +132,7 @@ def n_bytes_of(shards: FileShards) -> int:
     if n_rows is None:
         files = files_under(name)
         return UNPACKED * (size_of(name) if files is None else sum(map(size_of, files)))
-    widths = shards.columns.widths
-    return 8 * n_rows * sum(widths.get(column, 1) for column in shards.columns.needed)
+    return 8 * n_rows * shards.columns.n_entries
 
 
 def as_typed(*files: str) -> Callable[[str], str]:

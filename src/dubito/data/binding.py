@@ -60,6 +60,11 @@ class BoundColumns:
         return list(dict.fromkeys(name for columns in self.found.values() for name in columns))
 
     @property
+    def n_entries(self) -> int:
+        """How many values a row has in these columns."""
+        return sum(self.widths.get(name, 1) for name in self.needed)
+
+    @property
     def texts(self) -> list[str]:
         """The columns that may hold text."""
         roles = ["correct", "group", "id"]

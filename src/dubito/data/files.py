@@ -104,8 +104,7 @@ class FileShards(Shards):
 
     def spans(self) -> list[FileSpan]:
         """Return the same rows in runs that can be read apart: row groups of files, or files."""
-        needed, widths = self.columns.needed, self.columns.widths
-        n_rows = SPAN_ENTRIES // sum(widths.get(name, 1) for name in needed)
+        n_rows = SPAN_ENTRIES // self.columns.n_entries
         return [
             FileSpan(
                 replace(
@@ -129,8 +128,7 @@ class FileShards(Shards):
         needed = self.columns.needed
         # What is no number must come as it stands to be told apart from the good rows beside it.
         texts = self.columns.texts if self.bad_rows is None else needed
-        n_entries = sum(self.columns.widths.get(name, 1) for name in needed)
-        n_rows = max(1, blocks.BLOCK_ENTRIES // n_entries)
+        n_rows = max(1, blocks.BLOCK_ENTRIES // self.columns.n_entries)
         # Decoding costs a call a column: a wide table is decoded some pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True

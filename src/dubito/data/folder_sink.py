@@ -246,21 +246,25 @@ def locked(folder: str) -> Iterator[None]:
     if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
         yield
         return
-    import fcntl  # is not everywhere
-
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # of a file system without locks
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                rule = "written by one run at a time"
-                fix = "another folder, or waiting until it ends"
-                got = f"{folder}, where another run is at work"
-                raise BadValueError("path", "FolderSink", rule, got, fix) from error
+            require_lock(held, folder)
         yield
     finally:
         os.close(held)
+
+
+def require_lock(held: int, folder: str) -> None:
+    """Lock a folder that is open, or raise if another run has."""
+    import fcntl  # is not everywhere
+
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        rule, fix = "written by one run at a time", "another folder, or waiting until it ends"
+        got = f"{folder}, where another run is at work"
+        raise BadValueError("path", "FolderSink", rule, got, fix) from error
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

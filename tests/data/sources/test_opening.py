@@ -51,3 +51,13 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, words: str) -
     with pytest.raises(BadFileError) as caught:
         open_source(tmp_path / name)
     assert f"{tmp_path / name} cannot be read: {words}" in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadFileError) as caught:
+        open_source(tmp_path / "days")
+    told = "and there is no such folder. Try checking the path."
+    assert " ".join(str(caught.value).split()).endswith(told)
+    (tmp_path / "days").touch()
+    with pytest.raises(BadFileError, match="Try converting it to Parquet or CSV"):
+        open_source(tmp_path / "days")

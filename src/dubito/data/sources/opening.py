@@ -17,6 +17,7 @@ from dubito.data.sources.locations import (
     files_under,
     folder_of,
     is_pattern,
+    is_there,
     is_url,
     size_of,
 )
@@ -102,6 +103,8 @@ def opener_of(name: str) -> Callable[[str], AbstractSource]:
     ending, last = ending_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
         problem = f"its ending is none of {', '.join(OPENERS)}"
+        if not is_there(name):
+            raise BadFileError(name, f"{problem}, and there is no such folder", "checking the path")
         raise BadFileError(name, problem, "converting it to Parquet or CSV")
     if ending != last and ending not in TEXTS:
         problem = f"only .csv and .tsv are read when packed as {last}"
