@@ -35,7 +35,7 @@ from benchmarks.contest import (
     versions,
 )
 from benchmarks.peers import Fitted
-from benchmarks.penalised import Objectives, objectives
+from benchmarks.penalized import Objectives, objectives
 from benchmarks.sets import generated
 
 __all__ = ["main"]
@@ -120,7 +120,7 @@ HEATS = (
             "probmetrics logistic",
         ),
     ),
-    Heat("Beta", 50_000, 2, ("dubito BetaScaling", "netcal BetaCalibration")),
+    Heat("Beta", 50_000, 2, ("dubito BetaCalibration", "netcal BetaCalibration")),
     Heat("Choice of all", 5_000, 10, ("dubito AutoCalibrator", "probmetrics logistic")),
 )
 
@@ -208,7 +208,7 @@ def objective_line(found: Objectives) -> str:
     """Return the two values, and which is lower."""
     gap = found.ours - found.theirs
     return (
-        f"the same penalised objective: probmetrics {found.theirs:.9f},"
+        f"the same penalized objective: probmetrics {found.theirs:.9f},"
         f" dubito {found.ours:.9f} ({gap:+.1e})"
     )
 

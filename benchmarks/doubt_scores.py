@@ -17,7 +17,7 @@ from scipy.stats import entropy
 from benchmarks.clock import best_times, peak_growth
 from dubito import Logits
 from dubito.arrays import FloatArray
-from dubito.doubt.softmax import output_doubts
+from dubito.doubt.softmax import uncertainty_scores
 from dubito.kernels.blocks import n_threads
 
 __all__ = ["main"]
@@ -53,10 +53,10 @@ def all_of_scipy(logits: FloatArray) -> tuple[FloatArray, ...]:
 
 def largest_differences(logits: FloatArray) -> dict[str, float]:
     """Return by how much each doubt is off SciPy's in float64, the largest over the rows."""
-    ours = output_doubts(Logits(logits))
+    ours = uncertainty_scores(Logits(logits))
     theirs = all_of_scipy(logits.astype(np.float64))
-    mine = (ours.least_confidence, ours.entropy, ours.narrow_margin, ours.energy)
-    names = ("least_confidence", "entropy", "narrow_margin", "energy")
+    mine = (ours.least_confidence, ours.entropy, ours.margin_uncertainty, ours.energy)
+    names = ("least_confidence", "entropy", "margin_uncertainty", "energy")
     return {
         name: float(np.abs(a - b).max())
         for name, a, b in zip(names, mine, theirs, strict=True)
@@ -74,8 +74,8 @@ def main() -> None:
     checked = Logits(logits)
     off = largest_differences(logits[:1_000])  # loads or compiles the kernels, too
     calls: dict[str, Callable[[], object]] = {
-        CHECKED: lambda: output_doubts(Logits(logits)),
-        READY: lambda: output_doubts(checked),
+        CHECKED: lambda: uncertainty_scores(Logits(logits)),
+        READY: lambda: uncertainty_scores(checked),
     }
     peers: dict[str, Callable[[], object]] = {
         TWO: lambda: of_scipy(logits),

@@ -10,9 +10,10 @@ from benchmarks.recipes import exact_temperature
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import (
-    AbstractCalibrator,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
     IsotonicCalibration,
@@ -20,7 +21,6 @@ from dubito.calibrate import (
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
@@ -28,7 +28,7 @@ from dubito.calibrate import (
 __all__ = ["OURS", "YARDSTICKS"]
 
 
-def contestant(make: Callable[[], AbstractCalibrator], is_binary: bool = False) -> Contestant:
+def contestant(make: Callable[[], BaseCalibrator], is_binary: bool = False) -> Contestant:
     """Return a calibrator of ours as a contestant.
 
     One of two classes takes more of them by taking each against the rest.
@@ -49,13 +49,13 @@ def fit_nothing(logits: FloatArray, y: IntArray) -> Fitted:
 
 OURS = {
     "dubito TemperatureScaling": contestant(TemperatureScaling),
-    "dubito TemperatureMixture": contestant(TemperatureMixture),
+    "dubito EnsembleTemperatureScaling": contestant(EnsembleTemperatureScaling),
     "dubito VectorScaling": contestant(lambda: VectorScaling(strength=1.0)),
     "dubito MatrixScaling": contestant(MatrixScaling),
     "dubito StructuredMatrixScaling": contestant(lambda: StructuredMatrixScaling(strength=1.0)),
     "dubito ForestCalibration": contestant(ForestCalibration),
     "dubito PlattScaling": contestant(PlattScaling, is_binary=True),
-    "dubito BetaScaling": contestant(BetaScaling, is_binary=True),
+    "dubito BetaCalibration": contestant(BetaCalibration, is_binary=True),
     "dubito HistogramBinning": contestant(HistogramBinning, is_binary=True),
     "dubito IsotonicCalibration": contestant(IsotonicCalibration, is_binary=True),
     "dubito AutoCalibrator": contestant(AutoCalibrator),

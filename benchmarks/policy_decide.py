@@ -19,8 +19,8 @@ from benchmarks.clock import best_times, peak_growth
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import (
-    AbstractCalibrator,
     AutoCalibrator,
+    BaseCalibrator,
     StructuredMatrixScaling,
     TemperatureScaling,
     VectorScaling,
@@ -34,7 +34,7 @@ __all__ = ["main"]
 SCIPY, AUTO = "scipy.special.softmax", "Policy.decide, auto"
 N_KNOWN = 5_000  # rows that policies are fitted on
 REJECT_COST = 0.73
-CALIBRATORS: dict[str, AbstractCalibrator] = {
+CALIBRATORS: dict[str, BaseCalibrator] = {
     "temperature": TemperatureScaling(),
     "vector": VectorScaling(),
     "structured matrix": StructuredMatrixScaling(),
@@ -49,7 +49,7 @@ def some_rows(n_rows: int, n_classes: int = 10) -> tuple[FloatArray, IntArray]:
     return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
 
 
-def fitted(calibrator: AbstractCalibrator, n_rows: int = N_KNOWN) -> Policy:
+def fitted(calibrator: BaseCalibrator, n_rows: int = N_KNOWN) -> Policy:
     """Return a policy that hands over a part of the rows."""
     logits, y = some_rows(n_rows)
     costs = CostMatrix.zero_one(logits.shape[1]).with_reject(REJECT_COST)

@@ -11,7 +11,7 @@ from benchmarks.scale_rows import Shape, write_rows
 from benchmarks.scale_work import policy_of
 from dubito.calibrate import TemperatureScaling
 from dubito.data import DaskShards
-from dubito.data.folder_sink import FolderSink
+from dubito.data.folder_sink import DirectorySink
 from dubito.decide.deciding import decision_columns
 from dubito.measure import Audit
 
@@ -32,7 +32,7 @@ def work(client: Any, path: Path, shape: Shape, output: Path) -> dict[str, Calla
 
     def decide() -> object:
         again = DaskShards(client, path, shape.columns)
-        folder = FolderSink(output, settings={})
+        folder = DirectorySink(output, settings={})
         return again.write_parts(partial(decision_columns, policy), folder)
 
     return {

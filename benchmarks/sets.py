@@ -115,7 +115,7 @@ def floored(logits: FloatArray) -> FloatArray:
 def generated(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
     """Return float32 logits of a model that is too sure, and labels drawn from the truth.
 
-    The model doubles the true scores, mixes each class with its neighbour, and leans to some
+    The model doubles the true scores, mixes each class with its neighbor, and leans to some
     classes: something for every calibrator to undo.
     """
     rng = np.random.default_rng(0)

@@ -1,9 +1,9 @@
-"""Temperature scaling is hard to beat: all calibrators, on networks that learnt by other choices.
+"""Temperature scaling is hard to beat: all calibrators, on networks that learned by other choices.
 
     python -m studies.calibrators            # on the networks of training_choices
     python -m studies.calibrators --quick    # seconds; the figures mean nothing
 
-Calibrators learn from the logits of validation images that no network learnt from, and are judged
+Calibrators learn from the logits of validation images that no network learned from, and are judged
 on test images: ECE, log loss and error, networks in rows and methods in columns. Binary ones are
 taken class by class, one against the rest.
 """
@@ -21,18 +21,18 @@ from sklearn.base import clone
 from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
+    IdentityCalibrator,
     IsotonicCalibration,
     MatrixScaling,
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "main"]
 
 PLAIN, TEMPERATURE = "uncalibrated", "temperature"
-METHODS: Mapping[str, AbstractCalibrator] = {
-    PLAIN: AsItCame(),
+METHODS: Mapping[str, BaseCalibrator] = {
+    PLAIN: IdentityCalibrator(),
     "histogram": OneVsRest(HistogramBinning()),
     "isotonic": OneVsRest(IsotonicCalibration()),
     "Platt": OneVsRest(PlattScaling()),
-    "beta": OneVsRest(BetaScaling()),
+    "beta": OneVsRest(BetaCalibration()),
     "forest": ForestCalibration(),
     TEMPERATURE: TemperatureScaling(),
-    "temperature mixture": TemperatureMixture(),
+    "temperature mixture": EnsembleTemperatureScaling(),
     "vector": VectorScaling(),
     "matrix": MatrixScaling(off_diagonal=0, intercept=0),
     "matrix (ODIR)": MatrixScaling(),
@@ -209,7 +209,7 @@ def picture(results: Results) -> Figure:
     mark(ece, [0.005, 0.01, 0.02, 0.05, 0.1])
     loss.set_xscale("symlog", linthresh=0.01)
     mark(loss, [-0.1, -0.01, 0, 0.01, 0.1, 1])
-    loss.axvline(0, color="tab:grey", linewidth=0.8)
+    loss.axvline(0, color="tab:gray", linewidth=0.8)
     figure.supxlabel("a point: one network, mean over seeds; red: mean of the networks", fontsize=9)
     return figure
 

@@ -16,7 +16,7 @@ import numpy as np
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.decide.combine import combine_posteriors
-from dubito.decide.independence import independence_test
+from dubito.decide.independence import conditional_independence_test
 from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.measure import accuracy, log_loss
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         models = [Logits(data["logits_rgb"]), Logits(data["logits_ms"])]
     print(f"{y.size:,} rows, {N_HALVES} times half to learn and half to measure\n")
     print(table(figures(models, y)))
-    print(f"\n{independence_test(models, y).summary()}")
+    print(f"\n{conditional_independence_test(models, y).summary()}")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from scipy import stats
 
 from dubito import Logits, Normal, Quantiles
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.conformal_intervals import ConformalIntervals
-from dubito.doubt.conformal_sets import ConformalSets
-from dubito.doubt.region import OutlierRegion
+from dubito.doubt.conformal_intervals import ConformalRegressor
+from dubito.doubt.conformal_sets import ConformalClassifier
+from dubito.doubt.region import ConformalOutlierDetector
 
 __all__ = ["LAWFUL", "METHODS", "Fit", "covered", "fit_of", "law_of", "main"]
 
@@ -45,7 +45,7 @@ def numbers(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, FloatArr
 def sets_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
     """Return how many of m labels are in their sets."""
     logits, y = classes(rng, n + m)
-    sets = ConformalSets(LEVEL, method).fit(Logits(logits[:n]), y[:n])
+    sets = ConformalClassifier(LEVEL, method).fit(Logits(logits[:n]), y[:n])
     return round(m * sets.predict(Logits(logits[n:])).coverage(y[n:]))
 
 
@@ -56,23 +56,23 @@ def intervals_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
     if method == "quantiles":
         outputs = Quantiles(np.stack([mean - std, mean + std], axis=1), [0.05, 0.95])
     known, new = outputs.take(slice(0, n)), outputs.take(slice(n, n + m))
-    fitted = ConformalIntervals(LEVEL, method).fit(known, y[:n])
+    fitted = ConformalRegressor(LEVEL, method).fit(known, y[:n])
     return round(m * fitted.predict(new).coverage(y[n:]))
 
 
 def region_of(rng: np.random.Generator, n: int, m: int) -> int:
     """Return how many of m points like the known ones are not called strange."""
     doubt = rng.gamma(0.5, size=n + m)
-    return int(m - OutlierRegion(1 - LEVEL).fit(doubt[:n]).contains(doubt[n:]).sum())
+    return int(m - ConformalOutlierDetector(1 - LEVEL).fit(doubt[:n]).contains(doubt[n:]).sum())
 
 
 METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {
-    "ConformalSets, lac": lambda *draw: sets_of("lac", *draw),
-    "ConformalSets, aps": lambda *draw: sets_of("aps", *draw),
-    "ConformalIntervals, absolute": lambda *draw: intervals_of("absolute", *draw),
-    "ConformalIntervals, normalised": lambda *draw: intervals_of("normalised", *draw),
-    "ConformalIntervals, quantiles": lambda *draw: intervals_of("quantiles", *draw),
-    "OutlierRegion": region_of,
+    "ConformalClassifier, lac": lambda *draw: sets_of("lac", *draw),
+    "ConformalClassifier, aps": lambda *draw: sets_of("aps", *draw),
+    "ConformalRegressor, absolute": lambda *draw: intervals_of("absolute", *draw),
+    "ConformalRegressor, normalized": lambda *draw: intervals_of("normalized", *draw),
+    "ConformalRegressor, quantiles": lambda *draw: intervals_of("quantiles", *draw),
+    "ConformalOutlierDetector": region_of,
 }
 
 

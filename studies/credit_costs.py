@@ -35,14 +35,14 @@ from threadpoolctl import threadpool_limits
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import (
-    AbstractCalibrator,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
     PlattScaling,
     TemperatureScaling,
     VectorScaling,
 )
-from dubito.decide import CostMatrix, CostSensitiveClassifier, least_cost_actions, realised_cost
+from dubito.decide import CostMatrix, CostSensitiveClassifier, optimal_actions, realized_cost
 from dubito.measure import Interval
 
 __all__ = [
@@ -64,9 +64,9 @@ N_SPLITS, TEST_SHARE, N_FOLDS = 20, 0.3, 5
 LARGEST_LOSS = 0.02  # a row, above the best of the other ways
 OURS = "calibrated (dubito)"
 DEFAULT = "AutoCalibrator"
-CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {
+CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
     "AutoCalibrator": AutoCalibrator,
-    "BetaScaling": BetaScaling,
+    "BetaCalibration": BetaCalibration,
     "PlattScaling": PlattScaling,
     "TemperatureScaling": TemperatureScaling,
     "VectorScaling": VectorScaling,
@@ -76,11 +76,11 @@ Table = tuple[FloatArray, IntArray]  # features and labels; class 1 is the one t
 Costs = Mapping[str, FloatArray]  # what each way costs a row, a number each split
 
 
-def models(n_trees: int) -> Mapping[str, Any]:
+def models(n_estimators: int) -> Mapping[str, Any]:
     """Return the two models, unfitted."""
     return {
         "logistic": make_pipeline(StandardScaler(), LogisticRegression()),
-        "forest": RandomForestClassifier(n_trees, random_state=0),
+        "forest": RandomForestClassifier(n_estimators, random_state=0),
     }
 
 
@@ -91,18 +91,16 @@ def splits(data: Table, n_splits: int) -> Iterator[tuple[IntArray, IntArray]]:
 
 def paid(y: IntArray, actions: IntArray) -> float:
     """Return what actions cost a row."""
-    return realised_cost(y, np.asarray(actions, dtype=np.int64), COSTS)
+    return realized_cost(y, np.asarray(actions, dtype=np.int64), COSTS)
 
 
-def our_actions(
-    model: Any, calibrator: AbstractCalibrator, known: Table, new: FloatArray
-) -> IntArray:
+def our_actions(model: Any, calibrator: BaseCalibrator, known: Table, new: FloatArray) -> IntArray:
     """Return what dubito does with new rows."""
     decider = CostSensitiveClassifier(model, COSTS, calibrator, cv=N_FOLDS).fit(*known)
     return np.asarray(decider.predict(new))
 
 
-def costs_of_ways(model: Any, calibrator: AbstractCalibrator, data: Table, n_splits: int) -> Costs:
+def costs_of_ways(model: Any, calibrator: BaseCalibrator, data: Table, n_splits: int) -> Costs:
     """Return what each of the four ways costs a row."""
     features, y = data
     scorer = make_scorer(paid, greater_is_better=False)
@@ -113,7 +111,7 @@ def costs_of_ways(model: Any, calibrator: AbstractCalibrator, data: Table, n_spl
         tuned = TunedThresholdClassifierCV(model, scoring=scorer, cv=N_FOLDS).fit(*known)
         actions = {
             "most probable class": raw.argmax(axis=1),
-            "expected cost, raw": least_cost_actions(raw, COSTS),
+            "expected cost, raw": optimal_actions(raw, COSTS),
             "tuned threshold": tuned.predict(features[rest]),
             OURS: our_actions(model, calibrator, known, features[rest]),
         }
@@ -133,7 +131,7 @@ def costs_of_calibrators(model: Any, data: Table, n_splits: int) -> Costs:
         raw = clone(model).fit(features[fit], y[fit]).predict_proba(features[rest])
         for name, calibrator in CALIBRATORS.items():
             honest = calibrator().fit(held_out, y[fit]).predict_proba(raw)
-            found.setdefault(name, []).append(paid(y[rest], least_cost_actions(honest, COSTS)))
+            found.setdefault(name, []).append(paid(y[rest], optimal_actions(honest, COSTS)))
     return {name: np.array(values) for name, values in found.items()}
 
 
@@ -154,7 +152,7 @@ def chosen(found: Mapping[str, Costs]) -> str:
 def corrected_interval(values: FloatArray, test_to_train: float) -> Interval:
     """Return the mean over random splits of the same rows, with its 95 % interval.
 
-    `test_to_train` is how many rows are tested on for each one that is learnt from; with 0 it is
+    `test_to_train` is how many rows are tested on for each one that is learned from; with 0 it is
     Student's interval, of draws that share no rows.
     """
     n = values.size
@@ -202,9 +200,9 @@ def table_of_calibrators(found: Mapping[str, Costs]) -> list[str]:
     return lines
 
 
-def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_trees: int) -> str:
+def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimators: int) -> str:
     """Return the tables, and in words what they say."""
-    kinds = models(n_trees)
+    kinds = models(n_estimators)
     elsewhere = {
         f"{name}, {kind}": costs_of_calibrators(model, data, n_splits)
         for name, data in others.items()

@@ -65,7 +65,14 @@ def packed(array: Any) -> dict[str, Any]:
 ODD: Sequence[Any] = (
     *(None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e-320, 1e30, 1e300, -1e308, 2**63, 10**400),
     *(float("nan"), float("inf"), "", "x" * 20_000, "\ud800", "1.5", "__import__('os').abort()"),
-    *("NeighbourDistance", "CostMatrix", "AsItCame", "TemperatureScaling", "Policy", "energy"),
+    *(
+        "NearestNeighborDistance",
+        "CostMatrix",
+        "IdentityCalibrator",
+        "TemperatureScaling",
+        "Policy",
+        "energy",
+    ),
     *([], {}, [[]], [1], [0.5, 0.5], ["x", 1], [None], {"kind": 1}, {"x": {}}, [[1, 2], [3]]),
     *(packed(np.arange(n) / max(n - 1, 1)) for n in (0, 1, 2, 3, 300)),
     *(packed(np.full(shape, np.nan)) for shape in ((3,), (3, 3))),

@@ -16,8 +16,8 @@ import numpy as np
 
 from dubito import Logits, Probabilities
 from dubito.arrays import IntArray
-from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScaling
-from dubito.decide import CostMatrix, CostSaved, Policy, cost_saved
+from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
+from dubito.decide import CostMatrix, CostSavings, Policy, cost_savings
 from dubito.measure import Interval
 
 __all__ = ["FILE", "REJECT_COST", "decided", "halves", "main", "saved", "verdict"]
@@ -27,7 +27,7 @@ N_HALVES = 5
 REJECT_COST = 0.05
 LARGEST_RATIO = 0.62  # of the cost after calibration to that before
 LARGEST_GAP_RATIO = 0.5  # of what is expected less what is paid, after to before
-CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {
+CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
     "TemperatureScaling": TemperatureScaling,
     "AutoCalibrator": AutoCalibrator,
 }
@@ -41,20 +41,20 @@ def halves(n_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def decided(
-    calibrator: AbstractCalibrator, known: Probabilities, y: IntArray, new: Probabilities
+    calibrator: BaseCalibrator, known: Probabilities, y: IntArray, new: Probabilities
 ) -> Logits | Probabilities:
-    """Return what a policy that learnt from labelled rows decides new rows by."""
+    """Return what a policy that learned from labeled rows decides new rows by."""
     costs = CostMatrix.zero_one(known.n_classes).with_reject(REJECT_COST)
     return Policy.fit(known, y, costs=costs, calibrator=calibrator).honest(new)
 
 
 def saved(
-    outputs: Probabilities, y: IntArray, calibrator: type[AbstractCalibrator]
-) -> list[CostSaved]:
+    outputs: Probabilities, y: IntArray, calibrator: type[BaseCalibrator]
+) -> list[CostSavings]:
     """Return what a calibrator saves on each of the other halves."""
     costs = CostMatrix.zero_one(outputs.n_classes).with_reject(REJECT_COST)
     return [
-        cost_saved(
+        cost_savings(
             y[rest],
             outputs.take(rest),
             decided(calibrator(), outputs.take(fit), y[fit], outputs.take(rest)),
@@ -64,7 +64,7 @@ def saved(
     ]
 
 
-def table(found: Sequence[CostSaved]) -> list[str]:
+def table(found: Sequence[CostSavings]) -> list[str]:
     """Return a line for each half."""
     heads = ("cost after / before", "gap before", "gap after", "gap after / before")
     lines = [f"{'half':>4} {'before':>7} {'after':>7}" + "".join(f" {head:>28}" for head in heads)]
@@ -80,7 +80,7 @@ def signed(gap: Interval) -> str:
     return f"{gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
 
 
-def verdict(name: str, found: Sequence[CostSaved]) -> list[str]:
+def verdict(name: str, found: Sequence[CostSavings]) -> list[str]:
     """Say what the figures say of cost and of the gap."""
     before, after = (np.mean([getattr(one, key) for one in found]) for key in ("before", "after"))
     ratios = [one.ratio.value for one in found if one.ratio is not None]

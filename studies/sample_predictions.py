@@ -1,6 +1,6 @@
 """Train an over-confident network on Fashion-MNIST and keep its predictions as sample data.
 
-A LeNet5 sees the classes 0..7, never a Bag (8) or an Ankle boot (9), without regularisation and
+A LeNet5 sees the classes 0..7, never a Bag (8) or an Ankle boot (9), without regularization and
 long past the epoch with the least test log loss; nothing is selected on the rows that are kept.
 Run `python -m studies.sample_predictions` from the root of the repository, with PyTorch and
 scikit-learn. It gives the same bytes on the same machine; other builds of PyTorch round otherwise.
@@ -49,7 +49,7 @@ QUICK = Sizes(train_rows=256, half_rows=200, stranger_rows=100, epochs=1)
 
 @final
 class LeNet5(nn.Module):
-    """LeNet5 with ReLU and max pooling; takes images in 0..1 and normalises them itself."""
+    """LeNet5 with ReLU and max pooling; takes images in 0..1 and normalizes them itself."""
 
     def __init__(self, mean: float, std: float) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Scores:
     @classmethod
     @torch.inference_mode()
     def of(cls, model: LeNet5, images: Images) -> Self:
-        """The scores of a network on labelled images."""
+        """The scores of a network on labeled images."""
         logits = torch.cat([model(pixels) for pixels in torch.split(images.pixels, 1_000)])
         confidence, predicted = logits.softmax(1).max(1)
         return cls(
@@ -206,7 +206,7 @@ def describe(model: LeNet5, curve: Sequence[Scores], sizes: Sizes) -> str:
     """How the predictions were made, as JSON."""
     facts = {
         "made_by": "studies/sample_predictions.py",
-        "model": f"LeNet5, {N_FEATURES} penultimate features, ReLU, no regularisation",
+        "model": f"LeNet5, {N_FEATURES} penultimate features, ReLU, no regularization",
         "optimizer": f"Adam, learning rate {LEARNING_RATE}, batches of {BATCH_ROWS}",
         "seed": SEED,
         **asdict(sizes),

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.watch.sequential import SequentialAlarm
+from dubito.monitor.sequential import SequentialAlarm
 
 __all__ = ["CASES", "Found", "asked_labels", "found_in", "labels", "main"]
 

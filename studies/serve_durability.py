@@ -43,13 +43,13 @@ class Sent:
 
     todo: deque[int] = field(default_factory=deque)
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
-    labelled: dict[str, str] = field(default_factory=dict)
+    labeled: dict[str, str] = field(default_factory=dict)
     n_repeated: int = 0
 
     @property
     def n_writes(self) -> int:
         """How many writes were acknowledged."""
-        return len(self.decided) + len(self.labelled)
+        return len(self.decided) + len(self.labeled)
 
 
 @final
@@ -118,7 +118,7 @@ def endure(url: str, policy: Path, log: Path, n_rounds: int, n_writes: int, seed
         go_through(service, sent, sent.n_writes + rng.randrange(1, n_writes), rng)
     service.kill()
     found, seconds = problems(url, sent), time.monotonic() - began
-    counts = len(sent.decided), len(sent.labelled), sent.n_repeated
+    counts = len(sent.decided), len(sent.labeled), sent.n_repeated
     return Endured(n_rounds, n_writes, *counts, seconds, found)
 
 
@@ -163,7 +163,7 @@ def send(client: httpx.Client, number: int, sent: Sent) -> None:
         answer = client.post("/v1/decide", json={"logits": [row], "ids": [name]})
         sent.decided[name] = answer.raise_for_status().json()["decisions"][0]
     client.post("/v1/labels", json={"ids": [name], "labels": [label]}).raise_for_status()
-    sent.labelled[name] = label
+    sent.labeled[name] = label
 
 
 def problems(url: str, sent: Sent) -> list[str]:
@@ -175,7 +175,7 @@ def problems(url: str, sent: Sent) -> list[str]:
     store.close()
     found = [
         *compared("decision", [row["id"] for row in kept], sent.decided),
-        *compared("label", [name for name, _ in known], sent.labelled),
+        *compared("label", [name for name, _ in known], sent.labeled),
     ]
     for row in kept:
         answer = sent.decided.get(row["id"], {})
@@ -184,7 +184,7 @@ def problems(url: str, sent: Sent) -> list[str]:
     found += [
         f"label {name} was sent otherwise"
         for name, code in known
-        if "abc"[code] != sent.labelled.get(name)
+        if "abc"[code] != sent.labeled.get(name)
     ]
     return found + [f"review {name} is there twice" for name in twice(queued)]
 

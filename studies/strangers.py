@@ -20,21 +20,21 @@ from scipy.stats import rankdata
 
 from dubito import Logits
 from dubito.arrays import FloatArray
-from dubito.data import FashionMnist, load_fashion_mnist
+from dubito.data import FashionMNISTSample, load_fashion_mnist
 from dubito.doubt import (
-    ClassDensities,
+    ClassConditionalDensity,
     MahalanobisDistance,
-    NeighbourDistance,
-    VirtualLogit,
+    NearestNeighborDistance,
+    VirtualLogitMatching,
     energy,
     entropy,
     least_confidence,
+    margin_uncertainty,
     mental_model,
-    narrow_margin,
+    negative_feature_norm,
     unfamiliarity,
-    weak_activation,
 )
-from dubito.measure import auroc, false_positive_rate_at_recall
+from dubito.measure import false_positive_rate_at_recall, roc_auc
 
 __all__ = ["main"]
 
@@ -53,36 +53,36 @@ class Images(NamedTuple):
 Score = Callable[[Images], FloatArray]
 
 
-def images(sample: FashionMnist, name: str) -> Images:
+def images(sample: FashionMNISTSample, name: str) -> Images:
     """Return one of the sample's sets."""
     logits, features = (getattr(sample, f"{name}_{kind}") for kind in ("logits", "features"))
     return Images(Logits(logits), features.astype(np.float32))
 
 
-def scores(sample: FashionMnist) -> Mapping[str, Score]:
+def scores(sample: FashionMNISTSample) -> Mapping[str, Score]:
     """Return every doubt by name, fitted where it has to be."""
     known, labels = images(sample, "validation").features, sample.validation_labels.astype(int)
     weight, bias = sample.weight, sample.bias
     of_outputs: dict[str, Callable[..., FloatArray]] = {
         PLAIN: least_confidence,
         "entropy": entropy,
-        "narrow margin": narrow_margin,
+        "narrow margin": margin_uncertainty,
         "energy": energy,
     }
     of_layer: dict[str, Callable[..., FloatArray]] = {
-        "weak activation": weak_activation,
+        "weak activation": negative_feature_norm,
         "unfamiliarity": partial(unfamiliarity, weights=weight),
         "mental model (published)": partial(mental_model, weights=weight),
         "mental model (simplex)": partial(mental_model, weights=weight, form="simplex"),
     }
     fitted = {
         "Mahalanobis": MahalanobisDistance().fit(known, labels),
-        "Mahalanobis (normalised)": MahalanobisDistance(is_normalised=True).fit(known, labels),
-        "neighbours": NeighbourDistance().fit(known),
-        "virtual logit": VirtualLogit(weight, bias).fit(known),
-        "densities (shared)": ClassDensities("shared").fit(known, labels),
-        "densities (own)": ClassDensities("own").fit(known, labels),
-        "densities (naive)": ClassDensities("naive").fit(known, labels),
+        "Mahalanobis (normalized)": MahalanobisDistance(normalize=True).fit(known, labels),
+        "neighbors": NearestNeighborDistance().fit(known),
+        "virtual logit": VirtualLogitMatching(weight, bias).fit(known),
+        "densities (shared)": ClassConditionalDensity("shared").fit(known, labels),
+        "densities (own)": ClassConditionalDensity("own").fit(known, labels),
+        "densities (naive)": ClassConditionalDensity("naive").fit(known, labels),
     }
     of_layer |= {name: one.score for name, one in fitted.items()}
     on_logits = {name: partial(of_field, "logits", score) for name, score in of_outputs.items()}
@@ -110,7 +110,7 @@ def detection(known: Sequence[FloatArray], strange: Sequence[FloatArray]) -> Det
     doubt = np.concatenate([known[0], strange[0]])
     gain, error = paired_gain(known, strange)
     rate = false_positive_rate_at_recall(is_outlier, doubt)
-    return Detection(auroc(is_outlier, doubt), rate, gain, error)
+    return Detection(roc_auc(is_outlier, doubt), rate, gain, error)
 
 
 def paired_gain(known: Sequence[FloatArray], strange: Sequence[FloatArray]) -> tuple[float, float]:

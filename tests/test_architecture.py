@@ -21,7 +21,7 @@ LAYERS = [
     ["cli"],
     ["serve"],
     ["report", "learn"],
-    ["watch"],
+    ["monitor"],
     ["decide"],
     ["calibrate", "doubt"],
     ["measure"],
@@ -125,7 +125,7 @@ def imported_from(module: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "package", ["calibrate", "data", "decide", "doubt", "learn", "measure", "watch"]
+    "package", ["calibrate", "data", "decide", "doubt", "learn", "measure", "monitor"]
 )
 def test_a_package_offers_what_it_imports(package: str) -> None:
     loaded = importlib.import_module(f"dubito.{package}")
@@ -148,22 +148,22 @@ FIXED = {
     "dubito.measure": """accuracy log_loss brier_score expected_calibration_error
         maximum_calibration_error classwise_calibration_error debiased_calibration_error
         smooth_calibration_error reliability_curve risk_coverage_curve area_under_risk_coverage
-        area_under_generalized_risk_coverage auroc false_positive_rate_at_recall
-        confidence_interval paired_difference ReliabilityCurve Interval Audit scorer""",
+        area_under_generalized_risk_coverage roc_auc false_positive_rate_at_recall
+        confidence_interval paired_difference ReliabilityCurve Interval Audit get_scorer""",
     "dubito.calibrate": """TemperatureScaling VectorScaling MatrixScaling StructuredMatrixScaling
-        TemperatureMixture PlattScaling BetaScaling HistogramBinning IsotonicCalibration OneVsRest
+        EnsembleTemperatureScaling PlattScaling BetaCalibration HistogramBinning IsotonicCalibration OneVsRest
         AutoCalibrator CalibratedClassifier""",
-    "dubito.decide": """CostMatrix expected_costs least_cost_actions reject_threshold
+    "dubito.decide": """CostMatrix expected_costs optimal_actions reject_threshold
         choose_threshold adjust_prior estimate_prior combine_posteriors minkowski_estimate
-        predicted_risk""",
-    "dubito.doubt": """least_confidence entropy narrow_margin energy feature_norm familiarity
-        weak_activation unfamiliarity mental_model MahalanobisDistance NeighbourDistance
-        VirtualLogit ClassDensities split_doubt vote OutlierRegion ConformalSets
-        ConformalIntervals""",
+        expected_risk""",
+    "dubito.doubt": """least_confidence entropy margin_uncertainty energy feature_norm familiarity
+        negative_feature_norm unfamiliarity mental_model MahalanobisDistance NearestNeighborDistance
+        VirtualLogitMatching ClassConditionalDensity decompose_uncertainty vote ConformalOutlierDetector ConformalClassifier
+        ConformalRegressor""",
     "dubito.learn": """Gaussian HeteroscedasticGaussian Laplace Bernoulli Categorical SquaredError
         UncertaintyAware flip_labels LogitNoise smooth_labels""",
     "dubito.data": "Batch Columns Shards ArrayShards FileShards read scan",
-    "dubito.watch": "Comparison Drift compare drift",
+    "dubito.monitor": "Comparison Drift compare detect_drift",
     "dubito.serve.store": "NewDecisions ReviewItem Store StoredRows",
 }
 

@@ -635,21 +635,21 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels that are all missing": (
         lambda: log_loss([None, None], HALVES),
         EmptyStateError,
-        "log_loss needs at least 1 labelled row of positive weight. "
+        "log_loss needs at least 1 labeled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
     "labels that are all missing for a calibration error": (
         lambda: expected_calibration_error([nan, nan], HALVES),
         EmptyStateError,
-        "Calibration error needs at least 1 labelled row of positive weight. "
+        "Calibration error needs at least 1 labeled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
     "no rows": (
         lambda: accuracy([], np.empty((0, 2))),
         EmptyStateError,
-        "accuracy needs at least 1 labelled row of positive weight. "
+        "accuracy needs at least 1 labeled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
@@ -698,14 +698,14 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "weights that are all 0": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "log_loss needs at least 1 labelled row of positive weight. "
+        "log_loss needs at least 1 labeled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
     "weights that are all 0 for a calibration error": (
         lambda: expected_calibration_error([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "Calibration error needs at least 1 labelled row of positive weight. "
+        "Calibration error needs at least 1 labeled row of positive weight. "
         "Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),

@@ -70,12 +70,12 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
         ),
         (
             EmptyStateError("Accuracy"),
-            "Accuracy needs at least 1 labelled row of positive weight. Got 0. "
+            "Accuracy needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (
-            EmptyStateError("OutlierRegion", is_labelled=False),
-            "OutlierRegion needs at least 1 row of positive weight. Got 0. "
+            EmptyStateError("ConformalOutlierDetector", is_labeled=False),
+            "ConformalOutlierDetector needs at least 1 row of positive weight. Got 0. "
             "Try rows whose weights are not all 0.",
         ),
         (

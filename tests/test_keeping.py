@@ -15,36 +15,36 @@ from sklearn.model_selection import KFold
 
 from dubito import Logits, Normal, Quantiles, Samples
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
+    IdentityCalibrator,
     IsotonicCalibration,
     MatrixScaling,
     OneVsRest,
     PlattScaling,
     QuantileRecalibration,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VarianceScaling,
     VectorScaling,
 )
 from dubito.decide import LinearPool, LogLinearPool
 from dubito.doubt import (
-    ClassDensities,
-    ConformalIntervals,
-    ConformalSets,
+    ClassConditionalDensity,
+    ConformalClassifier,
+    ConformalOutlierDetector,
+    ConformalRegressor,
     JointDensity,
     MahalanobisDistance,
-    NeighbourDistance,
-    OutlierRegion,
-    VirtualLogit,
+    NearestNeighborDistance,
+    VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
-from dubito.keeping import HOMES, AbstractKept, to_plain
+from dubito.keeping import HOMES, BaseKept, to_plain
 
 EMPTY: dict[str, Any] = {"format": 1, "settings": {}, "learned": {}}
 LABELS = np.arange(30) % 3
@@ -65,15 +65,15 @@ def auto() -> AutoCalibrator:
     members: list[Any] = [
         TemperatureScaling(),
         OneVsRest(IsotonicCalibration()),
-        ForestCalibration(n_trees=2),
+        ForestCalibration(n_estimators=2),
         StructuredMatrixScaling(shape="local"),
     ]
     mixture.calibrators_ = [one.fit(Logits(LOGITS), LABELS) for one in members]
-    mixture.shares_ = np.full(4, 0.25)
+    mixture.weights_ = np.full(4, 0.25)
     return mixture
 
 
-def fitted() -> Iterator[AbstractKept]:
+def fitted() -> Iterator[BaseKept]:
     """Yield something fitted of every kind that is kept, and of every form it has."""
     logits, scores = Logits(LOGITS, ("a", "b", "c")), Logits(SCORES)
     names = ["abc"[k] for k in LABELS]
@@ -84,15 +84,15 @@ def fitted() -> Iterator[AbstractKept]:
         StructuredMatrixScaling(),
         StructuredMatrixScaling(shape="bent"),
         StructuredMatrixScaling(shape="local"),
-        TemperatureMixture(),
-        AsItCame(),
+        EnsembleTemperatureScaling(),
+        IdentityCalibrator(),
         OneVsRest(PlattScaling()),
         OneVsRest(IsotonicCalibration()),
-        ForestCalibration(n_trees=2, pull=0),
+        ForestCalibration(n_estimators=2, pull=0),
     ):
         yield calibrator.fit(logits, names)
     yield auto()
-    for binary in (PlattScaling(), BetaScaling(), HistogramBinning(3), IsotonicCalibration()):
+    for binary in (PlattScaling(), BetaCalibration(), HistogramBinning(3), IsotonicCalibration()):
         yield binary.fit(scores, TWO)
     yield VarianceScaling().fit(SPREAD["Normal"], TARGETS)
     yield VarianceScaling().fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
@@ -100,29 +100,32 @@ def fitted() -> Iterator[AbstractKept]:
     yield QuantileRecalibration([0.2, 0.8]).fit(Normal(FEATURES, np.ones((30, 4))), FEATURES + 1)
     for doubt in (
         MahalanobisDistance(),
-        MahalanobisDistance(is_normalised=True),
-        ClassDensities(),
-        ClassDensities("own"),
-        ClassDensities("naive"),
-        NeighbourDistance(3),
-        NeighbourDistance(3, is_normalised=False),
-        VirtualLogit(np.eye(3, 4) + 1, np.ones(3), 2),
+        MahalanobisDistance(normalize=True),
+        ClassConditionalDensity(),
+        ClassConditionalDensity("own"),
+        ClassConditionalDensity("naive"),
+        NearestNeighborDistance(3),
+        NearestNeighborDistance(3, normalize=False),
+        VirtualLogitMatching(np.eye(3, 4) + 1, np.ones(3), 2),
     ):
         yield doubt.fit(FEATURES, names)
     yield JointDensity(2).fit(FEATURES[:, :2], TARGETS)
-    yield OutlierRegion(0.1).fit(TARGETS)
-    for sets in (ConformalSets(0.8, "aps"), ConformalSets(0.8, "lac", can_be_empty=False)):
+    yield ConformalOutlierDetector(0.1).fit(TARGETS)
+    for sets in (
+        ConformalClassifier(0.8, "aps"),
+        ConformalClassifier(0.8, "lac", can_be_empty=False),
+    ):
         yield sets.fit(logits, names)
-    yield ConformalSets(0.5).fit(logits, names, ["even", "odd"] * 15)
+    yield ConformalClassifier(0.5).fit(logits, names, ["even", "odd"] * 15)
     for kind, outputs in SPREAD.items():
-        yield ConformalIntervals(0.8, "quantiles").fit(outputs, TARGETS)
+        yield ConformalRegressor(0.8, "quantiles").fit(outputs, TARGETS)
         if kind != "Quantiles":
-            yield ConformalIntervals(0.8, "normalised").fit(outputs, TARGETS)
+            yield ConformalRegressor(0.8, "normalized").fit(outputs, TARGETS)
     yield LinearPool().fit([logits, Logits(LOGITS / 3, ("a", "b", "c"))], names)
     yield LogLinearPool(has_bias=True).fit([Logits(LOGITS), Logits(LOGITS[:, ::-1])], LABELS)
 
 
-def made() -> list[AbstractKept]:
+def made() -> list[BaseKept]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)
         return list(fitted())
@@ -137,19 +140,19 @@ each_kept = pytest.mark.parametrize(
 def said(kept: Any, seed: int = 0) -> Any:
     """Return the numbers that something fitted gives for rows that suit it, extreme ones too."""
     rng = np.random.default_rng(seed)
-    if isinstance(kept, OutlierRegion):
+    if isinstance(kept, ConformalOutlierDetector):
         return kept.p_value([-1e300, 0.0, 5.0, 1e300])
-    if isinstance(kept, AbstractCalibrator | LinearPool | LogLinearPool | ConformalSets):
+    if isinstance(kept, BaseCalibrator | LinearPool | LogLinearPool | ConformalClassifier):
         rows = rng.normal(size=(5, min(kept.n_classes_, 50))) * [[1], [1], [1], [100], [1e6]]
-        if isinstance(kept, ConformalSets):
+        if isinstance(kept, ConformalClassifier):
             groups = ["even"] * 5 if kept.is_grouped_ else None
             return kept.predict(Logits(rows), groups).contains
         outputs: Any = [Logits(rows), Logits(rows.astype(np.float32))]
-        if isinstance(kept, AbstractCalibrator):
+        if isinstance(kept, BaseCalibrator):
             kept.transform(outputs[1])
             return np.concatenate([kept.predict_proba(one) for one in outputs])
         return kept.predict_proba([Logits(rows)] * min(kept.weights_.size, 50))
-    if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalIntervals):
+    if isinstance(kept, VarianceScaling | QuantileRecalibration | ConformalRegressor):
         return intervals(kept, rng)
     rows = rng.normal(size=(5, min(kept.n_features_, 50))) * [[1], [1], [1], [1e6], [1e100]]
     return np.concatenate([kept.score(rows), kept.score(rows[:4].astype(np.float32))])
@@ -164,7 +167,7 @@ def intervals(kept: Any, rng: np.random.Generator) -> Any:
         array = mean[:, np.newaxis] + np.arange(19.0).reshape(1, 19, *[1] * len(shape[1:]))
         levels = np.arange(1, 20) / 20
         outputs = Samples(array) if kept.kind_ == "Samples" else Quantiles(array, levels)
-    if isinstance(kept, ConformalIntervals):
+    if isinstance(kept, ConformalRegressor):
         found = kept.predict(mean if kept.kind_ == "array" else outputs)
         assert (found.low <= found.high).all()
         return np.nan_to_num(np.stack([found.low, found.high]), nan=np.nan)
@@ -174,7 +177,7 @@ def intervals(kept: Any, rng: np.random.Generator) -> Any:
 
 def test_every_kind_that_is_kept_is_held_to_this() -> None:
     offered = [getattr(home, name) for home in map(import_module, HOMES) for name in home.__all__]
-    kinds = [one for one in offered if isinstance(one, type) and issubclass(one, AbstractKept)]
+    kinds = [one for one in offered if isinstance(one, type) and issubclass(one, BaseKept)]
     assert {one for one in kinds if not isabstract(one)} == {type(one) for one in KEPT}
 
 
@@ -206,27 +209,27 @@ def as_arrays(value: Any) -> Any:
 
 
 def test_float32_stays_where_an_array_came() -> None:
-    fitted = NeighbourDistance(2).fit(FEATURES.astype(np.float32))
+    fitted = NearestNeighborDistance(2).fit(FEATURES.astype(np.float32))
     values = fitted.to_dict()
     values["learned"]["known_"] = np.array(values["learned"]["known_"], dtype=">f4")
-    twin = NeighbourDistance.from_dict(values)
+    twin = NearestNeighborDistance.from_dict(values)
     assert twin.known_.dtype == np.float32
     assert np.array_equal(twin.score(FEATURES), fitted.score(FEATURES))
 
 
 def test_what_was_read_is_not_what_was_given() -> None:
-    values = TemperatureMixture().fit(Logits(LOGITS), LABELS).to_dict()
-    values["learned"]["shares_"] = given = np.array(values["learned"]["shares_"])
-    twin = TemperatureMixture.from_dict(values)
+    values = EnsembleTemperatureScaling().fit(Logits(LOGITS), LABELS).to_dict()
+    values["learned"]["weights_"] = given = np.array(values["learned"]["weights_"])
+    twin = EnsembleTemperatureScaling.from_dict(values)
     given[:] = np.nan
-    assert np.isfinite(twin.shares_).all()
+    assert np.isfinite(twin.weights_).all()
 
 
 N_MUTATIONS = 200
 WILD: list[Any] = [
     np.nan, np.inf, -np.inf, -1, 0, 1, 2, 0.5, -0.5, 1e308, -1e308, 1e-308, 5e-324, 10**400,
     -(10**400), 2**53 + 1, 2**63, 10**5000, "x", "", None, [], {}, True, False, [[]], [[[1.0]]],
-    [1.0, 2.0], [None], {"kind": "PlattScaling"}, "PlattScaling", "AbstractCalibrator",
+    [1.0, 2.0], [None], {"kind": "PlattScaling"}, "PlattScaling", "BaseCalibrator",
     np.array([1.0, np.nan]), np.array(["a"]), np.array(1.0), np.float32(0.5), object(),
 ]  # fmt: skip
 DEEP: Any = []
@@ -304,7 +307,7 @@ def test_a_file_from_anywhere_is_refused_or_does_no_harm(kept: Any) -> None:
             continue  # an entry that cannot be, or other classes, groups or levels than asked for
         n_read += 1
         assert not np.isnan(numbers).any()
-        assert np.isfinite(numbers).all() or isinstance(found, ConformalIntervals)
+        assert np.isfinite(numbers).all() or isinstance(found, ConformalRegressor)
         if hasattr(found, "predict_proba"):
             assert np.allclose(numbers.sum(axis=1), 1, atol=1e-5)
             assert (numbers >= 0).all()
@@ -331,7 +334,7 @@ def test_a_calibrator_inside_a_calibrator_survives_fitted_or_not() -> None:
     fitted = OneVsRest(PlattScaling()).fit(Logits(LOGITS), LABELS)
     kept = json.loads(json.dumps(fitted.to_dict()))
     assert kept["settings"]["calibrator"]["learned"] == {}
-    twin = AbstractCalibrator.from_dict(kept)
+    twin = BaseCalibrator.from_dict(kept)
     assert isinstance(twin, OneVsRest)
     assert [type(one) for one in twin.calibrators_] == [PlattScaling] * 3
     with pytest.raises(UnfittedError):
@@ -386,7 +389,7 @@ def test_regressions_are_kept_too() -> None:
         ({"format": 1}, BadTypeError, "Got a dict."),
         ({**EMPTY, "kind": "Guess"}, BadValueError, "Got 'Guess'."),
         ({**EMPTY, "kind": "PlattScaling"}, BadValueError, "Got 'PlattScaling'."),
-        ({**EMPTY, "kind": "AbstractCalibrator"}, BadValueError, "must be of a known kind."),
+        ({**EMPTY, "kind": "BaseCalibrator"}, BadValueError, "must be of a known kind."),
         ({**EMPTY, "kind": ["TemperatureScaling"]}, BadValueError, "Got a list."),
         ({**EMPTY, "kind": "audit"}, BadValueError, "Got 'audit'."),
         (EMPTY, BadValueError, "must be whole (kind, format, settings, learned). Got no kind."),
@@ -405,7 +408,7 @@ def changed(kept: Any, *path: Any, to: Any) -> dict[str, Any]:
 
 
 TEMPERATURE = TemperatureScaling().fit(Logits(LOGITS), LABELS)
-FOREST = ForestCalibration(n_trees=2, pull=0).fit(Logits(LOGITS), LABELS)
+FOREST = ForestCalibration(n_estimators=2, pull=0).fit(Logits(LOGITS), LABELS)
 EACH = OneVsRest(IsotonicCalibration()).fit(Logits(LOGITS), LABELS)
 MIXED = auto()
 NODES = FOREST.child_.size
@@ -429,8 +432,8 @@ NODES = FOREST.child_.size
         (FOREST, "learned.child_", [1] * NODES, "0, or further on in the same tree"),
         (FOREST, "learned.weights_", [0.0] * FOREST.labels_.size, "above 0 in each leaf"),
         (EACH, "learned.calibrators_", [], "a list of 3. Got 0"),
-        (MIXED, "learned.shares_", [0.5] * 4, "shares that sum to 1. Got a sum of 2"),
-        (MIXED, "learned.shares_", [1.0], "4 numbers. Got 1"),
+        (MIXED, "learned.weights_", [0.5] * 4, "shares that sum to 1. Got a sum of 2"),
+        (MIXED, "learned.weights_", [1.0], "4 numbers. Got 1"),
     ],
 )  # fmt: skip
 def test_the_entry_that_is_wrong_is_named(kept: Any, path: str, to: Any, message: str) -> None:
@@ -449,9 +452,13 @@ def first(kind: type[Any], **settings: Any) -> Any:
     return next(one for one in fitting if settings.items() <= one.get_params(deep=False).items())
 
 
-BETA, BINS, CURVE = first(BetaScaling), first(HistogramBinning), first(IsotonicCalibration)
+BETA, BINS, CURVE = first(BetaCalibration), first(HistogramBinning), first(IsotonicCalibration)
 BENT, LOCAL = (first(StructuredMatrixScaling, shape=shape) for shape in ("bent", "local"))
-LEVELS, JOINT, REGION = first(QuantileRecalibration), first(JointDensity), first(OutlierRegion)
+LEVELS, JOINT, REGION = (
+    first(QuantileRecalibration),
+    first(JointDensity),
+    first(ConformalOutlierDetector),
+)
 FLAT = np.full((4, 4), 0.5).tolist()
 SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
 
@@ -464,7 +471,7 @@ SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
         (BINS, "learned.edges_", [0.0, 0.5, 1.0], "4 numbers from 0 to 1, one more than values_"),
         (CURVE, "learned.knots_", [1.0] * CURVE.knots_.size, "rising. Got 1.0 in row 1"),
         (CURVE, "learned.values_", CURVE.values_[::-1].tolist(), "rising"),
-        (BENT, "learned.centres_", [[0.0] * 3], "left out where shape is 'bent'. Got some"),
+        (BENT, "learned.centers_", [[0.0] * 3], "left out where shape is 'bent'. Got some"),
         (LOCAL, "learned.weight_", [[0.0] * 3] * 3, "numbers. Got 3 columns"),
         (first(OneVsRest), "learned.calibrators_.0", BETA.to_dict(), "PlattScaling, like the"),
         (LEVELS, "learned.observed_", [[0.0, 1.0, 2.0]], "2 numbers. Got 3"),
@@ -480,15 +487,30 @@ SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
             SKEW,
             "symmetric and positive definite",
         ),
-        (first(ClassDensities), "learned.covariance_", SKEW, "symmetric and positive definite"),
-        (first(ClassDensities), "learned.priors_", [0.0, 0.5, 0.5], "Got 0.0 in row 0"),
+        (
+            first(ClassConditionalDensity),
+            "learned.covariance_",
+            SKEW,
+            "symmetric and positive definite",
+        ),
+        (first(ClassConditionalDensity), "learned.priors_", [0.0, 0.5, 0.5], "Got 0.0 in row 0"),
         (JOINT, "learned.means_", [[0.0] * 2] * 2, "2 x 3. Got 2 x 2"),
-        (first(NeighbourDistance), "learned.n_neighbours_", 31, "at most 30, the number of rows"),
-        (first(NeighbourDistance), "learned.known_", [[1.0] * 4] * 30, "rows of length 1"),
+        (
+            first(NearestNeighborDistance),
+            "learned.n_neighbors_",
+            31,
+            "at most 30, the number of rows",
+        ),
+        (first(NearestNeighborDistance), "learned.known_", [[1.0] * 4] * 30, "rows of length 1"),
         (REGION, "learned.doubt_", [1.0] * REGION.doubt_.size, "rising. Got 1.0 in row 1"),
-        (first(ConformalSets), "learned.n_rows_", {"some": 3.0}, "of the groups of thresholds_"),
-        (first(ConformalSets), "learned.is_grouped_", 1, "true or false. Got 1"),
-        (first(ConformalIntervals), "learned.kind_", "normal", "one of 'array', 'Normal'"),
+        (
+            first(ConformalClassifier),
+            "learned.n_rows_",
+            {"some": 3.0},
+            "of the groups of thresholds_",
+        ),
+        (first(ConformalClassifier), "learned.is_grouped_", 1, "true or false. Got 1"),
+        (first(ConformalRegressor), "learned.kind_", "normal", "one of 'array', 'Normal'"),
         (first(LinearPool), "learned.weights_", [0.5, 0.6], "shares that sum to 1"),
         (first(LogLinearPool), "learned.bias_", [0.0], "a list of 3 numbers. Got 1"),
     ],
@@ -543,7 +565,7 @@ def test_only_what_belongs_there_may_be_inside() -> None:
     with pytest.raises(BadValueError) as caught:
         AutoCalibrator.from_dict(values)
     assert str(caught.value) == (
-        "`learned.calibrators_[0]` of AutoCalibrator.from_dict must be what AbstractCalibrator "
+        "`learned.calibrators_[0]` of AutoCalibrator.from_dict must be what BaseCalibrator "
         "wrote. Got 'LinearPool'. Try the file as `to_dict` wrote it."
     )
     other = TemperatureScaling().fit(Logits(SCORES), TWO).to_dict()
@@ -560,5 +582,5 @@ def test_things_inside_things_end() -> None:
 
 
 def changed_shallow(values: dict[str, Any]) -> dict[str, Any]:
-    learned = {**values["learned"], "calibrators_": [values], "shares_": [1.0]}
+    learned = {**values["learned"], "calibrators_": [values], "weights_": [1.0]}
     return {**values, "learned": learned}

@@ -15,11 +15,11 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
-from dubito.outputs import AbstractClassOutputs, AbstractOutputs, as_outputs
+from dubito.outputs import BaseClassOutputs, BaseOutputs, as_outputs
 
 Floats = NDArray[np.floating[Any]]
 
-WRAPPERS: list[AbstractOutputs] = [
+WRAPPERS: list[BaseOutputs] = [
     Logits([[1.0, 2.0], [0.0, -1.0], [3.0, 3.0]], classes=["cat", "dog"]),
     Probabilities([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]),
     Members([[[0.25, 0.75]] * 3, [[1.0, 0.0]] * 3], certainty=[[0.1, 0.2, 0.3], [4.0, 5.0, 6.0]]),
@@ -32,28 +32,28 @@ WRAPPERS: list[AbstractOutputs] = [
 each_wrapper = pytest.mark.parametrize("outputs", WRAPPERS, ids=lambda o: type(o).__name__)
 
 
-def arrays_of(outputs: AbstractOutputs) -> dict[str, Floats]:
+def arrays_of(outputs: BaseOutputs) -> dict[str, Floats]:
     names: tuple[str, ...] = outputs.__slots__
     fields = {name: getattr(outputs, name) for name in names}
     return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
 
 
 @each_wrapper
-def test_arrays_are_read_only(outputs: AbstractOutputs) -> None:
+def test_arrays_are_read_only(outputs: BaseOutputs) -> None:
     assert arrays_of(outputs)
     for array in arrays_of(outputs).values():
         assert not array.flags.writeable
 
 
 @each_wrapper
-def test_fields_are_fixed(outputs: AbstractOutputs) -> None:
+def test_fields_are_fixed(outputs: BaseOutputs) -> None:
     for name, array in arrays_of(outputs).items():
         with pytest.raises(FrozenInstanceError):
             setattr(outputs, name, array)
 
 
 @each_wrapper
-def test_a_range_of_rows_is_a_view(outputs: AbstractOutputs) -> None:
+def test_a_range_of_rows_is_a_view(outputs: BaseOutputs) -> None:
     part = outputs.take(slice(1, 3))
     assert type(part) is type(outputs)
     assert (len(outputs), len(part), part.n_rows) == (3, 2, 2)
@@ -63,7 +63,7 @@ def test_a_range_of_rows_is_a_view(outputs: AbstractOutputs) -> None:
         assert np.shares_memory(array, whole)
         assert not array.flags.writeable
         assert np.array_equal(array, whole if name == "levels" else whole[tuple(rows)])
-    if isinstance(outputs, AbstractClassOutputs):
+    if isinstance(outputs, BaseClassOutputs):
         assert part.classes == outputs.classes  # type: ignore[attr-defined]
 
 
@@ -77,7 +77,7 @@ def test_a_range_of_rows_is_a_view(outputs: AbstractOutputs) -> None:
     ],
 )
 def test_wrappers_round_trip(
-    outputs: AbstractOutputs, duplicate: Callable[[Any], Any], is_shared: bool
+    outputs: BaseOutputs, duplicate: Callable[[Any], Any], is_shared: bool
 ) -> None:
     twin = duplicate(outputs)
     assert type(twin) is type(outputs)
@@ -247,7 +247,7 @@ def test_members_keep_names_and_certainty() -> None:
     assert outputs.certainty.tolist() == [[0.5], [7.0]]
 
 
-def test_one_pass_nearly_one_is_renormalised_and_the_others_kept() -> None:
+def test_one_pass_nearly_one_is_renormalized_and_the_others_kept() -> None:
     outputs = Members([[[0.5, 0.5]], [[0.5, 0.4995]]])
     assert outputs.array[0].tolist() == [[0.5, 0.5]]
     assert_allclose(outputs.array.sum(axis=2), 1, rtol=1e-15)
@@ -279,7 +279,7 @@ def test_quantiles_may_be_equal_or_far_apart() -> None:
 
 
 @each_wrapper
-def test_wrapped_outputs_stay_as_they_are(outputs: AbstractOutputs) -> None:
+def test_wrapped_outputs_stay_as_they_are(outputs: BaseOutputs) -> None:
     assert as_outputs(outputs, "outputs", "audit") is outputs
 
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 PACKAGES = (
-    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "report", "serve", "watch"
+    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "monitor", "report", "serve"
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O"
 MEND = "leaving such rows out, or mending what made them"
 PERCENTAGES = "dividing percentages by 100"
 
-SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, closer ones are renormalised
+SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, closer ones are renormalized
 ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left as they came
 
 
@@ -128,7 +128,7 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) ->
 def as_distributions(
     array: FloatArray, argument: str, caller: str, or_else: str = ""
 ) -> FloatArray:
-    """Return rows that sum to 1: as they came if they do up to rounding, renormalised if nearly.
+    """Return rows that sum to 1: as they came if they do up to rounding, renormalized if nearly.
 
     `or_else` is what an error says these may be instead, before it says how to mend them.
     """
@@ -142,7 +142,7 @@ def as_distributions(
     distances = map_in_order(furthest, row_blocks(*array.shape))
     if max(distances, default=0.0) <= ROUNDING[array.dtype.name]:
         return array
-    # Only rows that need it: what is done to a row must not depend on its neighbours.
+    # Only rows that need it: what is done to a row must not depend on its neighbors.
     sums: FloatArray = array.sum(axis=1, keepdims=True, dtype=np.float64)
     sums = np.where(np.abs(sums - 1) <= ROUNDING[array.dtype.name], 1.0, sums)
     return np.divide(array, sums.astype(array.dtype))

@@ -43,7 +43,7 @@ class DubitoError(Exception):
     """Any error that dubito raises on purpose."""
 
 
-class AbstractRuleError(DubitoError):
+class BaseRuleError(DubitoError):
     """A value that breaks a rule, told in the one form all such messages have."""
 
     def __init__(
@@ -72,7 +72,7 @@ class AbstractRuleError(DubitoError):
         )
 
 
-class BadValueError(AbstractRuleError, ValueError):
+class BadValueError(BaseRuleError, ValueError):
     """A value that breaks a rule. Rows count from 0."""
 
 
@@ -80,7 +80,7 @@ class TooLargeError(BadValueError):
     """There is more of something than is allowed."""
 
 
-class BadTypeError(AbstractRuleError, TypeError):
+class BadTypeError(BaseRuleError, TypeError):
     """Something of the wrong kind altogether."""
 
 
@@ -98,18 +98,18 @@ class BadFileError(DubitoError, ValueError):
 class EmptyStateError(DubitoError, ValueError):
     """A metric was asked of no rows at all."""
 
-    def __init__(self, what: str, is_labelled: bool = True) -> None:
-        super().__init__(what, is_labelled)
-        self.what, self.is_labelled = what, is_labelled
+    def __init__(self, what: str, is_labeled: bool = True) -> None:
+        super().__init__(what, is_labeled)
+        self.what, self.is_labeled = what, is_labeled
 
     def __str__(self) -> str:
-        if not self.is_labelled:
+        if not self.is_labeled:
             return (
                 f"{self.what} needs at least 1 row of positive weight. Got 0. "
                 "Try rows whose weights are not all 0."
             )
         return (
-            f"{self.what} needs at least 1 labelled row of positive weight. Got 0. "
+            f"{self.what} needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0."
         )
 
@@ -129,7 +129,7 @@ class StateMismatchError(DubitoError, ValueError):
 
 
 class UnfittedError(DubitoError, ValueError, AttributeError):
-    """Something was asked of an object before it learnt anything."""
+    """Something was asked of an object before it learned anything."""
 
     def __init__(self, kind: str, method: str) -> None:
         super().__init__(kind, method)

@@ -28,7 +28,7 @@ from dubito.kept_checks import (
     shown,
 )
 
-__all__ = ["AbstractKept", "kept"]
+__all__ = ["BaseKept", "kept"]
 
 HOMES = ("dubito.calibrate", "dubito.doubt", "dubito.decide")  # whose public classes may be read
 FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
@@ -36,8 +36,8 @@ PARTS = ("kind", "format", "settings", "learned")
 DEEPEST = 4  # things inside things
 
 
-class AbstractKept(BaseEstimator, ABC):
-    """Settings and what was learnt: names that end in `_`. All else is neither kept nor pickled.
+class BaseKept(BaseEstimator, ABC):
+    """Settings and what was learned: names that end in `_`. All else is neither kept nor pickled.
 
     What reading demands of each entry is said by `learned_checks`, and for settings that are no
     single number or name by `setting_checks`, those of parents first; of entries together by
@@ -48,7 +48,7 @@ class AbstractKept(BaseEstimator, ABC):
     setting_checks: ClassVar[Mapping[str, Check]] = entries()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings and what was learnt as plain numbers and lists, ready for JSON."""
+        """Return the settings and what was learned as plain numbers and lists, ready for JSON."""
         self._require_fitted("to_dict")
         return plain(self)
 
@@ -81,13 +81,13 @@ class AbstractKept(BaseEstimator, ABC):
         return {**self.get_params(deep=False), **self._learned()}
 
 
-Kind = TypeVar("Kind", bound=AbstractKept)
+Kind = TypeVar("Kind", bound=BaseKept)
 
 
-def kept(kind: type[AbstractKept], *, is_fitted: bool = True) -> Check:
+def kept(kind: type[BaseKept], *, is_fitted: bool = True) -> Check:
     """Check for something kept of a kind; a setting need not be fitted."""
 
-    def check(value: Any, entry: Entry) -> AbstractKept:
+    def check(value: Any, entry: Entry) -> BaseKept:
         if entry.depth == DEEPEST:
             raise entry.refused(f"at most {DEEPEST} levels deep", "one more")
         inner = replace(entry, beside={}, depth=entry.depth + 1)
@@ -114,7 +114,7 @@ def read(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True)
     return result
 
 
-def settings_of(kind: type[AbstractKept], values: Any, entry: Entry) -> dict[str, Any]:
+def settings_of(kind: type[BaseKept], values: Any, entry: Entry) -> dict[str, Any]:
     """Return the settings to make something with; those that only matter for a fit may lack."""
     own = checks_of(kind, "setting_checks")
     checks = {name: own.get(name, Maybe(plain_setting)) for name in kind._get_param_names()}
@@ -122,7 +122,7 @@ def settings_of(kind: type[AbstractKept], values: Any, entry: Entry) -> dict[str
     return {name: checks[name](value, entry.at(name)) for name, value in values.items()}
 
 
-def checks_of(kind: type[AbstractKept], what: str) -> dict[str, Check]:
+def checks_of(kind: type[BaseKept], what: str) -> dict[str, Check]:
     """Return the checks of a class and those of its parents, theirs first."""
     parents = reversed(kind.__mro__)
     return {name: one for cls in parents for name, one in vars(cls).get(what, {}).items()}
@@ -142,7 +142,7 @@ def kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     name = values["kind"]
     homes = map(import_module, HOMES if isinstance(name, str) else ())
     found = next((getattr(home, name) for home in homes if name in home.__all__), None)
-    if not (isinstance(found, type) and issubclass(found, AbstractKept)) or isabstract(found):
+    if not (isinstance(found, type) and issubclass(found, BaseKept)) or isabstract(found):
         raise BadValueError(entry.name, entry.caller, "of a known kind", shown(name), newer)
     if not issubclass(found, kind):
         rule = f"what {kind.__name__} wrote"
@@ -151,7 +151,7 @@ def kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     return found
 
 
-def plain(kept: AbstractKept) -> dict[str, Any]:
+def plain(kept: BaseKept) -> dict[str, Any]:
     """Return something, fitted or not, as what JSON holds."""
     settings = kept.get_params(deep=False)
     return {
@@ -166,12 +166,12 @@ def is_plain(value: Any) -> bool:
     """Tell a setting that JSON can hold from one that only matters while fitting: a splitter."""
     if isinstance(value, list | tuple | np.ndarray):
         return all(is_plain(entry) for entry in value)
-    return value is None or isinstance(value, AbstractKept | bool | int | float | str | np.generic)
+    return value is None or isinstance(value, BaseKept | bool | int | float | str | np.generic)
 
 
 def to_plain(value: Any) -> Any:
     """Return a setting, or something learned, as what JSON holds."""
-    if isinstance(value, AbstractKept):
+    if isinstance(value, BaseKept):
         return plain(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()

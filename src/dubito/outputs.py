@@ -32,8 +32,8 @@ from dubito.arrays import (
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = [
-    "AbstractClassOutputs",
-    "AbstractOutputs",
+    "BaseClassOutputs",
+    "BaseOutputs",
     "ClassName",
     "Logits",
     "Members",
@@ -49,7 +49,7 @@ __all__ = [
 ClassName = str | int | float | bool
 
 
-class AbstractOutputs(ABC):
+class BaseOutputs(ABC):
     """Outputs of a model, one entry a row."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class AbstractOutputs(ABC):
         return unchecked, (type(self), {name: getattr(self, name) for name in names})
 
 
-class AbstractClassOutputs(AbstractOutputs):
+class BaseClassOutputs(BaseOutputs):
     """Outputs that spread over classes: columns of a matrix, optionally named."""
 
     __slots__ = ()
@@ -92,8 +92,8 @@ class AbstractClassOutputs(AbstractOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Logits(AbstractClassOutputs):
-    """Unnormalised log probabilities, rows x classes; 1-D is the log odds of the positive class.
+class Logits(BaseClassOutputs):
+    """Unnormalized log probabilities, rows x classes; 1-D is the log odds of the positive class.
 
     >>> Logits([[2.0, 0.0, -1.0]], classes=["cat", "dog", "fox"]).n_classes
     3
@@ -116,10 +116,10 @@ class Logits(AbstractClassOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Probabilities(AbstractClassOutputs):
+class Probabilities(BaseClassOutputs):
     """Probabilities, rows x classes; one column or 1-D is the positive class of two.
 
-    Rows off 1 by more than 1e-3 are refused, closer ones are renormalised.
+    Rows off 1 by more than 1e-3 are refused, closer ones are renormalized.
 
     >>> Probabilities([0.75, 0.5]).array.tolist()
     [[0.25, 0.75], [0.5, 0.5]]
@@ -139,7 +139,7 @@ class Probabilities(AbstractClassOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Members(AbstractClassOutputs):
+class Members(BaseClassOutputs):
     """Probabilities of several passes or models over the same rows, passes x rows x classes.
 
     `certainty` (passes x rows) is what a pass says of its own trust, where it says so.
@@ -208,7 +208,7 @@ class Members(AbstractClassOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TopLabel(AbstractOutputs):
+class TopLabel(BaseOutputs):
     """The confidence in the predicted class and whether it was right: all that some files hold.
 
     `correct` holds booleans, or 0 and 1, or a share between them. Metrics take `y_true=None` with
@@ -242,7 +242,7 @@ class TopLabel(AbstractOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Normal(AbstractOutputs):
+class Normal(BaseOutputs):
     """A normal distribution a row: mean and standard deviation, rows or rows x targets.
 
     >>> Normal(mean=[1.0, 2.0], std=[0.5, 0.1]).n_rows
@@ -273,7 +273,7 @@ class Normal(AbstractOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples(AbstractOutputs):
+class Samples(BaseOutputs):
     """Draws from each row's distribution, rows x draws or rows x draws x targets.
 
     >>> Samples([[1.0, 1.2, 0.9], [3.0, 2.5, 2.8]]).n_rows
@@ -297,7 +297,7 @@ class Samples(AbstractOutputs):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantiles(AbstractOutputs):
+class Quantiles(BaseOutputs):
     """Quantiles of each row's distribution, rows x levels or rows x levels x targets.
 
     >>> Quantiles([[1.0, 2.0, 4.0]], levels=[0.1, 0.5, 0.9]).n_rows
@@ -325,9 +325,9 @@ class Quantiles(AbstractOutputs):
         return unchecked(Quantiles, {"array": self.array[rows], "levels": self.levels})
 
 
-def as_outputs(outputs: Any, argument: str, caller: str) -> AbstractOutputs:
+def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
     """Return wrapped outputs as they are, and a plain array as probabilities."""
-    if isinstance(outputs, AbstractOutputs):
+    if isinstance(outputs, BaseOutputs):
         return outputs
     array = freeze(as_probabilities(outputs, argument, caller))
     return unchecked(Probabilities, {"array": array, "classes": None})
@@ -427,12 +427,12 @@ def softmax(logits: FloatArray) -> FloatArray:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def set_field(outputs: AbstractOutputs, name: str, value: Any) -> None:
+def set_field(outputs: BaseOutputs, name: str, value: Any) -> None:
     """Fill a field of a frozen wrapper while it is being made."""
     object.__setattr__(outputs, name, value)
 
 
-Kind = TypeVar("Kind", bound=AbstractOutputs)
+Kind = TypeVar("Kind", bound=BaseOutputs)
 
 
 def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:

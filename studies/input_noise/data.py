@@ -67,7 +67,7 @@ class Source:
         return rows + SPREADS[level - 1] * self.train.std(0) * draws
 
     def features(self, rows: Tensor) -> FloatArray:
-        """Return what is learnt from: columns in their standard deviations, or (pooled) pixels."""
+        """Return what is learned from: columns in their standard deviations, or (pooled) pixels."""
         if self.is_table:
             return ((rows - self.train.mean(0)) / self.train.std(0)).numpy()
         if rows.shape[-1] > POOLED:

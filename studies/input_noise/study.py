@@ -6,9 +6,9 @@
 Bishop, "Novelty detection and neural network validation", 1994: where p(x) is low, a classifier
 should not be trusted, whatever it says. Hüllermeier and Waegeman, "Aleatoric and epistemic
 uncertainty in machine learning", 2021: noise of labels is in p(class | x), and stays there. Normal
-densities of each class (`ClassDensities`, a covariance each) stand beside a logistic regression.
+densities of each class (`ClassConditionalDensity`, a covariance each) stand beside a logistic regression.
 Inputs get noise, images also blur, in five levels, when they are judged or already when they are
-learnt. Labels of some classes are swapped in pairs in all rows, learnt and judged.
+learned. Labels of some classes are swapped in pairs in all rows, learned and judged.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from threadpoolctl import threadpool_limits
 
 from dubito import Probabilities
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.doubt import ClassDensities, entropy
+from dubito.doubt import ClassConditionalDensity, entropy
 from dubito.learn import flip_labels
-from dubito.measure import accuracy, auroc, expected_calibration_error, risk_coverage_curve
+from dubito.measure import accuracy, expected_calibration_error, risk_coverage_curve, roc_auc
 from studies.input_noise.data import PAIRS, Source, source_of
 from studies.input_noise.picture import DOUBTS, LEVELS, RATES
-from studies.input_noise.telling import LEARNT_LEVEL, WAYS, tell
+from studies.input_noise.telling import WAYS, LEARNED_LEVEL, tell
 from studies.laboratory.runs import Found
 from studies.laboratory.study import Options, Study
 
 __all__ = ["Models", "Setting", "kept_error", "main", "settings", "tells", "work"]
 
 COVERAGE = 0.8
-NOISE_SEED = 1_000  # of inputs that are judged; those that are learnt have another
+NOISE_SEED = 1_000  # of inputs that are judged; those that are learned have another
 LABEL_SEED = 2_000
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One set, and how many rows of it are learnt and judged (at most)."""
+    """One set, and how many rows of it are learned and judged (at most)."""
 
     seed: int
     name: str
@@ -65,15 +65,17 @@ def settings(options: Options) -> list[Setting]:
 
 
 class Models(NamedTuple):
-    """A classifier and class densities, learnt from the same rows."""
+    """A classifier and class densities, learned from the same rows."""
 
     classifier: LogisticRegression
-    densities: ClassDensities
+    densities: ClassConditionalDensity
 
     @classmethod
     def fit(cls, x: FloatArray, y: IntArray) -> Models:
         """Learn both."""
-        return cls(LogisticRegression(max_iter=2_000).fit(x, y), ClassDensities("own").fit(x, y))
+        return cls(
+            LogisticRegression(max_iter=2_000).fit(x, y), ClassConditionalDensity("own").fit(x, y)
+        )
 
     def said(self, x: FloatArray) -> tuple[Probabilities, Probabilities]:
         """Return what classifier and densities say of p(class | x)."""
@@ -91,7 +93,7 @@ def work(setting: Setting) -> Found:
     source = source_of(setting.name, setting.n_train, setting.n_test, setting.seed, setting.folder)
     with threadpool_limits(1):
         models = Models.fit(source.features(source.train), source.y_train)
-        figures = [part(models, source) for part in (of_inputs, of_learnt, of_labels)]
+        figures = [part(models, source) for part in (of_inputs, of_learned, of_labels)]
     return {name: value for part in figures for name, value in part.items()}
 
 
@@ -115,17 +117,17 @@ def of_inputs(models: Models, source: Source) -> Found:
     }
 
 
-def of_learnt(surprised: Models, source: Source) -> Found:
-    """Return figures for noise at one level, that comes as a surprise or was learnt as well.
+def of_learned(surprised: Models, source: Source) -> Found:
+    """Return figures for noise at one level, that comes as a surprise or was learned as well.
 
     They are errors and calibration errors of classifier and densities, and AUROC of all doubts.
     """
     clean, y = source.features(source.test), source.y_test
     found = []
     for kind in source.kinds:
-        noisy = source.features(source.worse(source.test, kind, LEARNT_LEVEL, NOISE_SEED))
-        learnt = source.features(source.worse(source.train, kind, LEARNT_LEVEL, source.seed))
-        prepared = Models.fit(learnt, source.y_train)
+        noisy = source.features(source.worse(source.test, kind, LEARNED_LEVEL, NOISE_SEED))
+        learned = source.features(source.worse(source.train, kind, LEARNED_LEVEL, source.seed))
+        prepared = Models.fit(learned, source.y_train)
         found.append(
             [
                 [
@@ -136,21 +138,21 @@ def of_learnt(surprised: Models, source: Source) -> Found:
                 for models in (surprised, prepared)
             ]
         )
-    return {"learnt": found}
+    return {"learned": found}
 
 
 def of_labels(clean_models: Models, source: Source) -> Found:
-    """Return figures for labels that are swapped by a rate, in rows learnt and judged alike."""
+    """Return figures for labels that are swapped by a rate, in rows learned and judged alike."""
     pairs = PAIRS[source.name]
-    learnt, x = source.features(source.train), source.features(source.test)
+    learned, x = source.features(source.train), source.features(source.test)
     is_swapped = np.isin(source.y_test, np.ravel(pairs))
     aurocs, kept, entropies, wrong = [], [], [], []
     for rate in RATES:
         models, y, is_wrong = clean_models, source.y_test, np.zeros(len(x), dtype=bool)
         if rate:
-            y_learnt = flip_labels(source.y_train, rate, pairs, seed=source.seed).noisy
+            y_learned = flip_labels(source.y_train, rate, pairs, seed=source.seed).noisy
             y, is_wrong = flip_labels(source.y_test, rate, pairs, seed=LABEL_SEED + source.seed)
-            models = Models.fit(learnt, y_learnt)
+            models = Models.fit(learned, y_learned)
         doubts = models.doubts(x)
         aurocs.append(tells(doubts[:, ~is_swapped], doubts[:, is_swapped]))
         kept.append(kept_errors(models, x, y))
@@ -168,7 +170,7 @@ def of_labels(clean_models: Models, source: Source) -> Found:
 def tells(fewer: FloatArray, more: FloatArray) -> list[float]:
     """Return AUROC of each doubt (doubts x rows): how often the second rows have more of it."""
     is_more = np.repeat([False, True], [fewer.shape[1], more.shape[1]])
-    return [auroc(is_more, one) for one in np.concatenate([fewer, more], axis=1)]
+    return [roc_auc(is_more, one) for one in np.concatenate([fewer, more], axis=1)]
 
 
 def tells_wrong(models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray) -> list[float]:
@@ -176,7 +178,7 @@ def tells_wrong(models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray)
     rows = np.arange(len(y))
     given = [one.array[rows, y] for one in models.said(x)]
     likelihood = models.densities.log_likelihoods(x)[rows, y]
-    found = [auroc(is_wrong, -one) for one in (*given, likelihood)]
+    found = [roc_auc(is_wrong, -one) for one in (*given, likelihood)]
     assert len(found) == len(WAYS)
     return found
 

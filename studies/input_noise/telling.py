@@ -14,12 +14,12 @@ from studies.input_noise.picture import DOUBTS, LEVELS, RATES, OfSet, percent, p
 from studies.laboratory.runs import Arrays
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread
 
-__all__ = ["LEARNT_LEVEL", "WAYS", "known_entropy", "tell"]
+__all__ = ["LEARNED_LEVEL", "WAYS", "known_entropy", "tell"]
 
 WAYS = ("label given input, classifier", "label given input, densities", "input given label")
-LEARNT_LEVEL = 3
-LEARNT = ("error, classifier", "error, densities", "ECE, classifier", "ECE, densities")
-MIDDLE = LEVELS.index(LEARNT_LEVEL)
+LEARNED_LEVEL = 3
+LEARNED = ("error, classifier", "error, densities", "ECE, classifier", "ECE, densities")
+MIDDLE = LEVELS.index(LEARNED_LEVEL)
 DENSITY = DOUBTS.index("density")
 
 
@@ -36,9 +36,9 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
             ["clean", *levels], likelihood_rows(sets)
         ),
         "**Error**, models of clean inputs": table_of(["clean", *levels], error_rows(sets)),
-        f"**Noise of level {LEARNT_LEVEL} that comes as a surprise, or was in the inputs learnt "
+        f"**Noise of level {LEARNED_LEVEL} that comes as a surprise, or was in the inputs learned "
         "from**; AUROC against clean inputs": (
-            table_of([*LEARNT, *(f"AUROC, {one}" for one in DOUBTS)], learnt_rows(sets))
+            table_of([*LEARNED, *(f"AUROC, {one}" for one in DOUBTS)], learned_rows(sets))
         ),
         "**AUROC, classes with swapped labels against the others**, by the rate of swaps": (
             table_of(rates, label_rows(sets))
@@ -99,13 +99,13 @@ def error_rows(sets: Sequence[OfSet]) -> Rows:
     }
 
 
-def learnt_rows(sets: Sequence[OfSet]) -> Rows:
+def learned_rows(sets: Sequence[OfSet]) -> Rows:
     """Return errors, calibration errors and AUROC, surprised and prepared."""
     return {
-        f"{one.name}, {kind}, {way}": one.arrays["learnt"][:, row, number]
+        f"{one.name}, {kind}, {way}": one.arrays["learned"][:, row, number]
         for one in sets
         for row, kind in enumerate(one.kinds)
-        for number, way in enumerate(("a surprise", "learnt"))
+        for number, way in enumerate(("a surprise", "learned"))
     }
 
 
@@ -177,7 +177,7 @@ def words(sets: Sequence[OfSet]) -> list[str]:
         for one in sets
     ]
     return [
-        f"Noise in inputs at level {LEARNT_LEVEL}, AUROC of density less that of the classifier's "
+        f"Noise in inputs at level {LEARNED_LEVEL}, AUROC of density less that of the classifier's "
         "entropy, the same seed: "
         f"{'; '.join(f'{name} {gap}' for name, gap in gaps.items())}.",
         "Noise in labels, AUROC at 40 % less that at 0 %, the same seed: " + "; ".join(rises) + ".",

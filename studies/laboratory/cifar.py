@@ -34,8 +34,8 @@ def cifar10(path: Path, n_train: int, n_validation: int, n_test: int, seed: int)
     A seed draws other images to learn from; those of the test are the first ones, always the same.
     """
     generator = torch.Generator().manual_seed(seed)
-    learnt, judged = read_cifar10(path)
-    drawn = learnt.draw(range(10), n_train + n_validation, generator)
+    learned, judged = read_cifar10(path)
+    drawn = learned.draw(range(10), n_train + n_validation, generator)
     rows = torch.arange(len(drawn))
     test = judged.take(torch.arange(n_test))
     return Parts(drawn.take(rows[:n_train]), drawn.take(rows[n_train:]), test)

@@ -16,7 +16,7 @@ from torch import Tensor
 __all__ = ["FOLDER", "Images", "Parts", "fashion_mnist", "read_idx"]
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
-READ_ROWS = 1_000  # at a time, where nothing is learnt
+READ_ROWS = 1_000  # at a time, where nothing is learned
 
 ByteArray = npt.NDArray[np.uint8]
 

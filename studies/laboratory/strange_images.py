@@ -1,4 +1,4 @@
-"""Images that a network has not learnt: unseen classes, digits, corruptions, noise, and fools."""
+"""Images that a network has not learned: unseen classes, digits, corruptions, noise, and fools."""
 
 from __future__ import annotations
 

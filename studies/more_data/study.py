@@ -6,7 +6,7 @@
 Kendall and Gal, "What uncertainties do we need in Bayesian deep learning for computer vision?",
 2017, and of few data and ensembles Lakshminarayanan, Pritzel and Blundell, "Simple and scalable
 predictive uncertainty estimation using deep ensembles", 2017. LeNet5 on Fashion-MNIST, where
-trousers and bags, which look like nothing else, are labelled as each other with a chance of 0.3 in
+trousers and bags, which look like nothing else, are labeled as each other with a chance of 0.3 in
 all parts: whoever knows all there is to know doubts their labels by 0.611 nats. Each network
 takes the same number of steps. It is judged at the end, and as it was when the loss of its
 validation rows, a quarter as many as it learns from, was least.
@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from dubito import Logits, Members
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt import entropy, split_doubt
+from dubito.doubt import decompose_uncertainty, entropy
 from dubito.learn import Categorical, DeepEnsemble, flip_labels
-from dubito.measure import auroc, log_loss
+from dubito.measure import log_loss, roc_auc
 from studies.laboratory.asking import dropout_passes, figures_of, members_over
 from studies.laboratory.images import Images, Parts, fashion_mnist
 from studies.laboratory.networks import lenet5, seeded
@@ -48,7 +48,7 @@ VALIDATION, TEST = 1_000, 2_000  # seeds of their labels, none of which training
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Ten networks and one with dropout, learnt from so many rows."""
+    """Ten networks and one with dropout, learned from so many rows."""
 
     seed: int
     n_rows: int
@@ -82,16 +82,16 @@ def work(setting: Setting) -> Found:
     """Return figures, doubts by kind of image, and AUROC of strangers, by way and method."""
     rows, test_rows = setting.n_rows, setting.n_test
     parts = fashion_mnist(rows, rows // 4, test_rows, setting.seed, setting.folder)
-    learnt = Parts(
+    learned = Parts(
         swapped(parts.train, setting, setting.seed),
         swapped(parts.validation, setting, setting.seed + VALIDATION),
         swapped(parts.test, setting, TEST),
     )
     first = setting.seed * (setting.n_members + 1)
     seeds = range(first, first + setting.n_members)
-    networks = [trained(seed, learnt, setting, dropout=0.0) for seed in seeds]
-    dropping = trained(first + setting.n_members, learnt, setting, setting.dropout)
-    shown, labels = parts.test.labels.numpy(), learnt.test.labels.numpy()
+    networks = [trained(seed, learned, setting, dropout=0.0) for seed in seeds]
+    dropping = trained(first + setting.n_members, learned, setting, setting.dropout)
+    shown, labels = parts.test.labels.numpy(), learned.test.labels.numpy()
     strangers = digits(setting.n_strangers)
     found: list[Judged] = []
     for way in range(len(WAYS)):
@@ -104,7 +104,7 @@ def work(setting: Setting) -> Found:
 
 
 def swapped(images: Images, setting: Setting, seed: int) -> Images:
-    """Return images with trousers and bags labelled as each other by chance."""
+    """Return images with trousers and bags labeled as each other by chance."""
     noisy = flip_labels(images.labels, setting.swap_rate, [PAIR], seed=seed).noisy
     return Images(images.pixels, noisy)
 
@@ -177,12 +177,12 @@ def mean_of(
 
 
 def judged(known: Members, strange: Members, shown: IntArray, labels: IntArray) -> Judged:
-    """Return what is found of some members, by what images show and how they are labelled."""
+    """Return what is found of some members, by what images show and how they are labeled."""
     figures = figures_of(labels, known.mean)
     ours, theirs = split(known), split(strange)
     of_known = [ours[:, np.isin(shown, classes)].mean(axis=1) for classes in GROUPS.values()]
     is_strange = np.repeat([False, True], [ours.shape[1], theirs.shape[1]])
-    aurocs = [auroc(is_strange, part) for part in np.concatenate([ours, theirs], axis=1)]
+    aurocs = [roc_auc(is_strange, part) for part in np.concatenate([ours, theirs], axis=1)]
     return Judged(figures, np.array([*of_known, theirs.mean(axis=1)]), np.array(aurocs))
 
 
@@ -191,7 +191,7 @@ def split(members: Members) -> FloatArray:
     if members.n_passes == 1:
         total = entropy(members.mean)
         return np.stack([total, total, np.zeros_like(total)])
-    doubt = split_doubt(members)
+    doubt = decompose_uncertainty(members)
     return np.stack([doubt.total, doubt.aleatoric, doubt.epistemic])
 
 

@@ -205,4 +205,4 @@ def draw(axes: Axes, results: Results, figures: FloatArray, name: str, number: i
     axes.set_xscale("log")
     axes.set_xticks(results.sizes, [f"{size:,}" for size in results.sizes])
     axes.minorticks_off()
-    axes.set_xlabel("rows learnt from")
+    axes.set_xlabel("rows learned from")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dubito.learn import (
-    AbstractLikelihood,
+    BaseLikelihood,
     Categorical,
     EarlyLearningRegularization,
     GeneralizedCrossEntropy,
@@ -27,11 +27,11 @@ FLOOR = -4.0
 class Learning(NamedTuple):
     """What a network's outputs mean, and the loss that it learns by."""
 
-    likelihood: AbstractLikelihood
+    likelihood: BaseLikelihood
     loss: Loss
 
 
-def plain(likelihood: AbstractLikelihood) -> Learning:
+def plain(likelihood: BaseLikelihood) -> Learning:
     """Return a likelihood that learns by its own loss, whatever the rows' numbers."""
     return Learning(likelihood, lambda outputs, y, _: likelihood.loss(outputs, y))
 
@@ -48,7 +48,7 @@ def slipped(outputs: Tensor, y: Tensor, _: Tensor) -> Tensor:
 
 
 def remembering(n_rows: int) -> Learning:
-    """Return cross-entropy that holds on to what was learnt early."""
+    """Return cross-entropy that holds on to what was learned early."""
     regularization = EarlyLearningRegularization(n_rows, N_CLASSES)
     return Learning(regularization.classes, regularization.loss)
 

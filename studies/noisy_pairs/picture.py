@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["picture"]
 
 SAID = ("joint, floor -4", "faithful", "slip")
-COLOURS = {name: f"C{number}" for number, name in enumerate(LOSSES)}
+COLORS = {name: f"C{number}" for number, name in enumerate(LOSSES)}
 
 
 def picture(on_fashion: Table, on_cifar: Table) -> Figure:
@@ -51,7 +51,7 @@ def draw_curves(
     for loss in names:
         curve = mean_of(table, loss, rate, name)
         style = ".--" if loss == "slip" else ".-"
-        axes.plot(np.arange(1, len(curve) + 1), curve, style, color=COLOURS[loss], label=loss)
+        axes.plot(np.arange(1, len(curve) + 1), curve, style, color=COLORS[loss], label=loss)
     axes.set_xlabel("epoch")
     axes.set_ylabel(name)
     axes.set_title(f"{table.title}, {rate:.0%} swapped")
@@ -64,7 +64,7 @@ def draw_classes(axes: Axes, table: Table, rate: float) -> None:
     for loss in SAID:
         style = "s--" if loss == "slip" else "o-"
         values = mean_of(table, loss, rate, "s by class")[order]
-        axes.plot(range(10), values, style, ms=4, lw=0.8, color=COLOURS[loss], label=loss)
+        axes.plot(range(10), values, style, ms=4, lw=0.8, color=COLORS[loss], label=loss)
     axes.axvspan(len(swapped) - 0.5, 9.5, color="0.93", zorder=0)
     axes.text(8.5, axes.get_ylim()[1], "clean", ha="center", va="top")
     axes.set_xticks(range(10), [str(class_) for class_ in order])

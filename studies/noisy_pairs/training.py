@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from dubito.arrays import BoolArray, FloatArray
 from dubito.doubt import entropy
 from dubito.errors import BoundWarning
-from dubito.learn import UncertaintyAware, collect, flip_labels
-from dubito.measure import accuracy, auroc, expected_calibration_error, log_loss
+from dubito.learn import UncertaintyAware, collect_outputs, flip_labels
+from dubito.measure import accuracy, expected_calibration_error, log_loss, roc_auc
 from studies.laboratory.cifar import cifar10
 from studies.laboratory.images import Images, Parts, fashion_mnist
 from studies.laboratory.networks import conv_net, seeded
@@ -187,7 +187,7 @@ class Curves:
         row = [float(np.mean(self.batch_losses))]
         self.batch_losses.clear()
         for images in (self.parts.validation, self.parts.test):
-            said = collect(self.network, images, likelihood=self.used.likelihood)
+            said = collect_outputs(self.network, images, likelihood=self.used.likelihood)
             row += [log_loss(said.labels, said.logits), accuracy(said.labels, said.logits)]
         self.rows.append(tuple(row))
 
@@ -205,7 +205,7 @@ def judged(
     network: nn.Module, test: Images, used: Learning, pairs: tuple[tuple[int, int], ...]
 ) -> dict[str, Any]:
     """Return how well a network's doubts find noisy classes and its own errors, on true labels."""
-    said = collect(network, test, likelihood=used.likelihood)
+    said = collect_outputs(network, test, likelihood=used.likelihood)
     labels = test.labels.numpy()
     doubts: dict[str, FloatArray] = {"entropy": entropy(said.logits)}
     if isinstance(used.likelihood, UncertaintyAware):
@@ -224,8 +224,8 @@ def judged(
 
 
 def auroc_or_guess(is_outlier: BoolArray, doubt: FloatArray) -> float:
-    """Return AUROC, or that of a guess where a network that hardly learnt has all rows wrong."""
-    return 0.5 if is_outlier.all() or not is_outlier.any() else auroc(is_outlier, doubt)
+    """Return AUROC, or that of a guess where a network that hardly learned has all rows wrong."""
+    return 0.5 if is_outlier.all() or not is_outlier.any() else roc_auc(is_outlier, doubt)
 
 
 def log_variances(network: nn.Module, images: Images, likelihood: UncertaintyAware) -> FloatArray:

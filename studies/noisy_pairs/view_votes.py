@@ -12,15 +12,21 @@ from torch import Tensor, nn
 from dubito import Members
 from dubito.arrays import IntArray
 from dubito.doubt import vote
-from dubito.learn import TestTimeAugmentation, UncertaintyAware, flips, shifts, unchanged
+from dubito.learn import (
+    TestTimeAugmentation,
+    UncertaintyAware,
+    flip_views,
+    identity_view,
+    shift_views,
+)
 from studies.laboratory.images import Images
 from studies.laboratory.training import View
 
 __all__ = ["SINGLE", "VIEWS", "WAYS", "Way", "seen", "vote_accuracies"]
 
 N_PIXELS = 2
-RIGHT, LEFT, DOWN, UP = shifts(N_PIXELS)
-(MIRRORED,) = flips()
+RIGHT, LEFT, DOWN, UP = shift_views(N_PIXELS)
+(MIRRORED,) = flip_views()
 
 
 def mirrored_down(pixels: Tensor) -> Tensor:
@@ -30,8 +36,8 @@ def mirrored_down(pixels: Tensor) -> Tensor:
 
 VIEWS: dict[str, tuple[View, ...]] = {
     "none": (),
-    "shifts": (unchanged, RIGHT, LEFT, DOWN, UP),
-    "mirrors": (unchanged, MIRRORED, RIGHT, LEFT, mirrored_down),
+    "shifts": (identity_view, RIGHT, LEFT, DOWN, UP),
+    "mirrors": (identity_view, MIRRORED, RIGHT, LEFT, mirrored_down),
 }
 SINGLE = "single view"
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of validation values: the thresholds to choose from

@@ -1,1 +1,1 @@
-"""Regression: which noise is learnt, and what Minkowski losses estimate."""
+"""Regression: which noise is learned, and what Minkowski losses estimate."""

@@ -1,4 +1,4 @@
-"""Minkowski losses |r|^p and what they estimate, on skewed noise whose centres are known.
+"""Minkowski losses |r|^p and what they estimate, on skewed noise whose centers are known.
 
 Bishop, "Neural networks for pattern recognition", 1995: the median at p = 1, the mean at 2, and
 ever nearer to the midrange, the middle of least and largest, as p grows.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dubito.arrays import FloatArray
 
-__all__ = ["NOISE", "POWERS", "known_centre", "minkowski_loss", "skewed_rows"]
+__all__ = ["NOISE", "POWERS", "known_center", "minkowski_loss", "skewed_rows"]
 
 POWERS = (1.0, 1.5, 2.0, 4.0, 16.0)
 NOISE = stats.beta(1, 4)  # from 0 to 1: median 0.159, mean 0.2, midrange 0.5
@@ -30,13 +30,13 @@ def minkowski_loss(outputs: Tensor, y: Tensor, power: float) -> Tensor:
     return found
 
 
-def known_centre(power: float) -> float:
-    """Return what makes the mean of |noise - centre|^p least: there its slope is 0."""
+def known_center(power: float) -> float:
+    """Return what makes the mean of |noise - center|^p least: there its slope is 0."""
 
-    def slope(centre: float) -> float:
+    def slope(center: float) -> float:
         below, above = (
-            integrate.quad(lambda u: abs(u - centre) ** (power - 1) * NOISE.pdf(u), *ends)[0]
-            for ends in ((0, centre), (centre, 1))
+            integrate.quad(lambda u: abs(u - center) ** (power - 1) * NOISE.pdf(u), *ends)[0]
+            for ends in ((0, center), (center, 1))
         )
         return float(below - above)
 

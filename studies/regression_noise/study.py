@@ -1,4 +1,4 @@
-"""A variance that is learnt beside the mean tells where the noise is, at the mean's cost or not.
+"""A variance that is learned beside the mean tells where the noise is, at the mean's cost or not.
 
     python -m studies.regression_noise            # 5 seeds, minutes
     python -m studies.regression_noise --quick    # seconds: few rows, one seed
@@ -75,9 +75,9 @@ def settings(options: Options) -> list[Setting]:
 
 
 def work(setting: Setting) -> Found:
-    """Return figures of each likelihood as learnt and scaled, or what each power estimates."""
+    """Return figures of each likelihood as learned and scaled, or what each power estimates."""
     if setting.task == "minkowski":
-        return centres(setting)
+        return centers(setting)
     parts = parts_of(setting.task, setting.sizes, setting.seed)
     said = [predictions(setting, likelihood, parts) for likelihood in LIKELIHOODS]
     figures = [[figures_of(parts.test, one) for one in pair] for pair in said]
@@ -91,16 +91,16 @@ def work(setting: Setting) -> Found:
 def predictions(
     setting: Setting, likelihood: Gaussian | HeteroscedasticGaussian, parts: RegressionParts
 ) -> tuple[Normal, Normal]:
-    """Return the distributions of the test's targets, as learnt and with a fitted factor."""
+    """Return the distributions of the test's targets, as learned and with a fitted factor."""
     scale = float(parts.train.y.std())
     middle = float(parts.train.y.mean())
     targets = [
         Images(as_tensor(part.features), as_tensor((part.y - middle) / scale)) for part in parts
     ]
     network = stopped_at_best(setting, likelihood, targets[0], targets[1])
-    learnt, kept, asked = (distributions(likelihood, network(one.pixels)) for one in targets)
+    learned, kept, asked = (distributions(likelihood, network(one.pixels)) for one in targets)
     if isinstance(likelihood, Gaussian):
-        spread = np.sqrt(np.mean((targets[0].labels.numpy() - learnt.mean) ** 2))
+        spread = np.sqrt(np.mean((targets[0].labels.numpy() - learned.mean) ** 2))
         kept, asked = (Normal(one.mean, np.full_like(one.std, spread)) for one in (kept, asked))
     kept, asked = (Normal(one.mean * scale + middle, one.std * scale) for one in (kept, asked))
     scaled = VarianceScaling().fit(kept, parts.validation.y).transform(asked)
@@ -159,7 +159,7 @@ def figures_of(rows: Rows, said: Normal) -> FloatArray:
     return np.array([audited.root_mean_squared_error, nll, held, gap, off])
 
 
-def centres(setting: Setting) -> Found:
+def centers(setting: Setting) -> Found:
     """Return by how much each power's network is above the sine, and what lies below it."""
     x, y, _ = skewed_rows(setting.sizes.train, np.random.default_rng(setting.seed))
     new_x, new_y, sine = skewed_rows(setting.sizes.test, np.random.default_rng(TEST_SEED))

@@ -12,7 +12,7 @@ from studies.laboratory.runs import Arrays
 from studies.laboratory.seeds import mean_interval
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
 from studies.regression_noise.data import Rows, parts_of
-from studies.regression_noise.minkowski import NOISE, POWERS, known_centre
+from studies.regression_noise.minkowski import NOISE, POWERS, known_center
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,7 @@ def stacked(found: Mapping[Any, Arrays], task: str, entry: str) -> FloatArray:
 
 
 def task_table(task: str, figures: FloatArray) -> str:
-    """Return figures, seeds x methods x (as learnt, scaled) x figures, as a table."""
+    """Return figures, seeds x methods x (as learned, scaled) x figures, as a table."""
     n_heads = len(HEADS) - (task == "diabetes")  # no one knows its deviations
     digits = (DIGITS[task], 3, 3, 3, 3)
     rows = [
@@ -71,7 +71,7 @@ def task_table(task: str, figures: FloatArray) -> str:
 
 
 def words(figures: FloatArray) -> str:
-    """Say what a learnt variance changes, seed by seed, and what beta changes to that."""
+    """Say what a learned variance changes, seed by seed, and what beta changes to that."""
     pairs = (("NLL less one variance", PLAIN, ONE), ("beta-NLL 0.5 less NLL", HALF, PLAIN))
     texts = [
         f"{name}: RMSE {difference(figures[:, first, 0, RMSE] - figures[:, second, 0, RMSE])}, "
@@ -90,23 +90,23 @@ def power_table(offsets: FloatArray, spreads: FloatArray, below: FloatArray) -> 
     """Return what each power should estimate and what its networks do, seeds x powers each."""
     rows = []
     for k, power in enumerate(POWERS):
-        centre = known_centre(power)
+        center = known_center(power)
         rows.append(
             [
                 f"{power:g}",
-                f"{centre:.3f}",
+                f"{center:.3f}",
                 mean_and_spread(offsets[:, k]),
                 mean_and_spread(spreads[:, k]),
-                f"{NOISE.cdf(centre):.3f}",
+                f"{NOISE.cdf(center):.3f}",
                 mean_and_spread(below[:, k]),
             ]
         )
-    heads = ["p", "known centre", "network, less the sine", "its deviation over x"]
+    heads = ["p", "known center", "network, less the sine", "its deviation over x"]
     return markdown_table([*heads, "known share below", "share of truths below"], rows)
 
 
 def picture(found: Mapping[Any, Arrays], offsets: FloatArray) -> Figure:
-    """Draw the noise that was learnt, the quiet sine that was not, and the centres of |r|^p."""
+    """Draw the noise that was learned, the quiet sine that was not, and the centers of |r|^p."""
     figure = panels(2, 2, size=(5.2, 3.5))
     first, second, third, fourth = figure.axes
     rows = judged_rows(found, "noisy sine")
@@ -114,7 +114,7 @@ def picture(found: Mapping[Any, Arrays], offsets: FloatArray) -> Figure:
     draw_band(first, rows, mean, std)
     draw_deviations(second, rows, stacked(found, "noisy sine", "stds"))
     draw_quiet(third, judged_rows(found, "quiet sine"), stacked(found, "quiet sine", "means")[0])
-    draw_centres(fourth, offsets)
+    draw_centers(fourth, offsets)
     return figure
 
 
@@ -134,7 +134,7 @@ def draw_band(axes: Axes, rows: Rows, mean: FloatArray, std: FloatArray) -> None
         axes.plot(x, rows.mean + side * rows.std, "--", color="black", linewidth=0.8)
     axes.plot([], [], "--", color="black", linewidth=0.8, label="known, mean ± 2 deviations")
     axes.fill_between(x, mean - 2 * std, mean + 2 * std, color=COLORS[PLAIN], alpha=0.3, lw=0)
-    axes.plot(x, mean, color=COLORS[PLAIN], linewidth=1.2, label="learnt by NLL, the same")
+    axes.plot(x, mean, color=COLORS[PLAIN], linewidth=1.2, label="learned by NLL, the same")
     axes.set(title="Noisy sine, first seed", xlabel="x", ylabel="y")
     axes.legend(fontsize=7, frameon=False, loc="upper left")
 
@@ -165,11 +165,11 @@ def draw_quiet(axes: Axes, rows: Rows, means: FloatArray) -> None:
     axes.legend(fontsize=7, frameon=False, loc="upper center", ncols=3)
 
 
-def draw_centres(axes: Axes, offsets: FloatArray) -> None:
+def draw_centers(axes: Axes, offsets: FloatArray) -> None:
     """Draw what each power estimates beside what it should."""
     powers = np.geomspace(1, 20, 13)
     axes.plot(
-        powers, [known_centre(float(power)) for power in powers], color="black", label="known"
+        powers, [known_center(float(power)) for power in powers], color="black", label="known"
     )
     for number, line in enumerate(offsets):
         label = "networks, a dot each" if number == 0 else None

@@ -29,7 +29,7 @@ __all__ = [
 SIDE = 32
 HALF = SIDE // 2
 KNOWN = (0, 8, 9)  # T-shirts, bags and boots have the labels 1, 2 and 3
-STRANGE = (1, 3, 5)  # trousers, dresses and sandals are not learnt
+STRANGE = (1, 3, 5)  # trousers, dresses and sandals are not learned
 STRANGE_LABEL = len(KNOWN) + 1
 N_CLASSES = len(KNOWN) + 1  # with the background
 SILHOUETTE = 0.15  # pixels above belong to the shape
@@ -41,7 +41,7 @@ TEST_SEED = 20_000  # the images to judge by are the same whatever the seed
 class Composed:
     """Images, rows x 1 x 32 x 32, and labels of their pixels: true ones, and as someone drew them.
 
-    Shapes that are not learnt have the true label 4.
+    Shapes that are not learned have the true label 4.
     """
 
     pixels: Tensor
@@ -68,13 +68,13 @@ class ComposedParts(NamedTuple):
 def composed_parts(
     n_train: int, n_validation: int, n_test: int, seed: int, folder: Path = FOLDER
 ) -> ComposedParts:
-    """Return images of two shapes each; in the strange ones, one of the two was never learnt.
+    """Return images of two shapes each; in the strange ones, one of the two was never learned.
 
     Shapes to judge by come from Fashion-MNIST's test images.
     """
-    learnt, judged = (read_once(folder, split) for split in ("train", "t10k"))
+    learned, judged = (read_once(folder, split) for split in ("train", "t10k"))
     generator = torch.Generator().manual_seed(seed)
-    drawn = compose(learnt, (KNOWN, KNOWN), n_train + n_validation, generator)
+    drawn = compose(learned, (KNOWN, KNOWN), n_train + n_validation, generator)
     generator = torch.Generator().manual_seed(TEST_SEED)
     return ComposedParts(
         drawn.take(slice(0, n_train)),
@@ -140,7 +140,7 @@ def texture(n_rows: int, generator: torch.Generator) -> Tensor:
 
 
 def borders(labels: Tensor) -> Tensor:
-    """Return which pixels have both shape and background among themselves and their neighbours."""
+    """Return which pixels have both shape and background among themselves and their neighbors."""
     is_shape = (labels > 0).float().unsqueeze(1)
     most = functional.max_pool2d(is_shape, 3, 1, 1)
     least = -functional.max_pool2d(-is_shape, 3, 1, 1)

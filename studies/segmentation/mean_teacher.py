@@ -16,7 +16,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from dubito.doubt import split_doubt
+from dubito.doubt import decompose_uncertainty
 from dubito.learn import Categorical, MonteCarloDropout
 from studies.laboratory.networks import seeded
 from studies.segmentation.composed_images import N_CLASSES
@@ -66,8 +66,8 @@ WEIGHTS: dict[str, Weight | None] = {
 
 def taught(
     lesson: Lesson,
-    labelled: tuple[Tensor, Tensor],
-    unlabelled: Tensor,
+    labeled: tuple[Tensor, Tensor],
+    unlabeled: Tensor,
     *,
     strength: float,
     weight: Weight | None,
@@ -82,16 +82,16 @@ def taught(
     student = TinyUNet(N_CLASSES, lesson.widths, lesson.dropout)
     teacher = deepcopy(student).requires_grad_(False).eval()
     optimizer = torch.optim.Adam(student.parameters(), lr=lesson.learning_rate)
-    pixels, labels = labelled
+    pixels, labels = labeled
     for step in range(lesson.n_steps):
         share_done = step / lesson.n_steps
         optimizer.param_groups[0]["lr"] = lesson.learning_rate * (1 - share_done)
         rows = torch.randperm(len(pixels), generator=generator)[: lesson.batch_rows]
         loss = LIKELIHOOD.loss(student(pixels[rows]), labels[rows])
         if strength:
-            others = torch.randperm(len(unlabelled), generator=generator)[: lesson.batch_rows]
+            others = torch.randperm(len(unlabeled), generator=generator)[: lesson.batch_rows]
             pull = strength * rising(min(1.0, 2 * share_done))
-            images = unlabelled[others]
+            images = unlabeled[others]
             weights = weights_of(weight, teacher, images, share_done, step, lesson)
             loss = loss + pull * agreement(
                 student(noisy(images, lesson)), teacher(noisy(images, lesson)), weights
@@ -126,7 +126,7 @@ def weights_of(
     if weight is None:
         return torch.ones(shape)
     passes = MonteCarloDropout(teacher, lesson.n_passes, likelihood=LIKELIHOOD, seed=step)
-    doubt = torch.from_numpy(split_doubt(passes(noisy(images, lesson))).total).float()
+    doubt = torch.from_numpy(decompose_uncertainty(passes(noisy(images, lesson))).total).float()
     return weight(doubt.reshape(shape), share_done)
 
 

@@ -7,7 +7,7 @@ Kendall and Gal, "What uncertainties do we need in Bayesian deep learning for co
 2017. Images are made of two shapes of Fashion-MNIST before a texture. In the labels to learn from,
 pixels at borders are shape or background by the toss of a coin, so that their noise is known:
 log 2. Controls learn from true labels. Ensembles and passes with dropout are then asked about known
-shapes, and about shapes that were never learnt. With few labelled images a mean teacher (see
+shapes, and about shapes that were never learned. With few labeled images a mean teacher (see
 `mean_teacher`) stands beside labels only; how strongly it pulls is chosen on validation images.
 """
 
@@ -22,8 +22,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.learn import DoubtMaps, LogitNoise, doubt_maps
-from dubito.measure import auroc
+from dubito.learn import LogitNoise, UncertaintyMaps, uncertainty_maps
+from dubito.measure import roc_auc
 from studies.laboratory.images import Images
 from studies.laboratory.networks import seeded
 from studies.laboratory.runs import Found
@@ -69,13 +69,13 @@ class DoubtSetting:
 @final
 @dataclass(frozen=True, slots=True)
 class TeacherSetting:
-    """One way to learn from few labelled images and many without labels."""
+    """One way to learn from few labeled images and many without labels."""
 
     seed: int
     method: str
     strength: float
-    n_labelled: int
-    n_unlabelled: int
+    n_labeled: int
+    n_unlabeled: int
     n_validation: int
     n_test: int
     lesson: Lesson
@@ -124,17 +124,17 @@ def work(setting: Setting) -> Found:
 def teaching(setting: TeacherSetting) -> Found:
     """Return Dice and IoU on validation and test images."""
     parts = composed_parts(
-        setting.n_labelled + setting.n_unlabelled,
+        setting.n_labeled + setting.n_unlabeled,
         setting.n_validation,
         setting.n_test,
         setting.seed,
         setting.folder,
     )
-    labelled = parts.train.take(slice(0, setting.n_labelled))
+    labeled = parts.train.take(slice(0, setting.n_labeled))
     teacher = taught(
         setting.lesson,
-        (labelled.pixels, labelled.drawn),
-        parts.train.pixels[setting.n_labelled :],
+        (labeled.pixels, labeled.drawn),
+        parts.train.pixels[setting.n_labeled :],
         strength=setting.strength,
         weight=WEIGHTS.get(setting.method),
         seed=setting.seed,
@@ -154,12 +154,12 @@ def doubting(setting: DoubtSetting) -> Found:
     members = [trained(setting, parts.train, first + k) for k in range(setting.n_members)]
     known, strange = parts.test, parts.strange
     of_ensemble = [
-        doubt_maps(ASKING, [network(part.pixels) for network in members])
+        uncertainty_maps(ASKING, [network(part.pixels) for network in members])
         for part in (known, strange)
     ]
     network = members[0].train()  # nothing in it but dropout knows of training
     of_passes = [
-        doubt_maps(ASKING, [network(part.pixels) for _ in range(setting.n_passes)])
+        uncertainty_maps(ASKING, [network(part.pixels) for _ in range(setting.n_passes)])
         for part in (known, strange)
     ]
     found = [judged(parts, *maps) for maps in (of_ensemble, of_passes)]
@@ -200,7 +200,7 @@ def places(images: Composed) -> dict[str, BoolArray]:
 
 
 def judged(
-    parts: ComposedParts, known: DoubtMaps, strange: DoubtMaps
+    parts: ComposedParts, known: UncertaintyMaps, strange: UncertaintyMaps
 ) -> tuple[FloatArray, FloatArray]:
     """Return AUROCs, questions x doubts, and mean doubts, places x doubts."""
     at, among = places(parts.test), places(parts.strange)
@@ -222,10 +222,10 @@ def judged(
 def told_apart(doubtful: FloatArray, others: FloatArray) -> float:
     """Return the chance that a pixel of the first has more doubt than one of the others."""
     is_first = np.repeat([True, False], [doubtful.size, others.size])
-    return auroc(is_first, np.concatenate([doubtful, others]))
+    return roc_auc(is_first, np.concatenate([doubtful, others]))
 
 
-def examples(images: Composed, maps: DoubtMaps) -> Found:
+def examples(images: Composed, maps: UncertaintyMaps) -> Found:
     """Return some images with what is to be seen of them."""
     some = slice(0, N_EXAMPLES)
     entries = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dubito.arrays import FloatArray
-from dubito.report import DoubtMapDisplay
+from dubito.report import UncertaintyMapDisplay
 from studies.laboratory.runs import Arrays
 from studies.laboratory.seeds import mean_interval, points
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
@@ -47,7 +47,7 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
         f"**Mean doubt in nats**, by the ensemble; a fair coin has 0.693\n\n"
         f"{mean_table(noisy, clean)}",
         overlaps(noisy, clean),
-        f"**With few labelled images**, overlap with true labels\n\n{teacher_table(teaching)}",
+        f"**With few labeled images**, overlap with true labels\n\n{teacher_table(teaching)}",
     ]
     return Told("\n\n".join(texts), picture(noisy[0]))
 
@@ -61,7 +61,7 @@ def auroc_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
             for d, doubt in enumerate(DOUBTS):
                 cells = [mean_and_spread(figures[:, k, q, d]) for q in range(len(QUESTIONS))]
                 rows.append([f"{name}, {asked}, {doubt}", *cells])
-    return markdown_table(["learnt from, asked, doubt", *QUESTIONS], rows)
+    return markdown_table(["learned from, asked, doubt", *QUESTIONS], rows)
 
 
 def mean_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
@@ -72,14 +72,14 @@ def mean_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
         for d, doubt in enumerate(DOUBTS[:2]):
             cells = [mean_and_spread(figures[:, p, d]) for p in range(len(PLACES))]
             rows.append([f"{name}, {doubt}", *cells])
-    return markdown_table(["learnt from, doubt", *PLACES], rows)
+    return markdown_table(["learned from, doubt", *PLACES], rows)
 
 
 def overlaps(noisy: list[Arrays], clean: list[Arrays]) -> str:
     """Say how well the ensembles segment."""
     dice = [mean_and_spread([one["overlap"][0] for one in runs]) for runs in (noisy, clean)]
     return (
-        f"Dice of the ensembles on known shapes: {dice[0]} learnt from noisy borders, {dice[1]} "
+        f"Dice of the ensembles on known shapes: {dice[0]} learned from noisy borders, {dice[1]} "
         "from true labels."
     )
 
@@ -119,14 +119,14 @@ def picture(run: Arrays) -> Figure:
     flat, width = figure.axes, len(MAPS)
     rows = [flat[first : first + width] for first in range(0, len(flat), width)]
     for axes, image, drawn, said, *doubts in zip(rows, *maps, strict=True):
-        DoubtMapDisplay.from_maps(image, *doubts, axes=(axes[0], *axes[3:]))
+        UncertaintyMapDisplay.from_maps(image, *doubts, axes=(axes[0], *axes[3:]))
         for ax, labels in zip(axes[1:3], (drawn, said), strict=True):
             ax.imshow(labels, cmap="viridis", vmin=0, vmax=N_CLASSES)
             ax.set_axis_off()
         for ax, title in zip(axes, TITLES, strict=True):
             ax.set_title(title if axes is rows[0] else "", fontsize=9)
     figure.suptitle(
-        "One shape that was learnt (blue: T-shirt, teal: bag, green: boot) and one that was not "
+        "One shape that was learned (blue: T-shirt, teal: bag, green: boot) and one that was not "
         "(yellow)",
         fontsize=10,
     )

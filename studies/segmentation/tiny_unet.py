@@ -1,4 +1,4 @@
-"""A U-Net small enough to be learnt in seconds."""
+"""A U-Net small enough to be learned in seconds."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def work(setting: Setting) -> Found:
 
 
 def trained(seed: int, images: Images, setting: Setting, dropout: float) -> nn.Sequential:
-    """Return LeNet5, learnt from a start of its own."""
+    """Return LeNet5, learned from a start of its own."""
     generator = seeded(seed)
     network = lenet5(dropout=dropout)
 

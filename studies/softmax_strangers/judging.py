@@ -13,22 +13,22 @@ from torch import Tensor, nn
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.doubt import (
+    ConformalOutlierDetector,
     MahalanobisDistance,
-    NeighbourDistance,
-    OutlierRegion,
-    VirtualLogit,
-    diagnose,
+    NearestNeighborDistance,
+    VirtualLogitMatching,
+    diagnose_ood,
     energy,
     familiarity,
     feature_norm,
     least_confidence,
     mental_model,
-    softmax_by_parts,
+    negative_feature_norm,
+    softmax_decomposition,
     unfamiliarity,
-    weak_activation,
 )
-from dubito.learn import collect
-from dubito.measure import auroc
+from dubito.learn import collect_outputs
+from dubito.measure import roc_auc
 from studies.laboratory.images import READ_ROWS
 from studies.laboratory.runs import Found
 
@@ -54,13 +54,13 @@ DOUBTS = (
     "mental model",
     "Mahalanobis",
     "virtual logit",
-    "neighbours",
+    "neighbors",
     "patterns",
 )
 PARTS = ("as it is", "angles alone", "norms alone")  # of the softmax
 LAYERS = ("pixels", "convolution 1", "convolution 2", "hidden layer", "last features")
 EPSILON = 0.05
-N_NEIGHBOURS = 50
+N_NEIGHBorS = 50
 N_SHOWN = 200  # rows of each kind that a picture may show
 
 
@@ -77,7 +77,7 @@ class Seen(NamedTuple):
 def look(network: nn.Sequential, pixels: Tensor) -> Seen:
     """Return what a network makes of images; its hidden units are those of the linear layers."""
     batches = torch.split(pixels, READ_ROWS)
-    found = collect(network, batches)
+    found = collect_outputs(network, batches)
     assert found.features is not None
     assert found.weights is not None
     assert found.bias is not None
@@ -113,7 +113,7 @@ def layers_of(network: nn.Sequential, every: Mapping[str, Tensor]) -> FloatArray
 
 @final
 class Judge:
-    """All doubts, learnt from validation images where they learn, and their regions."""
+    """All doubts, learned from validation images where they learn, and their regions."""
 
     def __init__(self, known: Seen, labels: IntArray) -> None:
         self.known = known
@@ -122,22 +122,22 @@ class Judge:
         taught, rest = halves(known)
         distances = {
             "Mahalanobis": MahalanobisDistance().fit(taught.features, labels[::2]),
-            "virtual logit": VirtualLogit(weights, bias).fit(taught.features),
-            "neighbours": NeighbourDistance(n_neighbours_of(taught)).fit(taught.features),
+            "virtual logit": VirtualLogitMatching(weights, bias).fit(taught.features),
+            "neighbors": NearestNeighborDistance(n_neighbors_of(taught)).fit(taught.features),
         }
-        patterns = NeighbourDistance(n_neighbours_of(taught), is_normalised=False)
+        patterns = NearestNeighborDistance(n_neighbors_of(taught), normalize=False)
         patterns.fit(taught.patterns)
         self.doubts: dict[str, Callable[[Seen], FloatArray]] = {
             "least confidence": lambda seen: least_confidence(seen.logits),
             "energy": lambda seen: energy(seen.logits),
-            "weak activation": lambda seen: weak_activation(seen.features),
+            "weak activation": lambda seen: negative_feature_norm(seen.features),
             "unfamiliarity": lambda seen: unfamiliarity(seen.features, weights),
             "mental model": lambda seen: mental_model(seen.features, weights),
             **{name: partial(of_features, one.score) for name, one in distances.items()},
             "patterns": lambda seen: patterns.score(seen.patterns),
         }
         self.regions = {
-            name: OutlierRegion(EPSILON).fit(self.doubts[name](rest)) for name in DOUBTS
+            name: ConformalOutlierDetector(EPSILON).fit(self.doubts[name](rest)) for name in DOUBTS
         }
 
     def threshold(self, name: str) -> float:
@@ -189,21 +189,21 @@ def halves(seen: Seen) -> tuple[Seen, Seen]:
     )
 
 
-def n_neighbours_of(seen: Seen) -> int:
+def n_neighbors_of(seen: Seen) -> int:
     """Return 50, or fewer where there are few rows."""
-    return min(N_NEIGHBOURS, len(seen.features) // 10)
+    return min(N_NEIGHBorS, len(seen.features) // 10)
 
 
 def tells(known: FloatArray, strange: FloatArray) -> float:
     """Return how well a doubt tells strangers from known rows: AUROC."""
     is_strange = np.repeat([False, True], [known.size, strange.size])
-    return auroc(is_strange, np.concatenate([known, strange]))
+    return roc_auc(is_strange, np.concatenate([known, strange]))
 
 
 def by_parts(known: Seen, strange: Seen) -> list[float]:
     """Return how well the softmax tells strangers, as it is, by angles alone, by norms alone."""
     features = np.concatenate([known.features, strange.features])
-    parts = softmax_by_parts(features, known.weights, known.bias)
+    parts = softmax_decomposition(features, known.weights, known.bias)
     size = len(known.features)
     doubts = parts.doubt, parts.doubt_by_angle, parts.doubt_by_norm
     return [tells(one[:size], one[size:]) for one in doubts]
@@ -211,7 +211,7 @@ def by_parts(known: Seen, strange: Seen) -> list[float]:
 
 def diagnosis(known: Seen, strange: Seen, weights: FloatArray) -> tuple[float, str]:
     """Return what share of strangers is as sure as the median known image, and what that is."""
-    found = diagnose(
+    found = diagnose_ood(
         known.logits,
         strange.logits,
         known_features=known.features,

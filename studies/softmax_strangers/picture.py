@@ -141,7 +141,7 @@ def draw_scaled(axes: Axes, stacks: Stacks) -> None:
 def draw_fools(axes: Axes, first: Stacks) -> None:
     """Draw images that fool, with what the network takes them for."""
     axes.axis("off")
-    axes.set_title("noise optimised to fool", fontsize=9)
+    axes.set_title("noise optimized to fool", fontsize=9)
     rows = zip(first["fools"], first["fools_class"], first["fools_confidence"], strict=True)
     for number, (image, label, confidence) in enumerate(rows):
         column, row = number % 4, number // 4

@@ -1,14 +1,14 @@
-"""Softmax doubt notices strangers, for deep networks extinguish what they have not learnt.
+"""Softmax doubt notices strangers, for deep networks extinguish what they have not learned.
 
     python -m studies.softmax_strangers            # 5 networks, six kinds of strangers
     python -m studies.softmax_strangers --quick    # seconds: few rows, one seed
 
 Pearce, Brintrup and Zhu, "Understanding softmax confidence and uncertainty", 2021. LeNet5 learns
 eight classes of Fashion-MNIST. Strangers are bags and boots, digits of scikit-learn, images made
-worse, images with shuffled pixels, noise, and noise optimised to fool (Nguyen, Yosinski and Clune,
+worse, images with shuffled pixels, noise, and noise optimized to fool (Nguyen, Yosinski and Clune,
 "Deep neural networks are easily fooled", 2015). Inputs are also scaled up (Hein, Andriushchenko and
 Bitterwolf, "Why ReLU networks yield high-confidence predictions far away from the training data",
-2019). Distances and regions are learnt from validation images. A second network, whose last
+2019). Distances and regions are learned from validation images. A second network, whose last
 features are two numbers, is there for its picture.
 """
 
@@ -104,16 +104,18 @@ def parts_of(setting: Setting) -> tuple[Parts, Tensor, Tensor]:
     Those of the test are the first of their kind, the same for every seed.
     """
     drawing = torch.Generator().manual_seed(setting.seed)
-    n_learnt = setting.n_train + setting.n_validation
-    learnt = Images.read(setting.folder, "train").draw(KNOWN, n_learnt, drawing)
-    rows = torch.arange(n_learnt)
+    n_learned = setting.n_train + setting.n_validation
+    learned = Images.read(setting.folder, "train").draw(KNOWN, n_learned, drawing)
+    rows = torch.arange(n_learned)
     judged = Images.read(setting.folder, "t10k")
     is_unseen = torch.isin(judged.labels, torch.tensor(UNSEEN))
     known = (~is_unseen).nonzero().squeeze(1)
     test = judged.take(known[: setting.n_test])
     spare = judged.take(known[setting.n_test : setting.n_test + setting.n_strangers])
     unseen = judged.take(is_unseen.nonzero().squeeze(1)[: setting.n_strangers])
-    parts = Parts(learnt.take(rows[: setting.n_train]), learnt.take(rows[setting.n_train :]), test)
+    parts = Parts(
+        learned.take(rows[: setting.n_train]), learned.take(rows[setting.n_train :]), test
+    )
     return parts, unseen.pixels, spare.pixels
 
 

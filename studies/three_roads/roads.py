@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import load_fashion_mnist
-from dubito.doubt import ClassDensities
+from dubito.doubt import ClassConditionalDensity
 
 __all__ = [
     "Rows",
@@ -166,6 +166,6 @@ def machine(x: FloatArray, y: IntArray, miss: float = 1.0) -> Any:
 def posteriors(x: FloatArray, y: IntArray, new_x: FloatArray) -> Mapping[str, FloatArray]:
     """Return p(class | x) of new rows by the two roads that have it."""
     return {
-        "generative": ClassDensities("shared").fit(x, y).posteriors(new_x).array,
+        "generative": ClassConditionalDensity("shared").fit(x, y).posteriors(new_x).array,
         "discriminative": logistic(x, y).predict_proba(new_x),
     }

@@ -28,11 +28,11 @@ from dubito.decide import (
     LogLinearPool,
     adjust_prior,
     combine_posteriors,
-    least_cost_actions,
-    realised_cost,
+    optimal_actions,
+    realized_cost,
 )
-from dubito.doubt import ClassDensities, least_confidence
-from dubito.measure import Interval, auroc, paired_difference
+from dubito.doubt import ClassConditionalDensity, least_confidence
+from dubito.measure import Interval, paired_difference, roc_auc
 from studies.credit_costs import corrected_interval
 from studies.three_roads.roads import (
     Rows,
@@ -90,10 +90,10 @@ def when_costs_change(rows: Rows, miss: float) -> Mapping[str, float]:
     costs = two_costs(miss)
     known = {} if truth is None else {"the truth": np.stack([1 - truth, truth], axis=1)}
     known |= posteriors(x, y, new_x)
-    actions = {way: least_cost_actions(one, costs) for way, one in known.items()}
+    actions = {way: optimal_actions(one, costs) for way, one in known.items()}
     actions["discriminant"] = machine(x, y).predict(new_x)
     actions["discriminant (trained again)"] = machine(x, y, miss).predict(new_x)
-    return {way: realised_cost(new_y, taken, costs) for way, taken in actions.items()}
+    return {way: realized_cost(new_y, taken, costs) for way, taken in actions.items()}
 
 
 def when_a_class_gets_rare(rows: Rows) -> Mapping[str, float]:
@@ -108,11 +108,11 @@ def when_a_class_gets_rare(rows: Rows) -> Mapping[str, float]:
     actions = {}
     for way, one in posteriors(x, y, new_x).items():
         adjusted = adjust_prior(Probabilities(one), [1 - share, share], [1 - rare, rare])
-        actions[way] = least_cost_actions(one, costs)
-        actions[f"{way} (adjusted)"] = least_cost_actions(adjusted, costs)
+        actions[way] = optimal_actions(one, costs)
+        actions[f"{way} (adjusted)"] = optimal_actions(adjusted, costs)
     actions["discriminant (these costs)"] = machine(x, y, RATIOS[0]).predict(new_x)
     return {
-        way: realised_cost(new_y, taken, costs, sample_weight=weight)
+        way: realized_cost(new_y, taken, costs, sample_weight=weight)
         for way, taken in actions.items()
     }
 
@@ -122,9 +122,9 @@ def when_rows_can_be_rejected(rows: Rows) -> Mapping[str, float]:
     x, y, new_x, new_y, _ = rows
     costs = CostMatrix.zero_one(2).with_reject(REJECT_COST)
     found = posteriors(x, y, new_x)
-    actions = {way: least_cost_actions(one, costs) for way, one in found.items()}
+    actions = {way: optimal_actions(one, costs) for way, one in found.items()}
     actions["discriminant (cannot reject)"] = machine(x, y).predict(new_x)
-    return {way: realised_cost(new_y, taken, costs) for way, taken in actions.items()}
+    return {way: realized_cost(new_y, taken, costs) for way, taken in actions.items()}
 
 
 def when_models_are_combined(rows: Rows) -> Mapping[str, float]:
@@ -154,8 +154,11 @@ def when_rows_are_few(rows: Rows, n: int) -> Mapping[str, float]:
     if n < y.size:
         x, _, y, _ = train_test_split(x, y, train_size=n, stratify=y, random_state=0)
     found = {
-        "naive densities": ClassDensities("naive").fit(x, y).posteriors(rows.new_x).array,
-        "shared densities": ClassDensities("shared").fit(x, y).posteriors(rows.new_x).array,
+        "naive densities": ClassConditionalDensity("naive").fit(x, y).posteriors(rows.new_x).array,
+        "shared densities": ClassConditionalDensity("shared")
+        .fit(x, y)
+        .posteriors(rows.new_x)
+        .array,
         "logistic": logistic(x, y).predict_proba(rows.new_x),
         "logistic (no penalty)": logistic(x, y, NO_PENALTY).predict_proba(rows.new_x),
     }
@@ -168,7 +171,7 @@ def doubts(one: Strangers) -> tuple[BoolArray, Mapping[str, FloatArray]]:
     """Return which rows are strange, and what each road can doubt them by."""
     x = np.concatenate([one.new_x, one.strange_x])
     is_strange = np.repeat([False, True], [len(one.new_x), len(one.strange_x)])
-    shared, own = (ClassDensities(kind).fit(one.x, one.y) for kind in ("shared", "own"))
+    shared, own = (ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "own"))
     values = machine(one.x, one.y).decision_function(x)
     largest = np.abs(values) if values.ndim == 1 else values.max(axis=1)
     return is_strange, {
@@ -274,7 +277,7 @@ def strangeness(is_quick: bool) -> list[str]:
     lines = [f"{'':<34}" + "".join(f" {name:>14}" for name in kinds)]
     for way in ways:
         cells = "".join(
-            f" {auroc(is_strange, of[way]):>14.4f}" for is_strange, of in kinds.values()
+            f" {roc_auc(is_strange, of[way]):>14.4f}" for is_strange, of in kinds.values()
         )
         lines.append(f"{way:<34}{cells}")
     lines.append("")
@@ -283,7 +286,7 @@ def strangeness(is_quick: bool) -> list[str]:
         second = "discriminative posterior"
         gaps = {
             name: paired_difference(
-                auroc, is_strange, of[first], of[second], n_resamples=n_resamples
+                roc_auc, is_strange, of[first], of[second], n_resamples=n_resamples
             )
             for name, (is_strange, of) in kinds.items()
         }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
-from dubito.learn import Categorical, SquaredError, collect
+from dubito.learn import Categorical, SquaredError, collect_outputs
 from dubito.measure import ProperScoresState, ReliabilityState, accuracy
 from studies.laboratory.images import FOLDER, Parts, fashion_mnist
 from studies.laboratory.networks import conv_net, lenet5, seeded
@@ -65,7 +65,7 @@ class Choices:
         return sum(one.numel() for one in self.network().parameters())
 
     def likelihood(self) -> Categorical | SquaredError:
-        """Return what is minimised."""
+        """Return what is minimized."""
         if self.loss == "square":
             return SquaredError(N_CLASSES)
         return Categorical(N_CLASSES, smoothing=self.smoothing)
@@ -134,7 +134,7 @@ def trained(setting: Trained) -> Found:
 
     def follow(n_epochs: int) -> None:
         if setting.is_followed:
-            found = (collect(network, images) for images in (parts.validation, parts.test))
+            found = (collect_outputs(network, images) for images in (parts.validation, parts.test))
             curves.append([Figures.of(one.labels, one.logits) for one in found])
 
     for n_epochs, rate in ((size.n_epochs, 1.0), (size.n_settling, 0.1)):
@@ -153,7 +153,7 @@ def outputs_of(network: nn.Module, parts: Parts) -> Found:
     """Return what a network says of validation and test, and how features lie in all parts."""
     found: dict[str, object] = {}
     for name, images in parts._asdict().items():
-        one = collect(network, images)
+        one = collect_outputs(network, images)
         assert one.features is not None
         assert one.weights is not None
         assert one.labels is not None

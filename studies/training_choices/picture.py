@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["picture"]
 
-COLOURS = {"ece": "tab:red", "error": "tab:blue", "log_loss": "tab:grey"}
+COLORS = {"ece": "tab:red", "error": "tab:blue", "log_loss": "tab:gray"}
 NAMES = {"ece": "ECE", "error": "error", "log_loss": "log loss"}
 
 
@@ -39,8 +39,8 @@ def draw_sweep(ax: Axes, name: str, sweep: Mapping[str, Choices], seen: Seen) ->
     places = np.arange(len(sweep))
     for key in ("error", "ece"):
         values = np.array([seen[choices][key] for choices in sweep.values()])
-        ax.plot(places, values, "o", color=COLOURS[key], markersize=3, alpha=0.5)
-        ax.plot(places, values.mean(axis=1), color=COLOURS[key], label=NAMES[key])
+        ax.plot(places, values, "o", color=COLORS[key], markersize=3, alpha=0.5)
+        ax.plot(places, values.mean(axis=1), color=COLORS[key], label=NAMES[key])
     label_ticks(ax, list(sweep))
     ax.set_xlim(-0.4, len(sweep) - 0.6)
     ax.set_ylim(bottom=0)
@@ -56,12 +56,12 @@ def label_ticks(ax: Axes, labels: list[str]) -> None:
 
 
 def draw_clusters(ax: Axes, sweep: Mapping[str, Choices], seen: Seen) -> None:
-    """Draw how much features scatter within classes, by what was minimised."""
+    """Draw how much features scatter within classes, by what was minimized."""
     places = np.arange(len(sweep))
-    for part, shift, colour in (("train", -0.2, "tab:grey"), ("test", 0.2, "tab:purple")):
+    for part, shift, color in (("train", -0.2, "tab:gray"), ("test", 0.2, "tab:purple")):
         values = np.array([seen[choices][f"{part}_scatter"] for choices in sweep.values()])
-        ax.bar(places + shift, values.mean(axis=1), 0.38, color=colour, alpha=0.6, label=part)
-        ax.plot(places + shift, values, "o", color=colour, markersize=3)
+        ax.bar(places + shift, values.mean(axis=1), 0.38, color=color, alpha=0.6, label=part)
+        ax.plot(places + shift, values, "o", color=color, markersize=3)
     label_ticks(ax, list(sweep))
     ax.set_ylabel("scatter within / between classes")
     ax.set_title("Features of the last layer, LeNet5")
@@ -74,8 +74,8 @@ def draw_curves(ax: Axes, curves: FloatArray) -> None:
     epochs = np.arange(curves.shape[1]) + 1
     for place, key in enumerate(("log_loss", "error", "ece")):
         values = curves[:, :, 1, place]
-        ax.plot(epochs, values.T, color=COLOURS[key], alpha=0.3, linewidth=0.8)
-        ax.plot(epochs, values.mean(axis=0), color=COLOURS[key], label=NAMES[key])
+        ax.plot(epochs, values.T, color=COLORS[key], alpha=0.3, linewidth=0.8)
+        ax.plot(epochs, values.mean(axis=0), color=COLORS[key], label=NAMES[key])
     ax.set_xlabel("epochs")
     ax.set_ylim(bottom=0)
     ax.set_ylabel("test figures")

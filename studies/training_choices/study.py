@@ -3,8 +3,8 @@
     python -m studies.training_choices            # Fashion-MNIST, 2,000 rows, 3 seeds
     python -m studies.training_choices --quick    # seconds; the figures mean nothing
 
-One network is varied in one way at a time: depth, width, batch normalisation at two learning rates,
-weight decay, what is minimised. Label smoothing is also seen in the last layer's features; a small
+One network is varied in one way at a time: depth, width, batch normalization at two learning rates,
+weight decay, what is minimized. Label smoothing is also seen in the last layer's features; a small
 old network stands beside a larger one of today; another is followed over the epochs.
 """
 
@@ -92,7 +92,7 @@ def tell(found: Mapping[Trained, Arrays]) -> Told:
     curves = np.stack([one["curves"] for setting, one in found.items() if setting.is_followed])
     size, n_seeds = first.size, len({setting.seed for setting in plain})
     parts = [
-        f"Learnt from {size.n_train:,} images, {size.n_epochs} epochs of Adam (rate 0.002, 32 "
+        f"Learned from {size.n_train:,} images, {size.n_epochs} epochs of Adam (rate 0.002, 32 "
         f"images a step, decay as L2 in the gradient) and {size.n_settling} more at a tenth of "
         f"that rate; judged by {size.n_test:,} test images; {n_seeds} seeds. If nothing else is "
         "said: 3 convolutions of 16 channels, no batch norm, no decay, cross-entropy. The gap is "
@@ -173,7 +173,7 @@ def decay_words(sweep: Mapping[str, Choices], seen: Seen) -> str:
 
 
 def cluster_text(seen: Seen) -> str:
-    """Return how tight the classes' features lie, by what was minimised."""
+    """Return how tight the classes' features lie, by what was minimized."""
     heads = ["Last layer", *(f"{what}, {part}" for what in CLUSTERS.values() for part in PARTS)]
     rows = [
         [label]

@@ -1,4 +1,4 @@
-"""The table that `fit_affine` returns has the least penalised loss, whichever way it is found."""
+"""The table that `fit_affine` returns has the least penalized loss, whichever way it is found."""
 
 from collections.abc import Callable
 from typing import Any

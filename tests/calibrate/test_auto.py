@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, PredefinedSplit, ShuffleSplit, S
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScaling
+from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
 from dubito.calibrate.candidates import candidates
 from dubito.calibrate.cross_fit import folds_of, held_out_likelihoods
 from dubito.data import Batch, Columns, scan
@@ -66,15 +66,15 @@ def test_the_cross_fitted_loss_is_never_above_doing_nothing(seed: int) -> None:
     y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # calibrated already
     auto = AutoCalibrator(seed=seed).fit(Logits(logits), y)
     told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
-    assert auto.evidence_["after"] <= told["AsItCame()"] + 1e-12
-    assert auto.evidence_["before"] == pytest.approx(told["AsItCame()"])
+    assert auto.evidence_["after"] <= told["IdentityCalibrator()"] + 1e-12
+    assert auto.evidence_["before"] == pytest.approx(told["IdentityCalibrator()"])
 
 
 def test_shares_and_the_chosen_are_told() -> None:
     logits, y = overconfident(1200, 4)
     auto = AutoCalibrator().fit(Logits(logits), y)
-    assert auto.shares_.sum() == pytest.approx(1)
-    assert len(auto.calibrators_) == auto.shares_.size
+    assert auto.weights_.sum() == pytest.approx(1)
+    assert len(auto.calibrators_) == auto.weights_.size
     told = [row["share"] for row in auto.leaderboard_ if row["name"] != "mixture"]
     assert sum(told) == pytest.approx(1)
     assert auto.chosen_ in {row["name"] for row in auto.leaderboard_}
@@ -88,7 +88,7 @@ def test_the_mixture_is_the_shares_of_its_parts() -> None:
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.chosen_ == "mixture"
     parts = [one.predict_proba(Logits(logits)) for one in auto.calibrators_]
-    by_hand = sum(share * part for share, part in zip(auto.shares_, parts, strict=True))
+    by_hand = sum(share * part for share, part in zip(auto.weights_, parts, strict=True))
     assert auto.predict_proba(Logits(logits)) == pytest.approx(by_hand, abs=1e-9)
 
 
@@ -100,7 +100,7 @@ def test_one_candidate_far_ahead_is_taken_alone() -> None:
     assert len(auto.calibrators_) == 1
     assert "T = " in auto.summary()
     shares = {row["name"]: row["share"] for row in auto.leaderboard_}
-    assert shares == {"TemperatureScaling()": 1.0, "AsItCame()": 0.0, "mixture": None}
+    assert shares == {"TemperatureScaling()": 1.0, "IdentityCalibrator()": 0.0, "mixture": None}
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_a_budget_of_nothing_still_tries_the_first_two() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(time_budget=0).fit(Logits(logits), y)
     names = {row["name"] for row in auto.leaderboard_}
-    assert names == {"AsItCame()", "TemperatureScaling()", "mixture"}
+    assert names == {"IdentityCalibrator()", "TemperatureScaling()", "mixture"}
 
 
 def test_many_rows_are_chosen_on_some_and_fitted_on_all() -> None:
     logits, y = overconfident(3000, 3)
-    auto = AutoCalibrator(most_rows=200, time_budget=0).fit(Logits(logits), y)
+    auto = AutoCalibrator(max_samples=200, time_budget=0).fit(Logits(logits), y)
     assert auto.evidence_["n_rows"] == 200
     (temperature,) = [one for one in auto.calibrators_ if isinstance(one, TemperatureScaling)]
     on_all = TemperatureScaling().fit(Logits(logits), y)
@@ -145,10 +145,10 @@ def test_streams_give_what_arrays_give(tmp_path: Path) -> None:
     columns = {f"logit_{k}": logits[:, k] for k in range(3)}
     pq.write_table(pa.table({**columns, "y": y}), tmp_path / "p.parquet")
     shards = scan(tmp_path / "p.parquet", Columns(label="y", logits="logit_*"))
-    streamed = AutoCalibrator(most_rows=500).fit(shards)
-    held = AutoCalibrator(most_rows=500).fit(Logits(logits), y)
+    streamed = AutoCalibrator(max_samples=500).fit(shards)
+    held = AutoCalibrator(max_samples=500).fit(Logits(logits), y)
     assert streamed.chosen_ == held.chosen_
-    assert streamed.shares_ == pytest.approx(held.shares_, abs=1e-6)
+    assert streamed.weights_ == pytest.approx(held.weights_, abs=1e-6)
     assert streamed.predict_proba(Logits(logits)) == pytest.approx(
         held.predict_proba(Logits(logits)), abs=0.01
     )
@@ -157,7 +157,7 @@ def test_streams_give_what_arrays_give(tmp_path: Path) -> None:
 def test_it_survives_json() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(cv=StratifiedKFold(3)).fit(Logits(logits), y)
-    twin = AbstractCalibrator.from_dict(json.loads(json.dumps(auto.to_dict())))
+    twin = BaseCalibrator.from_dict(json.loads(json.dumps(auto.to_dict())))
     assert isinstance(twin, AutoCalibrator)
     assert twin.predict_proba(Logits(logits)) == pytest.approx(auto.predict_proba(Logits(logits)))
     assert twin.summary() == auto.summary()
@@ -167,7 +167,7 @@ def test_it_survives_json() -> None:
 def test_few_rows_are_left_as_they_came() -> None:
     logits, y = overconfident(5, 3)
     auto = AutoCalibrator().fit(Logits(logits), y)
-    assert auto.chosen_ == "AsItCame()"
+    assert auto.chosen_ == "IdentityCalibrator()"
     assert auto.reason_ == "5 rows are too few to choose by"
     with pytest.raises(EmptyStateError):
         AutoCalibrator().fit(Logits(logits), y, sample_weight=np.zeros(5))
@@ -177,7 +177,7 @@ def test_few_rows_are_left_as_they_came() -> None:
     ("settings", "message"),
     [
         ({"cv": 1}, "`cv` of AutoCalibrator must be a number of folds from 2 to the 300 rows"),
-        ({"most_rows": 3}, "`most_rows` of AutoCalibrator must be a whole number from 10 up"),
+        ({"max_samples": 3}, "`max_samples` of AutoCalibrator must be a whole number from 10 up"),
         ({"time_budget": -1}, "`time_budget` of AutoCalibrator must be None, or seconds from 0 up"),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_splitter_splits_the_rows_that_are_chosen_by() -> None:
     logits, y = overconfident(300, 3)
     groups = np.arange(300) % 7
     for cv, labels in ((StratifiedKFold(3), None), (GroupKFold(3), groups)):
-        auto = AutoCalibrator(cv=cv, most_rows=150).fit(Logits(logits), y, groups=labels)
+        auto = AutoCalibrator(cv=cv, max_samples=150).fit(Logits(logits), y, groups=labels)
         assert auto.evidence_["n_rows"] == 150
 
 
@@ -254,7 +254,7 @@ def test_rows_by_number_cannot_split_a_sample() -> None:
     logits, y = overconfident(300, 3)
     splits = [(range(200), range(200, 300))]
     with pytest.raises(BadValueError, match="folds or a splitter for more than 100 rows"):
-        AutoCalibrator(cv=splits, most_rows=100).fit(Logits(logits), y)
+        AutoCalibrator(cv=splits, max_samples=100).fit(Logits(logits), y)
 
 
 def test_rows_held_out_are_what_the_summary_counts() -> None:
@@ -327,24 +327,24 @@ def test_rows_written_over_since_the_fit_are_noticed() -> None:
 
 def test_parametric_candidates_alone_are_a_setting_that_is_kept() -> None:
     logits, y = overconfident(1000, 2)
-    auto = AutoCalibrator(cv=2, is_parametric=True).fit(Logits(logits), y)
+    auto = AutoCalibrator(cv=2, parametric_only=True).fit(Logits(logits), y)
     names = {row["name"] for row in auto.leaderboard_}
     assert "IsotonicCalibration()" not in names
-    assert "BetaScaling()" in names
+    assert "BetaCalibration()" in names
     written = json.loads(json.dumps(auto.to_dict()))
-    assert AutoCalibrator.from_dict(written).is_parametric is True
-    del written["settings"]["is_parametric"]  # as older versions wrote it
-    assert AutoCalibrator.from_dict(written).is_parametric is False
-    written["settings"]["is_parametric"] = "yes"
+    assert AutoCalibrator.from_dict(written).parametric_only is True
+    del written["settings"]["parametric_only"]  # as older versions wrote it
+    assert AutoCalibrator.from_dict(written).parametric_only is False
+    written["settings"]["parametric_only"] = "yes"
     with pytest.raises(BadValueError) as told:
         AutoCalibrator.from_dict(written)
     assert str(told.value) == (
-        "`settings.is_parametric` of AutoCalibrator.from_dict must be true or false. Got 'yes'. "
+        "`settings.parametric_only` of AutoCalibrator.from_dict must be true or false. Got 'yes'. "
         "Try the file as `to_dict` wrote it."
     )
     with pytest.raises(BadValueError) as told:
-        AutoCalibrator(is_parametric="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
+        AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
     assert str(told.value) == (
-        "`is_parametric` of AutoCalibrator must be True or False. Got 'yes'. "
-        "Try is_parametric=True."
+        "`parametric_only` of AutoCalibrator must be True or False. Got 'yes'. "
+        "Try parametric_only=True."
     )

@@ -31,32 +31,32 @@ def test_bent_adds_probabilities_and_broken_lines() -> None:
     assert got.shape[1] == 3 * Basis(1.0, "bent").n_parts()
 
 
-def test_local_adds_a_bump_a_centre() -> None:
-    centres, width = bumps_of(shards(LOGITS), 1.0)
-    got = Basis(1.0, "local", centres, width).numbers(Logits(LOGITS))
+def test_local_adds_a_bump_a_center() -> None:
+    centers, width = bumps_of(shards(LOGITS), 1.0)
+    got = Basis(1.0, "local", centers, width).numbers(Logits(LOGITS))
     x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
-    close(got[:, 15:], np.exp(-cdist(x, centres, "sqeuclidean") / (2 * width**2)), atol=1e-10)
+    close(got[:, 15:], np.exp(-cdist(x, centers, "sqeuclidean") / (2 * width**2)), atol=1e-10)
 
 
 def test_bumps_stand_at_rows_and_are_narrower_than_they_are_apart() -> None:
-    centres, width = bumps_of(shards(LOGITS), 1.0)
+    centers, width = bumps_of(shards(LOGITS), 1.0)
     x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
-    assert centres.shape == (N_BUMPS, 3)  # none tied with the last
-    assert cdist(centres, x).min(axis=1).max() < 1e-9
-    assert width == pytest.approx(WIDTH * np.median(pdist(centres)), rel=1e-6)
+    assert centers.shape == (N_BUMPS, 3)  # none tied with the last
+    assert cdist(centers, x).min(axis=1).max() < 1e-9
+    assert width == pytest.approx(WIDTH * np.median(pdist(centers)), rel=1e-6)
 
 
 @pytest.mark.parametrize("digits", [0, 1, 15])
 def test_bumps_are_the_same_in_any_order_and_however_often(digits: int) -> None:
     logits = np.round(LOGITS, digits)  # with rows that are each other's in another order of classes
-    centres, width = bumps_of(shards(logits), 1.0)
+    centers, width = bumps_of(shards(logits), 1.0)
     order = np.random.default_rng(1).permutation(300)
     for rows in (order, np.concatenate([order, order[:50]])):
         again, same = bumps_of(shards(logits[rows]), 1.0)
-        assert again == pytest.approx(centres)
+        assert again == pytest.approx(centers)
         assert same == pytest.approx(width)
     turned, _ = bumps_of(shards(logits[:, [2, 0, 1]]), 1.0)
-    assert sorted_rows(turned) == pytest.approx(sorted_rows(centres[:, [2, 0, 1]]))
+    assert sorted_rows(turned) == pytest.approx(sorted_rows(centers[:, [2, 0, 1]]))
 
 
 def sorted_rows(rows: FloatArray) -> FloatArray:
@@ -64,8 +64,8 @@ def sorted_rows(rows: FloatArray) -> FloatArray:
 
 
 def test_rows_all_alike_have_one_bump() -> None:
-    centres, width = bumps_of(shards(np.ones((20, 3))), 1.0)
-    assert centres.shape == (1, 3)
+    centers, width = bumps_of(shards(np.ones((20, 3))), 1.0)
+    assert centers.shape == (1, 3)
     assert width == 1.0
 
 
@@ -74,10 +74,10 @@ def test_a_shape_unheard_of_is_refused() -> None:
         StructuredMatrixScaling(shape="round").fit(Logits(LOGITS), np.zeros(300, int))
 
 
-def rows_of(centres: FloatArray, logits: FloatArray) -> set[int]:
-    """Return the numbers of the rows that centres stand at."""
+def rows_of(centers: FloatArray, logits: FloatArray) -> set[int]:
+    """Return the numbers of the rows that centers stand at."""
     x = np.maximum(log_softmax(logits, axis=1), FAR)
-    return set(cdist(centres, x).argmin(axis=1).tolist())
+    return set(cdist(centers, x).argmin(axis=1).tolist())
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

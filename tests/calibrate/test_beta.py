@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from dubito import Logits, Probabilities
-from dubito.calibrate import BetaScaling
+from dubito.calibrate import BetaCalibration
 
 rng = np.random.default_rng(0)
 P = rng.uniform(0.01, 0.99, 500)
@@ -50,7 +50,7 @@ def by_scipy(y: Any, weight: Any) -> Any:
 @pytest.mark.parametrize("weight", [np.ones(500), rng.uniform(0, 3, 500)])
 def test_the_curve_is_that_of_scipy(truth: Any, zeros: list[bool], weight: Any) -> None:
     y = labels_of(*truth)
-    beta = BetaScaling().fit(Probabilities(P), y, weight)
+    beta = BetaCalibration().fit(Probabilities(P), y, weight)
     found, expected = beta.coefficients_, by_scipy(y, weight)
     assert (found[:2] == 0).tolist() == zeros
     assert (found[:2] >= 0).all()
@@ -65,7 +65,7 @@ def test_the_curve_is_that_of_scipy(truth: Any, zeros: list[bool], weight: Any) 
 def test_few_rows_end_at_the_best_that_is_allowed(seed: int) -> None:
     one = np.random.default_rng(seed)
     y, weight = one.integers(0, 2, P.size), (one.random(P.size) < 0.05).astype(float)
-    found = BetaScaling().fit(Probabilities(P), y, weight).coefficients_
+    found = BetaCalibration().fit(Probabilities(P), y, weight).coefficients_
     assert loss_of(found, y, weight) <= loss_of(by_scipy(y, weight), y, weight) + 1e-8
 
 
@@ -73,18 +73,18 @@ def test_free_coefficients_are_those_of_a_logistic_regression() -> None:
     y = labels_of(0.7, 1.6, 0.3)
     numbers = np.stack([np.log(P), -np.log1p(-P)], axis=1)
     theirs = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(numbers, y)
-    found = BetaScaling().fit(Probabilities(P), y).coefficients_
+    found = BetaCalibration().fit(Probabilities(P), y).coefficients_
     assert_allclose(found, [*theirs.coef_[0], theirs.intercept_[0]], atol=1e-3)
 
 
 def test_honest_rows_stay_as_they_are() -> None:
     p = np.linspace(0.001, 0.999, 2001)
-    beta = BetaScaling().fit(Probabilities(p), np.stack([1 - p, p], axis=1))
+    beta = BetaCalibration().fit(Probabilities(p), np.stack([1 - p, p], axis=1))
     assert_allclose(beta.coefficients_, [1, 1, 0], atol=1e-6)
 
 
 def test_separable_rows_have_a_finite_curve() -> None:
-    beta = BetaScaling().fit(Probabilities(P), (P > 0.5).astype(int))
+    beta = BetaCalibration().fit(Probabilities(P), (P > 0.5).astype(int))
     assert np.isfinite(beta.coefficients_).all()
     said = beta.predict_proba(Probabilities([0.01, 0.2, 0.8, 0.99]))[:, 1]
     assert (np.diff(said) >= 0).all()
@@ -93,11 +93,11 @@ def test_separable_rows_have_a_finite_curve() -> None:
 
 
 def test_saturated_scores_are_read() -> None:
-    beta = BetaScaling().fit(Logits(np.array([-1e4, 1e4, 3.0, -3.0])), [0, 1, 0, 1])
+    beta = BetaCalibration().fit(Logits(np.array([-1e4, 1e4, 3.0, -3.0])), [0, 1, 0, 1])
     assert np.isfinite(beta.transform(Logits([-1e4, 1e4])).array).all()
 
 
 def test_words_give_the_formula() -> None:
-    beta = BetaScaling().fit(Probabilities(P), labels_of(-0.9, 2.0, 0.0))
+    beta = BetaCalibration().fit(Probabilities(P), labels_of(-0.9, 2.0, 0.0))
     _, b, c = beta.coefficients_
     assert beta._words() == f"log odds = 0 log(p) - {b:.3g} log(1 - p) {c:+.3g}"

@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, log_expit
 
 from dubito import Logits, Members, Probabilities
-from dubito.calibrate import BetaScaling, HistogramBinning, IsotonicCalibration, PlattScaling
+from dubito.calibrate import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from dubito.calibrate.binary import (
-    AbstractBinaryCalibrator,
+    BaseBinaryCalibrator,
     BinaryRows,
     HeldScores,
     StreamedScores,
     scores_by_class,
 )
-from dubito.calibrate.rows import labelled_shards
+from dubito.calibrate.rows import labeled_shards
 from dubito.data import Columns, FileShards, scan
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
 
@@ -25,11 +25,11 @@ SCORES = rng.normal(size=300) * 2
 Y = (rng.random(300) < expit(0.7 * SCORES - 0.4)).astype(int)
 WEIGHT = rng.integers(0, 4, 300).astype(float)
 
-ALL = [PlattScaling, BetaScaling, HistogramBinning, IsotonicCalibration]
+ALL = [PlattScaling, BetaCalibration, HistogramBinning, IsotonicCalibration]
 each = pytest.mark.parametrize("kind", ALL)
 
 
-def said(calibrator: AbstractBinaryCalibrator) -> Any:
+def said(calibrator: BaseBinaryCalibrator) -> Any:
     return calibrator.predict_proba(Logits(SCORES))
 
 
@@ -119,12 +119,12 @@ def test_rows_of_one_class_alone_give_neither_0_nor_1(kind: Any, label: int) -> 
 
 @each
 def test_no_weight_at_all_is_refused(kind: Any) -> None:
-    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
         kind().fit(Logits(SCORES), Y, np.zeros(300))
 
 
 @each
-def test_what_was_learnt_survives_json_and_is_told(kind: Any) -> None:
+def test_what_was_learned_survives_json_and_is_told(kind: Any) -> None:
     calibrator = kind().fit(Logits(SCORES), Y)
     again = kind.from_dict(calibrator.to_dict())
     assert_array_equal(said(again), said(calibrator))
@@ -135,7 +135,7 @@ def test_scores_are_held_or_read_anew(tmp_path: Path) -> None:
     def total(rows: BinaryRows) -> Any:
         return np.array([rows.scores.sum(), rows.targets.sum(), rows.weight.sum()])
 
-    (held,) = scores_by_class(labelled_shards(Logits(SCORES), Y, None, "test"), range(1, 2))
+    (held,) = scores_by_class(labeled_shards(Logits(SCORES), Y, None, "test"), range(1, 2))
     first, second = scores_by_class(streamed(tmp_path), range(2))
     assert isinstance(held, HeldScores)
     assert isinstance(second, StreamedScores)

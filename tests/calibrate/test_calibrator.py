@@ -20,18 +20,18 @@ from sklearn.base import clone
 import dubito.calibrate as package
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
     ForestCalibration,
     HistogramBinning,
+    IdentityCalibrator,
     IsotonicCalibration,
     MatrixScaling,
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
@@ -48,10 +48,10 @@ from dubito.kernels import blocks
 
 Floats = NDArray[np.float64]
 
-ALL: dict[str, tuple[int, AbstractCalibrator]] = {
+ALL: dict[str, tuple[int, BaseCalibrator]] = {
     "auto": (4, AutoCalibrator(cv=2)),
     "auto of two": (2, AutoCalibrator(cv=2)),
-    "as it came": (4, AsItCame()),
+    "as it came": (4, IdentityCalibrator()),
     "temperature": (4, TemperatureScaling()),
     "temperature of two": (2, TemperatureScaling()),
     "temperature of many": (70, TemperatureScaling()),
@@ -63,16 +63,16 @@ ALL: dict[str, tuple[int, AbstractCalibrator]] = {
     "structured and bent": (4, StructuredMatrixScaling(shape="bent")),
     "structured and local": (4, StructuredMatrixScaling(shape="local")),
     "structured of two": (2, StructuredMatrixScaling()),
-    "mixture": (4, TemperatureMixture()),
-    "forest": (4, ForestCalibration(n_trees=5)),
-    "forest of two": (2, ForestCalibration(n_trees=5)),
+    "mixture": (4, EnsembleTemperatureScaling()),
+    "forest": (4, ForestCalibration(n_estimators=5)),
+    "forest of two": (2, ForestCalibration(n_estimators=5)),
     "platt": (2, PlattScaling()),
-    "beta": (2, BetaScaling()),
+    "beta": (2, BetaCalibration()),
     "histogram": (2, HistogramBinning(n_bins=8)),
     "quantile histogram": (2, HistogramBinning(n_bins=6, strategy="quantile")),
     "isotonic": (2, IsotonicCalibration()),
     "platt a class": (4, OneVsRest(PlattScaling())),
-    "beta a class": (4, OneVsRest(BetaScaling())),
+    "beta a class": (4, OneVsRest(BetaCalibration())),
     "histogram a class": (4, OneVsRest(HistogramBinning(n_bins=8))),
     "quantile histogram a class": (4, OneVsRest(HistogramBinning(6, "quantile"))),
     "isotonic a class": (4, OneVsRest(IsotonicCalibration())),
@@ -140,7 +140,7 @@ def test_the_suite_knows_every_calibrator() -> None:
         kind
         for kind in public
         if isinstance(kind, type)
-        and issubclass(kind, AbstractCalibrator)
+        and issubclass(kind, BaseCalibrator)
         and not inspect.isabstract(kind)
     }
     assert {type(calibrator) for _, calibrator in ALL.values()} == kinds
@@ -386,8 +386,8 @@ def test_rows_without_labels_are_refused(case: Case, tmp_path: Path) -> None:
         "Try the true labels; of shards, a column of them."
     )
     logits = Logits(case.logits)
-    unlabelled = scan(streamed_file(case, tmp_path), Columns(logits="z_*"))
-    for rows in (logits, ArrayShards(Batch.of(None, logits)), unlabelled):
+    unlabeled = scan(streamed_file(case, tmp_path), Columns(logits="z_*"))
+    for rows in (logits, ArrayShards(Batch.of(None, logits)), unlabeled):
         with refused(BadTypeError, message):
             case.fit(rows)
 
@@ -408,7 +408,7 @@ def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
 
 def test_a_fit_that_fails_is_no_fit(case: Case) -> None:
     calibrator = clone(case.calibrator)
-    if isinstance(calibrator, AsItCame):  # which learns nothing of any row
+    if isinstance(calibrator, IdentityCalibrator):  # which learns nothing of any row
         assert_probabilities(
             calibrator.fit([[0.5, 0.5]], [0], [0.0]).predict_proba([[1, 0]]), (1, 2)
         )
@@ -424,7 +424,7 @@ def test_what_json_keeps_says_the_same(case: Case) -> None:
     outputs = Logits(case.logits, classes=names)
     fitted = case.fit(outputs, [names[code] for code in case.y])
     kept = json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
-    revived = AbstractCalibrator.from_dict(kept)
+    revived = BaseCalibrator.from_dict(kept)
     assert type(revived) is type(fitted)
     assert revived.classes_ == names
     expected = fitted.predict_proba(outputs)
@@ -436,7 +436,7 @@ def test_what_json_keeps_says_the_same(case: Case) -> None:
 def test_another_calibrators_dict_is_refused(case: Case) -> None:
     kept = case.fit(Logits(case.logits), case.y).to_dict()
     kind = type(case.calibrator)
-    others: dict[bool, type[AbstractCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
+    others: dict[bool, type[BaseCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
     other = others[kind is TemperatureScaling]
     message = (
         f"`values` of {other.__name__}.from_dict must be what {other.__name__} wrote. "
@@ -452,7 +452,7 @@ def test_pickled_it_says_the_same(case: Case) -> None:
     revived = pickle.loads(data)
     expected = fitted.predict_proba(Logits(case.logits))
     close(revived.predict_proba(Logits(case.logits)), expected, rtol=1e-12)
-    # What it learnt, not what it learnt from.
+    # What it learned, not what it learned from.
     assert len(data) < case.logits.nbytes + 20_000
     assert not hasattr(revived, "_shards")
 
@@ -472,7 +472,7 @@ def test_the_summary_is_one_sentence_with_cross_fitted_evidence(case: Case) -> N
     assert "; log loss " in summary
     assert "\n" not in summary
     assert ". " not in summary
-    kept = AbstractCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    kept = BaseCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert kept.summary() == summary
 
 
@@ -530,8 +530,8 @@ def test_a_stream_tells_once_of_missing_labels(
     rows = case._replace(
         logits=case.logits[is_used], y=case.y[is_used], weight=case.weight[is_used]
     )
-    labelled = case.predict(streamed(rows, tmp_path))
-    close(partly, labelled, atol=1e-6)
+    labeled = case.predict(streamed(rows, tmp_path))
+    close(partly, labeled, atol=1e-6)
 
 
 def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:
@@ -623,25 +623,26 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
 )
 def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) -> None:
     message = (
-        "`values` of AbstractCalibrator.from_dict must be what `to_dict` wrote. "
-        f"Got {got}. Try {fix}."
+        f"`values` of BaseCalibrator.from_dict must be what `to_dict` wrote. Got {got}. Try {fix}."
     )
     with refused(BadTypeError, message):
-        AbstractCalibrator.from_dict(values)
+        BaseCalibrator.from_dict(values)
 
 
 def test_an_unknown_calibrator_is_refused() -> None:
     kept = {"format": 1, "kind": "annotations", "settings": {}, "learned": {}}
     message = (
-        "`values` of AbstractCalibrator.from_dict must be of a known kind. "
+        "`values` of BaseCalibrator.from_dict must be of a known kind. "
         "Got 'annotations'. Try the version of dubito that wrote it."
     )
     with refused(BadValueError, message):
-        AbstractCalibrator.from_dict(kept)
+        BaseCalibrator.from_dict(kept)
 
 
-@pytest.mark.parametrize("kind", [PlattScaling, BetaScaling, HistogramBinning, IsotonicCalibration])
-def test_calibrators_of_two_classes_refuse_more(kind: type[AbstractCalibrator]) -> None:
+@pytest.mark.parametrize(
+    "kind", [PlattScaling, BetaCalibration, HistogramBinning, IsotonicCalibration]
+)
+def test_calibrators_of_two_classes_refuse_more(kind: type[BaseCalibrator]) -> None:
     message = (
         f"`outputs` of {kind.__name__} must be over 2 classes. "
         f"Got 3 classes. Try OneVsRest({kind.__name__}())."

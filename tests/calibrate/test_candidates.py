@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits
-from dubito.calibrate import AsItCame, StructuredMatrixScaling, TemperatureScaling
+from dubito.calibrate import IdentityCalibrator, StructuredMatrixScaling, TemperatureScaling
 from dubito.calibrate.candidates import candidates
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 3))
@@ -10,7 +10,7 @@ LOGITS = np.random.default_rng(0).normal(size=(40, 3))
 
 def test_as_it_came_changes_nothing() -> None:
     shares = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
-    fitted = AsItCame().fit(Logits(LOGITS), np.zeros(40, int))
+    fitted = IdentityCalibrator().fit(Logits(LOGITS), np.zeros(40, int))
     assert fitted.predict_proba(Logits(LOGITS)) == pytest.approx(shares, abs=1e-12)
     assert "left as they came" in fitted.summary()
 
@@ -19,7 +19,7 @@ def test_as_it_came_changes_nothing() -> None:
 @pytest.mark.parametrize("n_rows", [10, 999, 1000, 100_000])
 def test_the_first_two_are_doing_nothing_and_the_simplest(n_classes: int, n_rows: int) -> None:
     tried = list(candidates(n_classes, n_rows))
-    assert isinstance(tried[0], AsItCame)
+    assert isinstance(tried[0], IdentityCalibrator)
     assert isinstance(tried[1], TemperatureScaling)
     assert len({repr(one) for one in tried}) == len(tried)
 
@@ -52,8 +52,8 @@ def test_every_candidate_takes_two_classes_or_many() -> None:
 @pytest.mark.parametrize("n_classes", [2, 3, 100, 1000])
 def test_parametric_candidates_are_all_but_two_kinds(n_classes: int) -> None:
     every, parametric = (
-        [repr(one) for one in candidates(n_classes, 10_000, is_parametric)]
-        for is_parametric in (False, True)
+        [repr(one) for one in candidates(n_classes, 10_000, parametric_only)]
+        for parametric_only in (False, True)
     )
     assert parametric == [one for one in every if "Isotonic" not in one and "Forest" not in one]
     assert len(parametric) < len(every)

@@ -35,7 +35,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.calibrate.vector import VectorScaling
@@ -306,7 +306,7 @@ def test_fewer_groups_than_folds_make_fewer_folds() -> None:
         few.fit(X3, Y3, groups=np.zeros(240))
 
 
-class KeepsGroups(AbstractCalibrator):
+class KeepsGroups(BaseCalibrator):
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Any:

@@ -6,13 +6,13 @@ from numpy.typing import NDArray
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.calibrate.candidates import AsItCame
+from dubito.calibrate.candidates import IdentityCalibrator
 from dubito.calibrate.contest import Contest, Tried, name_of
 from dubito.calibrate.cross_fit import HeldOut, folds_of
 from dubito.data import Batch
 
 Floats = NDArray[np.float64]
-CANDIDATES = [AsItCame(), TemperatureScaling(), VectorScaling()]
+CANDIDATES = [IdentityCalibrator(), TemperatureScaling(), VectorScaling()]
 
 
 def contest(likelihoods: Floats, weights: Floats | None = None) -> Contest:
@@ -80,7 +80,10 @@ def test_no_time_is_time_for_two() -> None:
     logits = np.random.default_rng(0).normal(size=(60, 3))
     batch = Batch.of(logits.argmax(axis=1), Logits(logits))
     held = Contest.held(batch, folds_of(batch, 5), 0)
-    assert [name_of(one.calibrator) for one in held.tried] == ["AsItCame()", "TemperatureScaling()"]
+    assert [name_of(one.calibrator) for one in held.tried] == [
+        "IdentityCalibrator()",
+        "TemperatureScaling()",
+    ]
 
 
 def test_rows_held_out_twice_count_once() -> None:
@@ -115,7 +118,7 @@ def test_one_fold_is_judged_in_parts() -> None:
 def test_only_parametric_candidates_are_tried_on_demand() -> None:
     logits = np.random.default_rng(0).normal(size=(1000, 2))
     batch = Batch.of(logits.argmax(axis=1), Logits(logits))
-    held = Contest.held(batch, folds_of(batch, 2), None, is_parametric=True)
+    held = Contest.held(batch, folds_of(batch, 2), None, parametric_only=True)
     names = [name_of(one.calibrator) for one in held.tried]
-    assert "TemperatureMixture()" in names
+    assert "EnsembleTemperatureScaling()" in names
     assert not any("Isotonic" in name or "Forest" in name for name in names)

@@ -214,7 +214,7 @@ def test_what_a_contest_chose_stays_and_is_fitted_anew() -> None:
             * type(one)(**one.get_params(deep=False))
             .fit(Logits(logits[train]), y[train])
             .predict_proba(Logits(logits[test]))
-            for share, one in zip(auto.shares_, auto.calibrators_, strict=True)
+            for share, one in zip(auto.weights_, auto.calibrators_, strict=True)
         )
         close(special.softmax(ours.array, axis=1), mixed, rtol=1e-9)
 

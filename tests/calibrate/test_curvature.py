@@ -27,7 +27,7 @@ def whole_curvature(p: Floats, f: Floats, weight: Floats, penalty: Floats) -> Fl
 
 
 def made(n_rows: int, n_classes: int) -> tuple[Floats, Floats, ArrayShards]:
-    """Return probabilities, weights and labelled rows."""
+    """Return probabilities, weights and labeled rows."""
     rng = np.random.default_rng(0)
     logits, weight = rng.normal(size=(n_rows, n_classes)), rng.random(n_rows) + 0.1
     y = rng.integers(0, n_classes, n_rows)

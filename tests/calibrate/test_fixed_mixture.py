@@ -3,7 +3,7 @@
 import numpy as np
 
 from dubito import Logits
-from dubito.calibrate import AsItCame, AutoCalibrator, TemperatureScaling
+from dubito.calibrate import AutoCalibrator, IdentityCalibrator, TemperatureScaling
 from dubito.calibrate.fixed_mixture import FixedMixture
 
 
@@ -16,9 +16,9 @@ def rows_of(seed: int, n_rows: int = 400) -> tuple[Logits, np.ndarray]:
 
 def test_it_is_the_mean_of_its_parts_by_their_shares() -> None:
     outputs, labels = rows_of(0)
-    mixture = FixedMixture([AsItCame(), TemperatureScaling()], np.array([0.25, 0.75]))
+    mixture = FixedMixture([IdentityCalibrator(), TemperatureScaling()], np.array([0.25, 0.75]))
     found = mixture.fit(outputs, labels).predict_proba(outputs)
-    parts = [one.fit(outputs, labels) for one in (AsItCame(), TemperatureScaling())]
+    parts = [one.fit(outputs, labels) for one in (IdentityCalibrator(), TemperatureScaling())]
     wanted = 0.25 * parts[0].predict_proba(outputs) + 0.75 * parts[1].predict_proba(outputs)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
     assert mixture.summary().startswith("a mixture of 2 calibrators; log loss")

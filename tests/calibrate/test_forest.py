@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Probabilities
-from dubito.calibrate import AbstractCalibrator, ForestCalibration, VectorScaling
+from dubito.calibrate import BaseCalibrator, ForestCalibration, VectorScaling
 from dubito.errors import BadValueError
 from dubito.measure import log_loss
 
@@ -27,7 +27,9 @@ def test_it_follows_what_no_rising_curve_can() -> None:
 
 
 def test_leaves_too_large_to_split_are_the_pulled_class_counts() -> None:
-    fitted = ForestCalibration(n_trees=3, least_rows=2000, pull=4.0).fit(P[:2000], Y[:2000])
+    fitted = ForestCalibration(n_estimators=3, min_samples_leaf=2000, pull=4.0).fit(
+        P[:2000], Y[:2000]
+    )
     prior = VectorScaling(strength=1.0).fit(P[:2000], Y[:2000]).predict_proba(P[2000:])
     counts = np.bincount(Y[:2000].astype(int))
     assert fitted.predict_proba(P[2000:]) == pytest.approx((counts + 4 * prior) / 2004, rel=1e-9)
@@ -46,22 +48,22 @@ def test_no_pull_stays_finite() -> None:
 
 
 def test_more_rows_than_it_may_look_at_are_sampled() -> None:
-    fitted = ForestCalibration(n_trees=2, most_rows=100).fit(P, Y)
+    fitted = ForestCalibration(n_estimators=2, max_samples=100).fit(P, Y)
     assert fitted.weights_.sum() == pytest.approx(200)
-    other = ForestCalibration(n_trees=2, most_rows=100, seed=1).fit(P, Y)
+    other = ForestCalibration(n_estimators=2, max_samples=100, seed=1).fit(P, Y)
     assert fitted.threshold_.tolist() != other.threshold_.tolist()
 
 
 def test_it_comes_back_from_json_to_the_last_digit() -> None:
     logits = RNG.normal(size=(400, 3))
     y = (logits + RNG.gumbel(size=logits.shape)).argmax(axis=1)
-    fitted = ForestCalibration(n_trees=4).fit(Logits(logits), y)
-    again = AbstractCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    fitted = ForestCalibration(n_estimators=4).fit(Logits(logits), y)
+    again = BaseCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
     assert (again.predict_proba(Logits(logits)) == fitted.predict_proba(Logits(logits))).all()
 
 
 def test_it_says_what_it_is() -> None:
-    words = ForestCalibration(n_trees=4).fit(P[:500], Y[:500]).summary()
+    words = ForestCalibration(n_estimators=4).fit(P[:500], Y[:500]).summary()
     assert words.startswith("4 trees of about ")
     assert "leaves, on vector scaling; log loss" in words
 
@@ -69,10 +71,16 @@ def test_it_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_trees": 0}, "`n_trees` of ForestCalibration must be a whole number from 1 up. Got 0."),
-        ({"n_trees": 2.5}, "must be a whole number from 1 up. Got 2.5. Try n_trees=30."),
-        ({"most_rows": True}, "must be a whole number from 2 up. Got True."),
-        ({"least_rows": -1}, "`least_rows` of ForestCalibration must be a finite number from 0 up"),
+        (
+            {"n_estimators": 0},
+            "`n_estimators` of ForestCalibration must be a whole number from 1 up. Got 0.",
+        ),
+        ({"n_estimators": 2.5}, "must be a whole number from 1 up. Got 2.5. Try n_estimators=30."),
+        ({"max_samples": True}, "must be a whole number from 2 up. Got True."),
+        (
+            {"min_samples_leaf": -1},
+            "`min_samples_leaf` of ForestCalibration must be a finite number from 0 up",
+        ),
         ({"pull": np.nan}, "`pull` of ForestCalibration must be a finite number from 0 up"),
     ],
 )

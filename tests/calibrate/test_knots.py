@@ -148,7 +148,7 @@ def test_rows_of_one_class_are_smoothed_towards_the_prior(target: float, value: 
     assert curves.n_certain.tolist() == [4.0]
 
 
-def test_an_end_that_smoothing_would_lift_above_its_neighbour_is_pooled_with_it() -> None:
+def test_an_end_that_smoothing_would_lift_above_its_neighbor_is_pooled_with_it() -> None:
     scores = np.array([0.0, 1, 1, 1, 1, 1, 2, 2, 2])
     targets = np.array([0.0, 1, 0, 0, 0, 0, 1, 1, 1])
     prior = 4.5 / 10
@@ -172,5 +172,5 @@ def test_cells_without_rows_are_neutral() -> None:
 
 
 def test_no_rows_make_no_curve() -> None:
-    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
         curve_of(np.zeros(2), np.ones(2), np.zeros(2), is_held=True)

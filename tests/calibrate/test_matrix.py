@@ -1,4 +1,4 @@
-"""Matrix scaling against an independent minimisation of the same objective."""
+"""Matrix scaling against an independent minimization of the same objective."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from scipy import optimize, special
 
 from dubito import Logits
 from dubito.calibrate import (
-    AbstractCalibrator,
+    BaseCalibrator,
     MatrixScaling,
     StructuredMatrixScaling,
     TemperatureScaling,
@@ -99,7 +99,7 @@ def test_predictions_are_the_matrix_times_log_probabilities(
 
 
 @each_kind
-def test_it_fits_better_than_a_temperature(kind: type[AbstractCalibrator]) -> None:
+def test_it_fits_better_than_a_temperature(kind: type[BaseCalibrator]) -> None:
     logits, y = made(2000, 4)
     outputs = Logits(logits)
     by_matrix = log_loss(y, kind().fit(outputs, y).predict_proba(outputs))
@@ -116,7 +116,7 @@ def test_a_huge_strength_leaves_the_temperature_alone(n_classes: int) -> None:
 
 
 @each_kind
-def test_a_class_absent_from_the_labels_keeps_its_column(kind: type[AbstractCalibrator]) -> None:
+def test_a_class_absent_from_the_labels_keeps_its_column(kind: type[BaseCalibrator]) -> None:
     logits, y = made(300, 4)
     y = np.where(y == 2, 0, y)
     p = kind().fit(Logits(logits), y).predict_proba(Logits(logits))

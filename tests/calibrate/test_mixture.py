@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from dubito import Logits
-from dubito.calibrate import TemperatureMixture, TemperatureScaling
+from dubito.calibrate import EnsembleTemperatureScaling, TemperatureScaling
 from dubito.calibrate.mixture import mixture_weights
 from dubito.measure import log_loss
 
@@ -79,9 +79,9 @@ def test_a_pull_is_weight_that_equal_shares_explain() -> None:
 @pytest.mark.parametrize("n_classes", [2, 5, 100])
 def test_the_mixture_is_as_likely_as_the_reference(n_classes: int) -> None:
     logits, y = made(2000, n_classes)
-    mixture = TemperatureMixture().fit(Logits(logits), y)
-    assert mixture.shares_.sum() == pytest.approx(1, abs=1e-12)
-    assert (mixture.shares_ >= 0).all()
+    mixture = EnsembleTemperatureScaling().fit(Logits(logits), y)
+    assert mixture.weights_.sum() == pytest.approx(1, abs=1e-12)
+    assert (mixture.weights_ >= 0).all()
     parts = [
         special.softmax(logits / mixture.temperature_, axis=1),
         special.softmax(logits, axis=1),
@@ -90,7 +90,7 @@ def test_the_mixture_is_as_likely_as_the_reference(n_classes: int) -> None:
     likelihoods = np.stack([part[np.arange(2000), y] for part in parts], axis=1)
     loss = log_loss(y, mixture.predict_proba(Logits(logits)))
     assert -loss >= reference(likelihoods, np.ones(2000)) - 1e-6
-    mixed = np.tensordot(mixture.shares_, np.stack(parts), axes=1)
+    mixed = np.tensordot(mixture.weights_, np.stack(parts), axes=1)
     close(mixture.predict_proba(Logits(logits)), mixed, rtol=1e-9)
 
 
@@ -99,7 +99,7 @@ def test_it_is_no_worse_than_temperature_scaling() -> None:
     outputs = Logits(logits)
     losses = [
         log_loss(y, kind().fit(outputs, y).predict_proba(outputs))
-        for kind in (TemperatureMixture, TemperatureScaling)
+        for kind in (EnsembleTemperatureScaling, TemperatureScaling)
     ]
     assert losses[0] <= losses[1] + 1e-6
 
@@ -120,9 +120,9 @@ def nasty_logits(draw: Any) -> NDArray[Any]:
 @settings(max_examples=150)
 @given(nasty_logits(), st.floats(1e-3, 1e3), st.floats(0.1, 1), st.floats(0, 1))
 def test_no_class_changes(logits: NDArray[Any], temperature: float, u: float, v: float) -> None:
-    mixture = TemperatureMixture()
+    mixture = EnsembleTemperatureScaling()
     mixture.n_classes_, mixture.classes_, mixture.temperature_ = logits.shape[1], None, temperature
-    mixture.shares_ = np.array([0.98 * u * v, 0.98 * u * (1 - v), 1 - 0.98 * u])
+    mixture.weights_ = np.array([0.98 * u * v, 0.98 * u * (1 - v), 1 - 0.98 * u])
     p = mixture.predict_proba(Logits(logits))
     assert np.isfinite(p).all()
     assert p.argmax(axis=1).tolist() == logits.argmax(axis=1).tolist()
@@ -133,15 +133,15 @@ def test_no_class_changes(logits: NDArray[Any], temperature: float, u: float, v:
 def test_rows_that_are_all_right_leave_probabilities_finite(n_classes: int) -> None:
     y = np.arange(100) % n_classes
     outputs = Logits(np.where(np.eye(n_classes)[y] == 1, 1e4, -1e4))
-    p = TemperatureMixture().fit(outputs, y).predict_proba(outputs)
+    p = EnsembleTemperatureScaling().fit(outputs, y).predict_proba(outputs)
     close(p, np.eye(n_classes)[y], atol=1e-6)
     assert (p > 0).all()
 
 
 def test_shares_of_exactly_0_leave_probabilities_finite() -> None:
-    mixture = TemperatureMixture()
+    mixture = EnsembleTemperatureScaling()
     mixture.n_classes_, mixture.classes_, mixture.temperature_ = 2, None, 0.5
-    mixture.shares_ = np.array([1.0, 0.0, 0.0])
+    mixture.weights_ = np.array([1.0, 0.0, 0.0])
     close(mixture.predict_proba(Logits([[1e4, -1e4]])), [[1.0, 1e-12]], rtol=1e-9)
 
 
@@ -152,8 +152,8 @@ def test_parts_that_explain_nothing_get_a_share_of_0() -> None:
 
 def test_the_summary_tells_the_shares() -> None:
     logits, y = made(500, 3)
-    mixture = TemperatureMixture().fit(Logits(logits), y)
-    calibrated, original, uniform = mixture.shares_
+    mixture = EnsembleTemperatureScaling().fit(Logits(logits), y)
+    calibrated, original, uniform = mixture.weights_
     assert mixture.summary().startswith(
         f"{calibrated:.1%} at T = {mixture.temperature_:.3g}, {original:.1%} as it came, "
         f"{uniform:.1%} no opinion; log loss "

@@ -13,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dubito import Logits, Probabilities
 from dubito.calibrate import (
-    BetaScaling,
+    BetaCalibration,
     HistogramBinning,
     IsotonicCalibration,
     OneVsRest,
@@ -21,7 +21,7 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.data import Columns, scan
 from dubito.errors import BadTypeError, EmptyStateError, UnfittedError
 
@@ -35,7 +35,7 @@ WEIGHT = rng.integers(0, 4, N_ROWS).astype(float)
 
 ALL = [
     PlattScaling(),
-    BetaScaling(),
+    BetaCalibration(),
     HistogramBinning(),
     HistogramBinning(8, "quantile"),
     IsotonicCalibration(),
@@ -54,26 +54,26 @@ def shares_of(calibrator: Any, targets: Any, weight: Any) -> Any:
     return np.stack(columns, axis=1)
 
 
-def renormalised(shares: Any) -> Any:
+def renormalized(shares: Any) -> Any:
     return shares / shares.sum(axis=1, keepdims=True)
 
 
 HARD = np.eye(N_CLASSES)[Y]
-SOFT = renormalised(0.8 * HARD + np.where(rng.random(HARD.shape) < 0.3, 0.1, 0.0))
+SOFT = renormalized(0.8 * HARD + np.where(rng.random(HARD.shape) < 0.3, 0.1, 0.0))
 
 
 @each
 @pytest.mark.parametrize("weight", [np.ones(N_ROWS), WEIGHT], ids=["alike", "weighted"])
 @pytest.mark.parametrize("is_soft", [False, True], ids=["labels", "label probabilities"])
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
-def test_it_is_a_calibrator_a_class_renormalised(
+def test_it_is_a_calibrator_a_class_renormalized(
     calibrator: Any, weight: Any, is_soft: bool, kind: Any
 ) -> None:
     rows = Logits(Z) if kind is Logits else Probabilities(P)
     every = OneVsRest(calibrator).fit(rows, SOFT if is_soft else Y, weight)
     shares = shares_of(calibrator, SOFT if is_soft else HARD, weight)
-    assert_allclose(every.predict_proba(rows), renormalised(shares), atol=1e-8)
-    assert_allclose(softmax(every.transform(rows).array, axis=1), renormalised(shares), atol=1e-8)
+    assert_allclose(every.predict_proba(rows), renormalized(shares), atol=1e-8)
+    assert_allclose(softmax(every.transform(rows).array, axis=1), renormalized(shares), atol=1e-8)
     n_changed = (shares.argmax(axis=1) != Z.argmax(axis=1)).sum()
     assert every.n_changed_ == n_changed > 0
     assert every.n_fell_back_ == 0
@@ -123,7 +123,7 @@ def test_streamed_is_as_held_but_for_the_grid(calibrator: Any, tmp_path: Path) -
         for k in range(N_CLASSES):
             curve = IsotonicCalibration().fit(Logits(rounded[:, k]), k == Y, WEIGHT)
             shares.append(curve.predict_proba(Logits(rounded[:, k]))[is_taught, 1])
-        expected = renormalised(np.stack(shares, axis=1))
+        expected = renormalized(np.stack(shares, axis=1))
         assert_allclose(streamed[is_taught], expected, atol=1e-9)
 
 
@@ -141,7 +141,7 @@ def test_a_row_to_which_no_class_gives_anything_falls_back() -> None:
     shares = expit(40 * ODDS - 90)
     is_silent = shares.sum(axis=1) <= N_CLASSES * 1e-12
     assert 0 < is_silent.sum() < N_ROWS
-    expected = np.where(is_silent[:, np.newaxis], P, renormalised(np.maximum(shares, 1e-12)))
+    expected = np.where(is_silent[:, np.newaxis], P, renormalized(np.maximum(shares, 1e-12)))
     found = every.predict_proba(Logits(Z))
     assert_allclose(found, np.maximum(expected, 1e-12), rtol=1e-6)
     assert_array_equal(found[is_silent].argmax(axis=1), Z[is_silent].argmax(axis=1))
@@ -230,7 +230,7 @@ def test_two_classes_are_taken_too(calibrator: Any) -> None:
 @each
 def test_it_survives_json_and_pickle(calibrator: Any) -> None:
     every = OneVsRest(calibrator).fit(Logits(Z, classes=list("abcde")), np.array(list("abcde"))[Y])
-    kept = AbstractCalibrator.from_dict(json.loads(json.dumps(every.to_dict())))
+    kept = BaseCalibrator.from_dict(json.loads(json.dumps(every.to_dict())))
     for again in (kept, pickle.loads(pickle.dumps(every))):
         assert_array_equal(again.predict_proba(Logits(Z)), every.predict_proba(Logits(Z)))
         assert again.classes_ == tuple("abcde")
@@ -263,7 +263,7 @@ def test_only_calibrators_of_two_classes_are_taken(calibrator: Any) -> None:
 
 @each
 def test_no_weight_at_all_is_refused(calibrator: Any) -> None:
-    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
         OneVsRest(calibrator).fit(Logits(Z), Y, np.zeros(N_ROWS))
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.calibrate.refinement import refinement_split
+from dubito.calibrate.refinement import decompose_loss
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
 from dubito.measure import brier_score, log_loss
@@ -32,7 +32,7 @@ def loss_at(beta: float, y: Any, logits: NDArray[Any], weight: NDArray[Any]) -> 
 def test_the_split_equals_folds_by_hand(n_classes: int) -> None:
     y, logits = made(200, n_classes)
     weight = np.random.default_rng(0).random(200) + 0.1
-    split = refinement_split(y, Logits(logits), cv=4, seed=3, sample_weight=weight)
+    split = decompose_loss(y, Logits(logits), cv=4, seed=3, sample_weight=weight)
     order, total = np.random.default_rng(3).permutation(200), 0.0
     for fold in np.array_split(order, 4):
         others = np.setdiff1d(order, fold)
@@ -49,7 +49,7 @@ def test_the_split_equals_folds_by_hand(n_classes: int) -> None:
 
 
 def test_refinement_is_the_same_however_sharp_the_outputs_are() -> None:
-    scores = [refinement_split(*wrapped(made(2000, 3, sharper))) for sharper in (0.5, 1.0, 6.0)]
+    scores = [decompose_loss(*wrapped(made(2000, 3, sharper))) for sharper in (0.5, 1.0, 6.0)]
     found = [one.recalibrated for one in scores]
     assert found == pytest.approx([found[0]] * 3, abs=1e-6)
     assert scores[1].calibration < 0.002 < scores[0].calibration < scores[2].calibration
@@ -61,18 +61,18 @@ def wrapped(rows: tuple[Any, NDArray[Any]]) -> tuple[Any, Logits]:
 
 def test_brier_score_and_another_calibrator() -> None:
     y, logits = made(500, 3)
-    split = refinement_split(y, Logits(logits), score="brier_score")
+    split = decompose_loss(y, Logits(logits), score="brier_score")
     assert split.score == pytest.approx(brier_score(y, Logits(logits)))
     assert 0 < split.refinement < split.score
     coarse = TemperatureScaling(objective="ece")
-    other = refinement_split(y, Logits(logits), score="brier_score", calibrator=coarse)
+    other = decompose_loss(y, Logits(logits), score="brier_score", calibrator=coarse)
     assert other.refinement != split.refinement
     assert not hasattr(coarse, "temperature_")
 
 
 def test_where_recalibration_only_adds_noise_nothing_is_taken_away() -> None:
     y, logits = made(12, 3, sharper=1.0)
-    split = refinement_split(y, Logits(logits))
+    split = decompose_loss(y, Logits(logits))
     assert split.recalibrated > split.score
     assert (split.calibration, split.refinement) == (0.0, split.score)
 
@@ -81,16 +81,16 @@ def test_where_recalibration_only_adds_noise_nothing_is_taken_away() -> None:
 def test_an_infinite_log_loss_is_all_calibration_but_for_a_finite_rest(kind: Any) -> None:
     says = np.array([0.0, 0.8, 1.0, 0.2, 0.7, 0.1] * 5, dtype=kind)
     y = np.array([1, 1, 1, 0, 0, 0] * 5)
-    split = refinement_split(y, says)
+    split = decompose_loss(y, says)
     assert (split.score, split.calibration) == (np.inf, np.inf)
     assert 0 < split.refinement == split.recalibrated < np.inf
     assert str(split).startswith("log_loss inf = calibration inf + refinement ")
-    assert refinement_split(y, says, score="brier_score").score < np.inf
+    assert decompose_loss(y, says, score="brier_score").score < np.inf
 
 
 def test_the_seed_decides() -> None:
     y, logits = made(100, 3)
-    first, again, other = (refinement_split(y, Logits(logits), seed=s) for s in (0, 0, 1))
+    first, again, other = (decompose_loss(y, Logits(logits), seed=s) for s in (0, 0, 1))
     assert first == again
     assert first.refinement != other.refinement
 
@@ -99,19 +99,19 @@ def test_members_and_soft_labels() -> None:
     y, logits = made(60, 3)
     shares = special.softmax(logits, axis=1)
     members = Members(np.stack([shares, shares]))
-    expected = refinement_split(y, Probabilities(shares))
-    assert refinement_split(y, members) == expected
-    soft = refinement_split(np.eye(3)[y], Probabilities(shares))
+    expected = decompose_loss(y, Probabilities(shares))
+    assert decompose_loss(y, members) == expected
+    soft = decompose_loss(np.eye(3)[y], Probabilities(shares))
     assert soft.refinement == pytest.approx(expected.refinement)
 
 
 def test_rows_without_a_label_or_weight_are_left_out() -> None:
     y, logits = made(50, 3)
     weight = np.where(np.arange(50) < 40, 1.0, 0.0)
-    expected = refinement_split(y[5:40], Logits(logits[5:40]))
+    expected = decompose_loss(y[5:40], Logits(logits[5:40]))
     labels = np.where(np.arange(50) < 5, np.nan, y)
-    with pytest.warns(MissingLabelsWarning, match="refinement_split: 5 of 50 rows") as caught:
-        split = refinement_split(labels, Logits(logits), sample_weight=weight)
+    with pytest.warns(MissingLabelsWarning, match="decompose_loss: 5 of 50 rows") as caught:
+        split = decompose_loss(labels, Logits(logits), sample_weight=weight)
     assert caught[0].filename == __file__
     assert split == expected
 
@@ -126,7 +126,7 @@ def test_both_parts_are_there_whatever_the_rows(
     rows: list[tuple[int, int]], cv: int, score: Any
 ) -> None:
     quarters, y = (np.array(column) for column in zip(*rows, strict=True))
-    split = refinement_split(y, quarters / 4, cv=cv, score=score)
+    split = decompose_loss(y, quarters / 4, cv=cv, score=score)
     assert split.calibration >= 0
     assert 0 <= split.refinement < np.inf
     assert split.n_folds == min(cv, len(rows))
@@ -135,7 +135,7 @@ def test_both_parts_are_there_whatever_the_rows(
 
 def test_words() -> None:
     y = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10
-    split = refinement_split(y, [0.01] * 40 + [0.99] * 40)
+    split = decompose_loss(y, [0.01] * 40 + [0.99] * 40)
     words = f"calibration {split.calibration:.4g} + refinement {split.refinement:.4g}"
     assert str(split) == f"log_loss 1.159 = {words} (80 rows, 5 folds)"
 
@@ -143,27 +143,27 @@ def test_words() -> None:
 def test_what_cannot_be_split_is_refused() -> None:
     def message(y: Any = (0, 1), outputs: Any = (0.2, 0.8), **settings: Any) -> str:
         with pytest.raises((BadTypeError, BadValueError)) as caught:
-            refinement_split(y, outputs, **settings)
+            decompose_loss(y, outputs, **settings)
         return str(caught.value)
 
     assert message(score="accuracy") == (
-        "`score` of refinement_split must be 'log_loss' or 'brier_score'. Got 'accuracy'. "
+        "`score` of decompose_loss must be 'log_loss' or 'brier_score'. Got 'accuracy'. "
         "Try score='log_loss'."
     )
     assert message(calibrator="temperature") == (
-        "`calibrator` of refinement_split must be a calibrator of classes. Got str. "
+        "`calibrator` of decompose_loss must be a calibrator of classes. Got str. "
         "Try calibrator=TemperatureScaling()."
     )
     for cv in (1, 2.5, True):
         assert message(cv=cv) == (
-            f"`cv` of refinement_split must be a whole number from 2 up. Got {cv!r}. Try cv=5."
+            f"`cv` of decompose_loss must be a whole number from 2 up. Got {cv!r}. Try cv=5."
         )
     assert message([0], [0.2]) == (
-        "`y_true` of refinement_split must be 2 labelled rows or more. Got 1. "
+        "`y_true` of decompose_loss must be 2 labeled rows or more. Got 1. "
         "Try more rows: one is needed to fit, one to score."
     )
-    assert message(None).startswith("`y_true` of refinement_split must be the labels.")
+    assert message(None).startswith("`y_true` of decompose_loss must be the labels.")
     for outputs in (TopLabel([0.5], [1]), Normal([0.5], [1.0])):
-        assert message(None, outputs).startswith("`outputs` of refinement_split must be Logits")
-    with pytest.raises(EmptyStateError, match="refinement_split needs at least 1 labelled row"):
-        refinement_split([0, 1], [0.2, 0.8], sample_weight=[0, 0])
+        assert message(None, outputs).startswith("`outputs` of decompose_loss must be Logits")
+    with pytest.raises(EmptyStateError, match="decompose_loss needs at least 1 labeled row"):
+        decompose_loss([0, 1], [0.2, 0.8], sample_weight=[0, 0])

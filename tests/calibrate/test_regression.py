@@ -30,8 +30,8 @@ def stretched(outputs: Any, factor: float) -> Any:
     if isinstance(outputs, Normal):
         return Normal(outputs.mean, outputs.std * factor)
     if isinstance(outputs, Samples):
-        centre = outputs.array.mean(axis=1, keepdims=True)
-        return Samples(centre + factor * (outputs.array - centre))
+        center = outputs.array.mean(axis=1, keepdims=True)
+        return Samples(center + factor * (outputs.array - center))
     median = np.array([np.interp(0.5, outputs.levels, row) for row in outputs.array])[:, None]
     return Quantiles(median + factor * (outputs.array - median), outputs.levels)
 
@@ -80,7 +80,7 @@ def test_the_factor_is_the_one_of_least_loss(outputs: Any) -> None:
 
 @pytest.mark.parametrize("outputs", KINDS[:3], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("factor", [0.02, 0.5, 3.0, 400.0])
-def test_transform_stretches_about_the_centre(outputs: Any, factor: float) -> None:
+def test_transform_stretches_about_the_center(outputs: Any, factor: float) -> None:
     scaling = VarianceScaling().fit(outputs, Y)
     again = VarianceScaling().fit(stretched(outputs, factor), Y)
     assert again.factor_ * factor == pytest.approx(scaling.factor_, rel=1e-8)
@@ -97,9 +97,9 @@ def test_few_draws_that_are_right_already_are_left_alone(n_draws: int) -> None:
     assert VarianceScaling().fit(Samples(draws), y).factor_ == pytest.approx([1.0], abs=0.02)
 
 
-def least_loss(centre: Any, values: Any, levels: Any, y: Any, weight: Any) -> float:
+def least_loss(center: Any, values: Any, levels: Any, y: Any, weight: Any) -> float:
     """Return the least loss over all factors at which the loss bends."""
-    e, d = y - centre, values - centre[:, None]
+    e, d = y - center, values - center[:, None]
     with np.errstate(all="ignore"):
         bends = (e[:, None] / d).ravel()
     tries = np.unique(np.clip(np.append(bends[bends > 0], [1.0, 1e-12, 1e12]), 1e-12, 1e12))
@@ -132,13 +132,13 @@ def test_no_factor_does_better_whatever_the_rows(data: st.DataObject, kind: Any)
         (Quantiles(values, levels), middles, levels),
         (Samples(values), values.mean(axis=1, dtype=np.float64), draw_levels),
     ]
-    for outputs, centre, at in cases:
+    for outputs, center, at in cases:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoundWarning)
             factor = float(VarianceScaling().fit(outputs, y, sample_weight=weight).factor_[0])
         wide = values.astype(np.float64)
-        best = least_loss(centre, wide, at, y, weight)
-        r = y[:, None] - centre[:, None] - factor * (wide - centre[:, None])
+        best = least_loss(center, wide, at, y, weight)
+        r = y[:, None] - center[:, None] - factor * (wide - center[:, None])
         loss = float(weight @ np.maximum(at * r, (at - 1) * r).sum(axis=1))
         assert loss <= best + 1e-6 * (1 + abs(best))
 

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from dubito import Normal, Probabilities, Quantiles, Samples
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import VarianceScaling
-from dubito.calibrate.regression_calibrator import AbstractRegressionCalibrator, narrowed
+from dubito.calibrate.regression_calibrator import BaseRegressionCalibrator, narrowed
 from dubito.data import Batch, Columns, Shards, scan
 from dubito.errors import (
     BadTypeError,
@@ -25,7 +25,7 @@ from dubito.errors import (
     StateMismatchError,
     UnfittedError,
 )
-from dubito.outputs import AbstractOutputs
+from dubito.outputs import BaseOutputs
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -62,7 +62,7 @@ def numbers(outputs: Any) -> NDArray[Any]:
 @each_kind
 @each_calibrator
 def test_a_calibrator_survives_json_and_pickle(
-    calibrator: AbstractRegressionCalibrator, kind: str
+    calibrator: BaseRegressionCalibrator, kind: str
 ) -> None:
     outputs = KINDS[kind]
     fitted = clone(calibrator).fit(outputs, Y)
@@ -80,7 +80,7 @@ def test_a_calibrator_survives_json_and_pickle(
 
 @each_calibrator
 def test_a_clone_has_the_settings_and_nothing_learned(
-    calibrator: AbstractRegressionCalibrator,
+    calibrator: BaseRegressionCalibrator,
 ) -> None:
     twin = clone(clone(calibrator).fit(KINDS["Normal"], Y))
     assert twin.get_params() == calibrator.get_params()
@@ -92,9 +92,7 @@ def test_a_clone_has_the_settings_and_nothing_learned(
 
 @each_kind
 @each_calibrator
-def test_weight_2_is_a_row_that_came_twice(
-    calibrator: AbstractRegressionCalibrator, kind: str
-) -> None:
+def test_weight_2_is_a_row_that_came_twice(calibrator: BaseRegressionCalibrator, kind: str) -> None:
     outputs, weight = KINDS[kind], RNG.integers(0, 3, N)
     twice = np.repeat(np.arange(N), weight)
     weighted = clone(calibrator).fit(outputs, Y, sample_weight=weight)
@@ -106,7 +104,7 @@ def test_weight_2_is_a_row_that_came_twice(
 @each_kind
 @each_calibrator
 def test_missing_targets_are_left_out_and_counted(
-    calibrator: AbstractRegressionCalibrator, kind: str
+    calibrator: BaseRegressionCalibrator, kind: str
 ) -> None:
     outputs, y = KINDS[kind], np.where(np.arange(N) < 7, np.nan, Y)
     name = type(calibrator).__name__
@@ -122,7 +120,7 @@ def test_missing_targets_are_left_out_and_counted(
 
 
 @each_calibrator
-def test_targets_are_calibrated_one_by_one(calibrator: AbstractRegressionCalibrator) -> None:
+def test_targets_are_calibrated_one_by_one(calibrator: BaseRegressionCalibrator) -> None:
     def both(array: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
         return np.stack([array, other], axis=-1)
 
@@ -147,7 +145,7 @@ def test_targets_are_calibrated_one_by_one(calibrator: AbstractRegressionCalibra
 
 
 @each_calibrator
-def test_a_regression_has_no_class_to_predict(calibrator: AbstractRegressionCalibrator) -> None:
+def test_a_regression_has_no_class_to_predict(calibrator: BaseRegressionCalibrator) -> None:
     assert not hasattr(calibrator, "predict")
 
 
@@ -171,7 +169,7 @@ def test_the_summary_is_out_of_sample_and_the_same_each_time() -> None:
 
 @each_calibrator
 def test_a_summary_looks_at_a_sample_of_many_rows(
-    calibrator: AbstractRegressionCalibrator,
+    calibrator: BaseRegressionCalibrator,
 ) -> None:
     n_rows = 20_500
     batch = Batch.of(RNG.normal(size=n_rows), Normal(np.zeros(n_rows), np.ones(n_rows)))
@@ -192,7 +190,7 @@ def test_coverage_is_left_out_where_no_two_levels_make_an_interval() -> None:
 
 
 @each_calibrator
-def test_rows_of_a_frame_are_streamed(calibrator: AbstractRegressionCalibrator) -> None:
+def test_rows_of_a_frame_are_streamed(calibrator: BaseRegressionCalibrator) -> None:
     import pandas
 
     frame = pandas.DataFrame({"mean": MEAN, "std": STD, "y": Y})
@@ -205,7 +203,7 @@ def test_rows_of_a_frame_are_streamed(calibrator: AbstractRegressionCalibrator) 
 
 
 @each_calibrator
-def test_what_cannot_be_fitted_is_refused(calibrator: AbstractRegressionCalibrator) -> None:
+def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) -> None:
     name = type(calibrator).__name__
 
     def message(*arguments: Any, **weights: Any) -> str:
@@ -237,9 +235,9 @@ def test_what_cannot_be_fitted_is_refused(calibrator: AbstractRegressionCalibrat
         ".fit(shards), with targets and weights among the shards' columns."
     )
     assert "Got weights." in message(shards, sample_weight=Y)
-    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labeled row"):
         clone(calibrator).fit(Normal([0.0], [1.0]), [1.0], sample_weight=[0.0])
-    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labeled row"):
         clone(calibrator).fit(Normal([0.0], [1.0]), [np.nan])
     mixed = Parts(Batch.of(Y, KINDS["Normal"]))
     mixed.batches_of.append(Batch.of(Y, KINDS["Samples"]))
@@ -248,7 +246,7 @@ def test_what_cannot_be_fitted_is_refused(calibrator: AbstractRegressionCalibrat
 
 
 @each_calibrator
-def test_what_the_fit_did_not_see_is_refused(calibrator: AbstractRegressionCalibrator) -> None:
+def test_what_the_fit_did_not_see_is_refused(calibrator: BaseRegressionCalibrator) -> None:
     name, fitted = type(calibrator).__name__, clone(calibrator).fit(KINDS["Normal"], Y)
     with pytest.raises(BadTypeError) as wrong_kind:
         fitted.transform(KINDS["Samples"])
@@ -283,10 +281,10 @@ def test_what_something_else_wrote_is_refused() -> None:
 @each_kind
 @each_calibrator
 def test_outputs_keep_their_float_type_and_no_rows_stay_no_rows(
-    calibrator: AbstractRegressionCalibrator, kind: str
+    calibrator: BaseRegressionCalibrator, kind: str
 ) -> None:
     outputs = KINDS[kind]
-    single: dict[str, AbstractOutputs] = {
+    single: dict[str, BaseOutputs] = {
         "Normal": Normal(MEAN.astype(np.float32), STD.astype(np.float32)),
         "Samples": Samples(KINDS["Samples"].array.astype(np.float32)),
         "Quantiles": Quantiles(KINDS["Quantiles"].array.astype(np.float32), LEVELS),

@@ -14,8 +14,8 @@ from dubito.calibrate.rows import (
     as_class_outputs,
     as_strength,
     class_weights,
-    labelled_outputs,
-    labelled_shards,
+    labeled_outputs,
+    labeled_shards,
     log_odds,
     log_probabilities,
 )
@@ -51,7 +51,7 @@ def test_label_probabilities_are_kept_beside_the_codes() -> None:
     assert rows.weight.tolist() == [1, 1, 1]
 
 
-def test_likelihoods_of_plain_labels_are_a_row_a_labelled_row() -> None:
+def test_likelihoods_of_plain_labels_are_a_row_a_labeled_row() -> None:
     rows = LabelledRows.of(Batch.of([2, np.nan, 0], P, sample_weight=[1.0, 2.0, 0.5]))
     likelihoods, weights, _ = rows.likelihoods_of([P, np.full((3, 3), 1 / 3)])
     close(likelihoods, [[0.1, 1 / 3], [0.2, 1 / 3]])
@@ -103,11 +103,11 @@ def test_outputs_without_classes_are_refused(outputs: Any) -> None:
     )
 
 
-def test_labelled_outputs_are_one_matrix_and_need_labels() -> None:
+def test_labeled_outputs_are_one_matrix_and_need_labels() -> None:
     logits = Logits(P)
-    assert labelled_outputs(Batch.of([0, 1, 2], logits), "VectorScaling") is logits
+    assert labeled_outputs(Batch.of([0, 1, 2], logits), "VectorScaling") is logits
     with pytest.raises(BadTypeError) as caught:
-        labelled_outputs(Batch.of(None, logits), "VectorScaling")
+        labeled_outputs(Batch.of(None, logits), "VectorScaling")
     assert str(caught.value) == (
         "`y` of VectorScaling must be the labels. Got None. "
         "Try the true labels; of shards, a column of them."
@@ -115,26 +115,26 @@ def test_labelled_outputs_are_one_matrix_and_need_labels() -> None:
 
 
 def test_members_become_their_mean_once() -> None:
-    shards = labelled_shards(Members([P, P[::-1]]), [0, 1, 2], None, "VectorScaling")
+    shards = labeled_shards(Members([P, P[::-1]]), [0, 1, 2], None, "VectorScaling")
     assert isinstance(shards, ArrayShards)
     assert isinstance(shards.batch.outputs, Probabilities)
     close(shards.batch.outputs.array, (P + P[::-1]) / 2)
 
 
 def test_arrays_become_shards_and_shards_stay() -> None:
-    shards = labelled_shards(P, [0, 1, 2], None, "VectorScaling")
+    shards = labeled_shards(P, [0, 1, 2], None, "VectorScaling")
     assert isinstance(shards, ArrayShards)
     assert len(shards.batch) == 3
-    assert labelled_shards(shards, None, None, "VectorScaling") is shards
+    assert labeled_shards(shards, None, None, "VectorScaling") is shards
 
 
 @pytest.mark.parametrize(
     ("y", "weight", "got"), [([0, 1, 2], None, "labels"), (None, [1, 1, 1], "weights")]
 )
 def test_shards_beside_labels_or_weights_are_refused(y: Any, weight: Any, got: str) -> None:
-    shards = labelled_shards(P, [0, 1, 2], None, "VectorScaling")
+    shards = labeled_shards(P, [0, 1, 2], None, "VectorScaling")
     with pytest.raises(BadTypeError) as caught:
-        labelled_shards(shards, y, weight, "VectorScaling")
+        labeled_shards(shards, y, weight, "VectorScaling")
     assert str(caught.value) == (
         f"`outputs` of VectorScaling must be arrays beside labels or weights. Got {got}. "
         "Try VectorScaling().fit(shards), with labels and weights among the shards' columns."
@@ -166,12 +166,12 @@ def test_log_odds_of_two_classes_are_their_difference() -> None:
 
 def test_class_weights_sum_plain_labels() -> None:
     with pytest.warns(MissingLabelsWarning):
-        shards = labelled_shards(P, [2, np.nan, 2], [1.0, 2.0, 0.5], "VectorScaling")
+        shards = labeled_shards(P, [2, np.nan, 2], [1.0, 2.0, 0.5], "VectorScaling")
     assert class_weights(shards).tolist() == [0.0, 0.0, 1.5]
 
 
 def test_class_weights_sum_label_probabilities() -> None:
-    shards = labelled_shards(P, SOFT, [1.0, 2.0, 0.5], "VectorScaling")
+    shards = labeled_shards(P, SOFT, [1.0, 2.0, 0.5], "VectorScaling")
     close(class_weights(shards), [0.6, 0.65, 2.25])
 
 

@@ -306,7 +306,7 @@ def test_a_row_without_a_label_or_weight_is_no_row() -> None:
     with pytest.raises(EmptyStateError) as caught:
         TemperatureScaling().fit(Logits([[1.0, 0.0]]), [0], [0.0])
     assert str(caught.value) == (
-        "A temperature needs at least 1 labelled row of positive weight. Got 0. "
+        "A temperature needs at least 1 labeled row of positive weight. Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0."
     )
 

@@ -10,8 +10,8 @@ from scipy.special import expit
 
 from dubito import Logits
 from dubito.calibrate import (
-    AbstractCalibrator,
     AutoCalibrator,
+    BaseCalibrator,
     IsotonicCalibration,
     OneVsRest,
     PlattScaling,
@@ -126,7 +126,7 @@ def test_what_is_inside_is_thinned() -> None:
         assert np.array_equal(after.knots_, before.thinned(0.02).knots_)
     mixture = AutoCalibrator(time_budget=0).fit(Logits(logits), y)
     mixture.calibrators_ = [each, TemperatureScaling().fit(Logits(logits), y)]
-    mixture.shares_ = np.array([0.5, 0.5])
+    mixture.weights_ = np.array([0.5, 0.5])
     thinner = mixture.thinned(0.02)
     assert thinner.calibrators_[1] is mixture.calibrators_[1]
     kept: Any = thinner.to_dict()["learned"]["calibrators_"][0]["learned"]["calibrators_"]
@@ -138,7 +138,7 @@ def test_what_is_inside_is_thinned() -> None:
 
 def test_what_has_no_knots_is_returned_as_it_is() -> None:
     logits, y = made(300)
-    calibrators: list[AbstractCalibrator] = [TemperatureScaling(), OneVsRest(PlattScaling())]
+    calibrators: list[BaseCalibrator] = [TemperatureScaling(), OneVsRest(PlattScaling())]
     for calibrator in calibrators:
         calibrator.fit(Logits(logits), y)
         assert calibrator.thinned() is calibrator

@@ -1,4 +1,4 @@
-"""Vector scaling against an independent minimisation of the same objective."""
+"""Vector scaling against an independent minimization of the same objective."""
 
 import numpy as np
 import pytest

@@ -104,5 +104,5 @@ def assert_same(told: str, name: str) -> None:
 
 
 def control_characters(text: str) -> set[str]:
-    """Return what is no text at all, such as colours."""
+    """Return what is no text at all, such as colors."""
     return {character for character in text if not character.isprintable()} - {os.linesep, "\n"}

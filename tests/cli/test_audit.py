@@ -48,7 +48,7 @@ def test_costs_are_those_of_the_library(run: Run, made: Path) -> None:
     logits = Logits(frame.filter(like="logit_").to_numpy(), ANIMALS)
     costs = CostMatrix.from_csv(made / "costs.csv")
     expected = cost_report(frame["label"].to_numpy(), logits, costs)
-    assert json.loads(done.stdout)["cost"]["realised"]["value"] == expected.realised.value
+    assert json.loads(done.stdout)["cost"]["realized"]["value"] == expected.realized.value
 
 
 def test_one_column_of_the_positive_class(run: Run, made: Path) -> None:

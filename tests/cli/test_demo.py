@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.data import FashionMnist, load_fashion_mnist
+from dubito.data import FashionMNISTSample, load_fashion_mnist
 from dubito.decide import Policy
 from dubito.measure import audit
 from dubito.outputs import Logits
@@ -17,7 +17,7 @@ N_ROWS = 500
 
 
 @pytest.fixture
-def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMnist:
+def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMNISTSample:
     """Some rows of the sample, so that the demo takes a moment; the README's test takes all."""
     whole = load_fashion_mnist()
     parts = {
@@ -30,7 +30,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMnist:
     return some
 
 
-def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMnist) -> None:
+def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) -> None:
     done = run("demo")
     assert done.exit_code == 0, done.output
     told = done.stdout
@@ -57,7 +57,7 @@ def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMnist) -> Non
     assert digits["action"].tolist() == found.columns()["action"].tolist()
 
 
-def test_figures_are_there_as_json(run: Run, sample: FashionMnist) -> None:
+def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None:
     printed = json.loads(run("demo", "--json", "--folder", "made/here").stdout)
     logits = Logits(sample.test_logits, sample.classes)
     names = [sample.classes[label] for label in sample.test_labels]
@@ -80,5 +80,5 @@ def test_training_from_nothing_writes_a_report_on_it(run: Run) -> None:
     assert done.exit_code == 0, done.output
     assert "AUROC of its loss for swapped labels" in done.stdout
     folder = Path("dubito-demo")
-    assert "Digits, learnt with wrong labels" in (folder / "report.html").read_text()
+    assert "Digits, learned with wrong labels" in (folder / "report.html").read_text()
     assert {path.name for path in folder.iterdir()} >= {"policy.json", "decisions.parquet"}

@@ -4,8 +4,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dubito.monitor import detect_drift
 from dubito.outputs import Logits
-from dubito.watch import drift
 from tests.cli.conftest import ANIMALS, Run, assert_same
 
 
@@ -20,7 +20,7 @@ def test_drift_of_files_equals_the_library(run: Run, made: Path) -> None:
     frames = [pd.read_csv(made / f"{name}.csv") for name in ("sure", "later")]
     a, b = (Logits(frame.filter(like="logit_").to_numpy(), ANIMALS) for frame in frames)
     before, after = ({"y": f["label"], "f": f.filter(like="feature_")} for f in frames)
-    found = drift(
+    found = detect_drift(
         a, b, y_reference=before["y"], y_current=after["y"],
         reference_features=before["f"], current_features=after["f"],
     )  # fmt: skip

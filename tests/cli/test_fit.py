@@ -82,7 +82,7 @@ def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
     assert policy.provenance["seed"] == 3
 
 
-@pytest.mark.parametrize("name", ["OneVsRest", "AbstractCalibrator", "audit", "refinement_split"])
+@pytest.mark.parametrize("name", ["OneVsRest", "BaseCalibrator", "audit", "decompose_loss"])
 def test_a_calibrator_is_one_by_its_name(run: Run, made: Path, name: str) -> None:
     done = run("fit", made / "sure.csv", "--calibrator", name)
     assert done.exit_code == 2

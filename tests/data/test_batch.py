@@ -62,7 +62,7 @@ def test_weights_are_1_unless_given() -> None:
 def test_rows_without_truth_weigh_nothing() -> None:
     batch = whole_batch()
     assert batch.n_missing == 1
-    assert batch.labelled_weight.tolist() == [1.0, 2.0, 0.0, 0.0]
+    assert batch.labeled_weight.tolist() == [1.0, 2.0, 0.0, 0.0]
     assert batch.weight.tolist() == [1.0, 2.0, 3.0, 0.0]
     assert Batch.of(None, Logits(LOGITS)).n_missing == 0
 
@@ -89,7 +89,7 @@ def test_rows_by_number_come_in_that_order_as_copies(numbers: list[int]) -> None
     batch, index = whole_batch(), np.array(numbers, dtype=np.int64)
     part = batch.take(index)
     assert len(part) == len(numbers)
-    for name in ("weight", "labelled_weight", "features", "ids", "groups", "amounts"):
+    for name in ("weight", "labeled_weight", "features", "ids", "groups", "amounts"):
         np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[index])
         assert not np.shares_memory(getattr(part, name), getattr(batch, name))
     for name in ("confidence", "correct", "log_loss", "brier_score"):
@@ -145,13 +145,13 @@ def test_other_weights_share_the_pass_over_the_matrix() -> None:
 
 def test_other_weights_leave_the_first_ones_alone() -> None:
     batch = whole_batch().take(slice(1, 4))
-    assert batch.labelled_weight.tolist() == [2.0, 0.0, 0.0]
+    assert batch.labeled_weight.tolist() == [2.0, 0.0, 0.0]
     twin = batch.reweighted(np.array([6.0, 7.0, 8.0]))
     assert twin.weight.tolist() == [6.0, 7.0, 8.0]
-    assert twin.labelled_weight.tolist() == [6.0, 0.0, 8.0]
+    assert twin.labeled_weight.tolist() == [6.0, 0.0, 8.0]
     assert twin.first_row == batch.first_row == 1
     assert batch.weight.tolist() == [2.0, 3.0, 0.0]
-    assert batch.labelled_weight.tolist() == [2.0, 0.0, 0.0]
+    assert batch.labeled_weight.tolist() == [2.0, 0.0, 0.0]
 
 
 def test_what_is_not_known_stays_unknown() -> None:

@@ -28,7 +28,7 @@ from dubito.data.fingerprint import fingerprint
 from dubito.errors import BadFileError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
-from dubito.outputs import AbstractOutputs
+from dubito.outputs import BaseOutputs
 
 rng = np.random.default_rng(0)
 COLUMNS = Columns(label="y", logits="z_*", weight="w", group="g", id="i")
@@ -75,7 +75,7 @@ def same(left: Batch, right: Batch) -> None:
     assert left.n_missing == right.n_missing
 
 
-OUTPUTS: list[AbstractOutputs] = [
+OUTPUTS: list[BaseOutputs] = [
     Logits(rng.normal(size=(4, 3)).astype(np.float32), classes=["a", "b", "c"]),
     Members(rng.dirichlet(np.ones(3), size=(5, 4))),
     TopLabel([0.5, 0.6, 0.7, 0.8], [1, 0, 1, 0]),
@@ -84,7 +84,7 @@ OUTPUTS: list[AbstractOutputs] = [
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS, ids=lambda outputs: type(outputs).__name__)
-def test_a_batch_comes_back_as_it_was(outputs: AbstractOutputs) -> None:
+def test_a_batch_comes_back_as_it_was(outputs: BaseOutputs) -> None:
     y = {"Logits": ["a", None, "c", "b"], "Members": [0, 1, 2, 0], "TopLabel": None}
     batch = Batch.of(
         y.get(type(outputs).__name__, rng.normal(size=4)),

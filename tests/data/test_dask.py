@@ -26,7 +26,7 @@ from dubito.data import (
     Batch,
     Columns,
     DaskShards,
-    FolderSink,
+    DirectorySink,
     Shards,
     Sink,
     files,
@@ -40,7 +40,7 @@ from dubito.data.shards import Result, Sum
 from dubito.data.watching import watched_by
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.deciding import write_decisions
-from dubito.doubt import ClassDensities, MahalanobisDistance, NeighbourDistance
+from dubito.doubt import ClassConditionalDensity, MahalanobisDistance, NearestNeighborDistance
 from dubito.errors import (
     BadFileError,
     BadTypeError,
@@ -145,7 +145,7 @@ def test_sums_are_those_of_one_machine(client: Any, folder: Path) -> None:
     assert shards.sum(len) == local.sum(len) == N_ROWS
     counts = lambda batch: np.bincount(batch.truth.codes, minlength=4)  # noqa: E731
     np.testing.assert_array_equal(shards.sum(counts), local.sum(counts))
-    weight = lambda batch: batch.labelled_weight.sum()  # noqa: E731
+    weight = lambda batch: batch.labeled_weight.sum()  # noqa: E731
     assert shards.sum(weight) == pytest.approx(local.sum(weight), rel=1e-12)
     again = DaskShards(client, str(folder / "*.parquet"), COLUMNS)
     assert shards.sum(weight) == again.sum(weight)  # to the last digit
@@ -218,7 +218,7 @@ def test_collections_are_rows_too(client: Any) -> None:
     found = shards.sum(AuditState.of).value.scores.value.log_loss
     assert found == pytest.approx(wanted, rel=1e-12)
     with pytest.raises(BadTypeError, match="`source` of write_parts must be files, where parts"):
-        shards.write_parts(lambda batch, file: {}, FolderSink)  # type: ignore[arg-type]
+        shards.write_parts(lambda batch, file: {}, DirectorySink)  # type: ignore[arg-type]
     with pytest.raises(BadValueError, match="`label` of the Dask frame must be a column"):
         DaskShards(client, frame, Columns(label="t", logits="z_*"))
     arrays["z"] = da.from_array(np.where(np.arange(900)[:, None] == 500, np.nan, z), chunks=400)
@@ -234,11 +234,11 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
         table = pa.table({"p": rng.random(n_rows), "y": rng.integers(0, 2, n_rows)})
         csv.write_csv(table, rows / f"{k}.csv")
     shards = DaskShards(client, rows, columns)
-    folder = FolderSink(tmp_path / "out", {})
+    folder = DirectorySink(tmp_path / "out", {})
     numbered = placed(lambda batch: {"row": batch.first_row + np.arange(len(batch))})
     assert shards.write_parts(numbered, folder) == shards.sum(len) == 50
     assert in_order(tmp_path / "out")["row"].to_pylist() == [*range(30), *range(20)]
-    assert shards.write_parts(numbered, FolderSink(tmp_path / "again", {})) == 50  # as decoded
+    assert shards.write_parts(numbered, DirectorySink(tmp_path / "again", {})) == 50  # as decoded
     assert in_order(tmp_path / "again").equals(in_order(tmp_path / "out"))
     for path in rows.glob("*.csv"):
         path.write_text("p,y\n")
@@ -246,7 +246,7 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
         empty.sum(len)
     with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
-        empty.write_parts(numbered, FolderSink(tmp_path / "none", {}))
+        empty.write_parts(numbered, DirectorySink(tmp_path / "none", {}))
 
 
 def test_no_rows_at_all_are_told_as_on_one_machine(client: Any, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_no_rows_at_all_are_told_as_on_one_machine(client: Any, tmp_path: Path) 
     with pytest.raises(BadFileError, match="it has no rows"), Sink(tmp_path / "f.csv") as sink:
         shards.write(lambda batch: {"row": np.arange(len(batch))}, sink)
     with pytest.raises(BadFileError, match="it has no rows"):
-        shards.write_parts(lambda batch, _: {}, FolderSink(tmp_path / "out", {}))
+        shards.write_parts(lambda batch, _: {}, DirectorySink(tmp_path / "out", {}))
 
 
 def test_a_file_that_workers_cannot_see_is_told(client: Any, folder: Path, tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_parts_of_rows_that_are_no_more_are_dropped(client: Any, tmp_path: Path)
     rows, out = tmp_path / "rows.parquet", tmp_path / "out"
     numbered = placed(lambda batch: {"row": batch.first_row + np.arange(len(batch))})
     parquet.write_table(table_of(2000), rows, row_group_size=400)
-    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, FolderSink(out, {}))
+    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, DirectorySink(out, {}))
     assert n_rows == 2000
     parquet.write_table(table_of(900), rows, row_group_size=300)
-    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, FolderSink(out, {}))
+    n_rows = DaskShards(client, rows, COLUMNS).write_parts(numbered, DirectorySink(out, {}))
     assert n_rows == 900
     assert in_order(out)["row"].to_pylist() == list(range(900))
 
@@ -308,14 +308,14 @@ def test_parts_are_written_by_the_workers_and_a_second_run_goes_on(
     shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
     seen: list[int] = []
     decide = placed(decided(policy))
-    n_rows = shards.write_parts(decide, FolderSink(out, {}), on_progress=seen.append)
+    n_rows = shards.write_parts(decide, DirectorySink(out, {}), on_progress=seen.append)
     assert n_rows == seen[-1] == N_ROWS
     assert in_order(out).equals(by_files(wanted, folder))
     assert shards.kept is None  # one pass needs nothing kept
     marks = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     (out / min(marks)).unlink()
     (out / f"{max(marks)}.0123abcd.partial").touch()
-    assert shards.write_parts(decide, FolderSink(out, {})) == N_ROWS
+    assert shards.write_parts(decide, DirectorySink(out, {})) == N_ROWS
     again = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     assert again.keys() == marks.keys()
     assert [name for name in marks if again[name] != marks[name]] == [min(marks)]
@@ -338,11 +338,11 @@ def test_a_run_that_fails_leaves_nothing_for_the_next_to_count_twice(
 
     shards = DaskShards(client, rows, COLUMNS)
     with pytest.raises(BadValueError):
-        shards.write_parts(fails_and_lingers, FolderSink(out, {}))
+        shards.write_parts(fails_and_lingers, DirectorySink(out, {}))
     gate.touch()
     (rows / "a.parquet").unlink()
     again = DaskShards(client, rows, COLUMNS)
-    assert again.write_parts(fails_and_lingers, FolderSink(out, {})) == 800
+    assert again.write_parts(fails_and_lingers, DirectorySink(out, {})) == 800
     time.sleep(0.5)  # what still lingered would have come by now
     assert in_order(out).num_rows == 800
     assert len(list(out.glob("part-*"))) == 2
@@ -389,7 +389,7 @@ def test_a_worker_killed_while_it_decides_costs_time_only(
         return decide(batch)
 
     shards, out = DaskShards(client, folder, COLUMNS), tmp_path / "out"
-    assert shards.write_parts(placed(fatal), FolderSink(out, {})) == N_ROWS
+    assert shards.write_parts(placed(fatal), DirectorySink(out, {})) == N_ROWS
     assert killed.exists()
     assert in_order(out).equals(by_files(wanted, folder))
     assert list(out.glob("*.partial")) == []
@@ -448,14 +448,14 @@ def test_bad_rows_are_those_of_one_machine_each_once(
             os.kill(os.getpid(), signal.SIGKILL)
         return name(batch, file)
 
-    again, out = BadRows(), FolderSink(tmp_path / "out", {})
+    again, out = BadRows(), DirectorySink(tmp_path / "out", {})
     fresh = DaskShards(client, rows, COLUMNS, bad_rows=again)
     assert fresh.write_parts(fatal, out) == N_ROWS - 3
     assert killed.exists()
     assert list(again) == list(found[0])
     resumed = BadRows()  # all parts are there: what they lack is known from the manifest
     shards = DaskShards(client, rows, COLUMNS, bad_rows=resumed)
-    shards.write_parts(name, FolderSink(tmp_path / "out", {}))
+    shards.write_parts(name, DirectorySink(tmp_path / "out", {}))
     assert list(resumed) == list(found[0])
     with pytest.raises(BadValueError, match=r"good but for at most 2\. Got 3 bad ones"):
         DaskShards(client, rows, COLUMNS, bad_rows=BadRows(2)).sum(len)
@@ -483,9 +483,9 @@ def test_doubts_of_features_are_fitted_where_the_rows_are(
     features = read(tmp_path, columns).features
     for doubt in (
         MahalanobisDistance(),
-        MahalanobisDistance(is_normalised=True),
-        NeighbourDistance(3, most_rows=200),
-        ClassDensities(),
+        MahalanobisDistance(normalize=True),
+        NearestNeighborDistance(3, max_samples=200),
+        ClassConditionalDensity(),
     ):
         fetched.clear()
         ours, theirs = (clone(doubt).fit(one).score(features) for one in (shards, local))
@@ -639,7 +639,7 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
         with pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"):
             shards.sum(len)
         with pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"):
-            shards.write_parts(placed(slow), FolderSink(out / "parts", {}))
+            shards.write_parts(placed(slow), DirectorySink(out / "parts", {}))
         with (
             pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"),
             Sink(out / "f.parquet") as sink,
@@ -673,12 +673,14 @@ def test_a_scheduler_that_goes_away_leaves_whole_parts_and_a_later_run_goes_on(
     killer = Thread(target=kill_when_reached)
     killer.start()
     with connected(address) as other, pytest.raises(BadFileError) as caught:
-        DaskShards(other, folder, COLUMNS).write_parts(slow, FolderSink(out, {}))
+        DaskShards(other, folder, COLUMNS).write_parts(slow, DirectorySink(out, {}))
     killer.join()
     assert str(caught.value) == (
         f"{folder} cannot be read: the Dask scheduler at {address} went away. "
         "Try starting the cluster, and then the run, again."
     )
-    assert 0 < FolderSink(out, {}).n_rows < N_ROWS
-    assert DaskShards(client, folder, COLUMNS).write_parts(numbered, FolderSink(out, {})) == N_ROWS
+    assert 0 < DirectorySink(out, {}).n_rows < N_ROWS
+    assert (
+        DaskShards(client, folder, COLUMNS).write_parts(numbered, DirectorySink(out, {})) == N_ROWS
+    )
     assert len(in_order(out)) == N_ROWS

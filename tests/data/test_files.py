@@ -104,7 +104,7 @@ def codes_by_hand(labels: pa.Array) -> list[int]:
     return [-1 if v is None or v != v else int(v) for v in plain]
 
 
-def labelled(labels: pa.Array) -> pa.Table:
+def labeled(labels: pa.Array) -> pa.Table:
     is_text = any(isinstance(value, str) for value in labels.to_pylist())
     return table_of(PROBABILITIES[:4], "p_*", ANIMALS if is_text else range(3), y=labels)
 
@@ -112,7 +112,7 @@ def labelled(labels: pa.Array) -> pa.Table:
 @each_format
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_are_numbers_or_names(write: Write, form: str, kind: str) -> None:
-    source = write(form, labelled(LABELS[kind]))
+    source = write(form, labeled(LABELS[kind]))
     assert codes_read(source, Columns("y", probabilities="p_*")) == codes_by_hand(LABELS[kind])
 
 
@@ -120,7 +120,7 @@ def test_labels_are_numbers_or_names(write: Write, form: str, kind: str) -> None
 @pytest.mark.parametrize("kind", LABELS_WITH_GAPS)
 def test_a_gap_is_a_missing_label(write: Write, form: str, kind: str) -> None:
     labels = LABELS_WITH_GAPS[kind]
-    source = write(form, labelled(labels))
+    source = write(form, labeled(labels))
     assert codes_read(source, Columns("y", probabilities="p_*")) == codes_by_hand(labels)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data import BadRows, Columns, FolderSink, read, scan
+from dubito.data import BadRows, Columns, DirectorySink, read, scan
 from dubito.data.sources.manifests import MANIFEST
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
@@ -29,7 +29,7 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 def run(folder: Path, inputs: list[Path], settings: Any = SETTINGS, stop_at: int = 99) -> list[str]:
     """Write the confidence of each row; return which inputs were read."""
-    sink, read = FolderSink(folder, settings), []
+    sink, read = DirectorySink(folder, settings), []
     for path in sink.unfinished(inputs):
         read.append(path.name)
         with sink.part(path) as part:
@@ -63,7 +63,7 @@ def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> bool:
 def test_a_part_an_input(tmp_path: Path, inputs: list[Path]) -> None:
     assert run(tmp_path / "out", inputs) == ["day_0.parquet", "day_1.parquet", "day_2.parquet"]
     assert same(contents(tmp_path / "out"), WHOLE)
-    assert FolderSink(tmp_path / "out", SETTINGS).n_rows == 6
+    assert DirectorySink(tmp_path / "out", SETTINGS).n_rows == 6
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {*WHOLE, MANIFEST}
 
@@ -104,14 +104,14 @@ def test_a_part_that_was_deleted_is_written_again(tmp_path: Path, inputs: list[P
 def test_parts_of_one_input_are_told_apart_and_named_before_they_are_written(
     tmp_path: Path, inputs: list[Path]
 ) -> None:
-    folder = FolderSink(tmp_path / "out", SETTINGS)
+    folder = DirectorySink(tmp_path / "out", SETTINGS)
     labels = ["from row 0", "from row 5"]
     slots = [folder.slot(path, label) for path in inputs for label in labels]
     assert [slot.file for slot in slots] == [f"part-0000{k}.parquet" for k in range(6)]
     assert folder.slot(inputs[1], labels[1]) == slots[3]
     parquet.write_table(pa.table({"x": [1]}), folder.place(slots[3].file))
     folder.finish(slots[3], 1)
-    again = FolderSink(tmp_path / "out", SETTINGS)
+    again = DirectorySink(tmp_path / "out", SETTINGS)
     assert again.is_finished(inputs[1], labels[1])
     assert not again.is_finished(inputs[1], labels[0])
     assert not again.is_finished(inputs[1])
@@ -120,17 +120,17 @@ def test_parts_of_one_input_are_told_apart_and_named_before_they_are_written(
 
 
 def test_a_new_part_never_takes_the_name_of_another(tmp_path: Path, inputs: list[Path]) -> None:
-    folder = FolderSink(tmp_path / "out", SETTINGS)
+    folder = DirectorySink(tmp_path / "out", SETTINGS)
     slots = [folder.slot(path) for path in inputs]
     folder.finish(slots[2], 0)  # the others were stopped
-    again = FolderSink(tmp_path / "out", SETTINGS)
+    again = DirectorySink(tmp_path / "out", SETTINGS)
     files = [again.slot(path).file for path in inputs]
     assert len(set(files)) == 3
     assert files[2] == slots[2].file
 
 
 def test_what_dead_writers_left_is_swept(tmp_path: Path) -> None:
-    folder = FolderSink(tmp_path, SETTINGS)
+    folder = DirectorySink(tmp_path, SETTINGS)
     source = tmp_path / "mine.parquet"
     source.touch()
     slot = folder.slot(source)
@@ -140,7 +140,7 @@ def test_what_dead_writers_left_is_swept(tmp_path: Path) -> None:
     left = ["part-00000.parquet.0123abcd.partial", "part-00001.parquet", "part-7.csv"]
     for name in (*left, "mine.partial"):
         (tmp_path / name).touch()
-    with FolderSink(tmp_path, SETTINGS).alone():
+    with DirectorySink(tmp_path, SETTINGS).alone():
         names = {path.name for path in tmp_path.iterdir()}
     kept = {"_manifest.jsonl", "part-00000.parquet", "part-7.csv", "mine.partial", "mine.parquet"}
     assert names == {*kept, "_turn"}
@@ -149,9 +149,9 @@ def test_what_dead_writers_left_is_swept(tmp_path: Path) -> None:
 
 def test_at_a_url_the_run_that_began_last_goes_on(inputs: list[Path]) -> None:
     url = "memory://decided/turns"
-    first, second = FolderSink(url, SETTINGS), FolderSink(url, SETTINGS)
+    first, second = DirectorySink(url, SETTINGS), DirectorySink(url, SETTINGS)
 
-    def write(folder: FolderSink, path: Path) -> None:
+    def write(folder: DirectorySink, path: Path) -> None:
         with folder.part(path) as part:
             part.write({"x": np.zeros(1)})
 
@@ -166,14 +166,14 @@ def test_at_a_url_the_run_that_began_last_goes_on(inputs: list[Path]) -> None:
         "/decided/turns/_manifest.jsonl",
         "/decided/turns/part-00000.parquet",
     ]
-    assert FolderSink(url, SETTINGS).unfinished(inputs) == [inputs[0], inputs[2]]
+    assert DirectorySink(url, SETTINGS).unfinished(inputs) == [inputs[0], inputs[2]]
     system.rm("/decided", recursive=True)
 
 
 def test_inputs_elsewhere_are_known_by_what_changes_with_them(tmp_path: Path) -> None:
     system = fsspec.filesystem("memory")
     system.pipe("/elsewhere/f.parquet", b"one")
-    folder = FolderSink(tmp_path, SETTINGS)
+    folder = DirectorySink(tmp_path, SETTINGS)
     slot = folder.slot("memory://elsewhere/f.parquet")
     (tmp_path / slot.file).touch()
     folder.finish(slot, 0)
@@ -186,7 +186,7 @@ def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
     url = "memory://decided/today"
 
     def write(stop_at: int = 99) -> list[str]:
-        folder, done = FolderSink(url, SETTINGS), []
+        folder, done = DirectorySink(url, SETTINGS), []
         for path in folder.unfinished(inputs):
             with folder.part(path) as part:
                 scan(path, Columns(probabilities="p")).write(
@@ -208,10 +208,10 @@ def test_a_folder_may_be_elsewhere(inputs: list[Path]) -> None:
     assert write() == []
     found = read(url, Columns(probabilities="confidence"))
     assert np.sort(found.rows.confidence) == pytest.approx([0.7] * 3 + [0.8] * 2 + [0.9])
-    FolderSink(url, SETTINGS).sweep()
+    DirectorySink(url, SETTINGS).sweep()
     system.rm("/decided/today/_manifest.jsonl")
     with pytest.raises(BadFileError, match=r"memory://decided/today cannot be read: it has parts"):
-        FolderSink(url, SETTINGS)
+        DirectorySink(url, SETTINGS)
     system.rm("/decided", recursive=True)
 
 
@@ -225,30 +225,30 @@ def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
         "Got policy 'v2' (was 'v1'). Try another folder."
     )
     with pytest.raises(BadValueError, match=r"ending '\.csv'"):
-        FolderSink(folder, SETTINGS, ending=".csv")
+        DirectorySink(folder, SETTINGS, ending=".csv")
     assert same(contents(folder), WHOLE)
 
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "part-00000.parquet").write_bytes(b"?")
     with pytest.raises(BadFileError, match=r"it has parts but no _manifest\.jsonl\. Try an empty"):
-        FolderSink(tmp_path, SETTINGS)
+        DirectorySink(tmp_path, SETTINGS)
     for text in ("{", "[]", "{}"):
         (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(BadFileError, match=r"it is no manifest\. Try an empty folder"):
-            FolderSink(tmp_path, SETTINGS)
+            DirectorySink(tmp_path, SETTINGS)
     other = {"format": 1, "settings": {**SETTINGS, "ending": ".parquet"}}
     (tmp_path / MANIFEST).write_text(json.dumps(other))
     with pytest.raises(BadFileError, match="it is no manifest"):
-        FolderSink(tmp_path, SETTINGS)
+        DirectorySink(tmp_path, SETTINGS)
 
 
 def test_bad_arguments_are_told(tmp_path: Path) -> None:
     with pytest.raises(BadTypeError) as caught:
-        FolderSink(tmp_path, {"policy": object})
-    assert "`settings` of FolderSink must be what JSON holds." in str(caught.value)
+        DirectorySink(tmp_path, {"policy": object})
+    assert "`settings` of DirectorySink must be what JSON holds." in str(caught.value)
     with pytest.raises(BadFileError) as missing:
-        FolderSink(tmp_path, SETTINGS).unfinished([tmp_path / "nothing.csv"])
+        DirectorySink(tmp_path, SETTINGS).unfinished([tmp_path / "nothing.csv"])
     path = tmp_path / "nothing.csv"
     assert str(missing.value) == (
         f"{path} cannot be read: there is no such file. Try checking the path."
@@ -259,12 +259,12 @@ def test_bad_rows_are_kept_with_the_part_that_lacks_them(tmp_path: Path) -> None
     paths = [str(tmp_path / f"{k}.parquet") for k in range(2)]
     for path in paths:
         parquet.write_table(pa.table({"p": [0.1, 2.0, 0.3]}), path)
-    folder, bad_rows = FolderSink(tmp_path / "out", SETTINGS), BadRows()
+    folder, bad_rows = DirectorySink(tmp_path / "out", SETTINGS), BadRows()
     for path in folder.unfinished(paths):
         with folder.part(path, bad_rows) as part:
             shards = scan(path, Columns(probabilities="p"), bad_rows=bad_rows)
             shards.write(lambda batch: {"confidence": batch.rows.confidence}, part)
-    again = FolderSink(tmp_path / "out", SETTINGS)
+    again = DirectorySink(tmp_path / "out", SETTINGS)
     assert again.unfinished(paths) == []
     for path in paths:
         [bad] = again.bad_rows(path)
@@ -272,13 +272,13 @@ def test_bad_rows_are_kept_with_the_part_that_lacks_them(tmp_path: Path) -> None
     assert again.n_rows == 4
     with again.part(paths[0]) as part:
         part.write({"confidence": [0.5]})
-    assert FolderSink(tmp_path / "out", SETTINGS).bad_rows(paths[0]) == []
+    assert DirectorySink(tmp_path / "out", SETTINGS).bad_rows(paths[0]) == []
 
 
 def test_parts_of_an_input_that_changed_and_of_other_rows_are_dropped(
     tmp_path: Path, inputs: list[Path]
 ) -> None:
-    folder = FolderSink(tmp_path / "out", SETTINGS)
+    folder = DirectorySink(tmp_path / "out", SETTINGS)
     names = [str(path) for path in inputs]
     for name in names:
         for label in ("from row 0", "from row 5"):
@@ -288,7 +288,7 @@ def test_parts_of_an_input_that_changed_and_of_other_rows_are_dropped(
     os.utime(inputs[0], ns=(1, 1))
     both, first = ["from row 0", "from row 5"], ["from row 0"]
     folder.drop_stale({names[0]: both, names[1]: first})  # the third is of another run
-    for one in (folder, FolderSink(tmp_path / "out", SETTINGS)):
+    for one in (folder, DirectorySink(tmp_path / "out", SETTINGS)):
         assert one.n_rows == 3
         assert [one.is_finished(names[1], label) for label in both] == [True, False]
         assert [one.is_finished(names[2], label) for label in both] == [True, True]
@@ -300,7 +300,7 @@ def test_parts_of_an_input_that_changed_and_of_other_rows_are_dropped(
 
 def test_a_folder_elsewhere_drops_parts_too(inputs: list[Path]) -> None:
     system, url = fsspec.filesystem("memory"), "memory://dropped"
-    folder, name = FolderSink(url, SETTINGS), str(inputs[0])
+    folder, name = DirectorySink(url, SETTINGS), str(inputs[0])
     with folder.part(name) as part:
         part.write({"x": [1]})
     os.utime(inputs[0], ns=(1, 1))
@@ -310,7 +310,7 @@ def test_a_folder_elsewhere_drops_parts_too(inputs: list[Path]) -> None:
 
 
 def test_a_run_that_was_killed_early_goes_on(tmp_path: Path, inputs: list[Path]) -> None:
-    folder = FolderSink(tmp_path / "out", SETTINGS)
+    folder = DirectorySink(tmp_path / "out", SETTINGS)
     slot = folder.slot(inputs[0])
     parquet.write_table(pa.table({"confidence": [0.1]}), folder.place(slot.file))
     assert run(tmp_path / "out", inputs) == ["day_0.parquet", "day_1.parquet", "day_2.parquet"]
@@ -318,11 +318,11 @@ def test_a_run_that_was_killed_early_goes_on(tmp_path: Path, inputs: list[Path])
 
 
 def test_without_a_finished_part_settings_are_free(tmp_path: Path, inputs: list[Path]) -> None:
-    FolderSink(tmp_path / "out", {"policy": "other"}).slot(inputs[0])
+    DirectorySink(tmp_path / "out", {"policy": "other"}).slot(inputs[0])
     run(tmp_path / "out", inputs)
     assert same(contents(tmp_path / "out"), WHOLE)
     with pytest.raises(BadValueError, match="Got policy 'v2'"):
-        FolderSink(tmp_path / "out", {**SETTINGS, "policy": "v2"})
+        DirectorySink(tmp_path / "out", {**SETTINGS, "policy": "v2"})
 
 
 def test_a_folder_is_read_by_others(tmp_path: Path, inputs: list[Path]) -> None:
@@ -333,7 +333,7 @@ def test_a_folder_is_read_by_others(tmp_path: Path, inputs: list[Path]) -> None:
 def test_a_finished_part_adds_a_line_and_nothing_is_written_again(
     tmp_path: Path, inputs: list[Path]
 ) -> None:
-    folder = FolderSink(tmp_path / "out", SETTINGS)
+    folder = DirectorySink(tmp_path / "out", SETTINGS)
     slots = [folder.slot(path) for path in inputs]
     manifest = tmp_path / "out" / MANIFEST
     number, before = manifest.stat().st_ino, manifest.read_text()
@@ -348,24 +348,24 @@ def test_a_finished_part_adds_a_line_and_nothing_is_written_again(
 
 def test_a_manifest_elsewhere_is_sent_seldom_and_at_the_end(inputs: list[Path]) -> None:
     system, url = fsspec.filesystem("memory"), "memory://seldom"
-    with FolderSink(url, SETTINGS).alone() as folder:
+    with DirectorySink(url, SETTINGS).alone() as folder:
         for path in inputs:
             with folder.part(path) as part:
                 part.write({"x": [1]})
-        assert FolderSink(url, SETTINGS).n_rows < 3
-    assert FolderSink(url, SETTINGS).n_rows == 3
+        assert DirectorySink(url, SETTINGS).n_rows < 3
+    assert DirectorySink(url, SETTINGS).n_rows == 3
     system.rm("/seldom", recursive=True)
 
 
 def test_one_run_at_a_time(tmp_path: Path, inputs: list[Path]) -> None:
-    first, second = (FolderSink(tmp_path / "out", SETTINGS) for _ in range(2))
+    first, second = (DirectorySink(tmp_path / "out", SETTINGS) for _ in range(2))
     with first.alone(), first.alone():
         with pytest.raises(BadValueError) as caught, second.alone():
             pass
         with first.part(inputs[0]) as part:
             part.write({"x": [1]})
     assert str(caught.value) == (
-        f"`path` of FolderSink must be written by one run at a time. Got {tmp_path / 'out'}, "
+        f"`path` of DirectorySink must be written by one run at a time. Got {tmp_path / 'out'}, "
         "where another run is at work. Try another folder, or waiting until it ends."
     )
     with second.alone():

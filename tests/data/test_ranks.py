@@ -47,7 +47,7 @@ def test_no_rows_have_no_runs() -> None:
         assert numbers.shape == (0,)
 
 
-def test_neighbouring_numbers_are_not_equal_and_signed_zeros_are() -> None:
+def test_neighboring_numbers_are_not_equal_and_signed_zeros_are() -> None:
     tiny = float(np.finfo(np.float64).smallest_subnormal)
     ranks = Ranks.of(np.array([1.0, np.nextafter(1, 0), -0.0, tiny, 0.0]))
     assert ranks.sums(np.ones(5)).tolist() == [2.0, 1.0, 1.0, 1.0]

@@ -14,7 +14,7 @@ from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, T
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.data.sampling import joined, sample_rows
 from dubito.data.truth import Labels, Targets
-from dubito.outputs import AbstractOutputs
+from dubito.outputs import BaseOutputs
 
 N = 100
 RNG = np.random.default_rng(0)
@@ -22,7 +22,7 @@ Y = RNG.integers(0, 3, N)
 P = RNG.dirichlet(np.ones(3), N)
 DRAWS = np.sort(RNG.normal(size=(N, 2, 4)), axis=1)
 NAMES = ("cat", "dog", "fox")
-OUTPUTS: list[tuple[AbstractOutputs, Any]] = [
+OUTPUTS: list[tuple[BaseOutputs, Any]] = [
     (Logits(np.log(P), NAMES), np.array(NAMES)[Y]),
     (Probabilities(P.astype(np.float32)), Y),
     (Probabilities(P), np.eye(3)[Y]),
@@ -89,7 +89,7 @@ def drawn(total: int, n_rows: int, seed: int) -> NDArray[np.int64]:
 
 
 @each
-def test_joined_pieces_are_the_whole(outputs: AbstractOutputs, truth: Any) -> None:
+def test_joined_pieces_are_the_whole(outputs: BaseOutputs, truth: Any) -> None:
     whole = made(outputs, truth)
     assert_same(joined([whole]), whole)
     cuts = (slice(0, 0), slice(0, 99), np.array([99]))
@@ -104,7 +104,7 @@ def test_what_no_piece_has_the_whole_has_not() -> None:
 
 @each
 @pytest.mark.parametrize("is_placed", [True, False])
-def test_all_rows_come_in_order(outputs: AbstractOutputs, truth: Any, is_placed: bool) -> None:
+def test_all_rows_come_in_order(outputs: BaseOutputs, truth: Any, is_placed: bool) -> None:
     whole = made(outputs, truth)
     assert sample_rows(ArrayShards(whole), N) is whole
     assert_same(sample_rows(Pieces(whole, 17, is_placed), N), whole)
@@ -113,7 +113,7 @@ def test_all_rows_come_in_order(outputs: AbstractOutputs, truth: Any, is_placed:
 @each
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_sample_is_drawn_by_its_seed_wherever_rows_are(
-    outputs: AbstractOutputs, truth: Any, seed: int
+    outputs: BaseOutputs, truth: Any, seed: int
 ) -> None:
     whole = made(outputs, truth)
     expected = whole.take(drawn(N, 30, seed))
@@ -130,12 +130,12 @@ def test_rows_that_do_not_count_are_not_drawn(n_rows: int) -> None:
     rows = np.flatnonzero((weight > 0) & ~np.isnan(labels))
     expected = whole.take(rows[drawn(rows.size, n_rows, 0)] if n_rows < rows.size else rows)
     for shards in (ArrayShards(whole), Pieces(whole, 17), Pieces(whole, 1)):
-        assert_same(sample_rows(shards, n_rows, is_labelled=True), expected)
+        assert_same(sample_rows(shards, n_rows, is_labeled=True), expected)
     assert len(sample_rows(ArrayShards(whole), n_rows)) == min(n_rows, N)
 
 
-@pytest.mark.parametrize("is_labelled", [False, True])
-def test_no_rows_that_count_are_an_empty_batch(is_labelled: bool) -> None:
+@pytest.mark.parametrize("is_labeled", [False, True])
+def test_no_rows_that_count_are_an_empty_batch(is_labeled: bool) -> None:
     whole = made(weight=np.zeros(N))
     for shards in (ArrayShards(whole), Pieces(whole, 17)):
-        assert len(sample_rows(shards, N, is_labelled=is_labelled)) == (0 if is_labelled else N)
+        assert len(sample_rows(shards, N, is_labeled=is_labeled)) == (0 if is_labeled else N)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, ipc, parquet
 
-from dubito.data import ArrayShards, Batch, Coded, Columns, Shards, Sink, scan
+from dubito.data import ArrayShards, Batch, Columns, EncodedLabels, Shards, Sink, scan
 from dubito.data import sink as module
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.kernels import blocks
@@ -29,7 +29,7 @@ def columns_of(batch: Batch) -> dict[str, Any]:
         "text": np.array([f'row "{i}", é' for i in rows]),
         "confidence": batch.rows.confidence,
         "is_sure": batch.rows.confidence > 0.5,
-        "action": Coded(np.where(rows % 3 == 0, -1, rows % 2), NAMES),
+        "action": EncodedLabels(np.where(rows % 3 == 0, -1, rows % 2), NAMES),
     }
 
 
@@ -103,7 +103,7 @@ def test_what_was_written_can_be_scanned(tmp_path: Path) -> None:
         ArrayShards(Batch.of(None, P)).write(
             lambda batch: {
                 "p": batch.rows.confidence,
-                "group": Coded(np.ones(len(batch), int), NAMES),
+                "group": EncodedLabels(np.ones(len(batch), int), NAMES),
             },
             sink,
         )
@@ -128,7 +128,7 @@ def test_a_batch_of_gaps_is_of_any_type(tmp_path: Path) -> None:
         sink.write({"id": np.array([None], dtype=object)})
     assert parquet.read_table(tmp_path / "out.parquet")["id"].to_pylist() == ["a", None, None]
     with Sink(tmp_path / "coded.csv") as sink:
-        sink.write({"action": Coded(np.array([0]), NAMES)})
+        sink.write({"action": EncodedLabels(np.array([0]), NAMES)})
         sink.write({"action": np.array([None], dtype=object)})
     assert (tmp_path / "coded.csv").read_text() == '"action"\n"accept"\n\n'
 
@@ -240,7 +240,9 @@ BAD: list[tuple[Callable[[Sink], None], type[DubitoError], str]] = [
         "Try one type in every batch.",
     ),
     (
-        two({"x": Coded(np.array([0]), NAMES)}, {"x": Coded(np.array([0]), ("a",))}),
+        two(
+            {"x": EncodedLabels(np.array([0]), NAMES)}, {"x": EncodedLabels(np.array([0]), ("a",))}
+        ),
         BadValueError,
         "`x` of PATH must be of the names ('accept', 'review'), as in the first batch. "
         "Got ('a',). Try the same names in every batch.",
@@ -289,7 +291,7 @@ def test_one_text_stands_for_a_column_of_it(tmp_path: Path, ending: str) -> None
 
 def test_parquet_looks_for_repetition_among_names_alone(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
-    names = {"action": Coded(np.array([0, 1]), NAMES), "file": "a"}
+    names = {"action": EncodedLabels(np.array([0, 1]), NAMES), "file": "a"}
     with Sink(path) as sink:
         sink.write({"p": np.array([0.5, 0.5]), "id": np.array([7, 7]), **names})
     group = parquet.read_metadata(path).row_group(0)

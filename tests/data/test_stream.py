@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.data import Coded
+from dubito.data import EncodedLabels
 from dubito.data.stream import read_stream, write_stream
 from dubito.errors import BadFileError, BadValueError, DubitoError
 
 
 def read(content: bytes) -> dict[str, Any]:
-    return read_stream(content, most_rows=100, most_columns=4, most_bytes=100_000)
+    return read_stream(content, max_samples=100, most_columns=4, most_bytes=100_000)
 
 
 def stream_of(**columns: Any) -> bytes:
@@ -26,7 +26,7 @@ def stream_of(**columns: Any) -> bytes:
 
 def test_columns_survive() -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(4, 3)
-    names = Coded(np.array([1, 0, 1, 0]), ("go", "ask"))
+    names = EncodedLabels(np.array([1, 0, 1, 0]), ("go", "ask"))
     given_columns = {"logits": matrix, "id": ["a", "b", "c", None], "n": [1, 2, 3, 4], "do": names}
     found = read(write_stream(given_columns))
     assert found["logits"].tolist() == matrix.tolist()

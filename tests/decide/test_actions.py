@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.decide.actions import expected_costs, least_cost_actions, least_costs
+from dubito.decide.actions import expected_costs, least_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
@@ -80,7 +80,7 @@ def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) 
         close(found[few], table, rtol=1e-9, atol=1e-9)
         least = least_costs(outputs, costs, amounts)
         assert least.action[few].tolist() == actions
-        assert (least.action == least_cost_actions(outputs, costs, amounts)).all()
+        assert (least.action == optimal_actions(outputs, costs, amounts)).all()
         close(least.cost, matrix[np.arange(shape[0]), least.action], rtol=1e-9, atol=1e-9)
         close(least.probability, p.max(axis=1), rtol=1e-6)
         assert least.class_.tolist() == outputs.array.argmax(axis=1).tolist()
@@ -120,7 +120,7 @@ def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision)
         ]
         wins = reject is not None and exact[reject] == min(exact)
         expected.append(reject if wins else exact.index(min(exact)))
-    assert least_cost_actions(p.astype(dtype), costs).tolist() == expected
+    assert optimal_actions(p.astype(dtype), costs).tolist() == expected
 
 
 @settings(max_examples=200)
@@ -148,15 +148,15 @@ def test_equal_classes_among_many_are_a_tie_whatever_the_order_of_the_sum() -> N
         first, second = 3, n_classes - 2
         p[:, first] = p[:, second] = p.max(axis=1)
         p /= p.sum(axis=1, keepdims=True)
-        found = least_cost_actions(p, CostMatrix.zero_one(n_classes))
+        found = optimal_actions(p, CostMatrix.zero_one(n_classes))
         assert found.tolist() == p.argmax(axis=1).tolist()
 
 
 def test_tiny_costs_still_tell_actions_apart() -> None:
     costs = CostMatrix([[0, 2], [0, 1]])
-    assert least_cost_actions(Logits([[60.0, 0.0]]), costs).tolist() == [1]
+    assert optimal_actions(Logits([[60.0, 0.0]]), costs).tolist() == [1]
     gains = CostMatrix([[-5, 2], [-5, 1]])
-    assert least_cost_actions(Logits([[60.0, 0.0]]), gains).tolist() == [1]
+    assert optimal_actions(Logits([[60.0, 0.0]]), gains).tolist() == [1]
 
 
 def test_reject_wins_within_its_margin_only() -> None:
@@ -165,7 +165,7 @@ def test_reject_wins_within_its_margin_only() -> None:
         p[:, 0] = [0.75 + 5e-10, 0.75 + 2e-9, 0.75]
         p[:, 1] = 1 - p[:, 0]
         costs = CostMatrix.zero_one(n_classes).with_reject(0.25)
-        assert least_cost_actions(p, costs).tolist() == [n_classes, 0, n_classes]
+        assert optimal_actions(p, costs).tolist() == [n_classes, 0, n_classes]
 
 
 def test_fraud_costs_that_grow_with_the_amount() -> None:
@@ -175,8 +175,8 @@ def test_fraud_costs_that_grow_with_the_amount() -> None:
     )
     p, amounts = [[0.9, 0.1]] * 3, [100, 1000, 0]
     close(expected_costs(p, costs, amounts), [[10, 20], [100, 20], [0, 20]])
-    assert least_cost_actions(p, costs, amounts).tolist() == [0, 1, 0]
-    assert least_cost_actions(p, costs, np.array(amounts, np.float32)).tolist() == [0, 1, 0]
+    assert optimal_actions(p, costs, amounts).tolist() == [0, 1, 0]
+    assert optimal_actions(p, costs, np.array(amounts, np.float32)).tolist() == [0, 1, 0]
 
 
 def test_members_decide_by_their_mean_and_one_column_is_the_positive_class() -> None:
@@ -199,7 +199,7 @@ def test_views_in_any_order_and_no_rows_at_all() -> None:
     expected = special.softmax(logits, axis=1) @ costs.array.T
     close(expected_costs(Logits(logits), costs), expected)
     assert expected_costs(np.zeros((0, 6)), costs).shape == (0, 3)
-    assert least_cost_actions(np.zeros((0, 6)), costs).shape == (0,)
+    assert optimal_actions(np.zeros((0, 6)), costs).shape == (0,)
 
 
 def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,10 +221,10 @@ def test_no_copy_of_the_matrix_is_made() -> None:
     logits = np.random.default_rng(0).normal(0, 2, (200_000, 40)).astype(np.float32)
     before = logits[::1000].copy()
     costs = CostMatrix.zero_one(40).with_reject(0.1)
-    least_cost_actions(Logits(logits[:10]), costs)  # compiles
+    optimal_actions(Logits(logits[:10]), costs)  # compiles
     tracemalloc.start()
     try:
-        least_cost_actions(Logits(logits), costs)
+        optimal_actions(Logits(logits), costs)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -241,9 +241,9 @@ KINDS = "Logits, Probabilities, Members or an array of probabilities"
 
 BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
-        lambda: least_cost_actions(P, GROWS),
+        lambda: optimal_actions(P, GROWS),
         BadTypeError,
-        "`amounts` of least_cost_actions must be one number a row, as costs grow with it. "
+        "`amounts` of optimal_actions must be one number a row, as costs grow with it. "
         "Got None. Try amounts=..., such as prices.",
     ),
     (

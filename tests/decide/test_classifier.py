@@ -91,7 +91,7 @@ def test_costs_may_grow_with_amounts() -> None:
     with pytest.raises(BadTypeError) as caught:
         model.predict(X)
     assert str(caught.value) == (
-        "`amounts` of least_cost_actions must be one number a row, as costs grow with it. "
+        "`amounts` of optimal_actions must be one number a row, as costs grow with it. "
         "Got None. Try amounts=..., such as prices."
     )
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose as close
 from scipy.special import softmax
 
 from dubito import Logits, Probabilities
-from dubito.decide.cost_curves import cost_coverage_curve, cost_over_priors
+from dubito.decide.cost_curves import cost_coverage_curve, cost_prior_curve
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadValueError
 from dubito.measure import risk_coverage_curve
@@ -74,7 +74,7 @@ def test_cost_over_priors_agrees_with_rows_drawn_anew() -> None:
     priors = np.array([0.0, 0.1, 0.5, 1.0])
     outputs = Logits(logits, classes=["a", "b", "c"])
     names = np.array(["a", "b", "c"])[y]
-    found = cost_over_priors(
+    found = cost_prior_curve(
         names, outputs, CostMatrix(base), class_="b", priors=priors, sample_weight=weight
     )
     p = softmax(logits, axis=1)
@@ -94,14 +94,14 @@ def test_cost_over_priors_agrees_with_rows_drawn_anew() -> None:
 def test_at_the_measured_prior_nothing_changes() -> None:
     y, logits = made(2000)
     share = float((y == 2).mean())
-    found = cost_over_priors(y, Logits(logits), CostMatrix.zero_one(3), class_=2, priors=[share])
+    found = cost_prior_curve(y, Logits(logits), CostMatrix.zero_one(3), class_=2, priors=[share])
     close(found.cost, (logits.argmax(axis=1) != y).mean())
     close(found.adapted, found.cost)
 
 
 def test_knowing_the_prior_helps_and_ends_at_nought() -> None:
     y, logits = made(20_000)
-    found = cost_over_priors(y, Logits(logits), CostMatrix.zero_one(3), class_=0)
+    found = cost_prior_curve(y, Logits(logits), CostMatrix.zero_one(3), class_=0)
     close(found.prior, np.linspace(0, 1, 21))
     assert (found.adapted <= found.cost + 0.005).all()
     assert (found.adapted <= found.constant + 0.005).all()
@@ -127,28 +127,28 @@ EVEN = Probabilities([[0.5, 0.5]] * 2, classes=["no", "yes"])
             "Try aligning both by the same row order.",
         ),
         (
-            lambda: cost_over_priors(["no", "yes"], EVEN, TWO, class_="maybe"),
-            "`class_` of cost_over_priors must be one of the classes ('no', 'yes'). Got 'maybe'. "
+            lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="maybe"),
+            "`class_` of cost_prior_curve must be one of the classes ('no', 'yes'). Got 'maybe'. "
             "Try the class whose prior may move.",
         ),
         (
-            lambda: cost_over_priors(["no", "no"], EVEN, TWO, class_="yes"),
-            "`y_true` of cost_over_priors must be rows of the class and of others. "
+            lambda: cost_prior_curve(["no", "no"], EVEN, TWO, class_="yes"),
+            "`y_true` of cost_prior_curve must be rows of the class and of others. "
             "Got none of it. Try rows of both, each with weight.",
         ),
         (
-            lambda: cost_over_priors(["no", "no"], EVEN, TWO, class_="no"),
-            "`y_true` of cost_over_priors must be rows of the class and of others. "
+            lambda: cost_prior_curve(["no", "no"], EVEN, TWO, class_="no"),
+            "`y_true` of cost_prior_curve must be rows of the class and of others. "
             "Got nothing else. Try rows of both, each with weight.",
         ),
         (
-            lambda: cost_over_priors([[0.5, 0.5]] * 2, EVEN, TWO, class_="no"),
-            "`y_true` of cost_over_priors must be one label a row. Got label probabilities. "
+            lambda: cost_prior_curve([[0.5, 0.5]] * 2, EVEN, TWO, class_="no"),
+            "`y_true` of cost_prior_curve must be one label a row. Got label probabilities. "
             "Try the most probable label of each row.",
         ),
         (
-            lambda: cost_over_priors(["no", "yes"], EVEN, TWO, class_="no", priors=[0.5, 2.0]),
-            "`priors` of cost_over_priors must be between 0 and 1. Got 2.0 in row 1. "
+            lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="no", priors=[0.5, 2.0]),
+            "`priors` of cost_prior_curve must be between 0 and 1. Got 2.0 in row 1. "
             "Try dividing percentages by 100.",
         ),
     ],

@@ -50,10 +50,10 @@ def test_columns_have_names_for_numbers() -> None:
 def test_those_are_asked_first_where_it_is_worth_most_and_equals_in_their_order() -> None:
     decisions = some()
     assert decisions.is_rejected.tolist() == [False, True, False, True, True, True]
-    assert decisions.by_worth.tolist() == [3, 5, 1, 4]
+    assert decisions.review_order.tolist() == [3, 5, 1, 4]
     nobody = some(reject=None)
     assert not nobody.is_rejected.any()
-    assert nobody.by_worth.tolist() == []
+    assert nobody.review_order.tolist() == []
 
 
 def test_words() -> None:

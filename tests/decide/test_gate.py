@@ -11,14 +11,14 @@ from dubito import Logits
 from dubito.calibrate.cross_fit import folds_of
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide.gate import DoubtGate, as_score
+from dubito.decide.gate import OODGate, as_score
 from dubito.doubt import (
     MahalanobisDistance,
-    NeighbourDistance,
+    NearestNeighborDistance,
     energy,
     entropy,
     least_confidence,
-    narrow_margin,
+    margin_uncertainty,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
@@ -43,9 +43,7 @@ def distances(known: Array, y: Array, new: Array) -> Array:
 def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
     batch = batch_of()
     folds = folds_of(batch, 5)
-    gate, doubt = DoubtGate.fit(
-        MahalanobisDistance(), ArrayShards(batch), batch, folds, epsilon=0.1
-    )
+    gate, doubt = OODGate.fit(MahalanobisDistance(), ArrayShards(batch), batch, folds, epsilon=0.1)
     x, truth = np.asarray(batch.features), batch.truth
     y = np.asarray(getattr(truth, "codes"))  # noqa: B009
     for train, test in folds:
@@ -65,23 +63,23 @@ def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
 
 def test_a_doubt_of_outputs_is_known_by_its_name() -> None:
     batch = batch_of()
-    gate, doubt = DoubtGate.fit("energy", ArrayShards(batch), batch, folds_of(batch, 5), 0.1)
+    gate, doubt = OODGate.fit("energy", ArrayShards(batch), batch, folds_of(batch, 5), 0.1)
     assert isinstance(batch.outputs, Logits)
     assert np.array_equal(doubt, energy(batch.outputs))
     assert (gate.name, gate.needs_features, gate.n_features) == ("energy", False, None)
     assert gate.contains(batch.outputs, None).mean() < 0.1
     fitted = MahalanobisDistance().fit(np.asarray(batch.features))
-    other = DoubtGate(fitted, gate.region)
+    other = OODGate(fitted, gate.region)
     assert (other.name, other.needs_features, other.n_features) == ("MahalanobisDistance", True, 3)
 
 
-@pytest.mark.parametrize("function", [energy, entropy, least_confidence, narrow_margin])
+@pytest.mark.parametrize("function", [energy, entropy, least_confidence, margin_uncertainty])
 def test_functions_have_names(function: Any) -> None:
     assert as_score(function, "f") == function.__name__
     assert as_score(function.__name__, "f") == function.__name__
 
 
-@pytest.mark.parametrize("score", [NeighbourDistance(), MahalanobisDistance()])
+@pytest.mark.parametrize("score", [NearestNeighborDistance(), MahalanobisDistance()])
 def test_scores_stay_scores(score: Any) -> None:
     assert as_score(score, "f") is score
 
@@ -92,7 +90,7 @@ def test_what_is_no_doubt_is_refused(score: Any) -> None:
         as_score(score, "Policy.fit")
     assert str(caught.value) == (
         "`doubt` of Policy.fit must be a score of `dubito.doubt`, or one of energy, entropy, "
-        f"least_confidence, narrow_margin. Got {type(score).__name__}. "
+        f"least_confidence, margin_uncertainty. Got {type(score).__name__}. "
         "Try doubt=MahalanobisDistance(), with features."
     )
 
@@ -101,43 +99,43 @@ def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         as_score("surprise", "Policy.fit")
     assert str(caught.value) == (
-        "`doubt` of Policy.fit must be one of energy, entropy, least_confidence, narrow_margin. "
+        "`doubt` of Policy.fit must be one of energy, entropy, least_confidence, margin_uncertainty. "
         "Got 'surprise'. Try doubt='energy' beside logits."
     )
 
 
-def test_a_gate_is_kept_but_neighbours_are_not() -> None:
+def test_a_gate_is_kept_but_neighbors_are_not() -> None:
     batch = batch_of()
     folds = folds_of(batch, 5)
     for score in (MahalanobisDistance(), "entropy"):
-        gate, _ = DoubtGate.fit(score, ArrayShards(batch), batch, folds, 0.1)
+        gate, _ = OODGate.fit(score, ArrayShards(batch), batch, folds, 0.1)
         gate.require_storable()
-        again = DoubtGate.from_dict(gate.to_dict())
+        again = OODGate.from_dict(gate.to_dict())
         expected = gate.doubt(batch.outputs, batch.features)
         assert np.array_equal(again.doubt(batch.outputs, batch.features), expected)
         assert np.array_equal(again.region.p_value(expected), gate.region.p_value(expected))
-    near, _ = DoubtGate.fit(NeighbourDistance(5), ArrayShards(batch), batch, folds, 0.1)
+    near, _ = OODGate.fit(NearestNeighborDistance(5), ArrayShards(batch), batch, folds, 0.1)
     with pytest.raises(BadTypeError) as caught:
         near.require_storable()
     assert str(caught.value) == (
         "`doubt` of Policy.save must be a doubt that can be kept in a file. "
-        "Got NeighbourDistance. Try MahalanobisDistance()."
+        "Got NearestNeighborDistance. Try MahalanobisDistance()."
     )
 
 
 @pytest.mark.parametrize("values", [None, [], {}, {"score": "energy"}, "energy", 5])
 def test_what_is_no_gate_is_refused(values: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
-        DoubtGate.from_dict(values)
+        OODGate.from_dict(values)
     assert str(caught.value) == (
         "`gate` of Policy.load must be a dict with the keys score, region. "
         f"Got {type(values).__name__}. Try the file as `dubito fit` or `Policy.save` wrote it."
     )
 
 
-@pytest.mark.parametrize("score", [None, 5, "x", {}, [], {"kind": "NeighbourDistance"}])
+@pytest.mark.parametrize("score", [None, 5, "x", {}, [], {"kind": "NearestNeighborDistance"}])
 def test_what_is_no_score_is_refused(score: Any) -> None:
     batch = batch_of()
-    gate, _ = DoubtGate.fit("energy", ArrayShards(batch), batch, folds_of(batch, 5), 0.1)
+    gate, _ = OODGate.fit("energy", ArrayShards(batch), batch, folds_of(batch, 5), 0.1)
     with pytest.raises(DubitoError):
-        DoubtGate.from_dict({**gate.to_dict(), "score": score})
+        OODGate.from_dict({**gate.to_dict(), "score": score})

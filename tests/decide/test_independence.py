@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose as close
 from scipy import special, stats
 
 from dubito import Logits
-from dubito.decide.independence import independence_test
+from dubito.decide.independence import conditional_independence_test
 from dubito.errors import BadValueError
 
 
@@ -26,7 +26,7 @@ def test_the_correlation_is_that_of_ranks_within_a_class() -> None:
     (a, b), y = made(0.6)
     keep = y == 1
     one_class = [a.take(np.flatnonzero(keep)), b.take(np.flatnonzero(keep))]
-    found = independence_test(one_class, y[keep])
+    found = conditional_independence_test(one_class, y[keep])
     odds = [special.logit(special.softmax(m.array, axis=1)[:, 1]) for m in one_class]
     expected = stats.spearmanr(*odds).statistic
     close(found.correlation, [[1, expected], [expected, 1]], rtol=1e-9)
@@ -35,7 +35,7 @@ def test_the_correlation_is_that_of_ranks_within_a_class() -> None:
 
 def test_classes_are_pooled_by_their_rows() -> None:
     (a, b), y = made(0.6, n_rows=60)
-    found = independence_test([a, b], y)
+    found = conditional_independence_test([a, b], y)
     total = freedom = 0.0
     for k in range(3):
         rows = y == k
@@ -48,7 +48,9 @@ def test_classes_are_pooled_by_their_rows() -> None:
 
 
 def test_p_values_of_independent_models_are_uniform() -> None:
-    values = [independence_test(*made(0.0, 60, seed)).p_value[0, 1] for seed in range(300)]
+    values = [
+        conditional_independence_test(*made(0.0, 60, seed)).p_value[0, 1] for seed in range(300)
+    ]
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 
 
@@ -57,11 +59,11 @@ def test_classes_that_differ_are_no_dependence() -> None:
     y = rng.integers(0, 2, 2000)
     hard = np.where(y == 0, 0.1, 3.0)[:, np.newaxis] * np.eye(2)[y]
     models = [Logits(hard + rng.normal(0, 1, (2000, 2))) for _ in range(2)]
-    assert not independence_test(models, y).is_contradicted
+    assert not conditional_independence_test(models, y).is_contradicted
 
 
 def test_words_where_it_is_contradicted() -> None:
-    found = independence_test(*made(0.6))
+    found = conditional_independence_test(*made(0.6))
     assert found.is_contradicted
     assert found.summary() == (
         "The data contradict independence within classes (rank correlation "
@@ -75,12 +77,12 @@ def test_words_where_models_avoid_each_other() -> None:
     (a, _), y = made(0.0, 300)
     opposite = Logits(4 * np.eye(3)[y] - a.array)
     assert "takes them for less than they are worth together" in (
-        independence_test([a, opposite], y).summary()
+        conditional_independence_test([a, opposite], y).summary()
     )
 
 
 def test_words_where_it_is_not() -> None:
-    found = independence_test(*made(0.0))
+    found = conditional_independence_test(*made(0.0))
     assert not found.is_contradicted
     assert found.summary() == (
         "The data do not contradict independence within classes (rank correlation "
@@ -91,7 +93,7 @@ def test_words_where_it_is_not() -> None:
 
 def test_the_most_telling_pair_is_named() -> None:
     (a, b), y = made(0.0, n_rows=400)
-    found = independence_test([a, b, Logits(b.array + 0.1 * a.array)], y)
+    found = conditional_independence_test([a, b, Logits(b.array + 0.1 * a.array)], y)
     assert found.is_contradicted
     assert "of models 1 and 2" in found.summary()
 
@@ -99,14 +101,14 @@ def test_the_most_telling_pair_is_named() -> None:
 def test_a_p_value_that_is_next_to_0_is_not_said_to_be_0() -> None:
     (a, _), y = made(0.0)
     assert "rank correlation 1.00 of models 0 and 1, p < 1e-99, " in (
-        independence_test([a, a], y).summary()
+        conditional_independence_test([a, a], y).summary()
     )
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 5])
 def test_rows_that_are_all_alike_contradict_nothing(n_rows: int) -> None:
     same = np.full((n_rows, 2), 0.5)
-    found = independence_test([same, same], [0] * n_rows)
+    found = conditional_independence_test([same, same], [0] * n_rows)
     assert found.p_value.tolist() == [[1, 1], [1, 1]]
     assert found.correlation[0, 1] == 0
     assert not found.is_contradicted
@@ -114,8 +116,8 @@ def test_rows_that_are_all_alike_contradict_nothing(n_rows: int) -> None:
 
 def test_a_single_model_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
-        independence_test([[[0.5, 0.5]]], [0])
+        conditional_independence_test([[[0.5, 0.5]]], [0])
     assert str(caught.value) == (
-        "`outputs` of independence_test must be 2 models or more. Got 1. "
+        "`outputs` of conditional_independence_test must be 2 models or more. Got 1. "
         "Try [outputs_a, outputs_b]."
     )

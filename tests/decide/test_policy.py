@@ -20,15 +20,15 @@ from scipy.stats import binomtest
 
 from dubito import Logits, Members, Probabilities
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
     ForestCalibration,
+    IdentityCalibrator,
     IsotonicCalibration,
     OneVsRest,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
@@ -36,9 +36,9 @@ from dubito.data import Batch, Columns, scan
 from dubito.decide import CostMatrix, Decisions, Policy
 from dubito.decide import policy as module
 from dubito.doubt import (
-    ClassDensities,
+    ClassConditionalDensity,
     MahalanobisDistance,
-    NeighbourDistance,
+    NearestNeighborDistance,
     energy,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
@@ -200,7 +200,9 @@ def test_a_doubt_of_outputs_needs_no_features(doubt: Any) -> None:
 def test_few_of_fresh_known_rows_are_strange() -> None:
     z, y, x = made(2000, seed=7)
     costs = CostMatrix.zero_one(3).with_reject(0.3)
-    policy = Policy.fit(Logits(z), y, costs=costs, calibrator=AsItCame(), features=x, epsilon=0.05)
+    policy = Policy.fit(
+        Logits(z), y, costs=costs, calibrator=IdentityCalibrator(), features=x, epsilon=0.05
+    )
     new_z, _, new_x = made(20_000, seed=8)
     share = (policy.decide(Logits(new_z), new_x).reason == 3).mean()
     assert 0.035 < share < 0.065
@@ -270,7 +272,7 @@ def test_blocks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_rows_are_no_decisions() -> None:
     decisions = fitted(features=X, max_risk=0.2).decide(Logits(Z[:0]), X[:0])
     assert len(decisions) == 0
-    assert decisions.by_worth.size == 0
+    assert decisions.review_order.size == 0
     assert str(decisions) == "0 rows: ant 0.0%, bee 0.0%, cat 0.0%, reject 0.0%."
 
 
@@ -384,12 +386,12 @@ def test_a_calibrator_that_was_given_is_left_alone() -> None:
     assert policy.calibrator is not given_one
 
 
-CALIBRATORS: dict[str, AbstractCalibrator | str] = {
+CALIBRATORS: dict[str, BaseCalibrator | str] = {
     "temperature": TemperatureScaling(),
     "vector": VectorScaling(),
     "matrix": StructuredMatrixScaling(),
-    "mixture": TemperatureMixture(),
-    "beta": OneVsRest(BetaScaling()),
+    "mixture": EnsembleTemperatureScaling(),
+    "beta": OneVsRest(BetaCalibration()),
     "isotonic": OneVsRest(IsotonicCalibration()),
     "forest": ForestCalibration(),
     "auto": "auto",
@@ -406,7 +408,9 @@ def test_a_file_decides_to_the_last_digit_as_what_was_saved(
     assert np.array_equal(again.predict_proba(Logits(NEW_Z)), policy.predict_proba(Logits(NEW_Z)))
 
 
-@pytest.mark.parametrize("doubt", [MahalanobisDistance(), ClassDensities(), "energy", "entropy"])
+@pytest.mark.parametrize(
+    "doubt", [MahalanobisDistance(), ClassConditionalDensity(), "energy", "entropy"]
+)
 def test_a_gate_in_a_file_is_the_same(doubt: Any, tmp_path: Path) -> None:
     policy = fitted(features=X, doubt=doubt, epsilon=0.05, max_risk=0.15)
     again = saved_and_loaded(policy, tmp_path)
@@ -602,13 +606,13 @@ def test_what_cannot_be_decided_is_told() -> None:
         assert str(caught.value) == text
 
 
-def test_neighbours_decide_but_are_not_kept(tmp_path: Path) -> None:
-    policy = fitted(features=X, doubt=NeighbourDistance(5, is_normalised=False), epsilon=0.05)
+def test_neighbors_decide_but_are_not_kept(tmp_path: Path) -> None:
+    policy = fitted(features=X, doubt=NearestNeighborDistance(5, normalize=False), epsilon=0.05)
     assert 3 in policy.decide(Logits(NEW_Z), NEW_X + 9).reason
     with pytest.raises(BadTypeError) as caught:
         policy.save(tmp_path / "policy.json")
     assert str(caught.value) == (
-        "`doubt` of Policy.save must be a doubt that can be kept in a file. Got NeighbourDistance. "
+        "`doubt` of Policy.save must be a doubt that can be kept in a file. Got NearestNeighborDistance. "
         "Try MahalanobisDistance()."
     )
     assert list(tmp_path.iterdir()) == []
@@ -654,7 +658,7 @@ def test_labels_that_are_probabilities_bound_no_risk() -> None:
         "`y` of Policy.fit must be plain labels, one a row, beside `max_risk`. "
         "Got label probabilities. Try the most probable label of each row."
     )
-    report = Policy.fit(shares, shares, costs=costs, calibrator=AsItCame()).report
+    report = Policy.fit(shares, shares, costs=costs, calibrator=IdentityCalibrator()).report
     assert report.risk is not None
     assert report.risk.value == pytest.approx(0.45)
 
@@ -662,7 +666,7 @@ def test_labels_that_are_probabilities_bound_no_risk() -> None:
 def test_no_errors_among_few_rows_are_no_proof_of_none() -> None:
     z = np.repeat([[9.0, 0.0], [0.0, 9.0]], 10, axis=0)
     report = Policy.fit(Logits(z), np.repeat([0, 1], 10), costs=CostMatrix.zero_one(2),
-                        calibrator=AsItCame()).report  # fmt: skip
+                        calibrator=IdentityCalibrator()).report  # fmt: skip
     assert report.risk is not None
     assert (report.risk.value, report.risk.low) == (0.0, 0.0)
     assert report.risk.high == pytest.approx(binomtest(0, 20).proportion_ci().high)
@@ -672,7 +676,7 @@ def test_no_errors_among_few_rows_are_no_proof_of_none() -> None:
 def test_a_prior_must_leave_some_of_the_labels() -> None:
     with pytest.raises(BadValueError) as caught:
         Policy.fit(Logits(np.eye(3)[[0, 1] * 20]), [0, 1] * 20, costs=CostMatrix.zero_one(3),
-                   calibrator=AsItCame(), deploy_prior=[0, 0, 1])  # fmt: skip
+                   calibrator=IdentityCalibrator(), deploy_prior=[0, 0, 1])  # fmt: skip
     assert str(caught.value) == (
         "`deploy_prior` of Policy.fit must be above 0 for a class that occurs among the labels. "
         "Got 0 for all of them. Try other shares."

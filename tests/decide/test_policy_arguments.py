@@ -19,7 +19,7 @@ from dubito.decide.policy_arguments import (
     column_names,
     evaluation_shards,
     fresh_calibrator,
-    labelled_rows,
+    labeled_rows,
     require_reject,
 )
 from dubito.doubt import MahalanobisDistance
@@ -29,27 +29,27 @@ P = [[0.9, 0.1], [0.4, 0.6]]
 
 
 def test_arrays_become_shards_and_shards_stay() -> None:
-    shards = labelled_rows(P, [0, 1], features=[[1.0], [2.0]])
+    shards = labeled_rows(P, [0, 1], features=[[1.0], [2.0]])
     assert isinstance(shards, ArrayShards)
     assert len(shards.batch) == 2
-    assert labelled_rows(shards, None, features=None) is shards
-    members = labelled_rows(Members([P, P]), [0, 1])
+    assert labeled_rows(shards, None, features=None) is shards
+    members = labeled_rows(Members([P, P]), [0, 1])
     assert isinstance(members, ArrayShards)
     assert np.asarray(getattr(members.batch.outputs, "array")).tolist() == P  # noqa: B009
     with pytest.warns(MissingLabelsWarning):
-        labelled_rows(P, [0, None])
+        labeled_rows(P, [0, None])
 
 
 def test_nothing_stands_beside_shards() -> None:
-    shards = labelled_rows(P, [0, 1])
+    shards = labeled_rows(P, [0, 1])
     with pytest.raises(BadTypeError) as caught:
-        labelled_rows(shards, None, features=[[1.0]])
+        labeled_rows(shards, None, features=[[1.0]])
     assert str(caught.value) == (
         "`features` of Policy.fit must be None beside shards. Got an argument. "
         "Try these among the shards' columns."
     )
     with pytest.raises(BadTypeError, match=r"`outputs` of Policy\.fit must be Logits, Prob"):
-        labelled_rows(Normal([1.0], [1.0]), [0])
+        labeled_rows(Normal([1.0], [1.0]), [0])
 
 
 def test_calibrators_start_afresh() -> None:

@@ -16,14 +16,14 @@ from dubito.decide import CostMatrix, Policy, choose_threshold
 from dubito.decide import policy_fit as module
 from dubito.decide.policy_fit import (
     HeldOutRows,
+    PolicyConfig,
     PriorShift,
-    Wishes,
     deployed_weight,
     fit_parts,
     train_prior,
 )
 from dubito.decide.rules import Rules
-from dubito.doubt import MahalanobisDistance, OutlierRegion
+from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ def batch_of(**others: Any) -> Batch:
     return Batch.of(Y, Logits(Z), **others)
 
 
-def wishes_of(**others: Any) -> Wishes:
+def wishes_of(**others: Any) -> PolicyConfig:
     wishes: dict[str, Any] = {
         "costs": COSTS,
         "calibrator": TemperatureScaling(),
@@ -50,7 +50,7 @@ def wishes_of(**others: Any) -> Wishes:
         "delta": 0.1,
         "seed": 0,
     }
-    return Wishes(**(wishes | others))
+    return PolicyConfig(**(wishes | others))
 
 
 def held_out_by_hand(folds: list[Any]) -> Array:
@@ -78,7 +78,7 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
             for i, d in zip(u, MahalanobisDistance().fit(X[t], Y[t]).score(X[u]), strict=True)
         }
         mine = MahalanobisDistance().fit(X[train], Y[train]).score(X[test])
-        region = OutlierRegion(0.05).fit(list(doubts.values()))
+        region = ConformalOutlierDetector(0.05).fit(list(doubts.values()))
         is_strange += region.contains(mine).tolist()
     assert held.is_strange is not None
     assert held.is_strange.tolist() == is_strange
@@ -237,7 +237,7 @@ def test_one_row_is_too_few() -> None:
     with pytest.raises(BadValueError) as caught:
         Policy.fit([[0.5, 0.5]], [0], costs=CostMatrix.zero_one(2), calibrator=TemperatureScaling())
     assert str(caught.value) == (
-        "`outputs` of Policy.fit must be 2 labelled rows or more. Got 1. Try rows with labels."
+        "`outputs` of Policy.fit must be 2 labeled rows or more. Got 1. Try rows with labels."
     )
 
 
@@ -252,7 +252,7 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
             epsilon=0.01,
         )
     assert [str(one.message) for one in caught] == [
-        "OutlierRegion: with 60 known rows no point is ever strange at epsilon = 0.01. "
+        "ConformalOutlierDetector: with 60 known rows no point is ever strange at epsilon = 0.01. "
         "Try 100 rows or more."
     ]
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from dubito import Logits, Probabilities
-from dubito.decide.pools import AbstractPool, LinearPool, LogLinearPool
+from dubito.decide.pools import BasePool, LinearPool, LogLinearPool
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -89,7 +89,7 @@ def test_powers_are_never_negative() -> None:
 
 @each_pool
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_pool_beats_both_models_on_held_out_rows(pool: AbstractPool, dtype: Any) -> None:
+def test_a_pool_beats_both_models_on_held_out_rows(pool: BasePool, dtype: Any) -> None:
     models, y = made(4000, dtype)
     fit, held_out = ([m.take(part) for m in models] for part in (slice(2000), slice(2000, None)))
     found = clone(pool).fit(fit, y[:2000])
@@ -101,7 +101,7 @@ def test_a_pool_beats_both_models_on_held_out_rows(pool: AbstractPool, dtype: An
 
 
 @each_pool
-def test_the_log_loss_is_that_of_each_half_by_the_other(pool: AbstractPool) -> None:
+def test_the_log_loss_is_that_of_each_half_by_the_other(pool: BasePool) -> None:
     models, y = made(101)
     is_first = np.random.default_rng(0).permutation(101) % 2 == 0
     p = np.empty((101, 3))
@@ -112,7 +112,7 @@ def test_the_log_loss_is_that_of_each_half_by_the_other(pool: AbstractPool) -> N
 
 
 @each_pool
-def test_missing_labels_and_weights_of_0_leave_rows_out(pool: AbstractPool) -> None:
+def test_missing_labels_and_weights_of_0_leave_rows_out(pool: BasePool) -> None:
     models, y = made(200)
     expected = clone(pool).fit([m.take(slice(100)) for m in models], y[:100])
     labels = y.astype(float)
@@ -127,14 +127,14 @@ def test_missing_labels_and_weights_of_0_leave_rows_out(pool: AbstractPool) -> N
 
 
 @each_pool
-def test_label_probabilities_count_as_shares_of_rows(pool: AbstractPool) -> None:
+def test_label_probabilities_count_as_shares_of_rows(pool: BasePool) -> None:
     models, y = made(100)
     soft = clone(pool).fit(models, np.eye(3)[y])
     close(soft.weights_, clone(pool).fit(models, y).weights_, rtol=1e-9)
 
 
 @each_pool
-def test_it_is_kept_pickled_and_cloned(pool: AbstractPool, monkeypatch: Any) -> None:
+def test_it_is_kept_pickled_and_cloned(pool: BasePool, monkeypatch: Any) -> None:
     monkeypatch.setattr("dubito.keeping.HOMES", ("dubito.decide.pools",))
     models, y = made(100)
     named = [Logits(m.array, classes=["a", "b", "c"]) for m in models]
@@ -150,7 +150,7 @@ def test_it_is_kept_pickled_and_cloned(pool: AbstractPool, monkeypatch: Any) -> 
 @each_pool
 @settings(max_examples=40)
 @given(data=st.data())
-def test_nasty_rows_leave_probabilities(pool: AbstractPool, data: Any) -> None:
+def test_nasty_rows_leave_probabilities(pool: BasePool, data: Any) -> None:
     dtype = data.draw(st.sampled_from([np.float16, np.float32, np.float64]))
     shape = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(2, 4)))
     values = st.sampled_from([0.0, 1.0, -1.0, 1e4, -1e4])
@@ -226,7 +226,7 @@ def test_labels_are_needed() -> None:
     assert str(caught.value) == (
         "`y` of LinearPool must be the labels. Got None. Try the true labels."
     )
-    with pytest.raises(EmptyStateError, match="A pool needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="A pool needs at least 1 labeled row"):
         LinearPool().fit([ROW, ROW], [0], [0.0])
 
 

@@ -17,7 +17,7 @@ from dubito.errors import BadValueError, MissingLabelsWarning
 COUNTS = np.array([[80, 10, 5], [10, 180, 5], [10, 10, 90]])
 
 
-def test_counts_are_those_of_labelled_rows() -> None:
+def test_counts_are_those_of_labeled_rows() -> None:
     seen = Probabilities([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]], classes=["a", "b"])
     now = Probabilities([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
     with pytest.warns(MissingLabelsWarning, match="1 of 4 rows"):
@@ -57,7 +57,7 @@ def test_standard_errors_are_the_spread_of_resamples() -> None:
         (
             [0, 0],
             [[0.9, 0.1]] * 2,
-            "`validation` of f must be with labelled rows of every class. Got none of class 1. "
+            "`validation` of f must be with labeled rows of every class. Got none of class 1. "
             "Try more validation rows.",
         ),
         (

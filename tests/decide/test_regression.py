@@ -10,11 +10,11 @@ from scipy import integrate, optimize, stats
 
 from dubito import Normal, Quantiles, Samples
 from dubito.decide.regression import (
+    decompose_squared_loss,
     estimate_or_reject,
-    least_expected_loss,
+    minimum_expected_loss,
     minkowski_estimate,
     newsvendor_estimate,
-    split_squared_loss,
 )
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
 
@@ -55,7 +55,7 @@ def test_of_a_normal_it_is_the_mean(q: float) -> None:
             lower = integrate.quad(integrand, mean - 12 * std, t, epsabs=1e-10, limit=200)[0]
             return float(lower + integrate.quad(integrand, t, mean + 12 * std, limit=200)[0])
 
-        best = least_expected_loss(outputs, q)[0, column]
+        best = minimum_expected_loss(outputs, q)[0, column]
         close(best, loss(mean), rtol=1e-6)
         assert all(loss(mean + shift * std) > best for shift in (-0.3, -0.05, 0.05, 0.3))
 
@@ -76,7 +76,7 @@ def test_of_quantiles_it_takes_each_coordinate_by_itself() -> None:
 
 
 def test_the_least_expected_squared_loss_is_the_variance() -> None:
-    close(least_expected_loss(Samples(DRAWS), 2), DRAWS.var(axis=1), rtol=1e-12)
+    close(minimum_expected_loss(Samples(DRAWS), 2), DRAWS.var(axis=1), rtol=1e-12)
 
 
 def test_newsvendor_pays_least_of_all_numbers() -> None:
@@ -128,7 +128,7 @@ def test_rejects_where_the_loss_of_all_targets_exceeds_the_cost() -> None:
 def test_the_split_adds_up(outputs: Any, variance: Any) -> None:
     y = RNG.gamma(2.0, 1.0, (5, 2))
     weight = np.array([1.0, 2.0, 0.0, 1.0, 3.0])
-    found = split_squared_loss(y, outputs, sample_weight=weight)
+    found = decompose_squared_loss(y, outputs, sample_weight=weight)
     total = np.average(((y - DRAWS.mean(axis=1)) ** 2).sum(axis=1), weights=weight)
     noise = np.average(variance.sum(axis=1), weights=weight)
     close([found.total, found.noise, found.model_error], [total, noise, total - noise])
@@ -138,7 +138,7 @@ def test_the_split_adds_up(outputs: Any, variance: Any) -> None:
 def test_the_split_finds_a_bias_that_was_put_in() -> None:
     x = RNG.normal(size=200_000)
     y = x + RNG.normal(0, 2, x.size)
-    found = split_squared_loss(y, Normal(x + 0.5, np.full(x.size, 2.0)))
+    found = decompose_squared_loss(y, Normal(x + 0.5, np.full(x.size, 2.0)))
     close(found.model_error, 0.25, atol=0.05)
     close(found.noise, 4.0)
     assert str(found).startswith("The mean squared error is 4.2")
@@ -148,10 +148,10 @@ def test_the_split_finds_a_bias_that_was_put_in() -> None:
 def test_missing_targets_are_left_out_of_the_split() -> None:
     outputs = Normal([0.0, 0.0], [1.0, 5.0])
     with pytest.warns(MissingLabelsWarning):
-        found = split_squared_loss([2.0, np.nan], outputs)
+        found = decompose_squared_loss([2.0, np.nan], outputs)
     assert (found.total, found.noise, found.model_error, found.n_rows) == (4.0, 1.0, 3.0, 1)
     with pytest.raises(EmptyStateError):
-        split_squared_loss([1.0, 1.0], outputs, sample_weight=[0.0, 0.0])
+        decompose_squared_loss([1.0, 1.0], outputs, sample_weight=[0.0, 0.0])
 
 
 NORMAL = Normal([0.0], [1.0])
@@ -167,9 +167,9 @@ NORMAL = Normal([0.0], [1.0])
             "Try wrapping the predictions, say Normal(mean, std).",
         ),
         (
-            lambda: least_expected_loss(NORMAL, 0),
+            lambda: minimum_expected_loss(NORMAL, 0),
             BadValueError,
-            "`q` of least_expected_loss must be a finite number above 0. Got 0. "
+            "`q` of minimum_expected_loss must be a finite number above 0. Got 0. "
             "Try q=2 for the mean, q=1 for the median.",
         ),
         (
@@ -202,9 +202,9 @@ NORMAL = Normal([0.0], [1.0])
             "the levels 0.1 and 0.9. Got 0.99. Try Quantiles whose levels reach that far.",
         ),
         (
-            lambda: split_squared_loss([0.0], [0.5]),
+            lambda: decompose_squared_loss([0.0], [0.5]),
             BadTypeError,
-            "`outputs` of split_squared_loss must be one of Normal, Samples, Quantiles. Got list. "
+            "`outputs` of decompose_squared_loss must be one of Normal, Samples, Quantiles. Got list. "
             "Try wrapping the predictions, say Normal(mean, std).",
         ),
     ],

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import special, stats
 
 from dubito import Logits, Members, Probabilities, TopLabel
-from dubito.decide.actions import least_cost_actions
+from dubito.decide.actions import optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.reject import (
     LOG_ODDS,
@@ -26,7 +26,7 @@ from dubito.errors import BadValueError, DubitoError, EmptyStateError, MissingLa
 
 def by_cost(outputs: Any, n_classes: int, threshold: float) -> list[bool]:
     costs = CostMatrix.zero_one(n_classes).with_reject(1 - threshold)
-    return [bool(action == n_classes) for action in least_cost_actions(outputs, costs)]
+    return [bool(action == n_classes) for action in optimal_actions(outputs, costs)]
 
 
 @st.composite
@@ -299,7 +299,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: choose_threshold([], np.zeros((0, 2)), risk=0.1),
         EmptyStateError,
-        "A threshold needs at least 1 labelled row of positive weight. Got 0. "
+        "A threshold needs at least 1 labeled row of positive weight. Got 0. "
         "Try rows whose labels are not all missing and whose weights are not all 0.",
     ),
     (

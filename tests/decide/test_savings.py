@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.decide.costs import CostMatrix
-from dubito.decide.savings import cost_saved
+from dubito.decide.savings import cost_savings
 from dubito.errors import BadTypeError, BadValueError
 
 COSTS = CostMatrix.zero_one(3).with_reject(0.2)
@@ -31,7 +31,7 @@ def paid_and_expected(
 
 def test_every_figure_agrees_with_plain_numpy() -> None:
     y, logits = made()
-    found = cost_saved(y, Logits(4 * logits), Logits(logits), COSTS)
+    found = cost_savings(y, Logits(4 * logits), Logits(logits), COSTS)
     before, said_before = paid_and_expected(y, 4 * logits)
     after, said_after = paid_and_expected(y, logits)
     close([found.before, found.after], [before.mean(), after.mean()])
@@ -52,9 +52,9 @@ def test_every_figure_agrees_with_plain_numpy() -> None:
 def test_it_says_whether_it_saved_lost_or_neither() -> None:
     y, logits = made()
     sharp, honest = Logits(4 * logits), Logits(logits)
-    assert str(cost_saved(y, sharp, honest, COSTS)).startswith("It saved 0.0")
-    assert str(cost_saved(y, honest, sharp, COSTS)).startswith("It lost 0.0")
-    same = cost_saved(y, sharp, sharp, COSTS)
+    assert str(cost_savings(y, sharp, honest, COSTS)).startswith("It saved 0.0")
+    assert str(cost_savings(y, honest, sharp, COSTS)).startswith("It lost 0.0")
+    same = cost_savings(y, sharp, sharp, COSTS)
     assert (same.saved.value, same.saved.low, same.saved.high) == (0.0, 0.0, 0.0)
     assert str(same).startswith("No sure difference in cost a row (95% interval of what was saved")
     assert same.ratio is not None
@@ -65,25 +65,25 @@ def test_weights_count_as_repeated_rows() -> None:
     y, logits = made(50)
     weight = np.arange(50) % 3 + 1.0
     rows = np.repeat(np.arange(50), weight.astype(int))
-    weighted = cost_saved(y, Logits(4 * logits), Logits(logits), COSTS, sample_weight=weight)
-    repeated = cost_saved(y[rows], Logits(4 * logits[rows]), Logits(logits[rows]), COSTS)
+    weighted = cost_savings(y, Logits(4 * logits), Logits(logits), COSTS, sample_weight=weight)
+    repeated = cost_savings(y[rows], Logits(4 * logits[rows]), Logits(logits[rows]), COSTS)
     close(weighted.saved.value, repeated.saved.value)
 
 
 def test_no_ratio_where_there_was_nothing_to_save() -> None:
-    found = cost_saved([0, 1], [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
+    found = cost_savings([0, 1], [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
     assert found.ratio is None
     assert found.gap_ratio is None
     gains = CostMatrix([[-1.0, 0.0], [0.0, -1.0]])
-    assert cost_saved([0, 1], [[0.9, 0.1]] * 2, [[0.6, 0.4]] * 2, gains).ratio is None
+    assert cost_savings([0, 1], [[0.9, 0.1]] * 2, [[0.6, 0.4]] * 2, gains).ratio is None
 
 
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(BadValueError) as raised:
-        cost_saved([0], [[0.5, 0.5]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
+        cost_savings([0], [[0.5, 0.5]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
     assert str(raised.value) == (
-        "`after` of cost_saved must be of 1 rows, like `before`. Got 2 rows. "
+        "`after` of cost_savings must be of 1 rows, like `before`. Got 2 rows. "
         "Try outputs of the same rows."
     )
-    with pytest.raises(BadTypeError, match="`after` of cost_saved must be something NumPy can"):
-        cost_saved([0], [[0.5, 0.5]], [[0.5, 0.5], [1.0]], CostMatrix.zero_one(2))
+    with pytest.raises(BadTypeError, match="`after` of cost_savings must be something NumPy can"):
+        cost_savings([0], [[0.5, 0.5]], [[0.5, 0.5], [1.0]], CostMatrix.zero_one(2))

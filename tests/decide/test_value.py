@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from dubito import Logits, Members, TopLabel
 from dubito.decide.costs import CostMatrix
-from dubito.decide.value import cost_report, predicted_risk
+from dubito.decide.value import cost_report, expected_risk
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
 
 Floats = NDArray[np.float64]
@@ -53,40 +53,40 @@ def test_every_figure_agrees_with_plain_numpy(
     action = expected.argmin(axis=1)
     paid = by_action[np.arange(n_rows), action]
     means = np.average(by_action, axis=0, weights=weight)
-    close(found.realised.value, np.average(paid, weights=weight))
+    close(found.realized.value, np.average(paid, weights=weight))
     close(found.predicted, np.average(expected.min(axis=1), weights=weight))
-    close(found.gap.value, found.predicted - found.realised.value, atol=1e-12)
+    close(found.gap.value, found.predicted - found.realized.value, atol=1e-12)
     close(found.constant, means.min())
     assert found.constant_action == "abcd"[means.argmin()]
-    close(found.regret_to_constant.value, found.realised.value - means.min(), atol=1e-12)
+    close(found.regret_to_constant.value, found.realized.value - means.min(), atol=1e-12)
     close(found.oracle, np.average(by_action.min(axis=1), weights=weight))
-    close(found.regret_to_oracle.value, found.realised.value - found.oracle, atol=1e-12)
+    close(found.regret_to_oracle.value, found.realized.value - found.oracle, atol=1e-12)
     assert found.regret_to_oracle.value >= -1e-12
     shares = [np.average(action == k, weights=weight) for k in range(4)]
     close(list(found.shares.values()), shares, atol=1e-12)
     assert found.n_rows == n_rows
-    assert found.realised.low <= found.realised.high
+    assert found.realized.low <= found.realized.high
 
 
 def test_predicted_risk_is_the_mean_doubt_or_the_mean_least_cost() -> None:
     _, logits = made(50, 4)
     p = softmax(logits, axis=1)
-    close(predicted_risk(Logits(logits)), (1 - p.max(axis=1)).mean())
-    close(predicted_risk(p), predicted_risk(p, CostMatrix.zero_one(4)))
+    close(expected_risk(Logits(logits)), (1 - p.max(axis=1)).mean())
+    close(expected_risk(p), expected_risk(p, CostMatrix.zero_one(4)))
     costs = CostMatrix.zero_one(4).with_reject(0.3)
-    close(predicted_risk(p, costs), np.minimum(1 - p.max(axis=1), 0.3).mean())
+    close(expected_risk(p, costs), np.minimum(1 - p.max(axis=1), 0.3).mean())
     rated = CostMatrix(1 - np.eye(4), rate=np.ones((4, 4)))
-    close(predicted_risk(p, rated, np.full(50, 2.0)), (3 - p.max(axis=1)).mean())
-    assert predicted_risk(TopLabel([0.5, 1.0], [1, 0])) == 0.25
-    assert predicted_risk([[1.0, 0.0], [0.5, 0.5]], sample_weight=[3.0, 1.0]) == 0.125
-    close(predicted_risk(Members([p, p[::-1]])), 1 - ((p + p[::-1]) / 2).max(axis=1).mean())
+    close(expected_risk(p, rated, np.full(50, 2.0)), (3 - p.max(axis=1)).mean())
+    assert expected_risk(TopLabel([0.5, 1.0], [1, 0])) == 0.25
+    assert expected_risk([[1.0, 0.0], [0.5, 0.5]], sample_weight=[3.0, 1.0]) == 0.125
+    close(expected_risk(Members([p, p[::-1]])), 1 - ((p + p[::-1]) / 2).max(axis=1).mean())
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_saturated_model_keeps_its_small_risk(dtype: Any) -> None:
-    close(predicted_risk(Logits(np.array([[40.0, 0.0]], dtype))), np.exp(-40.0), rtol=1e-5)
+    close(expected_risk(Logits(np.array([[40.0, 0.0]], dtype))), np.exp(-40.0), rtol=1e-5)
     close(
-        predicted_risk(Logits(np.array([[40.0, 0.0]], dtype)), CostMatrix.zero_one(2)),
+        expected_risk(Logits(np.array([[40.0, 0.0]], dtype)), CostMatrix.zero_one(2)),
         np.exp(-40.0),
         rtol=1e-5,
     )
@@ -111,8 +111,8 @@ def test_intervals_hold_what_a_normal_law_says() -> None:
     found = cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
     wrong = (logits.argmax(axis=1) != y).astype(float)
     error = wrong.std() / np.sqrt(wrong.size)
-    close(found.realised.low, wrong.mean() - 1.96 * error, atol=0.3 * error)
-    close(found.realised.high, wrong.mean() + 1.96 * error, atol=0.3 * error)
+    close(found.realized.low, wrong.mean() - 1.96 * error, atol=0.3 * error)
+    close(found.realized.high, wrong.mean() + 1.96 * error, atol=0.3 * error)
     assert found == cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
 
 
@@ -120,7 +120,7 @@ def test_the_report_speaks_plainly() -> None:
     costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"]).with_reject(0.7)
     with pytest.warns(MissingLabelsWarning):
         found = cost_report([0, 1, 1, None], [[0.75, 0.25], [0.25, 0.75]] * 2, costs)
-    paid, gap, regret = found.realised, found.gap, found.regret_to_constant
+    paid, gap, regret = found.realized, found.gap, found.regret_to_constant
     assert str(found).splitlines() == [
         f"A row costs 0.4667 on average ({paid.low:.4g} to {paid.high:.4g}).",
         "The model expected 0.55: no sign that it is wrong, off by 0.08333 "
@@ -139,9 +139,9 @@ def test_the_report_speaks_plainly() -> None:
 def test_errors_say_what_to_do() -> None:
     costs = CostMatrix.zero_one(2)
     with pytest.raises(BadValueError) as raised:
-        predicted_risk([[0.5, 0.5]], amounts=[1.0])
+        expected_risk([[0.5, 0.5]], amounts=[1.0])
     assert str(raised.value) == (
-        "`amounts` of predicted_risk must be None without costs. Got list. "
+        "`amounts` of expected_risk must be None without costs. Got list. "
         "Try `costs=CostMatrix(..., rate=...)` with it."
     )
     with pytest.raises(BadValueError) as raised:
@@ -157,4 +157,4 @@ def test_errors_say_what_to_do() -> None:
         "Try n_resamples=1000."
     )
     with pytest.raises(EmptyStateError):
-        predicted_risk(np.empty((0, 2)))
+        expected_risk(np.empty((0, 2)))

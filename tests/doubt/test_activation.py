@@ -17,9 +17,9 @@ from dubito.doubt.activation import (
     familiarity,
     feature_norm,
     mental_model,
-    softmax_by_parts,
+    negative_feature_norm,
+    softmax_decomposition,
     unfamiliarity,
-    weak_activation,
 )
 from dubito.errors import BadTypeError, BadValueError
 
@@ -27,7 +27,12 @@ Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
 
 each_precision = pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-OF_A_LAYER: list[Callable[..., Any]] = [familiarity, unfamiliarity, mental_model, softmax_by_parts]
+OF_A_LAYER: list[Callable[..., Any]] = [
+    familiarity,
+    unfamiliarity,
+    mental_model,
+    softmax_decomposition,
+]
 each_of_a_layer = pytest.mark.parametrize("function", OF_A_LAYER)
 
 
@@ -49,8 +54,8 @@ def cosines(z: Floats, w: Floats) -> Floats:
 
 def simplex(n_classes: int) -> Floats:
     """Return unit vectors whose cosines to each other are all -1 / (K - 1)."""
-    centred = np.eye(n_classes) - 1 / n_classes
-    return np.asarray(centred / np.linalg.norm(centred, axis=1, keepdims=True))
+    centerd = np.eye(n_classes) - 1 / n_classes
+    return np.asarray(centerd / np.linalg.norm(centerd, axis=1, keepdims=True))
 
 
 @each_precision
@@ -60,19 +65,19 @@ def test_norms_and_cosines_against_plain_loops(dtype: Precision) -> None:
     closest = cosines(z, w).max(axis=1)
     assert feature_norm(z).dtype == familiarity(z, w).dtype == np.float64
     close(feature_norm(z), norms, rtol=1e-13)
-    close(weak_activation(z), -norms, rtol=1e-13)
+    close(negative_feature_norm(z), -norms, rtol=1e-13)
     close(familiarity(z, w), closest, rtol=1e-13)
     close(unfamiliarity(z, w), 1 - closest, rtol=1e-12)
 
 
 def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     z, w = layer()
-    norms, closest, parts = feature_norm(z), familiarity(z, w), softmax_by_parts(z, w)
+    norms, closest, parts = feature_norm(z), familiarity(z, w), softmax_decomposition(z, w)
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 30)
     close(feature_norm(z), norms, rtol=1e-15)
     close(familiarity(z, w), closest, rtol=1e-14)
-    close(softmax_by_parts(z, w).doubt_by_norm, parts.doubt_by_norm, rtol=1e-12)
-    close(softmax_by_parts(z, w).doubt, parts.doubt, rtol=1e-12)
+    close(softmax_decomposition(z, w).doubt_by_norm, parts.doubt_by_norm, rtol=1e-12)
+    close(softmax_decomposition(z, w).doubt, parts.doubt, rtol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e30, 1e200, 1e305])
@@ -86,7 +91,7 @@ def test_neither_tiny_nor_huge_features_lose_their_norm_or_angle(scale: float) -
 def test_zero_features_and_weights_have_the_cosine_0(function: Callable[..., Any]) -> None:
     z, w = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[0.0, 0.0], [-1.0, 0.0]])
     found = function(z, w)
-    if function is softmax_by_parts:
+    if function is softmax_decomposition:
         assert found.familiarity.tolist() == [0, 0]
         close(found.doubt, [0.5, 1 - special.expit(1.0)])
     else:
@@ -147,7 +152,7 @@ def test_the_parts_against_plain_loops(has_bias: bool, n_classes: int) -> None:
     z, w = layer(n_classes=n_classes)
     z /= 4
     b = np.random.default_rng(1).normal(size=n_classes) if has_bias else None
-    parts = softmax_by_parts(z, w, b)
+    parts = softmax_decomposition(z, w, b)
     whole, by_angle, by_norm = plain_parts(z, w, np.zeros(n_classes) if b is None else b)
     close(parts.norm, np.linalg.norm(z, axis=1), rtol=1e-13)
     close(parts.familiarity, cosines(z, w).max(axis=1), rtol=1e-13)
@@ -159,7 +164,7 @@ def test_the_parts_against_plain_loops(has_bias: bool, n_classes: int) -> None:
 def test_rows_of_one_norm_differ_by_their_angles_alone() -> None:
     z, w = layer()
     z /= np.linalg.norm(z, axis=1, keepdims=True)
-    parts = softmax_by_parts(z, w)
+    parts = softmax_decomposition(z, w)
     close(parts.doubt_by_angle, parts.doubt, rtol=1e-9)
     close(parts.doubt_by_norm, parts.doubt_by_norm[0], rtol=1e-9)
 
@@ -168,21 +173,21 @@ def test_rows_of_one_direction_differ_by_their_norms_alone() -> None:
     z, w = layer()
     b = np.random.default_rng(2).normal(size=5)
     z = np.linspace(0.9, 1.1, 9)[:, np.newaxis] * z[0]
-    parts = softmax_by_parts(z, w, b)
+    parts = softmax_decomposition(z, w, b)
     close(parts.doubt_by_norm, parts.doubt, rtol=1e-9)
     close(parts.doubt_by_angle, parts.doubt_by_angle[0], rtol=1e-9)
 
 
 def test_without_a_bias_longer_features_never_doubt_more() -> None:
     z, w = layer(n_rows=200)
-    parts = softmax_by_parts(z, w)
+    parts = softmax_decomposition(z, w)
     order = np.argsort(parts.norm)
     assert (np.diff(parts.doubt_by_norm[order]) <= 0).all()
 
 
 def test_the_parts_of_a_real_layer_make_its_logits() -> None:
     sample = load_fashion_mnist()
-    parts = softmax_by_parts(sample.test_features, sample.weight, sample.bias)
+    parts = softmax_decomposition(sample.test_features, sample.weight, sample.bias)
     p = special.softmax(sample.test_logits.astype(np.float64), axis=1)
     # Features came as float16.
     close(parts.doubt, 1 - p.max(axis=1), atol=0.02)
@@ -213,7 +218,7 @@ def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Fl
     for form in ("published", "simplex"):
         model = mental_model(z, w, form)
         assert ((model >= -1) & (model <= 0)).all()
-    parts = softmax_by_parts(z, w, np.ones(len(w)))
+    parts = softmax_decomposition(z, w, np.ones(len(w)))
     for doubt in (parts.doubt, parts.doubt_by_angle, parts.doubt_by_norm):
         assert ((doubt >= 0) & (doubt <= 1 - 1 / len(w) + 1e-9)).all()
     assert (z == before[0]).all()
@@ -249,7 +254,7 @@ def test_turned_weights_are_refused(function: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("function", [mental_model, softmax_by_parts])
+@pytest.mark.parametrize("function", [mental_model, softmax_decomposition])
 def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(BadValueError) as caught:
         function([[1.0]], [[1.0]])
@@ -279,7 +284,7 @@ def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -
     )
 
 
-@pytest.mark.parametrize("function", [feature_norm, weak_activation])
+@pytest.mark.parametrize("function", [feature_norm, negative_feature_norm])
 def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(BadValueError) as caught:
         function([1.0, 2.0])
@@ -299,18 +304,18 @@ def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
 
 def test_a_bias_that_does_not_fit_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
-        softmax_by_parts(np.ones((4, 3)), np.ones((2, 3)), [0.0, 0.0, 0.0])
+        softmax_decomposition(np.ones((4, 3)), np.ones((2, 3)), [0.0, 0.0, 0.0])
     assert str(caught.value) == (
-        "`bias` of softmax_by_parts must be 2 numbers, one a class. Got shape (3,). "
+        "`bias` of softmax_decomposition must be 2 numbers, one a class. Got shape (3,). "
         "Try the bias of the layer of these weights."
     )
 
 
 def test_parts_of_no_rows_are_refused() -> None:
     with pytest.raises(BadValueError) as caught:
-        softmax_by_parts(np.empty((0, 3)), np.ones((2, 3)))
+        softmax_decomposition(np.empty((0, 3)), np.ones((2, 3)))
     assert str(caught.value) == (
-        "`features` of softmax_by_parts must be 1 row or more. Got none. Try at least one row."
+        "`features` of softmax_decomposition must be 1 row or more. Got none. Try at least one row."
     )
 
 

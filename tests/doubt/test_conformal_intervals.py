@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from dubito import Normal, Probabilities, Quantiles, Samples
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal_intervals import ConformalIntervals, Intervals
+from dubito.doubt.conformal_intervals import ConformalRegressor, PredictionIntervals
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -44,10 +44,10 @@ KINDS: dict[str, Any] = {
 CASES = [
     ("array", "absolute"),
     ("Normal", "absolute"),
-    ("Normal", "normalised"),
+    ("Normal", "normalized"),
     ("Normal", "quantiles"),
     ("Samples", "absolute"),
-    ("Samples", "normalised"),
+    ("Samples", "normalized"),
     ("Samples", "quantiles"),
     ("Quantiles", "absolute"),
     ("Quantiles", "quantiles"),
@@ -94,7 +94,7 @@ def test_intervals_are_those_of_the_reference(kind: str, method: Any) -> None:
     low, high, scale = bands(kind, method)
     scores = np.maximum(low - Y, Y - high) / scale
     threshold = np.sort(scores[:200])[int(np.ceil(201 * 0.8)) - 1]
-    fitted = ConformalIntervals(0.8, method).fit(taken(KINDS[kind], slice(0, 200)), Y[:200])
+    fitted = ConformalRegressor(0.8, method).fit(taken(KINDS[kind], slice(0, 200)), Y[:200])
     assert fitted.thresholds_["all"] == pytest.approx(threshold, rel=1e-12)
     found = fitted.predict(taken(KINDS[kind], slice(200, N)))
     close(found.low, (low - threshold * scale)[200:], rtol=1e-12, atol=1e-12)
@@ -108,15 +108,15 @@ def test_intervals_are_those_of_the_reference(kind: str, method: Any) -> None:
     ("kind", "method"),
     [
         ("array", "absolute"),
-        ("Normal", "normalised"),
+        ("Normal", "normalized"),
         ("Samples", "quantiles"),
         ("Quantiles", "quantiles"),
     ],
 )
 def test_the_method_follows_from_the_declared_kind(kind: str, method: Any) -> None:
-    fitted = ConformalIntervals(0.8).fit(KINDS[kind], Y)
+    fitted = ConformalRegressor(0.8).fit(KINDS[kind], Y)
     assert (fitted.kind_, fitted.method_) == (kind, method)
-    assert fitted.thresholds_ == ConformalIntervals(0.8, method).fit(KINDS[kind], Y).thresholds_
+    assert fitted.thresholds_ == ConformalRegressor(0.8, method).fit(KINDS[kind], Y).thresholds_
 
 
 VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, -0.7, 1e10, 1e16, -1e300, 1e308])
@@ -128,7 +128,7 @@ VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, -0.7, 1e10, 1e16, -1e300, 1
     hnp.arrays(np.float64, st.tuples(st.integers(2, 10), st.just(4)), elements=VALUES),
     st.sampled_from([np.float16, np.float32, np.float64]),
     st.sampled_from([0.3, 0.5, 0.75, 0.8]),
-    st.sampled_from(["array", "Normal", "Samples", "Samples normalised", "Quantiles"]),
+    st.sampled_from(["array", "Normal", "Samples", "Samples normalized", "Quantiles"]),
     st.booleans(),
 )
 def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
@@ -144,17 +144,17 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
         "array": a,
         "Normal": Normal(a, np.abs(b) + dtype(1e-3)),
         "Samples": Samples(draws),
-        "Samples normalised": Samples(draws),
+        "Samples normalized": Samples(draws),
         "Quantiles": Quantiles(ends, tails),
     }[kind]
-    method: Any = "normalised" if kind == "Samples normalised" else None
+    method: Any = "normalized" if kind == "Samples normalized" else None
     n_covered = 0
     for i in range(len(y)):
         others = np.delete(np.arange(len(y)), i)
         known = outputs[others] if kind == "array" else outputs.take(others)
         wrapped = Samples(known[:, None]) if kind == "array" else known
         batch = Batch.of(y[others], wrapped)
-        fitted = ConformalIntervals(level, method)
+        fitted = ConformalRegressor(level, method)
         fitted.fit(Parts(batch, 1) if is_streamed else ArrayShards(batch))
         found = fitted.predict(taken(outputs, slice(i, i + 1)))
         assert (found.low <= found.high).all()
@@ -168,7 +168,7 @@ def test_a_truth_at_the_threshold_is_in_whatever_rounding_does(dtype: Any) -> No
     rng = np.random.default_rng(0)
     mean = (1000 * rng.random(4000)).astype(dtype)
     y = mean.astype(np.float64) + np.where(np.arange(4000) % 2, 0.3, -0.1)
-    fitted = ConformalIntervals(0.8).fit(Normal(mean, np.full(4000, 0.1, dtype)), y)
+    fitted = ConformalRegressor(0.8).fit(Normal(mean, np.full(4000, 0.1, dtype)), y)
     found = fitted.predict(Normal(mean, np.full(4000, 0.1, dtype)))
     assert found.coverage(y) >= 0.8
     assert found.low.dtype == np.float64
@@ -177,7 +177,7 @@ def test_a_truth_at_the_threshold_is_in_whatever_rounding_does(dtype: Any) -> No
 def test_intervals_shrink_where_quantiles_were_too_wide_and_never_cross() -> None:
     wide = Quantiles(np.tile([-10.0, 10.0], (99, 1)), [0.1, 0.9])
     y = np.linspace(-1, 1, 99)
-    fitted = ConformalIntervals(0.8).fit(wide, y)
+    fitted = ConformalRegressor(0.8).fit(wide, y)
     found = fitted.predict(wide)
     close(found.high, np.sort(np.abs(y))[79], rtol=1e-12)
     assert found.coverage(y) == pytest.approx(0.8, abs=0.02)
@@ -188,11 +188,11 @@ def test_intervals_shrink_where_quantiles_were_too_wide_and_never_cross() -> Non
 def test_each_group_has_the_threshold_of_its_own_rows() -> None:
     groups = np.arange(N) % 2
     y = np.where(groups, MEAN + 5 * (Y - MEAN), Y)
-    fitted = ConformalIntervals(0.8).fit(KINDS["Normal"], y, groups)
+    fitted = ConformalRegressor(0.8).fit(KINDS["Normal"], y, groups)
     found = fitted.predict(KINDS["Normal"], groups)
     for name in (0, 1):
         rows = np.flatnonzero(groups == name)
-        alone = ConformalIntervals(0.8).fit(KINDS["Normal"].take(rows), y[rows])
+        alone = ConformalRegressor(0.8).fit(KINDS["Normal"].take(rows), y[rows])
         assert fitted.thresholds_[str(name)] == alone.thresholds_["all"]
         assert found.low[rows].tolist() == alone.predict(KINDS["Normal"].take(rows)).low.tolist()
 
@@ -200,8 +200,8 @@ def test_each_group_has_the_threshold_of_its_own_rows() -> None:
 @pytest.mark.parametrize("kind", ["Normal", "Samples", "Quantiles"])
 def test_a_stream_gives_intervals_that_are_little_wider_never_narrower(kind: str) -> None:
     batch = Batch.of(Y, KINDS[kind])
-    streamed = ConformalIntervals(0.8).fit(Parts(batch)).thresholds_["all"]
-    exact = ConformalIntervals(0.8).fit(KINDS[kind], Y).thresholds_["all"]
+    streamed = ConformalRegressor(0.8).fit(Parts(batch)).thresholds_["all"]
+    exact = ConformalRegressor(0.8).fit(KINDS[kind], Y).thresholds_["all"]
     assert streamed is not None
     assert exact is not None
     assert 0 <= streamed - exact <= abs(exact) / 4096
@@ -210,9 +210,9 @@ def test_a_stream_gives_intervals_that_are_little_wider_never_narrower(kind: str
 @each_case
 def test_too_few_rows_give_infinite_intervals_and_a_warning(kind: str, method: Any) -> None:
     with pytest.warns(DubitoWarning) as caught:
-        fitted = ConformalIntervals(0.8, method).fit(taken(KINDS[kind], slice(0, 3)), Y[:3])
+        fitted = ConformalRegressor(0.8, method).fit(taken(KINDS[kind], slice(0, 3)), Y[:3])
     assert str(caught[0].message) == (
-        "ConformalIntervals: too few rows for a level of 0.8 (3): their intervals are infinite. "
+        "ConformalRegressor: too few rows for a level of 0.8 (3): their intervals are infinite. "
         "Try 4 rows or more."
     )
     assert caught[0].filename == __file__
@@ -225,13 +225,13 @@ def test_too_few_rows_give_infinite_intervals_and_a_warning(kind: str, method: A
 def test_draws_that_all_agree_have_no_unit() -> None:
     same = Samples(np.zeros((10, 3)))
     with pytest.warns(DubitoWarning) as caught:
-        fitted = ConformalIntervals(0.8, "normalised").fit(same, [0.0] * 5 + [1.0] * 5)
+        fitted = ConformalRegressor(0.8, "normalized").fit(same, [0.0] * 5 + [1.0] * 5)
     assert str(caught[0].message) == (
-        "ConformalIntervals: too many infinite scores (10): their intervals are infinite. "
+        "ConformalRegressor: too many infinite scores (10): their intervals are infinite. "
         "Try method='absolute'."
     )
     assert fitted.predict(same).high.tolist() == [np.inf] * 10
-    right = ConformalIntervals(0.8, "normalised").fit(same, [0.0] * 9 + [1.0])
+    right = ConformalRegressor(0.8, "normalized").fit(same, [0.0] * 9 + [1.0])
     assert right.predict(same).high.tolist() == [0.0] * 10
     assert right.predict(same).low.tolist() == [0.0] * 10
 
@@ -239,9 +239,9 @@ def test_draws_that_all_agree_have_no_unit() -> None:
 def test_missing_truths_are_left_out_and_counted() -> None:
     y = np.where(np.arange(N) % 3, Y, np.nan)
     with pytest.warns(MissingLabelsWarning, match="100 of 300 rows have no label"):
-        fitted = ConformalIntervals(0.8).fit(MEAN, y)
+        fitted = ConformalRegressor(0.8).fit(MEAN, y)
     is_known = np.arange(N) % 3 > 0
-    expected = ConformalIntervals(0.8).fit(MEAN[is_known], Y[is_known])
+    expected = ConformalRegressor(0.8).fit(MEAN[is_known], Y[is_known])
     assert fitted.thresholds_ == expected.thresholds_
     with pytest.warns(MissingLabelsWarning, match="100 of 300"):
         coverage = fitted.predict(MEAN).coverage(y)
@@ -250,17 +250,17 @@ def test_missing_truths_are_left_out_and_counted() -> None:
 
 @each_case
 def test_it_is_kept_pickled_and_cloned(kind: str, method: Any) -> None:
-    fitted = ConformalIntervals(0.8, method).fit(KINDS[kind], Y)
+    fitted = ConformalRegressor(0.8, method).fit(KINDS[kind], Y)
     expected = fitted.predict(KINDS[kind]).low.tolist()
     kept = json.loads(json.dumps(fitted.to_dict(), allow_nan=False))
-    for twin in (ConformalIntervals.from_dict(kept), pickle.loads(pickle.dumps(fitted))):
+    for twin in (ConformalRegressor.from_dict(kept), pickle.loads(pickle.dumps(fitted))):
         assert twin.predict(KINDS[kind]).low.tolist() == expected
     assert clone(fitted).get_params() == fitted.get_params()
 
 
 def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
     before = MEAN.copy()
-    fitted = ConformalIntervals().fit(MEAN, Y)
+    fitted = ConformalRegressor().fit(MEAN, Y)
     assert fitted.predict(np.empty(0)).low.shape == (0,)
     assert (before == MEAN).all()
     assert MEAN.flags.writeable
@@ -270,90 +270,90 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
     ("ask", "error", "message"),
     [
         (
-            lambda: ConformalIntervals(method="cqr").fit(MEAN, Y),  # type: ignore[arg-type]
+            lambda: ConformalRegressor(method="cqr").fit(MEAN, Y),  # type: ignore[arg-type]
             BadValueError,
-            "`method` of ConformalIntervals must be 'absolute', 'normalised', 'quantiles' or None. "
+            "`method` of ConformalRegressor must be 'absolute', 'normalized', 'quantiles' or None. "
             "Got 'cqr'. Try method=None.",
         ),
         (
-            lambda: ConformalIntervals(method="normalised").fit(MEAN, Y),
+            lambda: ConformalRegressor(method="normalized").fit(MEAN, Y),
             BadValueError,
-            "`method` of ConformalIntervals must be 'absolute' for predictions without a spread. "
-            "Got 'normalised'. Try method=None.",
+            "`method` of ConformalRegressor must be 'absolute' for predictions without a spread. "
+            "Got 'normalized'. Try method=None.",
         ),
         (
-            lambda: ConformalIntervals(0.8, "normalised").fit(KINDS["Quantiles"], Y),
+            lambda: ConformalRegressor(0.8, "normalized").fit(KINDS["Quantiles"], Y),
             BadValueError,
-            "`method` of ConformalIntervals must be 'absolute' or 'quantiles' for Quantiles. "
-            "Got 'normalised'. Try method=None.",
+            "`method` of ConformalRegressor must be 'absolute' or 'quantiles' for Quantiles. "
+            "Got 'normalized'. Try method=None.",
         ),
         (
-            lambda: ConformalIntervals(1.0).fit(MEAN, Y),
+            lambda: ConformalRegressor(1.0).fit(MEAN, Y),
             BadValueError,
-            "`level` of ConformalIntervals must be a number between 0 and 1, not either of them. "
+            "`level` of ConformalRegressor must be a number between 0 and 1, not either of them. "
             "Got 1.0. Try dividing percentages by 100.",
         ),
         (
-            lambda: ConformalIntervals(0.95).fit(KINDS["Samples"], Y),
+            lambda: ConformalRegressor(0.95).fit(KINDS["Samples"], Y),
             BadValueError,
-            "`level` of ConformalIntervals must be at most 0.905 with 20 draws. Got 0.95. "
+            "`level` of ConformalRegressor must be at most 0.905 with 20 draws. Got 0.95. "
             "Try more draws, or a lower level.",
         ),
         (
-            lambda: ConformalIntervals(0.9).fit(KINDS["Quantiles"], Y),
+            lambda: ConformalRegressor(0.9).fit(KINDS["Quantiles"], Y),
             BadValueError,
-            "`level` of ConformalIntervals must be one whose ends 0.05 and 0.95 are among the "
+            "`level` of ConformalRegressor must be one whose ends 0.05 and 0.95 are among the "
             "levels. Got 0.9. Try another level (there are 0.1, 0.5, 0.9).",
         ),
         (
-            lambda: ConformalIntervals().fit(Probabilities([0.5]), [0]),
+            lambda: ConformalRegressor().fit(Probabilities([0.5]), [0]),
             BadTypeError,
-            "`outputs` of ConformalIntervals must be Normal, Samples, Quantiles or an array of "
+            "`outputs` of ConformalRegressor must be Normal, Samples, Quantiles or an array of "
             "predictions. Got Probabilities. "
-            "Try wrapping them, say Normal(mean, std), or ConformalSets for classes.",
+            "Try wrapping them, say Normal(mean, std), or ConformalClassifier for classes.",
         ),
         (
-            lambda: ConformalIntervals().fit(Normal([[0.0, 1.0]], [[1.0, 1.0]]), [[0.0, 1.0]]),
+            lambda: ConformalRegressor().fit(Normal([[0.0, 1.0]], [[1.0, 1.0]]), [[0.0, 1.0]]),
             BadValueError,
-            "`outputs` of ConformalIntervals must be of one number a row. Got 2 targets. "
+            "`outputs` of ConformalRegressor must be of one number a row. Got 2 targets. "
             "Try a fit for each target.",
         ),
         (
-            lambda: ConformalIntervals().fit([[0.0, 1.0]], [0.0]),
+            lambda: ConformalRegressor().fit([[0.0, 1.0]], [0.0]),
             BadValueError,
-            "`outputs` of ConformalIntervals must be one number a row. Got shape (1, 2). "
+            "`outputs` of ConformalRegressor must be one number a row. Got shape (1, 2). "
             "Try `.ravel()` for a single column.",
         ),
         (
-            lambda: ConformalIntervals().fit([0.0, np.nan], [0.0, 1.0]),
+            lambda: ConformalRegressor().fit([0.0, np.nan], [0.0, 1.0]),
             BadValueError,
-            "`outputs` of ConformalIntervals must be finite. Got nan in row 1. "
+            "`outputs` of ConformalRegressor must be finite. Got nan in row 1. "
             "Try leaving such rows out, or mending what made them.",
         ),
         (
-            lambda: ConformalIntervals().fit(MEAN),
+            lambda: ConformalRegressor().fit(MEAN),
             BadTypeError,
-            "`y` of ConformalIntervals must be the targets. Got None. Try one number a row.",
+            "`y` of ConformalRegressor must be the targets. Got None. Try one number a row.",
         ),
         (
-            lambda: ConformalIntervals().fit(KINDS["Normal"], Y[:, None]),
+            lambda: ConformalRegressor().fit(KINDS["Normal"], Y[:, None]),
             BadValueError,
-            "`y` of ConformalIntervals must be one number a row. Got shape (300, 1). "
+            "`y` of ConformalRegressor must be one number a row. Got shape (300, 1). "
             "Try `.ravel()`.",
         ),
         (
-            lambda: ConformalIntervals(0.8).fit(KINDS["Normal"], Y).predict(MEAN),
+            lambda: ConformalRegressor(0.8).fit(KINDS["Normal"], Y).predict(MEAN),
             BadTypeError,
-            "`outputs` of ConformalIntervals.predict must be Normal, as in the fit. Got array. "
+            "`outputs` of ConformalRegressor.predict must be Normal, as in the fit. Got array. "
             "Try a fit on outputs of this kind.",
         ),
         (
-            lambda: ConformalIntervals().predict(MEAN),
+            lambda: ConformalRegressor().predict(MEAN),
             UnfittedError,
-            "predict of ConformalIntervals needs a fit first. Try `.fit(...)`.",
+            "predict of ConformalRegressor needs a fit first. Try `.fit(...)`.",
         ),
         (
-            lambda: Intervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
+            lambda: PredictionIntervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
             BadValueError,
             "`y` of Intervals.coverage must be one number a row. Got shape (300, 2). "
             "Try `.ravel()` for a single column.",
@@ -368,13 +368,13 @@ def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
 def test_coverage_of_no_truths_is_none() -> None:
-    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labelled row"):
-        Intervals(np.zeros(1), np.ones(1)).coverage([np.nan])
+    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labeled row"):
+        PredictionIntervals(np.zeros(1), np.ones(1)).coverage([np.nan])
 
 
 @pytest.mark.parametrize(("kind", "method"), CASES)
 def test_settings_count_at_the_next_fit_only(kind: str, method: Any) -> None:
-    fitted = ConformalIntervals(0.8, method).fit(KINDS[kind], Y)
+    fitted = ConformalRegressor(0.8, method).fit(KINDS[kind], Y)
     expected = fitted.predict(KINDS[kind])
     found = fitted.set_params(level=0.5, method="absolute").predict(KINDS[kind])
     assert found.low.tolist() == expected.low.tolist()

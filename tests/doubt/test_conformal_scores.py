@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.doubt.conformal_scores import group_names, rows_needed, threshold_of
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 
 
-def state_of(scores: list[float], weight: list[float] | None = None) -> RankedState:
+def state_of(scores: list[float], weight: list[float] | None = None) -> RankingState:
     n = len(scores)
-    return RankedState.of_scores(np.zeros(n), np.array(scores), np.array(weight or [1.0] * n))
+    return RankingState.of_scores(np.zeros(n), np.array(scores), np.array(weight or [1.0] * n))
 
 
 @given(

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.doubt.conformal_sets import (
-    ConformalSets,
+    ConformalClassifier,
     PredictionSets,
     canonical,
     falling,
@@ -72,7 +72,7 @@ def reference(
 ) -> list[list[bool]]:
     """Return sets of new rows, class by class, by the k-th smallest score.
 
-    Where sums are not randomised, the class that takes its sum past the threshold is in.
+    Where sums are not randomized, the class that takes its sum past the threshold is in.
     """
     scores = sorted(score(p[i], y[i], shares[0][i]) for i in range(len(p)))
     k = int(np.ceil((len(p) + 1) * level))
@@ -87,20 +87,20 @@ def reference(
     ]
 
 
-def shares(outputs: Any, sets: ConformalSets) -> Any:
+def shares(outputs: Any, sets: ConformalClassifier) -> Any:
     if sets.method == "lac":
         return [None] * outputs.n_rows
-    is_drawn = sets.is_randomised
+    is_drawn = sets.is_randomized
     return shares_of(canonical(outputs), sets.seed) if is_drawn else np.ones(outputs.n_rows)
 
 
 @pytest.mark.parametrize(
     "sets",
     [
-        ConformalSets(0.85),
-        ConformalSets(0.85, "aps"),
-        ConformalSets(0.85, "aps", seed=7),
-        ConformalSets(0.85, "aps", is_randomised=False),
+        ConformalClassifier(0.85),
+        ConformalClassifier(0.85, "aps"),
+        ConformalClassifier(0.85, "aps", seed=7),
+        ConformalClassifier(0.85, "aps", is_randomized=False),
     ],
 )
 @each_precision
@@ -114,7 +114,7 @@ def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool)
     found = clone(sets).fit(wrap(known), y[:200]).predict(wrap(new))
     both = shares(wrap(known), sets), shares(wrap(new), sets)
     exact = p.astype(np.float64)
-    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.is_randomised)
+    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.is_randomized)
     assert found.contains.tolist() == expected
     assert found.sizes.tolist() == [sum(row) for row in expected]
     held = [expected[i][y[200 + i]] for i in range(100)]
@@ -123,12 +123,12 @@ def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool)
 
 def test_the_threshold_is_the_log_odds_of_the_score() -> None:
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
-    sets = ConformalSets(0.6).fit(p, [0, 0, 0, 0])
+    sets = ConformalClassifier(0.6).fit(p, [0, 0, 0, 0])
     assert sets.thresholds_["all"] == pytest.approx(special.logit(0.4))
     assert sets.n_rows_ == {"all": 4}
     # A probability that ties with the threshold is in; here no class of the second row is.
     assert sets.predict([[0.6, 0.4], [0.5, 0.5]]).contains.tolist() == [[True, False], [False] * 2]
-    full = ConformalSets(0.6, can_be_empty=False).fit(p, [0, 0, 0, 0])
+    full = ConformalClassifier(0.6, can_be_empty=False).fit(p, [0, 0, 0, 0])
     assert full.predict([[0.6, 0.4], [0.45, 0.55]]).sizes.tolist() == [1, 1]
     assert full.predict([[0.45, 0.55]]).names(0) == [1]
 
@@ -153,7 +153,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
     st.booleans(),
 )
 def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
-    rows: tuple[Floats, Any], level: float, method: Any, is_randomised: bool, is_streamed: bool
+    rows: tuple[Floats, Any], level: float, method: Any, is_randomized: bool, is_streamed: bool
 ) -> None:
     # Exchangeable rows are any of n + 1 in turn: this is the guarantee, without chance.
     logits, y = rows
@@ -161,7 +161,7 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
     for i in range(len(y)):
         known, labels = np.delete(logits, i, axis=0), np.delete(y, i)
         batch = Batch.of(labels, Logits(known))
-        sets = ConformalSets(level, method, is_randomised)
+        sets = ConformalClassifier(level, method, is_randomized)
         sets.fit(Parts(batch, 2) if is_streamed else ArrayShards(batch))
         n_covered += sets.predict(Logits(logits[i : i + 1])).coverage(y[i : i + 1]) == 1
     assert n_covered >= level * len(y) - 1e-9
@@ -175,7 +175,7 @@ def test_saturated_rows_still_differ(method: Any, dtype: Any) -> None:
     logits = np.tile([600.0, 500.0, 400.0, 300.0], (400, 1)) + rng.normal(size=(400, 4))
     y = (np.arange(400) % 4 == 0).astype(int)
     outputs = Logits(logits.astype(dtype))
-    sets = ConformalSets(0.9, method).fit(outputs, y).predict(outputs)
+    sets = ConformalClassifier(0.9, method).fit(outputs, y).predict(outputs)
     assert sets.sizes.max() == 2
     assert not sets.contains[:, 2:].any()
     assert sets.coverage(y) >= 0.9
@@ -184,7 +184,7 @@ def test_saturated_rows_still_differ(method: Any, dtype: Any) -> None:
 @each_method
 def test_a_row_has_the_same_set_in_any_company(method: Any) -> None:
     logits, y = made(500)
-    sets = ConformalSets(0.9, method).fit(Logits(logits), y)
+    sets = ConformalClassifier(0.9, method).fit(Logits(logits), y)
     whole = sets.predict(Logits(logits)).contains
     single = [sets.predict(Logits(row[None])).contains[0] for row in logits[:50]]
     assert whole[:50].tolist() == np.array(single).tolist()
@@ -211,11 +211,11 @@ def test_of_equal_classes_the_first_comes_first() -> None:
     assert falling(p).tolist() == np.argsort(-p, axis=1, kind="stable").tolist()
 
 
-def test_sets_that_are_not_randomised_hold_those_that_are() -> None:
+def test_sets_that_are_not_randomized_hold_those_that_are() -> None:
     logits, y = made(2000)
     outputs, new = Logits(logits[:1000]), Logits(logits[1000:])
-    plain = ConformalSets(0.9, "aps", is_randomised=False).fit(outputs, y[:1000]).predict(new)
-    drawn = ConformalSets(0.9, "aps").fit(outputs, y[:1000]).predict(new)
+    plain = ConformalClassifier(0.9, "aps", is_randomized=False).fit(outputs, y[:1000]).predict(new)
+    drawn = ConformalClassifier(0.9, "aps").fit(outputs, y[:1000]).predict(new)
     assert plain.sizes.mean() > drawn.sizes.mean()
     assert plain.coverage(y[1000:]) >= drawn.coverage(y[1000:])
     assert plain.sizes.min() == 1
@@ -226,8 +226,8 @@ def test_sets_that_are_not_randomised_hold_those_that_are() -> None:
 def test_members_speak_by_their_mean_and_arrays_are_probabilities(method: Any) -> None:
     logits, y = made(200)
     members = Members(special.softmax([logits, logits / 2], axis=2))
-    a = ConformalSets(0.8, method).fit(members, y).predict(members)
-    b = ConformalSets(0.8, method).fit(members.mean.array, y).predict(members.mean)
+    a = ConformalClassifier(0.8, method).fit(members, y).predict(members)
+    b = ConformalClassifier(0.8, method).fit(members.mean.array, y).predict(members.mean)
     assert a.contains.tolist() == b.contains.tolist()
 
 
@@ -236,11 +236,11 @@ def test_each_group_has_the_threshold_of_its_own_rows(method: Any) -> None:
     logits, y = made(400)
     groups = np.array(["easy", "hard"])[np.arange(400) % 2]
     logits[groups == "hard"] *= -1
-    sets = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+    sets = ConformalClassifier(0.9, method).fit(Logits(logits), y, groups)
     found = sets.predict(Logits(logits), groups)
     for name in ("easy", "hard"):
         rows = groups == name
-        alone = ConformalSets(0.9, method).fit(Logits(logits[rows]), y[rows])
+        alone = ConformalClassifier(0.9, method).fit(Logits(logits[rows]), y[rows])
         assert sets.thresholds_[name] == alone.thresholds_["all"]
         expected = alone.predict(Logits(logits[rows])).contains
         assert found.contains[rows].tolist() == expected.tolist()
@@ -252,8 +252,8 @@ def test_a_stream_gives_sets_that_are_little_larger_never_smaller(method: Any) -
     logits, y = made(5000)
     groups = np.arange(5000) % 3
     batch = Batch.of(y, Logits(logits), groups=groups)
-    streamed = ConformalSets(0.9, method).fit(Parts(batch))
-    exact = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+    streamed = ConformalClassifier(0.9, method).fit(Parts(batch))
+    exact = ConformalClassifier(0.9, method).fit(Logits(logits), y, groups)
     for name, threshold in exact.thresholds_.items():
         above = streamed.thresholds_[name]
         assert threshold is not None
@@ -269,9 +269,9 @@ def test_a_stream_gives_sets_that_are_little_larger_never_smaller(method: Any) -
 def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
     logits, y = made(30)
     with pytest.warns(DubitoWarning) as caught:
-        sets = ConformalSets(0.9, method).fit(Logits(logits[:8]), y[:8])
+        sets = ConformalClassifier(0.9, method).fit(Logits(logits[:8]), y[:8])
     assert str(caught[0].message) == (
-        "ConformalSets: too few rows for a level of 0.9 (8): their sets hold every class. "
+        "ConformalClassifier: too few rows for a level of 0.9 (8): their sets hold every class. "
         "Try 9 rows or more."
     )
     assert caught[0].filename == __file__
@@ -279,24 +279,24 @@ def test_too_few_rows_give_every_class_and_a_warning(method: Any) -> None:
     assert sets.predict(Logits(logits)).contains.all()
     groups = ["a"] * 20 + ["b"] * 8 + ["c"] * 2
     with pytest.warns(DubitoWarning) as caught:
-        sets = ConformalSets(0.9, method).fit(Logits(logits), y, groups)
+        sets = ConformalClassifier(0.9, method).fit(Logits(logits), y, groups)
     assert str(caught[0].message) == (
-        "ConformalSets: too few rows for a level of 0.9 (b: 8, c: 2): their sets hold every class. "
+        "ConformalClassifier: too few rows for a level of 0.9 (b: 8, c: 2): their sets hold every class. "
         "Try 9 rows or more."
     )
     assert sets.predict(Logits(logits), groups).contains[20:].all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ConformalSets(0.9, method).fit(Logits(logits[:9]), y[:9])
+        ConformalClassifier(0.9, method).fit(Logits(logits[:9]), y[:9])
 
 
 def test_missing_labels_are_left_out_and_counted() -> None:
     logits, y = made(100)
     labels = [None if i % 4 == 0 else int(v) for i, v in enumerate(y)]
     with pytest.warns(MissingLabelsWarning, match="25 of 100 rows have no label"):
-        sets = ConformalSets().fit(Logits(logits), labels)
+        sets = ConformalClassifier().fit(Logits(logits), labels)
     is_known = np.arange(100) % 4 > 0
-    expected = ConformalSets().fit(Logits(logits[is_known]), y[is_known])
+    expected = ConformalClassifier().fit(Logits(logits[is_known]), y[is_known])
     assert sets.thresholds_ == expected.thresholds_
     found = sets.predict(Logits(logits))
     with pytest.warns(MissingLabelsWarning, match="25 of 100"):
@@ -306,7 +306,7 @@ def test_missing_labels_are_left_out_and_counted() -> None:
 
 def test_classes_have_their_names() -> None:
     pets = Probabilities([[0.8, 0.2], [0.3, 0.7], [0.9, 0.1]], classes=["cat", "dog"])
-    sets = ConformalSets(0.5).fit(pets, ["cat", "cat", "cat"]).predict(pets)
+    sets = ConformalClassifier(0.5).fit(pets, ["cat", "cat", "cat"]).predict(pets)
     assert sets.names(0) == ["cat"]
     assert sets.names(1) == []
     assert sets.coverage(["cat", "dog", "dog"]) == pytest.approx(1 / 3)
@@ -317,7 +317,7 @@ def test_classes_have_their_names() -> None:
 def test_the_callers_array_stays_and_no_rows_have_no_sets() -> None:
     logits, y = made(50)
     before = logits.copy()
-    sets = ConformalSets(method="aps").fit(Logits(logits), y)
+    sets = ConformalClassifier(method="aps").fit(Logits(logits), y)
     assert sets.predict(Logits(np.empty((0, 4)))).contains.shape == (0, 4)
     assert (logits == before).all()
     assert logits.flags.writeable
@@ -329,18 +329,18 @@ def test_it_is_kept_pickled_and_cloned(method: Any) -> None:
     logits, y = made(60)
     groups = ["a"] * 55 + ["b"] * 5
     with pytest.warns(DubitoWarning, match="too few rows"):
-        sets = ConformalSets(0.9, method, seed=3).fit(Logits(logits), y, groups)
+        sets = ConformalClassifier(0.9, method, seed=3).fit(Logits(logits), y, groups)
     expected = sets.predict(Logits(logits), groups).contains.tolist()
     kept = json.loads(json.dumps(sets.to_dict(), allow_nan=False))
-    for twin in (ConformalSets.from_dict(kept), pickle.loads(pickle.dumps(sets))):
+    for twin in (ConformalClassifier.from_dict(kept), pickle.loads(pickle.dumps(sets))):
         assert twin.predict(Logits(logits), groups).contains.tolist() == expected
     assert clone(sets).get_params() == sets.get_params()
 
 
 LOGITS, LABELS = made(20)
-FITTED = ConformalSets(0.8).fit(Logits(LOGITS), LABELS)
-NAMED = ConformalSets(0.8).fit(Logits(LOGITS, list("abcd")), [*"abcd"] * 5)
-GROUPED = ConformalSets(0.5).fit(Logits(LOGITS), LABELS, [1, 2] * 10)
+FITTED = ConformalClassifier(0.8).fit(Logits(LOGITS), LABELS)
+NAMED = ConformalClassifier(0.8).fit(Logits(LOGITS, list("abcd")), [*"abcd"] * 5)
+GROUPED = ConformalClassifier(0.5).fit(Logits(LOGITS), LABELS, [1, 2] * 10)
 SETS = PredictionSets(np.ones((2, 3), dtype=bool))
 
 
@@ -348,94 +348,94 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
     ("ask", "error", "message"),
     [
         (
-            lambda: ConformalSets(method="raps").fit(Logits(LOGITS), LABELS),  # type: ignore[arg-type]
+            lambda: ConformalClassifier(method="raps").fit(Logits(LOGITS), LABELS),  # type: ignore[arg-type]
             BadValueError,
-            "`method` of ConformalSets must be 'lac' or 'aps'. Got 'raps'. Try method='lac'.",
+            "`method` of ConformalClassifier must be 'lac' or 'aps'. Got 'raps'. Try method='lac'.",
         ),
         (
-            lambda: ConformalSets(seed=-1).fit(Logits(LOGITS), LABELS),
+            lambda: ConformalClassifier(seed=-1).fit(Logits(LOGITS), LABELS),
             BadValueError,
-            "`seed` of ConformalSets must be a whole number from 0 up, below 2^64. Got -1. "
+            "`seed` of ConformalClassifier must be a whole number from 0 up, below 2^64. Got -1. "
             "Try seed=0.",
         ),
         (
-            lambda: ConformalSets(90).fit(Logits(LOGITS), LABELS),
+            lambda: ConformalClassifier(90).fit(Logits(LOGITS), LABELS),
             BadValueError,
-            "`level` of ConformalSets must be a number between 0 and 1, not either of them. "
+            "`level` of ConformalClassifier must be a number between 0 and 1, not either of them. "
             "Got 90. Try dividing percentages by 100.",
         ),
         (
-            lambda: ConformalSets().fit(Logits(LOGITS)),
+            lambda: ConformalClassifier().fit(Logits(LOGITS)),
             BadTypeError,
-            "`y` of ConformalSets must be the labels. Got None. "
+            "`y` of ConformalClassifier must be the labels. Got None. "
             "Try the true labels; of shards, a column of them.",
         ),
         (
-            lambda: ConformalSets().fit(Logits(LOGITS), np.full((20, 4), 0.25)),
+            lambda: ConformalClassifier().fit(Logits(LOGITS), np.full((20, 4), 0.25)),
             BadValueError,
-            "`y` of ConformalSets must be one label a row. Got label probabilities. "
+            "`y` of ConformalClassifier must be one label a row. Got label probabilities. "
             "Try the most probable class of each row, or a draw from them.",
         ),
         (
-            lambda: ConformalSets().fit(Logits(LOGITS), [None] * 20),
+            lambda: ConformalClassifier().fit(Logits(LOGITS), [None] * 20),
             EmptyStateError,
-            "ConformalSets needs at least 1 labelled row of positive weight. Got 0. "
+            "ConformalClassifier needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (
-            lambda: ConformalSets().fit(TopLabel([0.5], [True])),
+            lambda: ConformalClassifier().fit(TopLabel([0.5], [True])),
             BadTypeError,
-            "`outputs` of ConformalSets must be Logits, Probabilities, Members or an array of "
+            "`outputs` of ConformalClassifier must be Logits, Probabilities, Members or an array of "
             "probabilities. Got TopLabel. "
-            "Try the whole distribution over classes, or ConformalIntervals for a regression.",
+            "Try the whole distribution over classes, or ConformalRegressor for a regression.",
         ),
         (
-            lambda: ConformalSets().fit(Parts(Batch.of(LABELS, Logits(LOGITS))), LABELS),
+            lambda: ConformalClassifier().fit(Parts(Batch.of(LABELS, Logits(LOGITS))), LABELS),
             BadTypeError,
-            "`outputs` of ConformalSets must be arrays beside truths or groups. Got truths. "
-            "Try ConformalSets().fit(shards), with truths and groups among the shards' columns.",
+            "`outputs` of ConformalClassifier must be arrays beside truths or groups. Got truths. "
+            "Try ConformalClassifier().fit(shards), with truths and groups among the shards' columns.",
         ),
         (
             lambda: FITTED.predict(Normal([0.0], [1.0])),
             BadTypeError,
-            "`outputs` of ConformalSets.predict must be Logits, Probabilities, Members or an array "
+            "`outputs` of ConformalClassifier.predict must be Logits, Probabilities, Members or an array "
             "of probabilities. Got Normal. "
-            "Try the whole distribution over classes, or ConformalIntervals for a regression.",
+            "Try the whole distribution over classes, or ConformalRegressor for a regression.",
         ),
         (
             lambda: FITTED.predict([[0.5, 0.5]]),
             BadValueError,
-            "`outputs` of ConformalSets.predict must be over the 4 classes of the fit. "
+            "`outputs` of ConformalClassifier.predict must be over the 4 classes of the fit. "
             "Got 2 columns. Try the same columns.",
         ),
         (
             lambda: NAMED.predict(Logits(LOGITS, list("dcba"))),
             BadValueError,
-            "`outputs` of ConformalSets.predict must be over the classes ('a', 'b', 'c', 'd'). "
+            "`outputs` of ConformalClassifier.predict must be over the classes ('a', 'b', 'c', 'd'). "
             "Got ('d', 'c', 'b', 'a'). Try the columns in the fit's order.",
         ),
         (
             lambda: GROUPED.predict(Logits(LOGITS)),
             BadTypeError,
-            "`groups` of ConformalSets.predict must be one value a row, as in the fit. Got None. "
+            "`groups` of ConformalClassifier.predict must be one value a row, as in the fit. Got None. "
             "Try groups in both or in neither.",
         ),
         (
             lambda: FITTED.predict(Logits(LOGITS), [1] * 20),
             BadTypeError,
-            "`groups` of ConformalSets.predict must be None, as in the fit. Got groups. "
+            "`groups` of ConformalClassifier.predict must be None, as in the fit. Got groups. "
             "Try groups in both or in neither.",
         ),
         (
             lambda: GROUPED.predict(Logits(LOGITS), [1] * 7 + [3] + [2] * 12),
             BadValueError,
-            "`groups` of ConformalSets.predict must be groups of the fit (1, 2). "
+            "`groups` of ConformalClassifier.predict must be groups of the fit (1, 2). "
             "Got 3 in row 7. Try a fit on rows of every group.",
         ),
         (
-            lambda: ConformalSets().predict([[0.5, 0.5]]),
+            lambda: ConformalClassifier().predict([[0.5, 0.5]]),
             UnfittedError,
-            "predict of ConformalSets needs a fit first. Try `.fit(...)`.",
+            "predict of ConformalClassifier needs a fit first. Try `.fit(...)`.",
         ),
         (
             lambda: SETS.coverage([0, 3]),
@@ -459,7 +459,7 @@ def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
 def test_coverage_of_no_labels_is_none() -> None:
-    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labeled row"):
         SETS.coverage([None, None])
 
 
@@ -468,14 +468,14 @@ def test_shards_of_different_classes_do_not_mix() -> None:
     shards = Parts(one, 1)
     shards.batches_of = [one, two]
     with pytest.raises(StateMismatchError, match="kinds of outputs are the same"):
-        ConformalSets().fit(shards)
+        ConformalClassifier().fit(shards)
 
 
 def test_settings_count_at_the_next_fit_only() -> None:
     logits, y = made(300)
-    fitted = ConformalSets(0.85, "aps").fit(Logits(logits), y)
+    fitted = ConformalClassifier(0.85, "aps").fit(Logits(logits), y)
     expected = fitted.predict(Logits(logits)).contains
-    fitted.set_params(level=0.5, method="lac", is_randomised=False, seed=9)
+    fitted.set_params(level=0.5, method="lac", is_randomized=False, seed=9)
     assert (fitted.predict(Logits(logits)).contains == expected).all()
 
 
@@ -490,16 +490,16 @@ def test_sums_hang_neither_on_precision_nor_on_the_sign_of_0(wrap: Any) -> None:
     signed = np.where(array == 0, np.float32(-0.0), array)
     copies = [array, signed, array.astype(np.float64), signed.astype(np.float64)]
     assert np.signbit(signed).sum() > np.signbit(array).sum()
-    first = ConformalSets(0.85, "aps").fit(wrap(array), y).predict(wrap(array)).contains
+    first = ConformalClassifier(0.85, "aps").fit(wrap(array), y).predict(wrap(array)).contains
     for copy in copies:
-        found = ConformalSets(0.85, "aps").fit(wrap(copy), y).predict(wrap(copy))
+        found = ConformalClassifier(0.85, "aps").fit(wrap(copy), y).predict(wrap(copy))
         assert (found.contains == first).all()
 
 
-@pytest.mark.parametrize("argument", ["is_randomised", "can_be_empty"])
+@pytest.mark.parametrize("argument", ["is_randomized", "can_be_empty"])
 def test_what_is_true_or_false_is_nothing_else(argument: str) -> None:
     with pytest.raises(BadValueError) as caught:
-        ConformalSets(**{argument: "x"}).fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
+        ConformalClassifier(**{argument: "x"}).fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
     assert str(caught.value) == (
-        f"`{argument}` of ConformalSets must be True or False. Got 'x'. Try {argument}=True."
+        f"`{argument}` of ConformalClassifier must be True or False. Got 'x'. Try {argument}=True."
     )

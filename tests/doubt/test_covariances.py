@@ -1,4 +1,4 @@
-"""Covariances learnt from rows, beside those of NumPy."""
+"""Covariances learned from rows, beside those of NumPy."""
 
 from typing import Any
 

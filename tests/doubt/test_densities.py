@@ -13,8 +13,8 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.naive_bayes import GaussianNB
 
-from dubito.doubt.densities import ClassDensities, as_count
-from dubito.doubt.softmax import output_doubts
+from dubito.doubt.densities import ClassConditionalDensity, as_count
+from dubito.doubt.softmax import uncertainty_scores
 from dubito.errors import BadValueError, UnfittedError
 
 RNG = np.random.default_rng(6)
@@ -32,7 +32,7 @@ def bessel(y: Any) -> Any:
 
 def test_linear_posteriors_are_scikit_learns() -> None:
     peer = LinearDiscriminantAnalysis(solver="lsqr").fit(X, Y)
-    found = ClassDensities(shrinkage=0.0).fit(X, Y)
+    found = ClassConditionalDensity(shrinkage=0.0).fit(X, Y)
     close(found.posteriors(NEW).array, peer.predict_proba(NEW), rtol=1e-7, atol=1e-12)
     close(found.covariance_, peer.covariance_)
     close(found.priors_, peer.priors_)
@@ -41,7 +41,7 @@ def test_linear_posteriors_are_scikit_learns() -> None:
 
 def test_quadratic_posteriors_are_scikit_learns() -> None:
     peer = QuadraticDiscriminantAnalysis(store_covariance=True).fit(X, Y)
-    found = ClassDensities(covariance="own", shrinkage=0.0).fit(X, Y)
+    found = ClassConditionalDensity(covariance="own", shrinkage=0.0).fit(X, Y)
     ratio = bessel(Y)[:, None, None]
     is_unbiased = not np.allclose(found.covariance_, peer.covariance_)
     close(found.covariance_ * (ratio if is_unbiased else 1), peer.covariance_, rtol=1e-9)
@@ -51,14 +51,14 @@ def test_quadratic_posteriors_are_scikit_learns() -> None:
 
 def test_naive_posteriors_are_scikit_learns() -> None:
     peer = GaussianNB(var_smoothing=0).fit(X, Y)
-    found = ClassDensities(covariance="naive", shrinkage=0.0).fit(X, Y)
+    found = ClassConditionalDensity(covariance="naive", shrinkage=0.0).fit(X, Y)
     close(found.posteriors(NEW).array, peer.predict_proba(NEW), rtol=1e-7, atol=1e-12)
     close(found.covariance_, peer.var_)
 
 
 @pytest.mark.parametrize("covariance", KINDS)
 def test_densities_are_sums_of_scipys(covariance: Any) -> None:
-    found = ClassDensities(covariance=covariance).fit(X, Y)
+    found = ClassConditionalDensity(covariance=covariance).fit(X, Y)
     full: Any = {
         "shared": np.stack([found.covariance_] * 3),
         "own": found.covariance_,
@@ -74,7 +74,7 @@ def test_densities_are_sums_of_scipys(covariance: Any) -> None:
 
 
 def test_posteriors_carry_the_names_of_the_classes() -> None:
-    found = ClassDensities().fit(X, np.array(["cat", "dog", "fox"])[Y]).posteriors(NEW)
+    found = ClassConditionalDensity().fit(X, np.array(["cat", "dog", "fox"])[Y]).posteriors(NEW)
     assert found.classes == ("cat", "dog", "fox")
     close(found.array.sum(axis=1), 1)
     assert found.array.shape == (60, 3)
@@ -82,7 +82,9 @@ def test_posteriors_carry_the_names_of_the_classes() -> None:
 
 @pytest.mark.parametrize("covariance", KINDS)
 def test_one_class_has_a_density_and_a_certain_posterior(covariance: Any) -> None:
-    plain, named = (ClassDensities(covariance=covariance).fit(X, y) for y in (None, ["a"] * 400))
+    plain, named = (
+        ClassConditionalDensity(covariance=covariance).fit(X, y) for y in (None, ["a"] * 400)
+    )
     same(plain.score(NEW), named.score(NEW))
     assert (plain.classes_, named.classes_) == (None, ("a",))
     assert named.posteriors(NEW).array.tolist() == [[1.0]] * 60
@@ -91,17 +93,17 @@ def test_one_class_has_a_density_and_a_certain_posterior(covariance: Any) -> Non
 
 @pytest.mark.parametrize("covariance", KINDS)
 def test_posteriors_far_from_everything_are_still_probabilities(covariance: Any) -> None:
-    found = ClassDensities(covariance=covariance).fit(X, Y)
+    found = ClassConditionalDensity(covariance=covariance).fit(X, Y)
     array = found.posteriors([[1e6] * 4, [-1e308] * 4]).array
     close(array.sum(axis=1), 1)
     assert np.isfinite(found.log_density([[1e308] * 4])).all()
 
 
 @pytest.mark.parametrize("covariance", KINDS)
-def test_samples_are_distributed_as_learnt(covariance: Any) -> None:
-    found = ClassDensities(covariance=covariance).fit(X, np.array(["a", "b", "c"])[Y])
+def test_samples_are_distributed_as_learned(covariance: Any) -> None:
+    found = ClassConditionalDensity(covariance=covariance).fit(X, np.array(["a", "b", "c"])[Y])
     features, labels = found.sample(40_000, seed=1)
-    again = ClassDensities(covariance=covariance, shrinkage=0.0).fit(features, labels)
+    again = ClassConditionalDensity(covariance=covariance, shrinkage=0.0).fit(features, labels)
     assert again.classes_ == ("a", "b", "c")
     assert np.abs(again.priors_ - found.priors_).max() < 0.01
     spread = np.sqrt(X.var(axis=0))
@@ -113,27 +115,31 @@ def test_samples_are_distributed_as_learnt(covariance: Any) -> None:
 
 
 def test_samples_keep_the_types_of_names() -> None:
-    found = ClassDensities().fit(X, [["a", 1, True][code] if code else "a" for code in Y])
+    found = ClassConditionalDensity().fit(X, [["a", 1, True][code] if code else "a" for code in Y])
     assert set(map(type, found.sample(200)[1].tolist())) <= {str, int, bool}
 
 
 def test_settings_are_checked() -> None:
     with pytest.raises(BadValueError) as caught:
-        ClassDensities(covariance="full").fit(X, Y)  # type: ignore[arg-type]
+        ClassConditionalDensity(covariance="full").fit(X, Y)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`covariance` of ClassDensities must be 'shared', 'own' or 'naive'. Got 'full'. "
+        "`covariance` of ClassConditionalDensity must be 'shared', 'own' or 'naive'. Got 'full'. "
         "Try covariance='shared'."
     )
-    with pytest.raises(BadValueError, match="`shrinkage` of ClassDensities must be 'auto' or"):
-        ClassDensities(shrinkage=2).fit(X, Y)
+    with pytest.raises(
+        BadValueError, match="`shrinkage` of ClassConditionalDensity must be 'auto' or"
+    ):
+        ClassConditionalDensity(shrinkage=2).fit(X, Y)
 
 
 @pytest.mark.parametrize("method", ["score", "posteriors", "log_density", "log_likelihoods"])
 def test_nothing_is_said_before_a_fit(method: str) -> None:
-    with pytest.raises(UnfittedError, match=f"{method} of ClassDensities needs a fit first"):
-        getattr(ClassDensities(), method)(X)
-    with pytest.raises(UnfittedError, match="sample of ClassDensities needs a fit first"):
-        ClassDensities().sample(1)
+    with pytest.raises(
+        UnfittedError, match=f"{method} of ClassConditionalDensity needs a fit first"
+    ):
+        getattr(ClassConditionalDensity(), method)(X)
+    with pytest.raises(UnfittedError, match="sample of ClassConditionalDensity needs a fit first"):
+        ClassConditionalDensity().sample(1)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, None])
@@ -146,21 +152,21 @@ def test_numbers_of_draws_are_whole(n: Any) -> None:
 
 
 def test_settings_count_at_the_next_fit_only() -> None:
-    found = ClassDensities("own").fit(X, Y).set_params(covariance="naive")
-    same(found.score(NEW), ClassDensities("own").fit(X, Y).score(NEW))
+    found = ClassConditionalDensity("own").fit(X, Y).set_params(covariance="naive")
+    same(found.score(NEW), ClassConditionalDensity("own").fit(X, Y).score(NEW))
 
 
 @pytest.mark.parametrize("seed", ["a", -1, 2**32, True, None, 1.5])
 def test_seeds_are_whole(seed: Any) -> None:
     with pytest.raises(BadValueError) as caught:
-        ClassDensities().fit(X, Y).sample(3, seed=seed)
+        ClassConditionalDensity().fit(X, Y).sample(3, seed=seed)
     assert str(caught.value) == (
-        "`seed` of ClassDensities.sample must be a whole number from 0 up, below 2^32. "
+        "`seed` of ClassConditionalDensity.sample must be a whole number from 0 up, below 2^32. "
         f"Got {seed!r}. Try seed=0."
     )
 
 
 def test_one_class_leaves_no_doubt_of_outputs() -> None:
-    found = output_doubts(ClassDensities().fit(X).posteriors(NEW))
-    for doubt in (found.narrow_margin, found.least_confidence, found.entropy):
+    found = uncertainty_scores(ClassConditionalDensity().fit(X).posteriors(NEW))
+    for doubt in (found.margin_uncertainty, found.least_confidence, found.entropy):
         assert doubt.tolist() == [0.0] * 60

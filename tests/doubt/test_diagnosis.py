@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import load_fashion_mnist
-from dubito.doubt.activation import unfamiliarity, weak_activation
-from dubito.doubt.diagnosis import Diagnosis, Separation, diagnose, separation_of
-from dubito.doubt.softmax import output_doubts
+from dubito.doubt.activation import negative_feature_norm, unfamiliarity
+from dubito.doubt.diagnosis import OODDiagnosis, Separation, diagnose_ood, separation_of
+from dubito.doubt.softmax import uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError
 
 Floats = NDArray[np.floating[Any]]
@@ -41,42 +41,45 @@ def rows(n_rows: int, lead: float, seed: int) -> Floats:
 )
 def test_each_kind_is_named(lead: float, n_strange: int, kind: str) -> None:
     known, strange = Logits(rows(400, 5.0, 0)), Logits(rows(n_strange, lead, 1))
-    assert diagnose(known, strange).kind == kind
+    assert diagnose_ood(known, strange).kind == kind
 
 
 def test_a_few_rows_in_perfect_order_prove_little() -> None:
     sure, unsure = [[0.99, 0.01]] * 2, [[0.6, 0.4]] * 2
-    assert diagnose(sure, unsure).least_confidence.auroc == 1
-    assert diagnose(sure, unsure).kind == diagnose(unsure, sure).kind == "unclear"
-    assert diagnose(sure, sure).kind == diagnose(sure[:1], unsure[:1]).kind == "unclear"
+    assert diagnose_ood(sure, unsure).least_confidence.auroc == 1
+    assert diagnose_ood(sure, unsure).kind == diagnose_ood(unsure, sure).kind == "unclear"
+    assert diagnose_ood(sure, sure).kind == diagnose_ood(sure[:1], unsure[:1]).kind == "unclear"
 
 
 def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
     sure = Logits(np.tile([1e4, 0.0, -1e4], (200, 1)))
-    found = diagnose(sure, sure)
+    found = diagnose_ood(sure, sure)
     assert found.kind == "saturation"
     assert found.share_as_confident == found.share_passing == 1
     assert found.least_confidence.auroc == 0.5
 
 
-def sample_diagnosis(name: str) -> tuple[Diagnosis, dict[str, tuple[Floats, Floats]]]:
+def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, Floats]]]:
     """Return a diagnosis of the shipped sample, and the doubts of known rows and strangers."""
     sample = load_fashion_mnist()
     logits, features = getattr(sample, f"{name}_logits"), getattr(sample, f"{name}_features")
-    found = diagnose(
+    found = diagnose_ood(
         Logits(sample.test_logits),
         Logits(logits),
         known_features=sample.test_features,
         strange_features=features,
         weights=sample.weight,
     )
-    known, strange = output_doubts(Logits(sample.test_logits)), output_doubts(Logits(logits))
+    known, strange = (
+        uncertainty_scores(Logits(sample.test_logits)),
+        uncertainty_scores(Logits(logits)),
+    )
     pairs = {
         field: (getattr(known, field), getattr(strange, field))
-        for field in ("least_confidence", "entropy", "narrow_margin", "energy")
+        for field in ("least_confidence", "entropy", "margin_uncertainty", "energy")
     }
     z, s, w = sample.test_features, features, sample.weight
-    pairs["weak_activation"] = weak_activation(z), weak_activation(s)
+    pairs["negative_feature_norm"] = negative_feature_norm(z), negative_feature_norm(s)
     pairs["unfamiliarity"] = unfamiliarity(z, w), unfamiliarity(s, w)
     return found, pairs
 
@@ -93,8 +96,8 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     threshold = np.sort(known)[int(np.ceil(0.95 * 3999))]
     assert found.share_passing == np.mean(strange <= threshold)
     assert 0.95 <= np.mean(known <= threshold) < 0.952
-    assert found.known_norm == pytest.approx(-np.median(pairs["weak_activation"][0]))
-    assert found.strange_norm == pytest.approx(-np.median(pairs["weak_activation"][1]))
+    assert found.known_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][0]))
+    assert found.strange_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][1]))
     assert found.separations.keys() == pairs.keys()
     flags = np.repeat([0, 1], [4000, 1000])
     for field, (of_known, of_strange) in pairs.items():
@@ -108,12 +111,12 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
 def test_what_tells_strangers_apart_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
-    assert unseen.weak_activation is not None
-    assert not unseen.weak_activation.tells
-    assert not unseen.weak_activation.is_reversed
+    assert unseen.negative_feature_norm is not None
+    assert not unseen.negative_feature_norm.tells
+    assert not unseen.negative_feature_norm.is_reversed
     assert next(iter(digits.separations)) == "energy"
-    assert digits.weak_activation is not None
-    assert digits.weak_activation.tells
+    assert digits.negative_feature_norm is not None
+    assert digits.negative_feature_norm.tells
 
 
 def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
@@ -171,7 +174,7 @@ def test_what_is_clear_is_so_by_the_larger_error() -> None:
 def test_longer_features_are_told() -> None:
     rng = np.random.default_rng(0)
     z, w = rng.normal(size=(300, 5)), rng.normal(size=(3, 5))
-    found = diagnose(
+    found = diagnose_ood(
         Logits(z @ w.T),
         Logits(5 * z @ w.T),
         known_features=z,
@@ -179,8 +182,8 @@ def test_longer_features_are_told() -> None:
         weights=w,
     )
     assert found.kind == "extrapolation"
-    assert found.weak_activation is not None
-    assert found.weak_activation.is_reversed
+    assert found.negative_feature_norm is not None
+    assert found.negative_feature_norm.is_reversed
     assert found.unfamiliarity is not None
     assert found.unfamiliarity.auroc == pytest.approx(0.5, abs=1e-3)
     assert found.strange_norm == pytest.approx(5 * (found.known_norm or 0))
@@ -188,14 +191,14 @@ def test_longer_features_are_told() -> None:
 
 def test_what_is_not_known_is_none() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(3), (2, 50))
-    found = diagnose(p[0], Probabilities(p[1]))
-    assert found.energy is found.weak_activation is found.unfamiliarity is None
+    found = diagnose_ood(p[0], Probabilities(p[1]))
+    assert found.energy is found.negative_feature_norm is found.unfamiliarity is None
     assert found.known_norm is found.strange_norm is None
-    mixed = diagnose(
+    mixed = diagnose_ood(
         Logits(np.log(p[0])), Members(p[1:]), known_features=p[0], strange_features=p[1]
     )
     assert mixed.energy is mixed.unfamiliarity is None
-    assert mixed.weak_activation is not None
+    assert mixed.negative_feature_norm is not None
     assert mixed.least_confidence.auroc == pytest.approx(found.least_confidence.auroc)
 
 
@@ -207,24 +210,24 @@ def test_features_come_together(which: str, has_weights: bool) -> None:
     }
     weights = [[1.0], [2.0]] if has_weights else None
     with pytest.raises(BadValueError) as caught:
-        diagnose([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
+        diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
     assert str(caught.value) == (
-        f"`{which}_features` of diagnose must be given with the other features and weights. "
+        f"`{which}_features` of diagnose_ood must be given with the other features and weights. "
         "Got None. Try all of them, or none."
     )
 
 
 def test_weights_alone_are_refused() -> None:
-    with pytest.raises(BadValueError, match="`known_features` of diagnose must be given with"):
-        diagnose([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
+    with pytest.raises(BadValueError, match="`known_features` of diagnose_ood must be given with"):
+        diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
 
 
 def test_features_of_other_rows_are_refused() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(BadValueError) as caught:
-        diagnose(p, p, known_features=[[1.0]], strange_features=[[1.0], [2.0]])
+        diagnose_ood(p, p, known_features=[[1.0]], strange_features=[[1.0], [2.0]])
     assert str(caught.value) == (
-        "`strange_features` of diagnose must be of length 1, like strange_outputs. Got length 2. "
+        "`strange_features` of diagnose_ood must be of length 1, like strange_outputs. Got length 2. "
         "Try aligning both by the same row order."
     )
 
@@ -232,18 +235,20 @@ def test_features_of_other_rows_are_refused() -> None:
 def test_weights_that_do_not_fit_are_refused() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(BadValueError) as caught:
-        diagnose(p, p, known_features=[[1.0]], strange_features=[[1.0]], weights=np.ones((2, 3)))
+        diagnose_ood(
+            p, p, known_features=[[1.0]], strange_features=[[1.0]], weights=np.ones((2, 3))
+        )
     assert str(caught.value) == (
-        "`weights` of diagnose must be classes x 1 features, like the features. Got shape (2, 3). "
+        "`weights` of diagnose_ood must be classes x 1 features, like the features. Got shape (2, 3). "
         "Try the features that go into the layer of these weights."
     )
 
 
 def test_outputs_of_two_models_are_refused() -> None:
     with pytest.raises(BadValueError) as caught:
-        diagnose([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
+        diagnose_ood([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
     assert str(caught.value) == (
-        "`strange_outputs` of diagnose must be of 2 classes, like known_outputs. Got 3. "
+        "`strange_outputs` of diagnose_ood must be of 2 classes, like known_outputs. Got 3. "
         "Try outputs of one model."
     )
 
@@ -252,16 +257,16 @@ def test_outputs_of_two_models_are_refused() -> None:
 def test_no_rows_are_refused(which: str) -> None:
     some, none = np.full((3, 2), 0.5), np.empty((0, 2))
     with pytest.raises(BadValueError) as caught:
-        diagnose(*((none, some) if which == "known" else (some, none)))
+        diagnose_ood(*((none, some) if which == "known" else (some, none)))
     assert str(caught.value) == (
-        f"`{which}_outputs` of diagnose must be 1 row or more. Got none. Try rows of both kinds."
+        f"`{which}_outputs` of diagnose_ood must be 1 row or more. Got none. Try rows of both kinds."
     )
 
 
 def test_top_labels_are_refused() -> None:
     with pytest.raises(BadTypeError) as caught:
-        diagnose(TopLabel([0.5], [1]), [[0.5, 0.5]])
+        diagnose_ood(TopLabel([0.5], [1]), [[0.5, 0.5]])
     assert str(caught.value) == (
-        "`known_outputs` of diagnose must be Logits, Probabilities, Members or an array of "
+        "`known_outputs` of diagnose_ood must be Logits, Probabilities, Members or an array of "
         "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
     )

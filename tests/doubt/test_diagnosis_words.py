@@ -6,7 +6,7 @@ import pytest
 
 from dubito import Logits
 from dubito.data import load_fashion_mnist
-from dubito.doubt.diagnosis import Diagnosis, Separation, diagnose
+from dubito.doubt.diagnosis import OODDiagnosis, Separation, diagnose_ood
 
 GOOD, BAD, NONE = (
     Separation(0.9, 0.01, 0.01),
@@ -15,7 +15,7 @@ GOOD, BAD, NONE = (
 )
 FAIR, UNCLEAR = Separation(0.75, 0.01, 0.01), Separation(0.55, 0.2, 0.2)
 
-PLAIN = Diagnosis(
+PLAIN = OODDiagnosis(
     kind="saturation",
     n_known=1000,
     n_strange=1000,
@@ -27,16 +27,18 @@ PLAIN = Diagnosis(
     strange_norm=None,
     least_confidence=NONE,
     entropy=NONE,
-    narrow_margin=NONE,
+    margin_uncertainty=NONE,
     energy=None,
-    weak_activation=None,
+    negative_feature_norm=None,
     unfamiliarity=None,
 )
-LAYER = replace(PLAIN, known_norm=20.0, strange_norm=35.0, weak_activation=NONE, unfamiliarity=NONE)
+LAYER = replace(
+    PLAIN, known_norm=20.0, strange_norm=35.0, negative_feature_norm=NONE, unfamiliarity=NONE
+)
 
 ELSEWHERE = (
     "No doubt measured here does clearly better: try distances in features "
-    "(MahalanobisDistance, NeighbourDistance), those of an earlier layer, or another model."
+    "(MahalanobisDistance, NearestNeighborDistance), those of an earlier layer, or another model."
 )
 NO_MENDING = "Calibration will not mend this: it only sees known rows."
 GIVE = "Give features and weights to learn whether norms or angles would do."
@@ -44,7 +46,7 @@ GIVE = "Give features and weights to learn whether norms or angles would do."
 
 def test_a_real_diagnosis_from_top_to_bottom() -> None:
     sample = load_fashion_mnist()
-    found = diagnose(
+    found = diagnose_ood(
         Logits(sample.test_logits),
         Logits(sample.unseen_classes_logits),
         known_features=sample.test_features,
@@ -71,9 +73,9 @@ Calibration will not mend this: it only sees known rows.
   unfamiliarity       0.7902  0.0077
   entropy             0.6901  0.0084
   least_confidence    0.6890  0.0084
-  narrow_margin       0.6885  0.0084
+  margin_uncertainty       0.6885  0.0084
   energy              0.6845  0.0091
-  weak_activation     0.5071  0.0094"""
+  negative_feature_norm     0.5071  0.0094"""
     )
 
 
@@ -158,7 +160,7 @@ CLOSER = (
     ],
 )
 def test_norms_and_angles(norms: Separation, angles: Separation | None, words: str) -> None:
-    found = replace(LAYER, weak_activation=norms, unfamiliarity=angles)
+    found = replace(LAYER, negative_feature_norm=norms, unfamiliarity=angles)
     assert found.verdict == f"{PLAIN.verdict} {words}"
     assert found.advice.endswith(GIVE) == (angles is None)
     assert "  median norm                                   20        35" in str(found)

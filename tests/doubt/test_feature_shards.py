@@ -141,7 +141,7 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labelled row of positive weight. Got 0. "
+            "caller needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (
@@ -198,7 +198,7 @@ def batch_of(n_features: int) -> Batch:
         ),
     ],
 )
-def test_rows_that_cannot_be_learnt_from_are_refused(
+def test_rows_that_cannot_be_learned_from_are_refused(
     call: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind) as caught:

@@ -16,8 +16,8 @@ from sklearn.base import clone
 from dubito import Probabilities
 from dubito.arrays import FloatArray
 from dubito.data import ArrayShards, Batch
-from dubito.doubt.densities import ClassDensities
-from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
+from dubito.doubt.densities import ClassConditionalDensity
+from dubito.doubt.features import BaseOODScore, FeatureShards
 from dubito.doubt.joint_density import JointDensity
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.errors import BadValueError, MissingLabelsWarning, UnfittedError
@@ -28,18 +28,18 @@ Y = RNG.integers(0, 3, 300)
 X = RNG.normal(size=(300, 4)) + RNG.normal(0, 3, (3, 4))[Y]
 NEW = RNG.normal(0, 3, (50, 4))
 
-DOUBTS: list[AbstractFeatureDoubt] = [
+DOUBTS: list[BaseOODScore] = [
     MahalanobisDistance(),
-    MahalanobisDistance(is_normalised=True, shrinkage=0.1),
-    ClassDensities(),
-    ClassDensities(covariance="own", shrinkage=0.2),
-    ClassDensities(covariance="naive"),
+    MahalanobisDistance(normalize=True, shrinkage=0.1),
+    ClassConditionalDensity(),
+    ClassConditionalDensity(covariance="own", shrinkage=0.2),
+    ClassConditionalDensity(covariance="naive"),
 ]
 each_doubt = pytest.mark.parametrize("doubt", DOUBTS, ids=repr)
 
 
 @final
-class MeanOfColumns(AbstractFeatureDoubt):
+class MeanOfColumns(BaseOODScore):
     """Doubts by the distance from the mean of the first column; what overflows is NaN."""
 
     mean_: float
@@ -89,7 +89,7 @@ def test_other_features_than_those_of_the_fit_are_refused() -> None:
 
 
 @each_doubt
-def test_missing_labels_are_left_out_and_told(doubt: AbstractFeatureDoubt) -> None:
+def test_missing_labels_are_left_out_and_told(doubt: BaseOODScore) -> None:
     y = np.where(np.arange(300) % 3 == 0, np.nan, Y)
     text = f"{type(doubt).__name__}: 100 of 300 rows have no label and were left out."
     with pytest.warns(MissingLabelsWarning) as caught:
@@ -101,7 +101,7 @@ def test_missing_labels_are_left_out_and_told(doubt: AbstractFeatureDoubt) -> No
 
 
 @each_doubt
-def test_streams_learn_what_arrays_do(doubt: AbstractFeatureDoubt) -> None:
+def test_streams_learn_what_arrays_do(doubt: BaseOODScore) -> None:
     batch = Batch.of(Y, Probabilities(np.full((300, 5), 0.2)), features=X)
     expected = clone(doubt).fit(X, Y)
     again = clone(doubt).fit(ArrayShards(batch))
@@ -112,7 +112,7 @@ def test_streams_learn_what_arrays_do(doubt: AbstractFeatureDoubt) -> None:
 
 @each_doubt
 def test_threads_and_the_order_of_new_rows_change_no_digit(
-    doubt: AbstractFeatureDoubt, monkeypatch: pytest.MonkeyPatch
+    doubt: BaseOODScore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 128)
     found = []
@@ -123,7 +123,7 @@ def test_threads_and_the_order_of_new_rows_change_no_digit(
 
 
 @each_doubt
-def test_the_callers_arrays_stay_as_they_are(doubt: AbstractFeatureDoubt) -> None:
+def test_the_callers_arrays_stay_as_they_are(doubt: BaseOODScore) -> None:
     x, y, weight = X.copy(), Y.copy(), np.ones(300)
     clone(doubt).fit(x, y, weight).score(x)
     same(x, X)
@@ -131,7 +131,7 @@ def test_the_callers_arrays_stay_as_they_are(doubt: AbstractFeatureDoubt) -> Non
 
 
 @each_doubt
-def test_whole_weights_are_rows_that_came_again(doubt: AbstractFeatureDoubt) -> None:
+def test_whole_weights_are_rows_that_came_again(doubt: BaseOODScore) -> None:
     fixed = clone(doubt).set_params(shrinkage=0.1)
     weight = RNG.integers(0, 4, 300)
     expected = clone(fixed).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
@@ -144,14 +144,14 @@ def test_whole_weights_are_rows_that_came_again(doubt: AbstractFeatureDoubt) -> 
 
 
 @pytest.mark.parametrize("doubt", [DOUBTS[0], *DOUBTS[2:]], ids=repr)
-def test_moving_all_features_far_away_changes_little(doubt: AbstractFeatureDoubt) -> None:
+def test_moving_all_features_far_away_changes_little(doubt: BaseOODScore) -> None:
     far = clone(doubt).fit(X + 1e7, Y).score(NEW + 1e7)
     close(far, clone(doubt).fit(X, Y).score(NEW), rtol=1e-5, atol=1e-5)
 
 
 @each_doubt
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_narrow_floats_are_read_as_what_they_are(doubt: AbstractFeatureDoubt, kind: Any) -> None:
+def test_narrow_floats_are_read_as_what_they_are(doubt: BaseOODScore, kind: Any) -> None:
     x, new = X.astype(kind), NEW.astype(kind)
     expected = clone(doubt).fit(x.astype(np.float64), Y).score(new.astype(np.float64))
     close(clone(doubt).fit(x, Y).score(new), expected, rtol=1e-9)
@@ -168,20 +168,20 @@ def test_narrow_floats_are_read_as_what_they_are(doubt: AbstractFeatureDoubt, ki
 )
 @settings(max_examples=60)
 def test_any_rows_give_finite_doubt_or_a_clear_error(
-    doubt: AbstractFeatureDoubt, x: Any, seed: int
+    doubt: BaseOODScore, x: Any, seed: int
 ) -> None:
     y = np.random.default_rng(seed).integers(0, 3, len(x))
     try:
         fitted = clone(doubt).fit(x, y)
     except BadValueError:
         used = x.astype(np.float64)
-        if getattr(doubt, "is_normalised", False):
+        if getattr(doubt, "normalize", False):
             used = used / np.maximum(np.linalg.norm(used, axis=1, keepdims=True), 1e-9)
         assert not varies_within(used, y)
         return
     found = fitted.score(np.vstack([x.astype(np.float64), np.full(x.shape[1], 1e300)]))
     assert np.isfinite(found).all()
-    assert found[-1] >= found[:-1].max() or getattr(doubt, "is_normalised", False)
+    assert found[-1] >= found[:-1].max() or getattr(doubt, "normalize", False)
 
 
 def varies_within(x: Any, y: Any) -> bool:
@@ -199,7 +199,7 @@ KEPT: list[Any] = [
 
 @pytest.mark.parametrize("kept", KEPT, ids=repr)
 @pytest.mark.parametrize("names", [False, True])
-def test_what_was_learnt_is_kept(kept: Any, names: bool) -> None:
+def test_what_was_learned_is_kept(kept: Any, names: bool) -> None:
     y = np.array(["a", "b", "c"])[Y] if names and kept in DOUBTS else Y
     fitted = clone(kept).fit(X, y)
     text = json.dumps(fitted.to_dict(), allow_nan=False)

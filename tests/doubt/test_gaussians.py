@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from dubito.doubt.gaussians import (
-    AbstractGaussians,
+    BaseGaussians,
     NaiveGaussians,
     OwnGaussians,
     SharedGaussians,
@@ -22,7 +22,7 @@ ROOTS = RNG.normal(size=(3, 4, 4))
 FULL = ROOTS @ ROOTS.transpose(0, 2, 1) + 0.1 * np.eye(4)
 X = RNG.normal(0, 3, (30, 4))
 
-KINDS: list[tuple[AbstractGaussians, Any]] = [
+KINDS: list[tuple[BaseGaussians, Any]] = [
     (SharedGaussians(MEANS, FULL[0]), np.stack([FULL[0]] * 3)),
     (OwnGaussians(MEANS, FULL), FULL),
     (
@@ -34,7 +34,7 @@ each_kind = pytest.mark.parametrize(("gaussians", "covariances"), KINDS)
 
 
 @each_kind
-def test_likelihoods_are_scipys(gaussians: AbstractGaussians, covariances: Any) -> None:
+def test_likelihoods_are_scipys(gaussians: BaseGaussians, covariances: Any) -> None:
     expected = [
         stats.multivariate_normal(mean, covariance).logpdf(X)
         for mean, covariance in zip(MEANS, covariances, strict=True)
@@ -44,7 +44,7 @@ def test_likelihoods_are_scipys(gaussians: AbstractGaussians, covariances: Any) 
 
 @each_kind
 def test_distances_are_scipys_and_never_negative(
-    gaussians: AbstractGaussians, covariances: Any
+    gaussians: BaseGaussians, covariances: Any
 ) -> None:
     inverses = np.linalg.inv(covariances)
     parts = [
@@ -57,7 +57,7 @@ def test_distances_are_scipys_and_never_negative(
 
 
 @each_kind
-def test_rows_beyond_all_floats_are_finite(gaussians: AbstractGaussians, covariances: Any) -> None:
+def test_rows_beyond_all_floats_are_finite(gaussians: BaseGaussians, covariances: Any) -> None:
     with np.errstate(all="raise"):
         found = gaussians.log_likelihoods(np.full((1, 4), 1e308))
     assert np.isfinite(found).all()
@@ -65,9 +65,7 @@ def test_rows_beyond_all_floats_are_finite(gaussians: AbstractGaussians, covaria
 
 
 @each_kind
-def test_noise_spreads_as_the_covariances_say(
-    gaussians: AbstractGaussians, covariances: Any
-) -> None:
+def test_noise_spreads_as_the_covariances_say(gaussians: BaseGaussians, covariances: Any) -> None:
     for k in range(3):
         codes = np.full(4, k)
         root = gaussians.spread(codes, np.eye(4)) - MEANS[k]

@@ -173,7 +173,7 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity(1).fit(np.empty((0, 2)), []),
             EmptyStateError,
-            "JointDensity needs at least 1 labelled row of positive weight. Got 0. "
+            "JointDensity needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (

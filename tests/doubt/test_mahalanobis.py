@@ -40,10 +40,10 @@ def test_distances_are_scipys(n_classes: int, apart: float) -> None:
     close(found, expected(x, y, new), rtol=1e-7)
 
 
-def test_normalised_features_are_directions() -> None:
+def test_normalized_features_are_directions() -> None:
     x, y = made(500, 6, 4)
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    doubt = MahalanobisDistance(is_normalised=True, shrinkage=0.0).fit(x, y)
+    doubt = MahalanobisDistance(normalize=True, shrinkage=0.0).fit(x, y)
     close(doubt.score(x), expected(units, y, units), rtol=1e-8)
     close(doubt.score(1e200 * x), doubt.score(x), rtol=1e-8)
     close(doubt.score(1e-200 * x), doubt.score(x), rtol=1e-8)
@@ -113,10 +113,9 @@ def test_memory_stays_bounded() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(BadTypeError) as caught:
-        MahalanobisDistance(is_normalised="yes").fit([[1.0], [2.0]])  # type: ignore[arg-type]
+        MahalanobisDistance(normalize="yes").fit([[1.0], [2.0]])  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`is_normalised` of MahalanobisDistance must be True or False. Got 'yes'. "
-        "Try is_normalised=True."
+        "`normalize` of MahalanobisDistance must be True or False. Got 'yes'. Try normalize=True."
     )
     with pytest.raises(BadValueError, match="`shrinkage` of MahalanobisDistance must be 'auto'"):
         MahalanobisDistance(shrinkage=-1).fit([[1.0], [2.0]])
@@ -126,4 +125,4 @@ def test_settings_count_at_the_next_fit_only() -> None:
     x, y = made(60, 3, 2)
     found = MahalanobisDistance().fit(x, y)
     expected = found.score(x)
-    assert (found.set_params(is_normalised=True).score(x) == expected).all()
+    assert (found.set_params(normalize=True).score(x) == expected).all()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt.members import SplitDoubt, moments_of, split_doubt
+from dubito.doubt.members import UncertaintyDecomposition, decompose_uncertainty, moments_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -48,7 +48,7 @@ def reference(array: Floats, by: str) -> tuple[Floats, Floats, Floats]:
     return total, aleatoric, special.rel_entr(p, mean[np.newaxis]).sum(axis=-1).mean(axis=0)
 
 
-def parts(doubt: SplitDoubt) -> tuple[Floats, Floats, Floats]:
+def parts(doubt: UncertaintyDecomposition) -> tuple[Floats, Floats, Floats]:
     return doubt.total, doubt.aleatoric, doubt.epistemic
 
 
@@ -57,7 +57,7 @@ def parts(doubt: SplitDoubt) -> tuple[Floats, Floats, Floats]:
 @each_width
 def test_the_parts_are_those_of_the_formulas(by: Any, dtype: Precision, n_classes: int) -> None:
     array = made(7, 40, n_classes, dtype)
-    doubt = split_doubt(Members(array), by=by)
+    doubt = decompose_uncertainty(Members(array), by=by)
     for found, expected in zip(parts(doubt), reference(array, by), strict=True):
         assert found.shape == (40,)
         assert found.dtype == np.float64
@@ -68,7 +68,7 @@ def test_the_parts_are_those_of_the_formulas(by: Any, dtype: Precision, n_classe
 
 def test_entropy_agrees_with_scipy_row_by_row() -> None:
     array = made(4, 9, 5)
-    doubt = split_doubt(array)
+    doubt = decompose_uncertainty(array)
     for row in range(9):
         mean = array[:, row].mean(axis=0)
         close(doubt.total[row], stats.entropy(mean))
@@ -80,7 +80,7 @@ def test_mutual_information_is_that_of_the_joint_table() -> None:
     joint = array[:, 0] / 6  # of pass and label
     apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
     expected = special.rel_entr(joint, apart).sum()
-    close(split_doubt(array).epistemic[0], expected, rtol=1e-12)
+    close(decompose_uncertainty(array).epistemic[0], expected, rtol=1e-12)
 
 
 @st.composite
@@ -97,7 +97,7 @@ def nasty_members(draw: Any) -> Floats:
 @settings(max_examples=200)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]))
 def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> None:
-    doubt = split_doubt(Members(array), by=by)
+    doubt = decompose_uncertainty(Members(array), by=by)
     n_classes = array.shape[2]
     highest = np.log(n_classes) if by == "entropy" else 1 - 1 / n_classes
     for part in parts(doubt):
@@ -109,7 +109,7 @@ def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> N
 @settings(max_examples=100)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
 def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:
-    doubt = split_doubt(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
+    doubt = decompose_uncertainty(Members(np.repeat(array[:1], n_passes, axis=0)), by=by)
     assert (doubt.epistemic == 0).all()
     close(doubt.total, doubt.aleatoric, rtol=1e-14)
 
@@ -118,7 +118,7 @@ def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes
 @each_precision
 def test_sure_members_that_disagree_leave_no_aleatoric_doubt(by: Any, dtype: Precision) -> None:
     array = np.eye(4, dtype=dtype)[[[0], [1], [2], [2]]]
-    doubt = split_doubt(array, by=by)
+    doubt = decompose_uncertainty(array, by=by)
     mean = np.array([0.25, 0.25, 0.5])
     expected = special.entr(mean).sum() if by == "entropy" else 1 - (mean**2).sum()
     assert doubt.aleatoric.tolist() == [0.0]
@@ -134,15 +134,15 @@ def test_epistemic_doubt_of_members_that_nearly_agree_keeps_its_digits(step: flo
     # half of (1 + t) log(1 + t) + (1 - t) log(1 - t), for each class and on average.
     t = members[0, 0, 0] - members[1, 0, 0]
     expected = t**2 / 2 + t**4 / 12 + t**6 / 30
-    close(split_doubt(members).epistemic, expected, rtol=1e-7)
+    close(decompose_uncertainty(members).epistemic, expected, rtol=1e-7)
 
 
 @each_way
 def test_the_order_of_passes_and_classes_does_not_matter(by: Any) -> None:
     array = made(5, 30, 6)
-    expected = parts(split_doubt(array, by=by))
+    expected = parts(decompose_uncertainty(array, by=by))
     for other in (array[::-1], array[:, :, ::-1], np.asfortranarray(array)):
-        for found, part in zip(parts(split_doubt(other, by=by)), expected, strict=True):
+        for found, part in zip(parts(decompose_uncertainty(other, by=by)), expected, strict=True):
             close(found, part, rtol=1e-12, atol=1e-15)
 
 
@@ -151,45 +151,49 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(
     by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = made(3, 200, 5)
-    whole = parts(split_doubt(array, by=by))
+    whole = parts(decompose_uncertainty(array, by=by))
     monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 45)
     for one in (array, np.asfortranarray(array)):
-        for found, expected in zip(parts(split_doubt(one, by=by)), whole, strict=True):
+        for found, expected in zip(parts(decompose_uncertainty(one, by=by)), whole, strict=True):
             assert (found == expected).all()
 
 
 def test_passes_come_as_members_arrays_lists_or_outputs() -> None:
     array = made(3, 8, 4)
-    expected = split_doubt(Members(array)).epistemic
-    assert (split_doubt(array).epistemic == expected).all()
-    assert (split_doubt(array.tolist()).epistemic == expected).all()
-    assert (split_doubt([Probabilities(one) for one in array]).epistemic == expected).all()
+    expected = decompose_uncertainty(Members(array)).epistemic
+    assert (decompose_uncertainty(array).epistemic == expected).all()
+    assert (decompose_uncertainty(array.tolist()).epistemic == expected).all()
+    assert (
+        decompose_uncertainty([Probabilities(one) for one in array]).epistemic == expected
+    ).all()
     with np.errstate(divide="ignore"):
         logits = np.maximum(np.log(array), -1000)
-    close(split_doubt([Logits(one) for one in logits]).epistemic, expected, rtol=1e-9)
+    close(decompose_uncertainty([Logits(one) for one in logits]).epistemic, expected, rtol=1e-9)
 
 
 @each_way
 def test_maps_give_a_number_a_pixel(by: Any) -> None:
     array = made(3, 2 * 4 * 5, 6)
-    doubt = split_doubt(array.reshape(3, 2, 4, 5, 6), by=by)
+    doubt = decompose_uncertainty(array.reshape(3, 2, 4, 5, 6), by=by)
     assert doubt.total.shape == (2, 4, 5)
-    for found, expected in zip(parts(doubt), parts(split_doubt(array, by=by)), strict=True):
+    for found, expected in zip(
+        parts(doubt), parts(decompose_uncertainty(array, by=by)), strict=True
+    ):
         assert (found.ravel() == expected).all()
 
 
 def test_no_rows_are_no_numbers() -> None:
-    assert split_doubt(np.empty((2, 0, 3))).total.shape == (0,)
+    assert decompose_uncertainty(np.empty((2, 0, 3))).total.shape == (0,)
 
 
 @each_way
 def test_members_are_neither_copied_nor_changed(by: Any) -> None:
     array = made(5, 20_000, 20, np.float32)
     members, before = Members(array), array[:, ::1000].copy()
-    split_doubt(array[:, :2], by=by)
+    decompose_uncertainty(array[:, :2], by=by)
     tracemalloc.start()
     try:
-        split_doubt(members, by=by)
+        decompose_uncertainty(members, by=by)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -204,20 +208,20 @@ def test_normals_follow_the_law_of_total_variance(shape: tuple[int, ...], dtype:
     means = rng.normal(0, 2, (4, *shape)).astype(dtype)
     stds = (rng.random((4, *shape)) + 0.1).astype(dtype)
     members = [Normal(m, s) for m, s in zip(means, stds, strict=True)]
-    doubt = split_doubt(members)
+    doubt = decompose_uncertainty(members)
     second = (stds.astype(np.float64) ** 2 + means.astype(np.float64) ** 2).mean(axis=0)
     close(doubt.total, second - means.mean(axis=0, dtype=np.float64) ** 2, rtol=1e-10)
     close(doubt.aleatoric, (stds.astype(np.float64) ** 2).mean(axis=0), rtol=1e-12)
     close(doubt.epistemic, means.astype(np.float64).var(axis=0), rtol=1e-12)
-    assert (split_doubt(members, by="variance").total == doubt.total).all()
+    assert (decompose_uncertainty(members, by="variance").total == doubt.total).all()
 
 
 def test_samples_stand_for_what_they_were_drawn_from() -> None:
     draws = np.random.default_rng(0).normal(5, 2, (3, 20, 100)) + np.arange(3)[:, None, None]
-    doubt = split_doubt([Samples(one) for one in draws])
+    doubt = decompose_uncertainty([Samples(one) for one in draws])
     close(doubt.aleatoric, draws.var(axis=2, ddof=1).mean(axis=0), rtol=1e-12)
     close(doubt.epistemic, draws.mean(axis=2).var(axis=0), rtol=1e-12)
-    single = split_doubt([Samples(one[:, :1]) for one in draws])
+    single = decompose_uncertainty([Samples(one[:, :1]) for one in draws])
     assert (single.aleatoric == 0).all()
 
 
@@ -236,21 +240,21 @@ def test_equal_normals_or_samples_leave_no_epistemic_doubt(
     mean: float, std: float, n_members: int, n_rows: int
 ) -> None:
     normal = Normal(np.full(n_rows, mean), np.full(n_rows, std))
-    assert (split_doubt([normal] * n_members).epistemic == 0).all()
+    assert (decompose_uncertainty([normal] * n_members).epistemic == 0).all()
     samples = Samples(np.full((n_rows, 3), mean))
-    doubt = split_doubt((samples,) * n_members)
+    doubt = decompose_uncertainty((samples,) * n_members)
     assert (doubt.total == 0).all()
 
 
 def refused(kind: type[Exception], members: Any, by: Any = None) -> str:
     with pytest.raises(kind) as caught:
-        split_doubt(members, by=by)
+        decompose_uncertainty(members, by=by)
     return str(caught.value)
 
 
 def test_one_pass_cannot_be_split() -> None:
     message = (
-        "`members` of split_doubt must be 2 passes or more, as one shows no epistemic doubt. "
+        "`members` of decompose_uncertainty must be 2 passes or more, as one shows no epistemic doubt. "
         "Got 1. Try several passes: an ensemble, dropout, or augmented views."
     )
     normal = Normal([0.0], [1.0])
@@ -262,30 +266,30 @@ def test_one_pass_cannot_be_split() -> None:
 def test_what_cannot_be_split_is_refused() -> None:
     p, normal = np.full((2, 3), 1 / 3), Normal([0.0], [1.0])
     assert refused(BadValueError, [p, p], "range") == (
-        "`by` of split_doubt must be 'entropy' or 'variance'. Got 'range'. Try by='entropy'."
+        "`by` of decompose_uncertainty must be 'entropy' or 'variance'. Got 'range'. Try by='entropy'."
     )
     assert refused(BadValueError, [normal, normal], "entropy") == (
-        "`by` of split_doubt must be 'variance' for Normal or Samples. "
+        "`by` of decompose_uncertainty must be 'variance' for Normal or Samples. "
         "Got 'entropy'. Try by='variance'."
     )
     assert refused(BadTypeError, Probabilities(p)) == (
-        "`members` of split_doubt must be Members, or an array of their shape. "
+        "`members` of decompose_uncertainty must be Members, or an array of their shape. "
         "Got Probabilities. Try Members.of([pass_1, pass_2, ...])."
     )
     assert refused(BadValueError, p) == (
-        "`members` of split_doubt must be passes x rows x classes. "
+        "`members` of decompose_uncertainty must be passes x rows x classes. "
         "Got shape (2, 3). Try np.stack([pass_1, pass_2, ...])."
     )
     assert refused(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]) == (
-        "`members[1]` of split_doubt must be Normal or Samples, like the others. "
+        "`members[1]` of decompose_uncertainty must be Normal or Samples, like the others. "
         "Got Quantiles. Try outputs of one kind."
     )
     assert refused(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]) == (
-        "`members[1]` of split_doubt must be of the first one's shape (1,). "
+        "`members[1]` of decompose_uncertainty must be of the first one's shape (1,). "
         "Got shape (2,). Try the same rows in each."
     )
     assert refused(BadValueError, [normal, Normal([0.0], [1e200])]) == (
-        "`members` of split_doubt must be of a variance that a float can hold. "
+        "`members` of decompose_uncertainty must be of a variance that a float can hold. "
         "Got one beyond 1.8e308. Try targets in a larger unit."
     )
     assert "passes[0]" in refused(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)

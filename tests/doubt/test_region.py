@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from dubito import Logits, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.region import OutlierRegion
+from dubito.doubt.region import ConformalOutlierDetector
 from dubito.doubt.softmax import entropy
 from dubito.errors import (
     BadTypeError,
@@ -67,7 +67,7 @@ def feature(features: Any) -> Any:
 def test_p_values_are_counts_and_decide_what_is_strange(
     known: Floats, new: Floats, epsilon: float
 ) -> None:
-    region = OutlierRegion(epsilon).fit(known)
+    region = ConformalOutlierDetector(epsilon).fit(known)
     new = np.concatenate([new, known])
     p = reference(known, new)
     assert region.p_value(new).tolist() == p
@@ -86,7 +86,9 @@ def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
     n_strange = 0
     for i in range(len(values)):
         others = np.delete(values, i)
-        n_strange += int(OutlierRegion(epsilon).fit(others).contains(values[i : i + 1])[0])
+        n_strange += int(
+            ConformalOutlierDetector(epsilon).fit(others).contains(values[i : i + 1])[0]
+        )
     assert n_strange <= epsilon * len(values)
 
 
@@ -100,7 +102,7 @@ def test_the_share_of_known_points_called_strange_follows_its_law(
     counts = []
     for _ in range(n_draws):
         doubt = rng.standard_cauchy(n_rows + n_new)
-        region = OutlierRegion(epsilon).fit(doubt[:n_rows])
+        region = ConformalOutlierDetector(epsilon).fit(doubt[:n_rows])
         counts.append(int(region.contains(doubt[n_rows:]).sum()))
     beyond = int(np.ceil(round(epsilon * (n_rows + 1), 9))) - 1  # known doubts above the threshold
     law = stats.betabinom(n_new, beyond, n_rows + 1 - beyond)
@@ -116,7 +118,7 @@ def test_the_share_of_known_points_called_strange_follows_its_law(
 
 
 def test_epsilon_is_a_setting_that_needs_no_second_fit() -> None:
-    region = OutlierRegion(0.01).fit(np.arange(1000.0))
+    region = ConformalOutlierDetector(0.01).fit(np.arange(1000.0))
     assert region.threshold_ == 990
     region.epsilon = 0.1
     assert region.threshold_ == 900
@@ -127,8 +129,8 @@ def test_epsilon_is_a_setting_that_needs_no_second_fit() -> None:
 def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
     weight = data.draw(hnp.arrays(np.int64, 30, elements=st.integers(0, 3)))
     weight[0] = 30
-    region = OutlierRegion().fit(known, weight)
-    twin = OutlierRegion().fit(np.repeat(known, weight))
+    region = ConformalOutlierDetector().fit(known, weight)
+    twin = ConformalOutlierDetector().fit(np.repeat(known, weight))
     assert region.p_value(known).tolist() == twin.p_value(known).tolist()
     assert region.threshold_ == twin.threshold_
 
@@ -139,8 +141,10 @@ def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
     known: Floats, new: Floats, n_parts: int
 ) -> None:
     new = np.concatenate([new, known])
-    streamed = OutlierRegion().fit(Parts(batch_of(known), n_parts), doubt=feature, of="features")
-    exact = OutlierRegion().fit(known)
+    streamed = ConformalOutlierDetector().fit(
+        Parts(batch_of(known), n_parts), doubt=feature, of="features"
+    )
+    exact = ConformalOutlierDetector().fit(known)
     p = streamed.p_value(new)
     assert p.tolist() == exact.p_value(new).tolist()
 
@@ -153,9 +157,9 @@ def test_a_stream_of_real_doubts_is_exact() -> None:
     def least_confidence(outputs: Any) -> Floats:
         return Batch.of(None, outputs).rows.doubt
 
-    streamed = OutlierRegion(0.01).fit(Parts(batch, 7), doubt=least_confidence)
-    memory = OutlierRegion(0.01).fit(ArrayShards(batch), doubt=least_confidence)
-    exact = OutlierRegion(0.01).fit(least_confidence(batch.outputs))
+    streamed = ConformalOutlierDetector(0.01).fit(Parts(batch, 7), doubt=least_confidence)
+    memory = ConformalOutlierDetector(0.01).fit(ArrayShards(batch), doubt=least_confidence)
+    exact = ConformalOutlierDetector(0.01).fit(least_confidence(batch.outputs))
     assert memory.doubt_.tolist() == exact.doubt_.tolist()
     assert streamed.doubt_.tolist() == exact.doubt_.tolist()
     assert streamed.threshold_ == exact.threshold_
@@ -164,23 +168,23 @@ def test_a_stream_of_real_doubts_is_exact() -> None:
 def test_a_stream_flags_where_entropy_piles_up_below_log_2() -> None:
     p = 0.5 + np.random.default_rng(0).normal(0, 0.005, 50_000)
     outputs = Probabilities(np.column_stack([p, 1 - p]))
-    streamed = OutlierRegion(0.01).fit(Parts(Batch.of(None, outputs), 9), doubt=entropy)
-    assert streamed.threshold_ == OutlierRegion(0.01).fit(entropy(outputs)).threshold_
+    streamed = ConformalOutlierDetector(0.01).fit(Parts(Batch.of(None, outputs), 9), doubt=entropy)
+    assert streamed.threshold_ == ConformalOutlierDetector(0.01).fit(entropy(outputs)).threshold_
     assert 0.009 < streamed.contains(entropy(outputs)).mean() < 0.01
 
 
 def test_shards_weigh_their_rows_and_may_give_the_whole_batch() -> None:
     values, weight = np.arange(40.0), np.arange(40.0) % 3
     shards = Parts(batch_of(values, weight))
-    region = OutlierRegion().fit(shards, doubt=lambda b: b.features[:, 0], of="batch")
-    expected = OutlierRegion().fit(values, weight)
+    region = ConformalOutlierDetector().fit(shards, doubt=lambda b: b.features[:, 0], of="batch")
+    expected = ConformalOutlierDetector().fit(values, weight)
     assert region.p_value(values).tolist() == expected.p_value(values).tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64])
 def test_doubts_of_any_precision_and_the_callers_array_stays(dtype: Any) -> None:
     known = np.arange(100).astype(dtype)
-    region = OutlierRegion().fit(known)
+    region = ConformalOutlierDetector().fit(known)
     assert region.threshold_ == 95
     assert region.p_value(known)[-1] == 2 / 101
     assert known.dtype == dtype
@@ -191,28 +195,30 @@ def test_doubts_of_any_precision_and_the_callers_array_stays(dtype: Any) -> None
 def test_too_few_rows_are_told_how_many_it_takes(epsilon: float) -> None:
     needed = next(n for n in range(1, 2000) if 1 / (n + 1) < epsilon)
     with pytest.warns(DubitoWarning) as caught:
-        region = OutlierRegion(epsilon).fit(np.arange(needed - 1.0) if needed > 1 else [1.0])
+        region = ConformalOutlierDetector(epsilon).fit(
+            np.arange(needed - 1.0) if needed > 1 else [1.0]
+        )
     assert str(caught[0].message) == (
-        f"OutlierRegion: with {max(needed - 1, 1)} known rows no point is ever strange at epsilon "
+        f"ConformalOutlierDetector: with {max(needed - 1, 1)} known rows no point is ever strange at epsilon "
         f"= {epsilon:g}. Try {needed:,} rows or more."
     )
     assert caught[0].filename == __file__
     assert region.threshold_ == np.inf
     assert not region.contains([1e308])[0]
-    enough = OutlierRegion(epsilon).fit(np.arange(float(needed)))
+    enough = ConformalOutlierDetector(epsilon).fit(np.arange(float(needed)))
     assert enough.contains([1e308])[0]
 
 
 @quiet
 def test_an_epsilon_of_nothing_calls_nothing_strange() -> None:
-    assert OutlierRegion(5e-324).fit([1.0]).threshold_ == np.inf
+    assert ConformalOutlierDetector(5e-324).fit([1.0]).threshold_ == np.inf
 
 
 def test_it_is_kept_pickled_and_cloned() -> None:
-    region = OutlierRegion(0.1).fit(np.repeat(np.linspace(-1, 1, 21), 2))
+    region = ConformalOutlierDetector(0.1).fit(np.repeat(np.linspace(-1, 1, 21), 2))
     new = np.linspace(-2, 2, 99)
     kept = json.loads(json.dumps(region.to_dict(), allow_nan=False))
-    for twin in (OutlierRegion.from_dict(kept), pickle.loads(pickle.dumps(region))):
+    for twin in (ConformalOutlierDetector.from_dict(kept), pickle.loads(pickle.dumps(region))):
         assert twin.p_value(new).tolist() == region.p_value(new).tolist()
         assert twin.threshold_ == region.threshold_
     assert not hasattr(clone(region), "doubt_")
@@ -220,13 +226,13 @@ def test_it_is_kept_pickled_and_cloned() -> None:
 
 @pytest.mark.parametrize("ask", ["to_dict", "threshold_", "p_value", "contains"])
 def test_nothing_is_told_before_a_fit(ask: str) -> None:
-    region = OutlierRegion()
-    with pytest.raises(UnfittedError, match=f"{ask} of OutlierRegion needs a fit first"):
+    region = ConformalOutlierDetector()
+    with pytest.raises(UnfittedError, match=f"{ask} of ConformalOutlierDetector needs a fit first"):
         getattr(region, ask)(*[[0.5]] * (ask in ("p_value", "contains")))
 
 
 def test_a_refit_that_fails_leaves_what_was() -> None:
-    region = OutlierRegion().fit(np.arange(100.0))
+    region = ConformalOutlierDetector().fit(np.arange(100.0))
     with pytest.raises(BadValueError):
         region.fit([np.nan])
     assert region.threshold_ == 95
@@ -239,69 +245,69 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
     ("fit", "error", "message"),
     [
         (
-            lambda: OutlierRegion().fit([0.1, np.nan]),
+            lambda: ConformalOutlierDetector().fit([0.1, np.nan]),
             BadValueError,
-            "`doubt` of OutlierRegion must be finite. Got nan in row 1. "
+            "`doubt` of ConformalOutlierDetector must be finite. Got nan in row 1. "
             "Try leaving such rows out, or mending what made them.",
         ),
         (
-            lambda: OutlierRegion().fit([[0.1]]),
+            lambda: ConformalOutlierDetector().fit([[0.1]]),
             BadValueError,
-            "`doubt` of OutlierRegion must be one number a row. Got shape (1, 1). "
+            "`doubt` of ConformalOutlierDetector must be one number a row. Got shape (1, 1). "
             "Try `.ravel()` for a single column.",
         ),
         (
-            lambda: OutlierRegion().fit(np.arange(30.0)).p_value([np.inf]),
+            lambda: ConformalOutlierDetector().fit(np.arange(30.0)).p_value([np.inf]),
             BadValueError,
-            "`doubt` of OutlierRegion.p_value must be finite. Got inf in row 0. "
+            "`doubt` of ConformalOutlierDetector.p_value must be finite. Got inf in row 0. "
             "Try leaving such rows out, or mending what made them.",
         ),
         (
-            lambda: OutlierRegion(5).fit([0.1]),
+            lambda: ConformalOutlierDetector(5).fit([0.1]),
             BadValueError,
-            "`epsilon` of OutlierRegion must be a number between 0 and 1, not either of them. "
+            "`epsilon` of ConformalOutlierDetector must be a number between 0 and 1, not either of them. "
             "Got 5. Try dividing percentages by 100.",
         ),
         (
-            lambda: OutlierRegion().fit([0.1, 0.2], [1.0]),
+            lambda: ConformalOutlierDetector().fit([0.1, 0.2], [1.0]),
             BadValueError,
-            "`sample_weight` of OutlierRegion must be of length 2, like the outputs. "
+            "`sample_weight` of ConformalOutlierDetector must be of length 2, like the outputs. "
             "Got length 1. Try aligning both by the same row order.",
         ),
         (
-            lambda: OutlierRegion().fit([], []),
+            lambda: ConformalOutlierDetector().fit([], []),
             EmptyStateError,
-            "OutlierRegion needs at least 1 row of positive weight. Got 0. "
+            "ConformalOutlierDetector needs at least 1 row of positive weight. Got 0. "
             "Try rows whose weights are not all 0.",
         ),
         (
-            lambda: OutlierRegion().fit([0.1], doubt=feature),
+            lambda: ConformalOutlierDetector().fit([0.1], doubt=feature),
             BadTypeError,
-            "`doubt` of OutlierRegion must be None beside an array of doubts. Got function. "
+            "`doubt` of ConformalOutlierDetector must be None beside an array of doubts. Got function. "
             "Try `.fit(doubt(outputs))`.",
         ),
         (
-            lambda: OutlierRegion().fit(SHARDS),
+            lambda: ConformalOutlierDetector().fit(SHARDS),
             BadTypeError,
-            "`doubt` of OutlierRegion must be a function of a batch beside shards. Got NoneType. "
+            "`doubt` of ConformalOutlierDetector must be a function of a batch beside shards. Got NoneType. "
             "Try `.fit(shards, doubt=entropy)`.",
         ),
         (
-            lambda: OutlierRegion().fit(SHARDS, [1.0], doubt=feature),
+            lambda: ConformalOutlierDetector().fit(SHARDS, [1.0], doubt=feature),
             BadTypeError,
-            "`sample_weight` of OutlierRegion must be None beside shards. Got list. "
+            "`sample_weight` of ConformalOutlierDetector must be None beside shards. Got list. "
             "Try weights among the shards' columns.",
         ),
         (
-            lambda: OutlierRegion().fit(SHARDS, doubt=feature, of="rows"),  # type: ignore[arg-type]
+            lambda: ConformalOutlierDetector().fit(SHARDS, doubt=feature, of="rows"),  # type: ignore[arg-type]
             BadValueError,
-            "`of` of OutlierRegion must be 'outputs', 'features' or 'batch'. Got 'rows'. "
+            "`of` of ConformalOutlierDetector must be 'outputs', 'features' or 'batch'. Got 'rows'. "
             "Try of='outputs'.",
         ),
         (
-            lambda: OutlierRegion().fit(SHARDS, doubt=lambda _: [1.0], of="features"),
+            lambda: ConformalOutlierDetector().fit(SHARDS, doubt=lambda _: [1.0], of="features"),
             BadValueError,
-            "`doubt` of OutlierRegion must be of length 3, like the batch. Got length 1. "
+            "`doubt` of ConformalOutlierDetector must be of length 3, like the batch. Got length 1. "
             "Try aligning both by the same row order.",
         ),
     ],

@@ -19,7 +19,7 @@ def rows(n_rows: int) -> Any:
 
 
 @pytest.mark.parametrize("n_rows", [3, 20, 1000])
-def test_the_automatic_share_is_that_of_standardised_rows(n_rows: int) -> None:
+def test_the_automatic_share_is_that_of_standardized_rows(n_rows: int) -> None:
     x = rows(n_rows)
     standard = (x - x.mean(axis=0)) / x.std(axis=0)
     covariance, share = oas(standard)

@@ -18,8 +18,8 @@ from dubito.doubt.softmax import (
     energy,
     entropy,
     least_confidence,
-    narrow_margin,
-    output_doubts,
+    margin_uncertainty,
+    uncertainty_scores,
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import unchecked
@@ -28,7 +28,7 @@ Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
 Doubt = Callable[[Any], Floats]
 
-FROM_PROBABILITIES: list[Doubt] = [least_confidence, entropy, narrow_margin]
+FROM_PROBABILITIES: list[Doubt] = [least_confidence, entropy, margin_uncertainty]
 TOLERANCE = {np.float16: 1e-6, np.float32: 1e-6, np.float64: 1e-12}
 
 each_precision = pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -89,7 +89,7 @@ def test_a_row_that_is_sure_to_1e_12_keeps_its_digits(
     expected = np.log1p(rest) - (kept * np.log(kept)).sum() / total
     close(entropy(outputs), float(expected), rtol=1e-6)
     close(least_confidence(outputs), float(rest / total), rtol=1e-6)
-    close(narrow_margin(outputs), float((rest + kept[0, 0]) / total), rtol=1e-6)
+    close(margin_uncertainty(outputs), float((rest + kept[0, 0]) / total), rtol=1e-6)
     # And what was meant, but for the rounding of the outputs themselves.
     close(least_confidence(outputs), 1e-12, rtol=1e-5)
     close(entropy(outputs), -(others * np.log(others)).sum() + 1e-12, rtol=1e-5)
@@ -97,10 +97,10 @@ def test_a_row_that_is_sure_to_1e_12_keeps_its_digits(
 
 def test_all_at_once_are_the_same_as_one_by_one() -> None:
     logits = Logits(some_logits(100, 10, np.float32))
-    together = output_doubts(logits)
+    together = uncertainty_scores(logits)
     assert (together.least_confidence == least_confidence(logits)).all()
     assert (together.entropy == entropy(logits)).all()
-    assert (together.narrow_margin == narrow_margin(logits)).all()
+    assert (together.margin_uncertainty == margin_uncertainty(logits)).all()
     assert together.energy is not None
     assert (together.energy == energy(logits)).all()
     with pytest.raises(FrozenInstanceError):
@@ -108,15 +108,15 @@ def test_all_at_once_are_the_same_as_one_by_one() -> None:
 
 
 def test_probabilities_have_no_energy() -> None:
-    assert output_doubts([[0.5, 0.5]]).energy is None
+    assert uncertainty_scores([[0.5, 0.5]]).energy is None
 
 
 def test_many_blocks_over_threads_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = Logits(some_logits(1_000, 30, np.float32))
-    whole = output_doubts(logits).entropy
+    whole = uncertainty_scores(logits).entropy
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 700)
     monkeypatch.setenv("DUBITO_THREADS", "3")
-    assert (output_doubts(logits).entropy == whole).all()
+    assert (uncertainty_scores(logits).entropy == whole).all()
 
 
 @pytest.mark.parametrize("doubt", FROM_PROBABILITIES)
@@ -131,7 +131,7 @@ def test_a_top_label_has_a_least_confidence() -> None:
 
 def test_one_column_is_the_positive_class_of_two() -> None:
     assert least_confidence([0.75, 0.5]).tolist() == [0.25, 0.5]
-    close(narrow_margin(Logits([0.0, np.log(3)])), [1.0, 0.5])
+    close(margin_uncertainty(Logits([0.0, np.log(3)])), [1.0, 0.5])
 
 
 def test_no_rows_have_no_doubts() -> None:
@@ -142,7 +142,7 @@ def test_no_rows_have_no_doubts() -> None:
 def test_the_callers_array_stays_as_it_is(order: Any) -> None:
     logits = np.array(some_logits(50, 6, np.float32), order=order)
     before = logits.copy()
-    output_doubts(Logits(logits))
+    uncertainty_scores(Logits(logits))
     assert (logits == before).all()
     assert logits.flags.writeable
 
@@ -158,12 +158,12 @@ def test_the_callers_array_stays_as_it_is(order: Any) -> None:
 def test_doubts_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> None:
     shares = shares + (shares.sum(axis=1, keepdims=True) == 0)
     p = shares / shares.sum(axis=1, keepdims=True)
-    found = output_doubts(p)
+    found = uncertainty_scores(p)
     n_classes = p.shape[1]
     assert (found.least_confidence >= 0).all()
     assert (found.least_confidence <= 1 - 1 / n_classes + 1e-12).all()
-    assert (found.narrow_margin >= found.least_confidence).all()
-    assert (found.narrow_margin <= 1).all()
+    assert (found.margin_uncertainty >= found.least_confidence).all()
+    assert (found.margin_uncertainty <= 1).all()
     assert (found.entropy >= 0).all()
     assert (found.entropy <= np.log(n_classes) + 1e-12).all()
 
@@ -171,10 +171,10 @@ def test_doubts_of_any_probabilities_stay_in_their_ranges(shares: Floats) -> Non
 @settings(max_examples=50)
 @given(hnp.arrays(np.float64, (3, 4), elements=st.floats(-50, 50)), st.floats(-100, 100, width=16))
 def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift: float) -> None:
-    before, after = output_doubts(Logits(logits)), output_doubts(Logits(logits + shift))
+    before, after = uncertainty_scores(Logits(logits)), uncertainty_scores(Logits(logits + shift))
     close(after.least_confidence, before.least_confidence, rtol=1e-9)
     close(after.entropy, before.entropy, rtol=1e-9)
-    close(after.narrow_margin, before.narrow_margin, rtol=1e-9)
+    close(after.margin_uncertainty, before.margin_uncertainty, rtol=1e-9)
     assert before.energy is not None
     assert after.energy is not None
     close(after.energy, before.energy - shift, rtol=1e-9, atol=1e-9)
@@ -198,7 +198,7 @@ def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -
     )
 
 
-@pytest.mark.parametrize("doubt", [entropy, narrow_margin, output_doubts])
+@pytest.mark.parametrize("doubt", [entropy, margin_uncertainty, uncertainty_scores])
 def test_a_top_label_tells_no_more_than_its_confidence(doubt: Doubt) -> None:
     with pytest.raises(BadTypeError) as caught:
         doubt(TopLabel([0.5], [1]))
@@ -208,7 +208,7 @@ def test_a_top_label_tells_no_more_than_its_confidence(doubt: Doubt) -> None:
     )
 
 
-@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, output_doubts])
+@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
 def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
     with pytest.raises(BadTypeError) as caught:
         doubt(Normal([0.0], [1.0]))
@@ -218,7 +218,7 @@ def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
     )
 
 
-@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, output_doubts])
+@pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
 def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
     with pytest.raises(BadValueError) as caught:
         doubt([[3.0, 1.0]])
@@ -231,6 +231,6 @@ def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
 @pytest.mark.parametrize("kind", [Logits, Probabilities])
 def test_a_single_class_leaves_no_margin_to_doubt(kind: Any) -> None:
     outputs = unchecked(kind, {"array": np.ones((3, 1)), "classes": ("only",)})
-    assert narrow_margin(outputs).tolist() == [0.0] * 3
+    assert margin_uncertainty(outputs).tolist() == [0.0] * 3
     assert entropy(outputs).tolist() == [0.0] * 3
     assert least_confidence(outputs).tolist() == [0.0] * 3

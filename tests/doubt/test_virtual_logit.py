@@ -17,9 +17,9 @@ from scipy import special
 from sklearn.base import clone
 
 from dubito.data import Batch, Shards
-from dubito.doubt.virtual_logit import VirtualLogit
+from dubito.doubt.virtual_logit import VirtualLogitMatching
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import auroc
+from dubito.measure import roc_auc
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_paper(
 ) -> None:
     known, weights, bias = made(300, n_features, n_classes, dtype)
     queries = np.concatenate([known[:20], 3 * known[20:40]])
-    doubt = VirtualLogit(weights, bias, n_dimensions).fit(known)
+    doubt = VirtualLogitMatching(weights, bias, n_dimensions).fit(known)
     found = doubt.score(queries)
     assert found.dtype == np.float64
     close(found, reference(known, queries, weights, bias, n_dimensions), rtol=1e-8, atol=1e-8)
@@ -100,14 +100,14 @@ def test_scores_are_those_of_the_paper(
 
 def test_without_a_bias_the_origin_is_0() -> None:
     known, weights, _ = made(200, 6, 3)
-    doubt = VirtualLogit(weights, n_dimensions=2).fit(known)
+    doubt = VirtualLogitMatching(weights, n_dimensions=2).fit(known)
     assert doubt.origin_.tolist() == [0.0] * 6
     close(doubt.score(known), reference(known, known, weights, np.zeros(3), 2), rtol=1e-8)
 
 
 def test_the_origin_is_where_all_logits_are_nearest_to_0() -> None:
     known, weights, bias = made(200, 6, 3)
-    doubt = VirtualLogit(weights, bias).fit(known)
+    doubt = VirtualLogitMatching(weights, bias).fit(known)
     close(weights @ doubt.origin_ + bias, 0, atol=1e-12)
 
 
@@ -117,7 +117,7 @@ def test_the_origin_is_where_all_logits_are_nearest_to_0() -> None:
 def test_the_main_space_has_as_many_directions_as_the_authors_took(
     n_features: int, n_main: int
 ) -> None:
-    doubt = VirtualLogit(np.ones((1, n_features)))
+    doubt = VirtualLogitMatching(np.ones((1, n_features)))
     doubt.n_features_ = n_features
     assert doubt._n_main() == n_main
 
@@ -125,8 +125,8 @@ def test_the_main_space_has_as_many_directions_as_the_authors_took(
 def test_weights_of_rows_count_as_repeats() -> None:
     known, weights, bias = made(100, 6, 3)
     repeats = np.arange(100) % 3
-    doubt = VirtualLogit(weights, bias, 2).fit(known, sample_weight=repeats)
-    twin = VirtualLogit(weights, bias, 2).fit(np.repeat(known, repeats, axis=0))
+    doubt = VirtualLogitMatching(weights, bias, 2).fit(known, sample_weight=repeats)
+    twin = VirtualLogitMatching(weights, bias, 2).fit(np.repeat(known, repeats, axis=0))
     close(doubt.score(known), twin.score(known), rtol=1e-9, atol=1e-9)
     expected = reference(known, known, weights, bias, 2, repeats.astype(np.float64))
     close(doubt.score(known), expected, rtol=1e-8, atol=1e-8)
@@ -136,18 +136,18 @@ def test_weights_of_rows_count_as_repeats() -> None:
 def test_streams_give_what_arrays_give(n_parts: int) -> None:
     known, weights, bias = made(120, 6, 3)
     batch = Batch.of(None, np.full((120, 2), 0.5), features=known)
-    found = VirtualLogit(weights, bias, 2).fit(Parts(batch, n_parts))
-    expected = VirtualLogit(weights, bias, 2).fit(known)
+    found = VirtualLogitMatching(weights, bias, 2).fit(Parts(batch, n_parts))
+    expected = VirtualLogitMatching(weights, bias, 2).fit(known)
     close(found.score(known), expected.score(known), rtol=1e-10, atol=1e-10)
 
 
 def test_strangers_off_the_main_space_are_doubted() -> None:
     known, weights, bias = made(500, 20, 4)
-    doubt = VirtualLogit(weights, bias, 12).fit(known)
+    doubt = VirtualLogitMatching(weights, bias, 12).fit(known)
     strange = known[250:] + np.random.default_rng(0).normal(0, 1, (250, 20))
     is_outlier = np.arange(500) >= 250
     scores = doubt.score(np.concatenate([known[:250], strange]))
-    assert auroc(is_outlier, scores) > 0.9
+    assert roc_auc(is_outlier, scores) > 0.9
     # On average, a known row's virtual logit is its largest logit.
     virtual = doubt.score(known) + special.logsumexp(known @ weights.T + bias, axis=1)
     close(virtual.mean(), (known @ weights.T + bias).max(axis=1).mean(), rtol=1e-10)
@@ -166,7 +166,7 @@ def test_no_score_is_other_than_a_number(queries: Floats, dtype: Precision) -> N
     known, weights, bias = made(60, 4, 3)
     limit = float(np.finfo(dtype).max)
     scores = (
-        VirtualLogit(weights, bias, 2)
+        VirtualLogitMatching(weights, bias, 2)
         .fit(known)
         .score(np.clip(queries, -limit, limit).astype(dtype))
     )
@@ -176,9 +176,9 @@ def test_no_score_is_other_than_a_number(queries: Floats, dtype: Precision) -> N
 
 def test_it_is_the_same_after_json_pickle_and_clone() -> None:
     known, weights, bias = made(80, 5, 3)
-    doubt = VirtualLogit(weights, bias, 2).fit(known)
+    doubt = VirtualLogitMatching(weights, bias, 2).fit(known)
     expected = doubt.score(known)
-    kept = VirtualLogit.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(doubt.to_dict())))
     assert (kept.score(known) == expected).all()
     assert (pickle.loads(pickle.dumps(doubt)).score(known) == expected).all()
     assert (clone(doubt).fit(known).score(known) == expected).all()
@@ -188,11 +188,11 @@ def test_the_callers_arrays_are_left_alone() -> None:
     arrays = made(80, 5, 3)
     before = [array.copy() for array in arrays]
     known, weights, bias = arrays
-    VirtualLogit(weights, bias, 2).fit(known).score(known)
+    VirtualLogitMatching(weights, bias, 2).fit(known).score(known)
     assert all((new == old).all() for new, old in zip(arrays, before, strict=True))
 
 
-def refused(doubt: VirtualLogit, known: Any) -> str:
+def refused(doubt: VirtualLogitMatching, known: Any) -> str:
     with pytest.raises(BadValueError) as caught:
         doubt.fit(known)
     return str(caught.value)
@@ -200,24 +200,24 @@ def refused(doubt: VirtualLogit, known: Any) -> str:
 
 def test_a_layer_that_does_not_fit_the_features_is_refused() -> None:
     known, weights, bias = made(50, 4, 3)
-    assert refused(VirtualLogit(weights.T, bias), known) == (
-        "`weights` of VirtualLogit must be classes x 4 features, like the features. "
+    assert refused(VirtualLogitMatching(weights.T, bias), known) == (
+        "`weights` of VirtualLogitMatching must be classes x 4 features, like the features. "
         "Got shape (4, 3). Try `weights.T`."
     )
-    assert refused(VirtualLogit(weights[:, :2], bias), known) == (
-        "`weights` of VirtualLogit must be classes x 4 features, like the features. "
+    assert refused(VirtualLogitMatching(weights[:, :2], bias), known) == (
+        "`weights` of VirtualLogitMatching must be classes x 4 features, like the features. "
         "Got shape (3, 2). Try the features that the last layer takes."
     )
-    assert refused(VirtualLogit(weights[0]), known) == (
-        "`weights` of VirtualLogit must be classes x features. "
+    assert refused(VirtualLogitMatching(weights[0]), known) == (
+        "`weights` of VirtualLogitMatching must be classes x features. "
         "Got shape (4,). Try `.reshape(-1, 1)` for a single column."
     )
-    assert refused(VirtualLogit(weights, bias[:2]), known) == (
-        "`bias` of VirtualLogit must be 3 numbers, one a class. "
+    assert refused(VirtualLogitMatching(weights, bias[:2]), known) == (
+        "`bias` of VirtualLogitMatching must be 3 numbers, one a class. "
         "Got shape (2,). Try the bias of the same layer."
     )
-    assert refused(VirtualLogit(weights, [0.0, np.nan, 0.0]), known) == (
-        "`bias` of VirtualLogit must be finite. "
+    assert refused(VirtualLogitMatching(weights, [0.0, np.nan, 0.0]), known) == (
+        "`bias` of VirtualLogitMatching must be finite. "
         "Got nan in row 1. Try leaving such rows out, or mending what made them."
     )
 
@@ -225,30 +225,30 @@ def test_a_layer_that_does_not_fit_the_features_is_refused() -> None:
 def test_a_main_space_that_does_not_fit_the_features_is_refused() -> None:
     known, weights, bias = made(50, 4, 3)
     for wrong in (4, -1, 2.0, True):
-        assert refused(VirtualLogit(weights, bias, wrong), known) == (  # type: ignore[arg-type]
-            "`n_dimensions` of VirtualLogit must be a whole number from 0 to 3, below the number "
+        assert refused(VirtualLogitMatching(weights, bias, wrong), known) == (  # type: ignore[arg-type]
+            "`n_dimensions` of VirtualLogitMatching must be a whole number from 0 to 3, below the number "
             f"of features. Got {wrong!r}. Try n_dimensions=2."
         )
     flat = known * [1.0, 1.0, 0.0, 0.0]
-    assert refused(VirtualLogit(weights, n_dimensions=2), flat) == (
-        "`features` of VirtualLogit must be of more than 2 directions, the main space. "
+    assert refused(VirtualLogitMatching(weights, n_dimensions=2), flat) == (
+        "`features` of VirtualLogitMatching must be of more than 2 directions, the main space. "
         "Got nothing beyond it. Try a lower n_dimensions, or more rows."
     )
 
 
 def test_logits_that_are_low_everywhere_are_refused() -> None:
     known, weights, _ = made(50, 4, 3)
-    message = refused(VirtualLogit(0 * weights, [-1.0, -2.0, -1.5]), known)
+    message = refused(VirtualLogitMatching(0 * weights, [-1.0, -2.0, -1.5]), known)
     assert message == (
-        "`weights` of VirtualLogit must be such that a row's largest logit is above 0 on average. "
+        "`weights` of VirtualLogitMatching must be such that a row's largest logit is above 0 on average. "
         "Got -1. Try the layer's own weights and bias."
     )
 
 
 def test_features_too_large_to_be_squared_are_refused() -> None:
     known, weights, bias = made(50, 4, 3)
-    assert refused(VirtualLogit(weights, bias, 2), known * 1e200) == (
-        "`features` of VirtualLogit must be small enough to be squared and summed. "
+    assert refused(VirtualLogitMatching(weights, bias, 2), known * 1e200) == (
+        "`features` of VirtualLogitMatching must be small enough to be squared and summed. "
         "Got sums beyond the largest float. Try dividing them by a scale of theirs."
     )
 
@@ -265,7 +265,7 @@ class Frame:
 
 def test_the_layer_is_copied_at_the_fit() -> None:
     features, weights, bias = made(80, 6, 3)
-    doubt = VirtualLogit(weights, bias).fit(features)
+    doubt = VirtualLogitMatching(weights, bias).fit(features)
     expected = doubt.score(features)
     weights *= -3
     bias += 5
@@ -274,25 +274,27 @@ def test_the_layer_is_copied_at_the_fit() -> None:
     assert (doubt.score(features) == expected).all()
 
 
-def test_weights_that_json_cannot_hold_are_kept_as_learnt() -> None:
+def test_weights_that_json_cannot_hold_are_kept_as_learned() -> None:
     features, weights, bias = made(80, 6, 3)
-    doubt = VirtualLogit(Frame(weights), Frame(bias)).fit(features)
-    kept = VirtualLogit.from_dict(json.loads(json.dumps(doubt.to_dict())))
+    doubt = VirtualLogitMatching(Frame(weights), Frame(bias)).fit(features)
+    kept = VirtualLogitMatching.from_dict(json.loads(json.dumps(doubt.to_dict())))
     assert kept.weight_.tolist() == weights.tolist()
     assert (kept.score(features) == doubt.score(features)).all()
 
 
 def test_a_layer_that_is_missing_is_told() -> None:
     with pytest.raises(BadTypeError) as caught:
-        VirtualLogit().fit([[1.0, 2.0]])
+        VirtualLogitMatching().fit([[1.0, 2.0]])
     assert str(caught.value) == (
-        "`weights` of VirtualLogit must be those of the model's last layer. Got None. "
-        "Try VirtualLogit(weights, bias)."
+        "`weights` of VirtualLogitMatching must be those of the model's last layer. Got None. "
+        "Try VirtualLogitMatching(weights, bias)."
     )
 
 
 def test_labels_are_not_even_read() -> None:
     features, weights, bias = made(80, 6, 3)
-    expected = VirtualLogit(weights, bias).fit(features).score(features)
+    expected = VirtualLogitMatching(weights, bias).fit(features).score(features)
     for y in ([None] * 40 + [0] * 40, [-1.5] * 80):
-        assert (VirtualLogit(weights, bias).fit(features, y).score(features) == expected).all()
+        assert (
+            VirtualLogitMatching(weights, bias).fit(features, y).score(features) == expected
+        ).all()

@@ -37,7 +37,7 @@ def test_an_edge_belongs_to_the_bin_on_its_left(value: float, index: int) -> Non
     assert indices_of([value], [0.0, 0.25, 0.5, 0.75, 1.0]) == [index]
 
 
-def test_the_neighbours_of_an_edge_fall_on_their_own_side() -> None:
+def test_the_neighbors_of_an_edge_fall_on_their_own_side() -> None:
     edges = np.linspace(0, 1, 16)
     values = [np.nextafter(edges[2], 0), edges[2], np.nextafter(edges[2], 1)]
     assert indices_of(values, edges) == [1, 1, 2]

@@ -1,4 +1,4 @@
-"""A step of expectation-maximisation agrees with plain NumPy, and climbs."""
+"""A step of expectation-maximization agrees with plain NumPy, and climbs."""
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from dubito.arrays import contiguous
-from dubito.kernels.monotone import add_to_cells, index_of, part_of, pool_neighbours, read_knots
+from dubito.kernels.monotone import add_to_cells, index_of, part_of, pool_neighbors, read_knots
 
 Array = NDArray[Any]
 
@@ -19,7 +19,7 @@ def pooled(positive: Any, weight: Any) -> list[list[float]]:
     """Return the blocks of cells whose lowest and highest score are their number."""
     cells = [np.array(column, np.float64) for column in (positive, weight)]
     cells += [np.arange(len(weight), dtype=np.float64) for _ in range(2)]
-    n_blocks = pool_neighbours(*cells)
+    n_blocks = pool_neighbors(*cells)
     return [[float(entry) for entry in column[:n_blocks]] for column in cells]
 
 
@@ -36,7 +36,7 @@ def pooled(positive: Any, weight: Any) -> list[list[float]]:
     ],
     ids=["rising", "falling", "one dip", "level", "without weight", "no weight", "no cells"],
 )
-def test_neighbours_out_of_order_are_pooled(positive: Any, weight: Any, blocks: Any) -> None:
+def test_neighbors_out_of_order_are_pooled(positive: Any, weight: Any, blocks: Any) -> None:
     assert pooled(positive, weight) == blocks
 
 
@@ -115,7 +115,7 @@ def test_curves_are_linear_between_knots_and_level_beyond(
     x = sorted(knots)
     y = list(np.linspace(0.1, 0.8, len(x)))
     scores = np.array([*x, *others, -1e3, 1e3])
-    # Among other classes, so that each has to be told from its neighbours.
+    # Among other classes, so that each has to be told from its neighbors.
     curves = [([-1.0, 1.0], [0.3, 0.6]), (x, y), ([0.0], [0.5])]
     values = curve_at(np.stack([scores] * 3, axis=1), curves)
     assert_allclose(values[:, 1], np.interp(scores, x, y), rtol=1e-9)

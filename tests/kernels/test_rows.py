@@ -242,9 +242,9 @@ def test_a_missing_label_leaves_the_other_numbers_alone(
     kernel: Any, dtype: Precision, is_logits: bool
 ) -> None:
     array = np.random.default_rng(0).dirichlet(np.ones(4), 9).astype(dtype)
-    labelled = fused(kernel, array, np.full(9, 2), is_logits=is_logits).numbers
+    labeled = fused(kernel, array, np.full(9, 2), is_logits=is_logits).numbers
     missing = fused(kernel, array, np.full(9, -1), is_logits=is_logits).numbers
-    assert (missing[:LOSS] == labelled[:LOSS]).all()
+    assert (missing[:LOSS] == labeled[:LOSS]).all()
     assert not missing[LOSS:].any()
 
 

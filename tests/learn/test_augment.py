@@ -7,7 +7,7 @@ from scipy.special import softmax
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.augment import TestTimeAugmentation, flips, shifts, unchanged
+from dubito.learn.augment import TestTimeAugmentation, flip_views, identity_view, shift_views
 
 IMAGES = torch.arange(2 * 3 * 4.0).reshape(2, 1, 3, 4)
 
@@ -19,7 +19,7 @@ def network() -> nn.Module:
 
 def test_members_are_what_is_said_of_each_view() -> None:
     model = network().train()
-    views = [unchanged, *flips((-1, -2)), *shifts(1), lambda one: one * 2]
+    views = [identity_view, *flip_views((-1, -2)), *shift_views(1), lambda one: one * 2]
     members = TestTimeAugmentation(model, views)(IMAGES)
     assert all(module.training for module in model.modules())
     images = IMAGES.numpy()
@@ -41,7 +41,7 @@ def test_members_are_what_is_said_of_each_view() -> None:
 
 
 def test_shifts_beyond_the_image_repeat_its_border() -> None:
-    assert shifts(9)[0](IMAGES)[0, 0].tolist() == [[0] * 4, [4] * 4, [8] * 4]
+    assert shift_views(9)[0](IMAGES)[0, 0].tolist() == [[0] * 4, [4] * 4, [8] * 4]
 
 
 def test_views_may_write_and_draw() -> None:
@@ -71,7 +71,7 @@ def test_what_are_no_views_is_told() -> None:
     )
     number: Any = 3
     with pytest.raises(BadTypeError) as refused:
-        TestTimeAugmentation(network(), [unchanged, number])
+        TestTimeAugmentation(network(), [identity_view, number])
     assert str(refused.value) == (
         "`views[1]` of TestTimeAugmentation must be a function from tensor to tensor. Got int. "
         "Try [unchanged, *flips(), *shifts(1)]."
@@ -79,18 +79,18 @@ def test_what_are_no_views_is_told() -> None:
     with pytest.raises(BadTypeError, match="must be a list of functions from tensor to tensor"):
         TestTimeAugmentation(network(), number)
     with pytest.raises(BadValueError, match="`n_pixels` of shifts must be a whole number"):
-        shifts(0)
+        shift_views(0)
 
 
 def test_wrong_models_and_inputs_are_told() -> None:
     with pytest.raises(BadTypeError) as told:
-        TestTimeAugmentation("net", [unchanged])  # type: ignore[arg-type]
+        TestTimeAugmentation("net", [identity_view])  # type: ignore[arg-type]
     assert str(told.value) == (
         "`model` of TestTimeAugmentation must be a torch module. Got str. "
         "Try a model made of nn.Module."
     )
     with pytest.raises(BadTypeError) as told:
-        TestTimeAugmentation(nn.Flatten(), [unchanged])({"x": torch.ones(1, 2)})  # type: ignore[arg-type]
+        TestTimeAugmentation(nn.Flatten(), [identity_view])({"x": torch.ones(1, 2)})  # type: ignore[arg-type]
     assert str(told.value) == (
         "`inputs` of TestTimeAugmentation must be a tensor, which views are made of. Got dict. "
         "Try a model that takes one tensor."

@@ -20,7 +20,7 @@ def test_classes_and_shares_are_put_on_the_last_axis() -> None:
     torch.testing.assert_close(label_shares(soft, (2, 4, 5), 3, "test"), soft.movedim(1, -1))
 
 
-def test_shares_close_to_1_are_renormalised() -> None:
+def test_shares_close_to_1_are_renormalized() -> None:
     shares = label_shares(torch.tensor([[0.5, 0.5005]]), (1,), 2, "test")
     assert shares.sum().item() == pytest.approx(1)
 

@@ -13,8 +13,8 @@ from dubito.data import Columns, scan
 from dubito.doubt import energy
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.learn.categorical import Categorical
-from dubito.learn.collect import collect
-from dubito.learn.collected import Collected
+from dubito.learn.collect import collect_outputs
+from dubito.learn.collected import CollectedOutputs
 from dubito.learn.dropout import MonteCarloDropout
 from dubito.learn.segmentation import LogitNoise
 from dubito.learn.squared_error import SquaredError
@@ -64,7 +64,7 @@ def test_what_is_collected_is_what_the_model_says_in_evaluation(is_training: boo
     model = network().train(is_training)
     state = {name: one.clone() for name, one in model.state_dict().items()}
     told: list[int] = []
-    found = collect(model, loader(IMAGES, LABELS), on_progress=told.append)
+    found = collect_outputs(model, loader(IMAGES, LABELS), on_progress=told.append)
     assert told == [10, 20, 25]
     assert all(module.training is is_training for module in model.modules())
     assert all(one.equal(state[name]) for name, one in model.state_dict().items())
@@ -83,7 +83,7 @@ def test_what_is_collected_is_what_the_model_says_in_evaluation(is_training: boo
     assert (found.labels == LABELS.numpy()).all()
 
 
-def same(one: Collected, other: Collected) -> bool:
+def same(one: CollectedOutputs, other: CollectedOutputs) -> bool:
     pairs: list[tuple[Any, Any]] = [
         (one.logits.array, other.logits.array),
         (one.features, other.features),
@@ -97,7 +97,7 @@ def same(one: Collected, other: Collected) -> bool:
 def test_a_file_holds_the_same_and_is_read_by_its_columns(tmp_path: Path) -> None:
     path = tmp_path / "collected.parquet"
     model, rows = network(12), loader(IMAGES, LABELS)
-    held, filed = collect(model, rows), collect(model, rows, path=path)
+    held, filed = collect_outputs(model, rows), collect_outputs(model, rows, path=path)
     assert same(held, filed)
     columns = Columns(label="label", logits="logit_*", features="feature_*")
     shards = scan(path, columns)
@@ -109,7 +109,10 @@ def test_a_file_holds_the_same_and_is_read_by_its_columns(tmp_path: Path) -> Non
 def test_label_probabilities_go_to_a_file_too(tmp_path: Path) -> None:
     soft = torch.eye(3)[LABELS] * 0.7 + 0.1
     rows = loader(IMAGES, soft)
-    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    held, filed = (
+        collect_outputs(network(), rows),
+        collect_outputs(network(), rows, path=tmp_path / "a.parquet"),
+    )
     assert same(held, filed)
     assert held.labels is not None
     np.testing.assert_allclose(held.labels, soft)
@@ -117,7 +120,10 @@ def test_label_probabilities_go_to_a_file_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [loader(IMAGES), [IMAGES[:20], IMAGES[20:]]])
 def test_rows_need_no_labels(rows: Any, tmp_path: Path) -> None:
-    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    held, filed = (
+        collect_outputs(network(), rows),
+        collect_outputs(network(), rows, path=tmp_path / "a.parquet"),
+    )
     assert held.labels is None
     assert filed.labels is None
     assert (held.logits.array == filed.logits.array).all()
@@ -128,7 +134,10 @@ def test_missing_labels_stay_missing(is_soft: bool, tmp_path: Path) -> None:
     labels = torch.eye(3)[LABELS] if is_soft else LABELS.float()
     labels[[2, 12]] = torch.nan
     rows = loader(IMAGES, labels)
-    held, filed = collect(network(), rows), collect(network(), rows, path=tmp_path / "a.parquet")
+    held, filed = (
+        collect_outputs(network(), rows),
+        collect_outputs(network(), rows, path=tmp_path / "a.parquet"),
+    )
     assert held.labels is not None
     np.testing.assert_array_equal(held.labels, labels.numpy())
     assert filed.labels is not None
@@ -140,18 +149,22 @@ def test_missing_labels_stay_missing(is_soft: bool, tmp_path: Path) -> None:
 
 def test_batches_without_rows_are_passed_over() -> None:
     empty = IMAGES[:0], LABELS[:0]
-    found = collect(network(), [empty, (IMAGES, LABELS), empty])
+    found = collect_outputs(network(), [empty, (IMAGES, LABELS), empty])
     assert found.weights is not None
     assert found.weights.shape == (3, 6)
     assert len(found.batch) == 25
-    with pytest.raises(BadValueError, match="`loader` of collect must be of 1 batch or more"):
-        collect(network(), [empty])
+    with pytest.raises(
+        BadValueError, match="`loader` of collect_outputs must be of 1 batch or more"
+    ):
+        collect_outputs(network(), [empty])
 
 
 def test_an_error_leaves_no_file_and_the_model_as_it_was(tmp_path: Path) -> None:
     model = network().train()
     with pytest.raises(RuntimeError):
-        collect(model, [(IMAGES, LABELS), (IMAGES[:, 0, 0], LABELS)], path=tmp_path / "a.parquet")
+        collect_outputs(
+            model, [(IMAGES, LABELS), (IMAGES[:, 0, 0], LABELS)], path=tmp_path / "a.parquet"
+        )
     assert not list(tmp_path.iterdir())
     assert all(module.training for module in model.modules())
     assert not any(module._forward_hooks for module in model.modules())
@@ -162,7 +175,7 @@ def test_features_of_a_layer_by_name_or_itself() -> None:
     with torch.no_grad():
         expected = model[:2](IMAGES).flatten(1)
     for layer in ("1", model[1]):
-        found = collect(model, loader(IMAGES, LABELS), layer=layer)
+        found = collect_outputs(model, loader(IMAGES, LABELS), layer=layer)
         assert found.features is not None
         # As batch norm gave it out, before the activation that writes in its place.
         assert (found.features < 0).any()
@@ -173,9 +186,9 @@ def test_features_of_a_layer_by_name_or_itself() -> None:
 
 def test_a_layer_that_is_not_there_is_told() -> None:
     with pytest.raises(BadValueError) as told:
-        collect(network(), loader(IMAGES, LABELS), layer="fc")
+        collect_outputs(network(), loader(IMAGES, LABELS), layer="fc")
     assert str(told.value) == (
-        "`layer` of collect must be the name of a layer. Got 'fc'. "
+        "`layer` of collect_outputs must be the name of a layer. Got 'fc'. "
         "Try one of 0, 1, 2, 3, 4, 5, 6, 7."
     )
 
@@ -195,9 +208,9 @@ class Unused(nn.Module):
 
 def test_a_layer_of_no_use_is_told() -> None:
     with pytest.raises(BadValueError, match="Got ReLU, which ran 0 times"):
-        collect(Unused(), loader(IMAGES, LABELS), layer="idle")
+        collect_outputs(Unused(), loader(IMAGES, LABELS), layer="idle")
     with pytest.raises(BadTypeError) as told:
-        collect(Unused(), loader(IMAGES, LABELS), layer="memory")
+        collect_outputs(Unused(), loader(IMAGES, LABELS), layer="memory")
     assert str(told.value) == (
         "`layer` of collect (batch 0) must be a layer whose outputs are a tensor. Got tuple. "
         "Try a layer after it."
@@ -207,35 +220,35 @@ def test_a_layer_of_no_use_is_told() -> None:
 def test_without_a_last_layer_there_are_no_features() -> None:
     model = nn.Sequential(network(), nn.LogSoftmax(dim=1))
     with pytest.warns(DubitoWarning) as warned:
-        found = collect(model, loader(IMAGES, LABELS))
+        found = collect_outputs(model, loader(IMAGES, LABELS))
     assert str(warned[0].message) == (
         "collect found no linear layer whose outputs are the model's, so that features and weights "
         "are None. Try last_layer=, or layer= for features alone."
     )
     assert warned[0].filename == __file__
     assert (found.features, found.weights, found.bias) == (None, None, None)
-    named = collect(model, loader(IMAGES, LABELS), last_layer="0.7")
+    named = collect_outputs(model, loader(IMAGES, LABELS), last_layer="0.7")
     assert named.weights is not None
     assert named.features is not None
     assert named.features.shape == (25, 6)
     with pytest.raises(BadTypeError) as told:
-        collect(model, loader(IMAGES, LABELS), last_layer="0.6")
+        collect_outputs(model, loader(IMAGES, LABELS), last_layer="0.6")
     assert str(told.value) == (
-        "`last_layer` of collect must be a linear layer. Got ReLU. "
+        "`last_layer` of collect_outputs must be a linear layer. Got ReLU. "
         "Try `layer` for the features of any other."
     )
 
 
 def test_a_layer_without_bias_has_one_of_zeros() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False))
-    found = collect(model, loader(IMAGES, LABELS))
+    found = collect_outputs(model, loader(IMAGES, LABELS))
     assert found.bias is not None
     assert found.bias.tolist() == [0, 0, 0]
 
 
 def test_one_logit_is_that_of_the_second_class() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 1), nn.Flatten(0))
-    found = collect(model, loader(IMAGES, LABELS % 2))
+    found = collect_outputs(model, loader(IMAGES, LABELS % 2))
     assert found.features is not None
     assert found.weights is not None
     assert found.bias is not None
@@ -247,7 +260,7 @@ def test_one_logit_is_that_of_the_second_class() -> None:
 
 def test_a_likelihood_says_which_outputs_are_logits() -> None:
     model = network(4).eval()
-    found = collect(model, loader(IMAGES, LABELS), likelihood=UncertaintyAware(3))
+    found = collect_outputs(model, loader(IMAGES, LABELS), likelihood=UncertaintyAware(3))
     with torch.no_grad():
         np.testing.assert_allclose(found.logits.array, model(IMAGES)[:, :3], rtol=1e-5, atol=1e-6)
     assert found.weights is not None
@@ -257,7 +270,7 @@ def test_a_likelihood_says_which_outputs_are_logits() -> None:
 @pytest.mark.parametrize(("kind", "first"), [("tuple", 0), ("dict", "classes")])
 def test_one_of_several_heads_is_named(kind: str, first: Any) -> None:
     model, rows = Heads(kind), loader(IMAGES, LABELS)
-    found = collect(model, rows, head=first)
+    found = collect_outputs(model, rows, head=first)
     assert found.weights is not None
     assert (found.weights == model.classes.weight.detach().numpy()).all()
     assert found.features is not None
@@ -265,18 +278,18 @@ def test_one_of_several_heads_is_named(kind: str, first: Any) -> None:
     names = "0, 1" if kind == "tuple" else "'classes', 'other'"
     for head in (None, "logits", 7):
         with pytest.raises(BadValueError) as told:
-            collect(model, rows, head=head)
+            collect_outputs(model, rows, head=head)
         assert str(told.value) == (
-            f"`head` of collect must be one of {names}, as the model has several. Got {head!r}. "
+            f"`head` of collect_outputs must be one of {names}, as the model has several. Got {head!r}. "
             f"Try head={first!r}."
         )
 
 
 def test_a_head_of_a_model_with_one_is_refused() -> None:
     with pytest.raises(BadValueError) as told:
-        collect(network(), loader(IMAGES, LABELS), head=0)
+        collect_outputs(network(), loader(IMAGES, LABELS), head=0)
     assert str(told.value) == (
-        "`head` of collect must be None, as the model has one head. Got 0. Try leaving it out."
+        "`head` of collect_outputs must be None, as the model has one head. Got 0. Try leaving it out."
     )
 
 
@@ -287,9 +300,9 @@ class Silent(nn.Module):
 
 def test_a_model_without_tensors_is_refused() -> None:
     with pytest.raises(BadTypeError) as told:
-        collect(Silent(), loader(IMAGES, LABELS))
+        collect_outputs(Silent(), loader(IMAGES, LABELS))
     assert str(told.value) == (
-        "`model` of collect must be one that returns tensors. Got NoneType. "
+        "`model` of collect_outputs must be one that returns tensors. Got NoneType. "
         "Try a module that returns its logits."
     )
 
@@ -297,9 +310,9 @@ def test_a_model_without_tensors_is_refused() -> None:
 @pytest.mark.parametrize("path", [None, "a.parquet"])
 def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
     with pytest.raises(BadValueError) as told:
-        collect(network(), [], path=None if path is None else tmp_path / path)
+        collect_outputs(network(), [], path=None if path is None else tmp_path / path)
     assert str(told.value) == (
-        "`loader` of collect must be of 1 batch or more. Got none. "
+        "`loader` of collect_outputs must be of 1 batch or more. Got none. "
         "Try a loader over at least one row."
     )
     assert not list(tmp_path.iterdir())
@@ -307,20 +320,20 @@ def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
 
 def test_bad_batches_are_told() -> None:
     with pytest.raises(BadTypeError) as told:
-        collect(network(), [{"x": IMAGES}])
+        collect_outputs(network(), [{"x": IMAGES}])
     assert str(told.value) == (
-        "`batch 0 of the loader` of collect must be inputs, or inputs and labels. Got dict. "
+        "`batch 0 of the loader` of collect_outputs must be inputs, or inputs and labels. Got dict. "
         "Try unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the "
         "names of its own."
     )
     with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 0\) must be of length"):
-        collect(network(), [(IMAGES, LABELS[:3])])
+        collect_outputs(network(), [(IMAGES, LABELS[:3])])
     with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 1\) must be"):
-        collect(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
+        collect_outputs(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
     bad = IMAGES.clone()
     bad[4, 0, 0, 0] = torch.nan
     with pytest.raises(BadValueError, match=r"`outputs` of collect \(batch 1\) must be finite"):
-        collect(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
+        collect_outputs(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
 
 
 class Two(nn.Module):
@@ -330,7 +343,7 @@ class Two(nn.Module):
 
 def test_a_model_may_take_several_inputs() -> None:
     rows = torch.ones(4, 3)
-    found = collect(Two(), [(rows, 2 * rows, torch.zeros(4, dtype=torch.int64))])
+    found = collect_outputs(Two(), [(rows, 2 * rows, torch.zeros(4, dtype=torch.int64))])
     assert found.logits.array.tolist() == [[3, 3, 3]] * 4
 
 
@@ -340,7 +353,7 @@ def test_logits_come_exactly_as_the_network_put_them_out(likelihood: Any) -> Non
     with torch.no_grad():
         model.get_parameter("7.bias").add_(1000)
         expected = model(IMAGES)[:, :3]
-    found = collect(model, [(IMAGES, LABELS)], likelihood=likelihood)
+    found = collect_outputs(model, [(IMAGES, LABELS)], likelihood=likelihood)
     assert (found.logits.array == expected.numpy()).all()
     levels = logsumexp(expected.double().numpy(), axis=1)
     np.testing.assert_allclose(energy(found.logits), -levels, rtol=1e-6)
@@ -351,7 +364,7 @@ def test_outputs_that_are_not_finite_are_told_under_a_likelihood(likelihood: Any
     bad = IMAGES.clone()
     bad[4] = torch.nan
     with pytest.raises(BadValueError) as told:
-        collect(
+        collect_outputs(
             network(likelihood.n_outputs), [(IMAGES, LABELS), (bad, LABELS)], likelihood=likelihood
         )
     assert str(told.value).startswith(
@@ -363,7 +376,7 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 1))
     maps = torch.randint(3, (25, 4, 4))
-    held = collect(model, loader(IMAGES, maps), layer="1")
+    held = collect_outputs(model, loader(IMAGES, maps), layer="1")
     with torch.no_grad():
         expected = model(IMAGES).movedim(1, -1).reshape(-1, 3)
         hidden = model[:2](IMAGES).movedim(1, -1).reshape(-1, 5)
@@ -376,11 +389,11 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
     shares = np.exp(held.logits.array) / np.exp(held.logits.array).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(members.array[0], shares, atol=1e-6)
     soft = torch.eye(3)[maps].movedim(-1, 1)
-    probable = collect(model, loader(IMAGES, soft), layer="1", path=tmp_path / "a.parquet")
+    probable = collect_outputs(model, loader(IMAGES, soft), layer="1", path=tmp_path / "a.parquet")
     assert probable.labels is not None
     assert (probable.labels.argmax(axis=1) == held.labels).all()
     with pytest.raises(BadValueError) as told:
-        collect(model, [(IMAGES, maps[:, :2])])
+        collect_outputs(model, [(IMAGES, maps[:, :2])])
     assert str(told.value) == (
         "`labels` of collect (batch 0) must be maps of the outputs' size (4, 4). "
         "Got shape (25, 2, 4). Try one entry a pixel."
@@ -389,7 +402,7 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
 
 def test_sequences_are_refused_as_passes_refuse_them() -> None:
     with pytest.raises(BadValueError, match=r"Got shape \(2, 5, 3\)\. Try `\.flatten\(0, 1\)`"):
-        collect(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
+        collect_outputs(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
 
 
 @dataclass(slots=True)
@@ -421,16 +434,16 @@ def test_batches_and_outputs_may_have_names(kind: Any) -> None:
     def unpack(batch: Any) -> Any:
         return {"pixels": batch["pixels"], "mask": batch["mask"]}, batch["labels"]
 
-    found = collect(model, [batch], head="logits", unpack=unpack)
+    found = collect_outputs(model, [batch], head="logits", unpack=unpack)
     with torch.no_grad():
         np.testing.assert_allclose(found.logits.array, model.last(IMAGES.flatten(1)), rtol=1e-5)
     assert found.weights is not None
     assert found.labels is not None
     assert (found.labels == LABELS.numpy()).all()
     with pytest.raises(BadValueError) as told:
-        collect(model, [batch], unpack=unpack)
+        collect_outputs(model, [batch], unpack=unpack)
     assert str(told.value) == (
-        "`head` of collect must be 'logits', the only one of the model. Got None. "
+        "`head` of collect_outputs must be 'logits', the only one of the model. Got None. "
         "Try head='logits'."
     )
 
@@ -439,17 +452,19 @@ def test_rows_may_have_weights(tmp_path: Path) -> None:
     weights = torch.linspace(0, 2, 25)
     rows = loader(IMAGES, LABELS, weights)
     for path in (None, tmp_path / "a.parquet"):
-        found = collect(network(), rows, unpack=tuple, path=path)
+        found = collect_outputs(network(), rows, unpack=tuple, path=path)
         np.testing.assert_allclose(found.batch.weight, weights, rtol=1e-6)
     with pytest.raises(BadTypeError) as told:
-        collect(network(), rows)
+        collect_outputs(network(), rows)
     assert str(told.value) == (
-        "`batch 0 of the loader` of collect must be inputs that Sequential takes, then labels. Got "
+        "`batch 0 of the loader` of collect_outputs must be inputs that Sequential takes, then labels. Got "
         "too many positional arguments. Try unpack=lambda batch: (batch[0], batch[1], batch[2]) "
         "for inputs, labels and weights."
     )
 
 
 def test_a_model_that_is_no_module_is_told() -> None:
-    with pytest.raises(BadTypeError, match=r"`model` of collect must be a torch module. Got funct"):
-        collect(lambda x: x, [IMAGES])  # type: ignore[arg-type]
+    with pytest.raises(
+        BadTypeError, match=r"`model` of collect_outputs must be a torch module. Got funct"
+    ):
+        collect_outputs(lambda x: x, [IMAGES])  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from dubito import Logits
 from dubito.data import Batch, Columns, Shards, read
 from dubito.errors import BadValueError
-from dubito.learn.collected import Collected, in_file, in_memory
+from dubito.learn.collected import CollectedOutputs, in_file, in_memory
 
 RNG = np.random.default_rng(0)
 
@@ -20,9 +20,9 @@ def batches(labels: Any, has_features: bool = True) -> list[Batch]:
     return [whole.take(slice(low, low + 10)) for low in (0, 10, 20)]
 
 
-def both(parts: list[Batch], folder: Path) -> list[Collected]:
+def both(parts: list[Batch], folder: Path) -> list[CollectedOutputs]:
     shards: list[Shards] = [in_memory(parts), in_file(parts, folder / "rows.parquet")]
-    return [Collected(one, None, None) for one in shards]
+    return [CollectedOutputs(one, None, None) for one in shards]
 
 
 def test_rows_come_back_in_order(tmp_path: Path) -> None:

@@ -90,14 +90,14 @@ def test_contrast_and_noise_have_their_size(severity: int) -> None:
     images = pictures()
     spread = corrupt(images, "contrast", severity).std(dim=(1, 2, 3)) / images.std(dim=(1, 2, 3))
     np.testing.assert_allclose(spread, CONTRAST[severity - 1], rtol=1e-4)
-    grey = torch.full((10, 1, 40, 40), 0.5)
-    noise = corrupt(grey, "noise", severity) - grey
+    gray = torch.full((10, 1, 40, 40), 0.5)
+    noise = corrupt(gray, "noise", severity) - gray
     # Beyond 0 and 1 values are cut off, which the strongest noise reaches.
     assert noise.std().item() == pytest.approx(NOISE[severity - 1], rel=0.1)
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_a_square_of_grey_hides_the_rest(severity: int) -> None:
+def test_a_square_of_gray_hides_the_rest(severity: int) -> None:
     images = torch.zeros(5, 2, 20, 24)
     hidden = corrupt(images, "occlusion", severity) == 0.5
     edge = round(OCCLUSION[severity - 1] * 20)
@@ -149,7 +149,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         lambda: corrupt(IMAGES - 2, "noise", 1),
         BadValueError,
         "`images` of corrupt must be of values between 0 and 1. Got -2. "
-        "Try dividing by 255 before, and normalising after.",
+        "Try dividing by 255 before, and normalizing after.",
     ),
     (
         lambda: corrupt([[0.0]], "noise", 1),  # type: ignore[arg-type]

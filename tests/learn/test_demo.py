@@ -6,7 +6,7 @@ import torch
 
 from dubito.data import Columns, read
 from dubito.decide import Policy
-from dubito.doubt import split_doubt
+from dubito.doubt import decompose_uncertainty
 from dubito.learn.demo import TrainedDemo, train_demo
 from dubito.learn.digits import digit_parts
 from dubito.measure import log_loss
@@ -40,7 +40,7 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     assert after < before / 2
     story = "\n".join(told)
     assert f"{before:8.4f} {after:8.4f}" in story
-    doubt, is_kind = split_doubt(demo.members), parts.test.is_swapped_kind
+    doubt, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_kind
     assert doubt.aleatoric[is_kind].mean() > 2 * doubt.aleatoric[~is_kind].mean()
     assert f"{doubt.aleatoric[is_kind].mean():17.3f}" in story
     asked = demo.policy.decide(demo.strange.outputs, demo.strange.features).is_rejected.mean()

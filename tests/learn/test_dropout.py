@@ -6,7 +6,7 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
-from dubito.doubt import split_doubt, vote
+from dubito.doubt import decompose_uncertainty, vote
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn.dropout import MonteCarloDropout
 from dubito.learn.uncertainty_aware import UncertaintyAware
@@ -181,7 +181,7 @@ def test_certainties_and_confidences_feed_the_vote() -> None:
     assert members.certainty.shape == (10, 3)
     assert vote(members, by="certainty", threshold=1.0).class_.shape == (3,)
     assert vote(members, by="confidence").class_.shape == (3,)
-    assert (split_doubt(members).epistemic > 0).all()
+    assert (decompose_uncertainty(members).epistemic > 0).all()
 
 
 def test_named_inputs_reach_the_model() -> None:

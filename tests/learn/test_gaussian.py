@@ -54,7 +54,7 @@ def test_of_beta_1_the_mean_learns_as_from_squared_error() -> None:
     torch.testing.assert_close(slope[:, 0], (outputs[:, 0] - y).detach() / 20)
 
 
-def test_predictions_have_the_likelihood_that_was_minimised() -> None:
+def test_predictions_have_the_likelihood_that_was_minimized() -> None:
     torch.manual_seed(0)
     outputs, y = torch.randn(10, 4), torch.randn(10, 2)
     likelihood = HeteroscedasticGaussian(2)

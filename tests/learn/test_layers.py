@@ -57,7 +57,7 @@ def test_the_last_linear_layer_is_the_one_whose_outputs_come_out() -> None:
     with pytest.raises(BadValueError) as told:
         only_call(calls, model.body, "layer")
     assert str(told.value) == (
-        "`layer` of collect must be a layer that runs once a batch. Got Linear, which ran 2 times. "
+        "`layer` of collect_outputs must be a layer that runs once a batch. Got Linear, which ran 2 times. "
         "Try a layer before or after it."
     )
 
@@ -69,12 +69,12 @@ def test_layers_are_found_by_name() -> None:
     with pytest.raises(BadValueError) as told:
         layer_named(model, "fc", "layer")
     assert str(told.value) == (
-        "`layer` of collect must be the name of a layer. Got 'fc'. Try one of 0, 1, 1.0."
+        "`layer` of collect_outputs must be the name of a layer. Got 'fc'. Try one of 0, 1, 1.0."
     )
     with pytest.raises(BadValueError) as told:
         layer_named(model, nn.ReLU(), "last_layer")
     assert str(told.value) == (
-        "`last_layer` of collect must be a layer of the model. Got another ReLU. "
+        "`last_layer` of collect_outputs must be a layer of the model. Got another ReLU. "
         "Try one of 0, 1, 1.0."
     )
     number: Any = 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import (
-    AbstractLikelihood,
+    BaseLikelihood,
     Bernoulli,
     Categorical,
     Gaussian,
@@ -22,10 +22,10 @@ from dubito.learn import (
     SquaredError,
     UncertaintyAware,
 )
-from dubito.learn.class_likelihood import AbstractClassLikelihood
+from dubito.learn.class_likelihood import BaseClassLikelihood
 from dubito.learn.likelihood import as_count, as_number
 
-ALL: list[AbstractLikelihood] = [
+ALL: list[BaseLikelihood] = [
     Gaussian(n_targets=3, variance=0.25),
     HeteroscedasticGaussian(n_targets=3),
     HeteroscedasticGaussian(n_targets=3, beta=0.5),
@@ -42,29 +42,29 @@ ALL: list[AbstractLikelihood] = [
 each = pytest.mark.parametrize("likelihood", ALL, ids=repr)
 
 
-def labels_for(likelihood: AbstractLikelihood, *shape: int) -> Tensor:
+def labels_for(likelihood: BaseLikelihood, *shape: int) -> Tensor:
     """Return random labels: classes, or three targets on axis 1."""
-    if isinstance(likelihood, AbstractClassLikelihood):
+    if isinstance(likelihood, BaseClassLikelihood):
         return torch.randint(3, shape)
     wanted = (shape[0], 3, *shape[1:])
     is_binary = isinstance(likelihood, Bernoulli)
     return torch.randint(2, wanted).float() if is_binary else torch.randn(wanted)
 
 
-def as_floating(likelihood: AbstractLikelihood, y: Tensor) -> Tensor:
-    if isinstance(likelihood, AbstractClassLikelihood):
+def as_floating(likelihood: BaseLikelihood, y: Tensor) -> Tensor:
+    if isinstance(likelihood, BaseClassLikelihood):
         return torch.nn.functional.one_hot(y, 3).float()
     return y.clone()
 
 
-def seeded(likelihood: AbstractLikelihood, outputs: Tensor, y: Tensor) -> Tensor:
+def seeded(likelihood: BaseLikelihood, outputs: Tensor, y: Tensor) -> Tensor:
     """Return the loss with the same draws, if it draws at all."""
     torch.manual_seed(1)
     return likelihood.loss(outputs, y)
 
 
 @each
-def test_the_loss_is_the_mean_of_the_rows(likelihood: AbstractLikelihood) -> None:
+def test_the_loss_is_the_mean_of_the_rows(likelihood: BaseLikelihood) -> None:
     torch.manual_seed(0)
     outputs, y = torch.randn(7, likelihood.n_outputs), labels_for(likelihood, 7)
     torch.manual_seed(1)
@@ -74,11 +74,11 @@ def test_the_loss_is_the_mean_of_the_rows(likelihood: AbstractLikelihood) -> Non
 
 
 @each
-def test_every_pixel_is_a_row(likelihood: AbstractLikelihood) -> None:
+def test_every_pixel_is_a_row(likelihood: BaseLikelihood) -> None:
     torch.manual_seed(0)
     outputs, y = torch.randn(2, likelihood.n_outputs, 3, 4), labels_for(likelihood, 2, 3, 4)
     flat = outputs.movedim(1, -1).reshape(24, -1)
-    is_class = isinstance(likelihood, AbstractClassLikelihood)
+    is_class = isinstance(likelihood, BaseClassLikelihood)
     flat_y = y.reshape(24) if is_class else y.movedim(1, -1).reshape(24, 3)
     whole = seeded(likelihood, outputs, y).item()
     assert whole == pytest.approx(seeded(likelihood, flat, flat_y).item(), rel=1e-5)
@@ -87,7 +87,7 @@ def test_every_pixel_is_a_row(likelihood: AbstractLikelihood) -> None:
 
 
 @each
-def test_rows_of_nan_are_left_out(likelihood: AbstractLikelihood) -> None:
+def test_rows_of_nan_are_left_out(likelihood: BaseLikelihood) -> None:
     if isinstance(likelihood, LogitNoise):
         likelihood = LogitNoise(3, floor=-60.0)  # its draws differ with the number of rows
     torch.manual_seed(0)
@@ -112,7 +112,7 @@ def test_rows_of_nan_are_left_out(likelihood: AbstractLikelihood) -> None:
 
 @each
 @pytest.mark.parametrize("size", [1e-3, 1.0, 60.0, 1e4])
-def test_losses_and_slopes_are_finite(likelihood: AbstractLikelihood, size: float) -> None:
+def test_losses_and_slopes_are_finite(likelihood: BaseLikelihood, size: float) -> None:
     torch.manual_seed(0)
     outputs = (size * torch.randn(50, likelihood.n_outputs)).requires_grad_()
     loss = likelihood.loss(outputs, labels_for(likelihood, 50))
@@ -127,7 +127,7 @@ def test_losses_and_slopes_are_finite(likelihood: AbstractLikelihood, size: floa
 @each
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_changes_nothing_but_the_outputs(
-    likelihood: AbstractLikelihood, dtype: torch.dtype
+    likelihood: BaseLikelihood, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
     layer = torch.nn.Linear(4, likelihood.n_outputs)
@@ -148,7 +148,7 @@ def test_autocast_changes_nothing_but_the_outputs(
 @pytest.mark.parametrize(
     "likelihood", [one for one in ALL if not getattr(one, "beta", 0)], ids=repr
 )
-def test_the_slopes_are_those_of_the_loss(likelihood: AbstractLikelihood) -> None:
+def test_the_slopes_are_those_of_the_loss(likelihood: BaseLikelihood) -> None:
     torch.manual_seed(0)
     outputs = torch.randn(4, likelihood.n_outputs, dtype=torch.float64, requires_grad=True)
     y = labels_for(likelihood, 4)
@@ -156,12 +156,12 @@ def test_the_slopes_are_those_of_the_loss(likelihood: AbstractLikelihood) -> Non
 
 
 @each
-def test_they_pickle_and_compare(likelihood: AbstractLikelihood) -> None:
+def test_they_pickle_and_compare(likelihood: BaseLikelihood) -> None:
     assert pickle.loads(pickle.dumps(likelihood)) == likelihood
 
 
 @each
-def test_labels_and_outputs_stay_untouched(likelihood: AbstractLikelihood) -> None:
+def test_labels_and_outputs_stay_untouched(likelihood: BaseLikelihood) -> None:
     torch.manual_seed(0)
     outputs, y = torch.randn(4, likelihood.n_outputs), labels_for(likelihood, 4)
     before = outputs.clone(), y.clone()
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str)
 @each
 # The compiler itself makes what it warns of.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-def test_a_loss_compiles_as_a_whole(likelihood: AbstractLikelihood) -> None:
+def test_a_loss_compiles_as_a_whole(likelihood: BaseLikelihood) -> None:
     torch.manual_seed(0)
     outputs = (10 * torch.randn(5, likelihood.n_outputs)).requires_grad_()
     y = labels_for(likelihood, 5)

@@ -4,7 +4,7 @@ import torch
 from dubito.errors import BadValueError
 from dubito.learn.gaussian import HeteroscedasticGaussian
 from dubito.learn.laplace import Laplace
-from dubito.learn.likelihood import AbstractLikelihood
+from dubito.learn.likelihood import BaseLikelihood
 from dubito.learn.log_variance import as_floor, beta_weighted, floored, positive
 from dubito.learn.segmentation import LogitNoise
 
@@ -23,7 +23,7 @@ def test_below_the_floor_slopes_pass_that_lead_up() -> None:
 
 
 @pytest.mark.parametrize("likelihood", [HeteroscedasticGaussian(), Laplace()])
-def test_below_the_floor_an_error_lifts_the_variance(likelihood: AbstractLikelihood) -> None:
+def test_below_the_floor_an_error_lifts_the_variance(likelihood: BaseLikelihood) -> None:
     outputs = torch.tensor([[0.0, -30.0]], requires_grad=True)
     for target, is_up in ((1.0, True), (0.0, False)):
         loss = likelihood.loss(outputs, torch.tensor([target]))

@@ -7,35 +7,35 @@ from torch import nn
 
 from dubito import Logits
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
+    IdentityCalibrator,
     IsotonicCalibration,
     MatrixScaling,
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
 from dubito.learn.modules import to_module
 
-MANY: list[AbstractCalibrator] = [
-    AsItCame(),
+MANY: list[BaseCalibrator] = [
+    IdentityCalibrator(),
     TemperatureScaling(),
     VectorScaling(),
     MatrixScaling(),
     StructuredMatrixScaling(),
     StructuredMatrixScaling(shape="bent"),
     StructuredMatrixScaling(shape="local"),
-    TemperatureMixture(),
+    EnsembleTemperatureScaling(),
     OneVsRest(PlattScaling()),
-    OneVsRest(BetaScaling()),
+    OneVsRest(BetaCalibration()),
 ]
-CASES = [(one, k) for k in (2, 5) for one in MANY] + [(PlattScaling(), 2), (BetaScaling(), 2)]
+CASES = [(one, k) for k in (2, 5) for one in MANY] + [(PlattScaling(), 2), (BetaCalibration(), 2)]
 
 
 def rows_of(n_classes: int, kind: Any = np.float32) -> tuple[Any, Any]:
@@ -56,7 +56,7 @@ def nasty(n_classes: int, kind: Any) -> Any:
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize(("calibrator", "k"), CASES, ids=lambda one: str(one))
 def test_a_module_says_what_predict_proba_says(
-    calibrator: AbstractCalibrator, k: int, kind: Any
+    calibrator: BaseCalibrator, k: int, kind: Any
 ) -> None:
     logits, y = rows_of(k)
     fitted = calibrator.fit(Logits(logits), y)
@@ -75,10 +75,12 @@ def test_a_module_says_what_predict_proba_says(
 def test_a_mixture_can_be_appended_if_its_parts_can() -> None:
     logits, y = rows_of(4)
     auto = AutoCalibrator().fit(Logits(logits[:90]), y[:90])
-    assert all(isinstance(one, AsItCame | TemperatureScaling) for one in auto.calibrators_)
+    assert all(
+        isinstance(one, IdentityCalibrator | TemperatureScaling) for one in auto.calibrators_
+    )
     said = to_module(auto)(torch.from_numpy(nasty(4, np.float32)))
     np.testing.assert_allclose(said, auto.predict_proba(Logits(nasty(4, np.float32))), atol=1e-6)
-    auto.calibrators_, auto.shares_ = [MANY[1], MANY[4]], np.array([0.25, 0.75])
+    auto.calibrators_, auto.weights_ = [MANY[1], MANY[4]], np.array([0.25, 0.75])
     for one in auto.calibrators_:
         one.fit(Logits(logits), y)
     said = to_module(auto)(torch.from_numpy(nasty(4, np.float32)))
@@ -89,7 +91,7 @@ def test_a_mixture_is_parametric_on_demand() -> None:
     rng = np.random.default_rng(0)
     logits = (4 * rng.normal(size=(1200, 3))).astype(np.float32)
     y = (logits / 3 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    auto = AutoCalibrator(cv=2, is_parametric=True).fit(Logits(logits), y)
+    auto = AutoCalibrator(cv=2, parametric_only=True).fit(Logits(logits), y)
     rows = nasty(3, np.float32)
     said = to_module(auto)(torch.from_numpy(rows))
     np.testing.assert_allclose(said, auto.predict_proba(Logits(rows)), rtol=0, atol=1e-6)
@@ -98,7 +100,7 @@ def test_a_mixture_is_parametric_on_demand() -> None:
         to_module(auto)
     assert str(told.value).endswith(
         "Got AutoCalibrator with IsotonicCalibration. "
-        "Try AutoCalibrator(is_parametric=True).fit(outputs, y)."
+        "Try AutoCalibrator(parametric_only=True).fit(outputs, y)."
     )
 
 
@@ -115,7 +117,7 @@ def test_whole_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("calibrator", MANY, ids=lambda one: str(one))
-def test_it_is_kept_and_moved_with_its_network(calibrator: AbstractCalibrator) -> None:
+def test_it_is_kept_and_moved_with_its_network(calibrator: BaseCalibrator) -> None:
     logits, y = rows_of(3)
     fitted = calibrator.fit(Logits(logits), y)
     network = nn.Sequential(nn.Linear(4, 3), to_module(fitted))
@@ -178,7 +180,7 @@ def test_what_cannot_be_appended_is_told() -> None:
     isotonic = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)
     can = (
         "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
-        "TemperatureMixture, PlattScaling, BetaScaling, AsItCame, or OneVsRest or AutoCalibrator "
+        "EnsembleTemperatureScaling, PlattScaling, BetaCalibration, IdentityCalibrator, or OneVsRest or AutoCalibrator "
         "of these alone"
     )
     cases: list[tuple[Any, str]] = [

@@ -33,21 +33,21 @@ PLACES = "unpack=lambda batch: (batch[0], batch[1], batch[2]) for inputs, labels
 BAD: list[tuple[Any, str]] = [
     (
         lambda: parted(7, None, "batch 3"),
-        "`batch 3` of collect must be inputs, or inputs and labels. Got int. "
+        "`batch 3` of collect_outputs must be inputs, or inputs and labels. Got int. "
         "Try a loader of pairs (inputs, labels).",
     ),
     (
         lambda: parted(X, "labels", "batch 3"),  # type: ignore[arg-type]
-        f"`unpack` of collect must be a function of a batch. Got str. Try {PLACES}.",
+        f"`unpack` of collect_outputs must be a function of a batch. Got str. Try {PLACES}.",
     ),
     (
         lambda: parted(X, lambda batch: batch, "batch 3"),
-        "`unpack` of collect must be a function that returns (inputs, labels) or (inputs, labels, "
+        "`unpack` of collect_outputs must be a function that returns (inputs, labels) or (inputs, labels, "
         f"weights). Got Tensor for batch 3. Try {PLACES}.",
     ),
     (
         lambda: require_taken(nn.Linear(4, 2), Parts((), {"x": X}), "batch 3"),
-        "`batch 3` of collect must be inputs that Linear takes, then labels. Got missing a "
+        "`batch 3` of collect_outputs must be inputs that Linear takes, then labels. Got missing a "
         f"required argument: 'input'. Try {PLACES}.",
     ),
 ]

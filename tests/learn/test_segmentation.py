@@ -6,7 +6,7 @@ import torch
 from scipy import integrate, special, stats
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.learn import Categorical, Gaussian, LogitNoise, doubt_maps
+from dubito.learn import Categorical, Gaussian, LogitNoise, uncertainty_maps
 
 
 def test_the_loss_is_the_log_of_the_mean_softmax_over_draws() -> None:
@@ -54,7 +54,7 @@ def test_noise_softens_a_sure_and_wrong_pixel() -> None:
 def test_maps_split_the_doubt_of_each_pixel() -> None:
     torch.manual_seed(0)
     passes = [torch.randn(2, 3, 4, 5) for _ in range(6)]
-    maps = doubt_maps(Categorical(3), passes)
+    maps = uncertainty_maps(Categorical(3), passes)
     p = special.softmax(np.stack([one.numpy() for one in passes]).astype(float), axis=2)
     mean = p.mean(axis=0)
     total = stats.entropy(mean, axis=1)
@@ -64,14 +64,14 @@ def test_maps_split_the_doubt_of_each_pixel() -> None:
     np.testing.assert_allclose(maps.epistemic, total - aleatoric, atol=1e-6)
     np.testing.assert_allclose(maps.confidence, mean.max(axis=1), rtol=1e-5)
     assert (maps.class_ == mean.argmax(axis=1)).all()
-    by_variance = doubt_maps(Categorical(3), passes, by="variance")
+    by_variance = uncertainty_maps(Categorical(3), passes, by="variance")
     np.testing.assert_allclose(by_variance.epistemic, p.var(axis=0).sum(axis=1), rtol=1e-4)
 
 
 def test_passes_that_say_the_same_disagree_about_nothing_however_few_draws_there_are() -> None:
     outputs = torch.randn(2, 6, 3, 3, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(5)
-    maps = doubt_maps(LogitNoise(3, n_samples=2), [outputs, outputs.clone()])
+    maps = uncertainty_maps(LogitNoise(3, n_samples=2), [outputs, outputs.clone()])
     assert (maps.epistemic == 0).all()
     assert (maps.aleatoric > 0).all()
     after = torch.rand(1)
@@ -84,12 +84,12 @@ def test_noise_is_aleatoric_and_disagreement_epistemic() -> None:
     noisy = torch.zeros(1, 4, 2, 2)
     noisy[:, 2:] = 3.0
     likelihood = LogitNoise(2, n_samples=4000)
-    same = doubt_maps(likelihood, [noisy, noisy])
+    same = uncertainty_maps(likelihood, [noisy, noisy])
     assert (same.aleatoric > 50 * same.epistemic).all()
     one = torch.full((1, 4, 2, 2), -9.0)
     one[:, 0], one[:, 1] = 9.0, -9.0
     other = one[:, [1, 0, 2, 3]]
-    torn = doubt_maps(likelihood, [one, other])
+    torn = uncertainty_maps(likelihood, [one, other])
     assert (torn.epistemic > 50 * torn.aleatoric).all()
 
 
@@ -101,21 +101,21 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "`n_samples` of LogitNoise must be a whole number from 1 up. Got 0. Try n_samples=1.",
     ),
     (
-        lambda: doubt_maps(Gaussian(), [ZEROS, ZEROS]),  # type: ignore[arg-type]
+        lambda: uncertainty_maps(Gaussian(), [ZEROS, ZEROS]),  # type: ignore[arg-type]
         BadTypeError,
-        "`likelihood` of doubt_maps must be a likelihood of classes. Got Gaussian. "
+        "`likelihood` of uncertainty_maps must be a likelihood of classes. Got Gaussian. "
         "Try LogitNoise(n_classes).",
     ),
     (
-        lambda: doubt_maps(Categorical(2), [ZEROS]),
+        lambda: uncertainty_maps(Categorical(2), [ZEROS]),
         BadValueError,
-        "`passes` of doubt_maps must be 2 or more. Got 1. "
+        "`passes` of uncertainty_maps must be 2 or more. Got 1. "
         "Try several passes: an ensemble, dropout, or augmented views.",
     ),
     (
-        lambda: doubt_maps(Categorical(2), [ZEROS, ZEROS[..., :2]]),
+        lambda: uncertainty_maps(Categorical(2), [ZEROS, ZEROS[..., :2]]),
         BadValueError,
-        "`passes[1]` of doubt_maps must be of the first one's shape (1, 2, 4, 4). "
+        "`passes[1]` of uncertainty_maps must be of the first one's shape (1, 2, 4, 4). "
         "Got shape (1, 2, 4, 2). Try the same images in each.",
     ),
 ]

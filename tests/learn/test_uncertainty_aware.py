@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from dubito.errors import BadValueError, BoundWarning
 from dubito.learn import UncertaintyAware, flip_labels
-from dubito.measure import auroc
+from dubito.measure import roc_auc
 
 
 def test_it_is_a_normal_likelihood_of_one_hot_labels_up_to_its_constant() -> None:
@@ -165,7 +165,7 @@ def doubt_of_noisy_classes(loss: Callable[[Tensor, Tensor], Tensor]) -> float:
         optimizer.step()
     with torch.no_grad():
         s = UncertaintyAware(10).log_variance(network(inputs[test]))
-    return auroc(np.isin(y[test], NOISY), s.numpy())
+    return roc_auc(np.isin(y[test], NOISY), s.numpy())
 
 
 @pytest.mark.parametrize("form", ["joint", "faithful"])

@@ -10,13 +10,13 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import (
     Audit,
     accuracy,
-    auroc,
     average_precision,
     brier_score,
     expected_calibration_error,
     false_positive_rate_at_recall,
     log_loss,
     maximum_calibration_error,
+    roc_auc,
 )
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_own_errors_are_found_as_any_outliers_are() -> None:
     result = audit(y, Logits(logits), n_resamples=0)
     doubt = Batch.of(y, Logits(logits)).rows.doubt
     is_wrong = logits.argmax(axis=1) != y
-    assert result.auroc_of_errors == auroc(is_wrong, doubt)
+    assert result.auroc_of_errors == roc_auc(is_wrong, doubt)
     assert result.average_precision_of_errors == average_precision(is_wrong, doubt)
     rate = false_positive_rate_at_recall(is_wrong, doubt)
     assert result.false_positive_rate_of_errors == rate

@@ -3,7 +3,7 @@ import pytest
 
 from dubito import Logits
 from dubito.data import ArrayShards, Batch
-from dubito.measure import Audit, AuditState, ResampledState, audit
+from dubito.measure import Audit, AuditState, BootstrapState, audit
 
 RNG = np.random.default_rng(0)
 LOGITS, Y = RNG.normal(0, 2, (3000, 4)), RNG.integers(0, 4, 3000)
@@ -11,7 +11,7 @@ LOGITS, Y = RNG.normal(0, 2, (3000, 4)), RNG.integers(0, 4, 3000)
 
 def test_resamples_show_the_figures_of_an_audit() -> None:
     batch = Batch.of(Y, Logits(LOGITS))
-    values = ResampledState.of(batch, n_resamples=50).value
+    values = BootstrapState.of(batch, n_resamples=50).value
     result = audit(Y, Logits(LOGITS), n_resamples=0)
     for name, drawn in values.items():
         assert len(drawn) == 50

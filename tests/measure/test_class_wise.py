@@ -4,7 +4,7 @@ import pytest
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import Batch
 from dubito.errors import BadTypeError, StateMismatchError
-from dubito.measure import ClassWiseState, classwise_calibration_error
+from dubito.measure import ClasswiseCalibrationState, classwise_calibration_error
 from dubito.measure.binning import uniform_edges
 
 RNG = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def test_error_equals_a_loop_over_classes(n_classes: int, n_bins: int, is_weight
     expected = plain_errors(p, y, weight, n_bins)
     for outputs in (Logits(logits), Probabilities(p), Members([p, p])):
         batch = Batch.of(y, outputs, sample_weight=weight)
-        state = ClassWiseState.of(batch, uniform_edges(n_bins))
+        state = ClasswiseCalibrationState.of(batch, uniform_edges(n_bins))
         assert state.by_class == pytest.approx(expected)
         value = classwise_calibration_error(y, outputs, n_bins=n_bins, sample_weight=weight)
         assert value == pytest.approx(np.mean(expected))
@@ -62,4 +62,4 @@ def test_top_labels_and_other_classes_are_refused() -> None:
         classwise_calibration_error(None, TopLabel([0.5], [1]))
     two, three = (Batch.of([0], RNG.dirichlet(np.ones(k), 1)) for k in (2, 3))
     with pytest.raises(StateMismatchError):
-        _ = ClassWiseState.of(two) + ClassWiseState.of(three)
+        _ = ClasswiseCalibrationState.of(two) + ClasswiseCalibrationState.of(three)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import auroc, average_precision, false_positive_rate_at_recall
+from dubito.measure import average_precision, false_positive_rate_at_recall, roc_auc
 
-FUNCTIONS = [auroc, average_precision, false_positive_rate_at_recall]
+FUNCTIONS = [roc_auc, average_precision, false_positive_rate_at_recall]
 
 
 def plain_false_positive_rate(is_outlier: np.ndarray, doubt: np.ndarray, recall: float) -> float:
@@ -35,7 +35,7 @@ def test_figures_equal_scikit_learn_and_a_plain_search(
     doubt = np.round(doubt / step) * step if step else doubt
     is_outlier = rng.random(n) < 0.4
     is_outlier[0], is_outlier[1] = True, False
-    assert auroc(is_outlier, doubt) == pytest.approx(metrics.roc_auc_score(is_outlier, doubt))
+    assert roc_auc(is_outlier, doubt) == pytest.approx(metrics.roc_auc_score(is_outlier, doubt))
     precision = metrics.average_precision_score(is_outlier, doubt)
     assert average_precision(is_outlier, doubt) == pytest.approx(precision)
     rate = false_positive_rate_at_recall(is_outlier, doubt, recall=recall)

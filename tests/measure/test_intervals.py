@@ -10,7 +10,6 @@ from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
 from dubito.measure import (
     accuracy,
     area_under_risk_coverage,
-    auroc,
     brier_score,
     classwise_calibration_error,
     confidence_interval,
@@ -19,6 +18,7 @@ from dubito.measure import (
     log_loss,
     negative_log_likelihood,
     paired_difference,
+    roc_auc,
 )
 from dubito.measure.catalog import CATALOG
 from dubito.measure.intervals import over_resamples
@@ -133,9 +133,9 @@ def test_bins_resample_as_rows_do() -> None:
 def test_detection_and_regression_have_intervals_too() -> None:
     is_outlier = RNG.random(300) < 0.3
     doubt = RNG.normal(size=300) + 5 * is_outlier
-    interval = confidence_interval(auroc, is_outlier, doubt, n_resamples=50)
-    assert interval.low <= interval.value == auroc(is_outlier, doubt) <= interval.high
-    few = confidence_interval(auroc, [True, False, False], [3.0, 1.0, 2.0], n_resamples=200)
+    interval = confidence_interval(roc_auc, is_outlier, doubt, n_resamples=50)
+    assert interval.low <= interval.value == roc_auc(is_outlier, doubt) <= interval.high
+    few = confidence_interval(roc_auc, [True, False, False], [3.0, 1.0, 2.0], n_resamples=200)
     assert (few.low, few.high) == (1, 1)
     y = RNG.normal(size=300)
     a, b = Normal(np.zeros(300), np.ones(300)), Normal(np.zeros(300), np.full(300, 2.0))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dubito import Logits
 from dubito.data import Batch
 from dubito.data.ranks import Ranks
-from dubito.measure import RankedState, ranking
+from dubito.measure import RankingState, ranking
 from dubito.measure.ranking import GRID_STEP, on_grid
 
 
@@ -28,25 +28,25 @@ def test_a_grid_holds_few_cells_however_many_rows() -> None:
 def test_ties_are_one_step_whatever_the_order_of_rows() -> None:
     p = np.array([0.9, 0.9, 0.6, 0.9, 0.6])
     batch = Batch.of([1, 0, 1, 1, 0], p)
-    state = RankedState.of(batch)
+    state = RankingState.of(batch)
     assert state.weight.tolist() == [3, 2]
     assert state.positive.tolist() == [1, 1]
 
 
 def test_rows_without_weight_leave_no_step() -> None:
     batch = Batch.of([1, 0, None], [0.9, 0.7, 0.6], sample_weight=[1, 0, 1])
-    assert RankedState.of(batch).weight.tolist() == [1]
+    assert RankingState.of(batch).weight.tolist() == [1]
 
 
 def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
     rng = np.random.default_rng(1)
     batch = Batch.of(rng.integers(0, 5, 900), Logits(rng.normal(0, 3, (900, 5))))
     parts = [batch.take(slice(i, i + 300)) for i in (0, 300, 600)]
-    exact = RankedState.of(batch)
-    pooled = RankedState.of(parts[0]) + RankedState.of(parts[1]) + RankedState.of(parts[2])
+    exact = RankingState.of(batch)
+    pooled = RankingState.of(parts[0]) + RankingState.of(parts[1]) + RankingState.of(parts[2])
     for name, values in exact.to_dict().items():
         assert pooled.to_dict()[name] == pytest.approx(values)
-    gridded = [RankedState.of(part, is_gridded=True) for part in parts]
+    gridded = [RankingState.of(part, is_gridded=True) for part in parts]
     total = gridded[0] + gridded[1] + gridded[2]
     assert total.weight.sum() == exact.weight.sum()
     assert total.positive.sum() == exact.positive.sum()
@@ -61,13 +61,13 @@ def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
     logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
     y = [None, *rng.integers(0, 5, 399)]
     batch = Batch.of(y, Logits(logits), sample_weight=rng.integers(0, 3, 400))
-    ranks, weight = Ranks.of(on_grid(batch.rows.doubt)), batch.labelled_weight
-    expected = RankedState.of_ranks(ranks, weight, weight * (1 - batch.rows.correct))
-    found = RankedState.of(batch, is_gridded=True)
+    ranks, weight = Ranks.of(on_grid(batch.rows.doubt)), batch.labeled_weight
+    expected = RankingState.of_ranks(ranks, weight, weight * (1 - batch.rows.correct))
+    found = RankingState.of(batch, is_gridded=True)
     for name, values in expected.to_dict().items():
         assert found.to_dict()[name] == values
 
 
 def test_no_rows_have_no_gridded_ranking() -> None:
     batch = Batch.of([], np.zeros((0, 2)))
-    assert RankedState.of(batch, is_gridded=True).weight.size == 0
+    assert RankingState.of(batch, is_gridded=True).weight.size == 0

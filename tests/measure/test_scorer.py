@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer as sklearn_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import scorer
+from dubito.measure import get_scorer
 from dubito.measure.catalog import CATALOG
 
 X, NUMBERS = load_iris(return_X_y=True)
@@ -23,17 +23,17 @@ MODEL = make_pipeline(StandardScaler(), LogisticRegression())
     ("name", "theirs"), [("log_loss", "neg_log_loss"), ("accuracy", "accuracy")]
 )
 def test_scores_equal_scikit_learns_own(name: str, theirs: str) -> None:
-    ours = cross_val_score(MODEL, X, Y, scoring=scorer(name))
-    assert ours == pytest.approx(cross_val_score(MODEL, X, Y, scoring=get_scorer(theirs)))
+    ours = cross_val_score(MODEL, X, Y, scoring=get_scorer(name))
+    assert ours == pytest.approx(cross_val_score(MODEL, X, Y, scoring=sklearn_scorer(theirs)))
 
 
 @pytest.mark.parametrize("name", sorted(set(CATALOG) - {"coverage_at_risk"}))
 def test_every_metric_scores(name: str) -> None:
-    assert np.isfinite(cross_val_score(MODEL, X, Y, scoring=scorer(name), cv=3)).all()
+    assert np.isfinite(cross_val_score(MODEL, X, Y, scoring=get_scorer(name), cv=3)).all()
 
 
 def test_settings_searches_and_pickles() -> None:
-    one = scorer("expected_calibration_error", n_bins=5)
+    one = get_scorer("expected_calibration_error", n_bins=5)
     assert pickle.loads(pickle.dumps(one)) == one
     search = GridSearchCV(MODEL, {"logisticregression__C": [0.01, 1.0]}, scoring=one, cv=3)
     assert search.fit(X, Y).best_params_ == {"logisticregression__C": 1.0}
@@ -41,11 +41,11 @@ def test_settings_searches_and_pickles() -> None:
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     with pytest.raises(BadValueError, match="one of accuracy, area_under"):
-        scorer("ece")
+        get_scorer("ece")
 
 
 def test_what_would_fail_inside_a_search_is_refused_before_it() -> None:
     with pytest.raises(BadValueError, match="what log_loss takes"):
-        scorer("log_loss", bins=3)
+        get_scorer("log_loss", bins=3)
     with pytest.raises(BadTypeError, match="a classifier with predict_proba"):
-        scorer("log_loss")(SVC().fit(X, Y), X, Y)
+        get_scorer("log_loss")(SVC().fit(X, Y), X, Y)

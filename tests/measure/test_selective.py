@@ -10,7 +10,7 @@ from dubito.errors import BadValueError
 from dubito.measure import (
     Audit,
     AuditState,
-    RankedState,
+    RankingState,
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
     area_under_risk_coverage,
@@ -101,8 +101,8 @@ def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
     rng = np.random.default_rng(5)
     logits = rng.normal(0, 4, (20_000, 6))
     batch = Batch.of(logits.argmax(axis=1) * (rng.random(20_000) < 0.8), Logits(logits))
-    exact = RiskCoverageCurve.of(RankedState.of(batch))
-    gridded = RankedState.of(batch, is_gridded=True)
+    exact = RiskCoverageCurve.of(RankingState.of(batch))
+    gridded = RankingState.of(batch, is_gridded=True)
     low, high = area_bounds(gridded)
     assert low <= exact.area <= high
     assert low <= RiskCoverageCurve.of(gridded).area <= high

@@ -15,25 +15,25 @@ from dubito.data import Batch
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.measure import (
     AuditState,
+    BootstrapState,
     CalibrationTestState,
-    ClassWiseState,
+    ClasswiseCalibrationState,
     ProperScoresState,
-    RankedState,
+    RankingState,
     ReliabilityState,
-    ResampledState,
-    SmoothErrorState,
+    SmoothCalibrationErrorState,
     State,
 )
 
 STATES: list[type[State]] = [
     AuditState,
     CalibrationTestState,
-    ClassWiseState,
+    ClasswiseCalibrationState,
     ProperScoresState,
-    RankedState,
+    RankingState,
     ReliabilityState,
-    ResampledState,
-    SmoothErrorState,
+    BootstrapState,
+    SmoothCalibrationErrorState,
 ]
 
 
@@ -71,7 +71,7 @@ conforming = pytest.mark.parametrize(
         pytest.param(kind, make, id=f"{kind.__name__}-{make.__name__}")
         for kind in STATES
         for make in BATCHES
-        if not (kind is ClassWiseState and make is top_labels)
+        if not (kind is ClasswiseCalibrationState and make is top_labels)
     ],
 )
 
@@ -118,15 +118,15 @@ def test_no_rows_are_neutral(
     batch = make(np.random.default_rng(0), 20)
     state, empty = kind.of(batch), kind.of(batch.take(slice(0, 0)))
     assert (empty + state).to_dict() == state.to_dict() == (state + empty).to_dict()
-    if kind is ResampledState:  # what it holds of no rows is no value at all
+    if kind is BootstrapState:  # what it holds of no rows is no value at all
         assert empty.value == {}
         return
-    with pytest.raises(EmptyStateError, match="at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="at least 1 labeled row"):
         _ = empty.value
 
 
-def test_what_is_done_to_a_row_does_not_depend_on_its_neighbours() -> None:
-    # 0.6 closes a bin; a neighbour that must be renormalised must not move it out of it.
+def test_what_is_done_to_a_row_does_not_depend_on_its_neighbors() -> None:
+    # 0.6 closes a bin; a neighbor that must be renormalized must not move it out of it.
     p = np.tile([0.6, 0.3, 0.1], (20, 1))
     p[-1] = [0.333, 0.333, 0.333]
     whole = ReliabilityState.of(Batch.of(np.zeros(20, int), p))
@@ -149,7 +149,7 @@ def test_states_of_other_kinds_or_classes_do_not_add() -> None:
             _ = left + right  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("kind", [AuditState, ProperScoresState, RankedState])
+@pytest.mark.parametrize("kind", [AuditState, ProperScoresState, RankingState])
 def test_a_dict_without_all_fields_is_refused(kind: type[State]) -> None:
     with pytest.raises(BadValueError, match="what `to_dict` of the same version wrote"):
         kind.from_dict({"weight": 1})

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from dubito import Normal, Probabilities, TopLabel
 from dubito.decide import CostMatrix, Policy
 from dubito.doubt import MahalanobisDistance
-from dubito.report.reports import TITLE, classifier_report, report
+from dubito.report.reports import TITLE, classifier_report, make_report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
@@ -234,7 +234,7 @@ def test_a_policy_is_shown_as_the_library_judges_it(
 
 def test_a_page_without_an_editor_is_as_silent(browser: Browser, tmp_path: Path) -> None:
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
-    page = report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20, costs=costs)
+    page = make_report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20, costs=costs)
     opened = Opened(browser, page.save(tmp_path / "page.html"))
     assert opened.page.locator("#threshold").count() == 0
     assert opened.complaints == []
@@ -297,14 +297,14 @@ def test_a_screen_reader_finds_names_and_headings_in_order(opened: Opened) -> No
 
 CONTRAST = """() => {
   const channel = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = (colour) => {
-    const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => channel(Number(v) / 255));
+  const light = (color) => {
+    const [r, g, b] = color.match(/[\\d.]+/g).map((v) => channel(Number(v) / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const back = (e) => {
     for (; e; e = e.parentElement) {
-      const colour = getComputedStyle(e).backgroundColor;
-      if (!/, 0\\)$/.test(colour)) return colour;
+      const color = getComputedStyle(e).backgroundColor;
+      if (!/, 0\\)$/.test(color)) return color;
     }
   };
   const tags = "h1, h2, h3, p, dt, dd, th, td, a, summary, button, label, li, text, input, span";
@@ -401,7 +401,9 @@ def test_what_a_top_label_report_computes_is_the_library_s(
 def test_a_regression_opens_as_silently(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     mean = rng.normal(size=100)
-    page = report(mean + rng.normal(size=100), Normal(mean, np.full(100, 0.5)), ids=[HOSTILE] * 100)
+    page = make_report(
+        mean + rng.normal(size=100), Normal(mean, np.full(100, 0.5)), ids=[HOSTILE] * 100
+    )
     opened = Opened(
         browser, page.save(tmp_path / "page.html"), viewport={"width": 360, "height": 700}
     )

@@ -5,7 +5,7 @@ import pytest
 
 from dubito import Logits
 from dubito.data.batch import Batch
-from dubito.decide import CostMatrix, Policy, realised_cost
+from dubito.decide import CostMatrix, Policy, realized_cost
 from dubito.doubt import MahalanobisDistance
 from dubito.report.policies import decided_by
 
@@ -30,7 +30,7 @@ def test_figures_are_those_of_what_the_policy_decides() -> None:
     found = decided_by(policy, batch, 0)
     expected = policy.decide(Logits(logits[rest]), features[rest])
     assert found.action.tolist() == expected.action.tolist()
-    paid = realised_cost(y[rest], expected.action, costs, sample_weight=weight)
+    paid = realized_cost(y[rest], expected.action, costs, sample_weight=weight)
     assert found.report.cost.value == pytest.approx(paid)
     is_open = expected.action != 3
     assert found.report.coverage.value == pytest.approx(weight @ is_open / weight.sum())

@@ -72,7 +72,7 @@ def test_other_rows_may_teach_instead() -> None:
     after = found.after.batch.outputs
     assert isinstance(after, Normal)
     np.testing.assert_allclose(after.std, 3 * outputs.std)
-    assert found.how == "Recalibration was learnt from 20 other rows."
+    assert found.how == "Recalibration was learned from 20 other rows."
 
 
 def test_few_rows_and_single_quantiles_stay_as_they_came() -> None:

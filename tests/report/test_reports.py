@@ -13,7 +13,7 @@ from dubito.data import Columns, scan
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, Policy
 from dubito.errors import BadTypeError
-from dubito.report import Report, report
+from dubito.report import Report, make_report
 from dubito.report.reports import TITLE, classifier_report
 from dubito.report.summary import Summary
 
@@ -40,7 +40,7 @@ def test_it_is_small_and_has_all_that_repeats_it(page: Report, summary: Summary)
 
 
 def test_the_same_rows_give_the_same_file() -> None:
-    pages = [report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20).html for _ in range(2)]
+    pages = [make_report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20).html for _ in range(2)]
     assert pages[0] == pages[1]
 
 
@@ -75,7 +75,7 @@ def test_files_are_reported_on_where_they_are(tmp_path: Path) -> None:
 def test_regressions_have_their_own_shape() -> None:
     rng = np.random.default_rng(0)
     mean = rng.normal(size=60)
-    found = report(mean + rng.normal(size=60), Normal(mean, np.full(60, 0.3)))
+    found = make_report(mean + rng.normal(size=60), Normal(mean, np.full(60, 0.3)))
     parts = re.findall(r'<section class="part" id="(\w+)"', found.html)
     assert parts == ["coverage", "figures", "calibrators", "deciding", "rows", "computing"]
     assert found.verdict.startswith("Over-confident. Intervals that should hold")
@@ -103,7 +103,7 @@ def test_regressions_have_their_own_shape() -> None:
 )
 def test_what_is_wrong_is_told(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadTypeError) as caught:
-        report([0, 1], [[0.5, 0.5], [0.5, 0.5]], **given)
+        make_report([0, 1], [[0.5, 0.5], [0.5, 0.5]], **given)
     assert str(caught.value) == message
 
 
@@ -111,12 +111,12 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
     costs = CostMatrix.zero_one(2).with_reject(0.2)
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
     policy = Policy.fit(outputs, [0, 1] * 20, costs=costs)
-    page = report([0, 1] * 20, outputs, policy=policy)
+    page = make_report([0, 1] * 20, outputs, policy=policy)
     assert 'data-policy="policy"' in page.html
     assert "The calibrator was fitted before" in page.html
     for name, value in {"costs": costs, "calibration": policy.calibrator}.items():
         with pytest.raises(BadTypeError) as caught:
-            report([0, 1] * 20, outputs, policy=policy, **{name: value})  # type: ignore[arg-type]
+            make_report([0, 1] * 20, outputs, policy=policy, **{name: value})  # type: ignore[arg-type]
         assert str(caught.value) == (
             f"`{name}` of report must be None beside a policy, which has its own. "
             f"Got {type(value).__name__}. Try leaving it out."
@@ -126,7 +126,7 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
 def test_costs_that_grow_with_amounts_make_a_page_without_an_editor() -> None:
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]])
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
-    page = report([0, 1] * 20, outputs, amounts=np.arange(40.0), costs=costs)
+    page = make_report([0, 1] * 20, outputs, amounts=np.arange(40.0), costs=costs)
     assert "grow with the amount of each row" in page.html
     assert "data-deciding>" not in page.html
     assert 'id="data"' not in page.html
@@ -134,7 +134,7 @@ def test_costs_that_grow_with_amounts_make_a_page_without_an_editor() -> None:
 
 def test_a_regression_has_no_costs_and_no_strangers() -> None:
     with pytest.raises(BadTypeError) as caught:
-        report([0.0], Normal([0.0], [1.0]), costs=CostMatrix.zero_one(2))
+        make_report([0.0], Normal([0.0], [1.0]), costs=CostMatrix.zero_one(2))
     assert str(caught.value) == (
         "`costs` of report must be None for a regression. Got CostMatrix. Try leaving it out."
     )
@@ -142,14 +142,14 @@ def test_a_regression_has_no_costs_and_no_strangers() -> None:
 
 def test_truth_is_needed() -> None:
     with pytest.raises(BadTypeError, match="`y_true` of report must be the labels"):
-        report(None, [0.5])
+        make_report(None, [0.5])
 
 
 @pytest.mark.parametrize("n_rows", [1, 9, 10])
 def test_few_rows_make_a_page_too(n_rows: int) -> None:
     rng = np.random.default_rng(n_rows)
     logits = Logits(rng.normal(size=(n_rows, 3)))
-    found = report(rng.integers(0, 3, n_rows), logits, strange=logits)
+    found = make_report(rng.integers(0, 3, n_rows), logits, strange=logits)
     assert ">nan" not in found.html
 
 
@@ -157,4 +157,4 @@ def test_top_labels_and_a_batch_of_strangers() -> None:
     rng = np.random.default_rng(0)
     outputs = TopLabel(rng.uniform(size=40), rng.uniform(size=40) < 0.5)
     strange = Batch.of(None, [[0.5, 0.5]] * 5)
-    assert "strange rows (5)" in report(None, outputs, strange=strange).html
+    assert "strange rows (5)" in make_report(None, outputs, strange=strange).html

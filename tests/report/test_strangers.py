@@ -12,17 +12,17 @@ from dubito.data.batch import Batch
 from dubito.report.strangers import distance_from, strangeness
 
 
-def made(n_rows: int = 200, shift: float = 0.0, is_labelled: bool = True) -> Batch:
+def made(n_rows: int = 200, shift: float = 0.0, is_labeled: bool = True) -> Batch:
     rng = np.random.default_rng(int(shift))
     labels = rng.integers(0, 3, n_rows)
     features = rng.normal(size=(n_rows, 5)) + 3 * np.eye(5)[labels]
     features[:, 4] += shift
     logits = Logits(3 * np.eye(3)[labels] + rng.normal(size=(n_rows, 3)))
-    return Batch.of(labels if is_labelled else None, logits, features=features)
+    return Batch.of(labels if is_labeled else None, logits, features=features)
 
 
 def test_areas_and_finds_are_those_of_plain_references() -> None:
-    known, strange = made(), made(80, shift=4.0, is_labelled=False)
+    known, strange = made(), made(80, shift=4.0, is_labeled=False)
     found = strangeness(known, strange, 1)
     assert found is not None
     assert found.distance is not None
@@ -54,7 +54,7 @@ def test_rows_that_taught_are_not_judged() -> None:
 
 def test_without_features_only_confidence_is_asked() -> None:
     bare: Any = replace(made(), features=None)
-    found = strangeness(bare, made(30, shift=2.0, is_labelled=False), 0)
+    found = strangeness(bare, made(30, shift=2.0, is_labeled=False), 0)
     assert found is not None
     assert (found.distance, found.found, found.n_taught) == (None, None, 0)
     assert found.area_of_doubt is not None

@@ -9,7 +9,7 @@ from dubito import Logits, Members, audit
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import cost_report
-from dubito.doubt import split_doubt
+from dubito.doubt import decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import reliability_curve, risk_coverage_curve
 from dubito.report import summary as module
@@ -46,7 +46,7 @@ def test_risks_and_costs_are_of_the_sample(summary: Summary) -> None:
     one = sample.batch
     report = cost_report(one.truth, one.outputs, sample.costs, sample_weight=one.weight, seed=3)
     assert summary.cost_report == report
-    assert 1000 * report.realised.value == pytest.approx(sample.least_expected.cost)
+    assert 1000 * report.realized.value == pytest.approx(sample.least_expected.cost)
 
 
 def test_members_are_split(batch: Batch) -> None:
@@ -54,7 +54,7 @@ def test_members_are_split(batch: Batch) -> None:
     members = Members.of([Logits(one) for one in logits])
     found = Summary.of(ArrayShards(Batch.of([0, 1, 2] * 4, members)))
     assert found.parts is not None
-    np.testing.assert_array_equal(found.parts.epistemic, split_doubt(members).epistemic)
+    np.testing.assert_array_equal(found.parts.epistemic, decompose_uncertainty(members).epistemic)
     assert found.strangeness is None
 
 
@@ -66,10 +66,10 @@ def test_of_many_rows_a_stated_sample_is_measured(
     found = Summary.of(ArrayShards(bare))
     assert found.whole.n_rows > 60 >= found.audit_before.n_rows
     assert found.whole.accuracy == pytest.approx(
-        np.average(batch.rows.correct, weights=batch.labelled_weight)
+        np.average(batch.rows.correct, weights=batch.labeled_weight)
     )
 
 
 def test_rows_without_labels_are_no_report() -> None:
-    with pytest.raises(EmptyStateError, match="A report needs at least 1 labelled row"):
+    with pytest.raises(EmptyStateError, match="A report needs at least 1 labeled row"):
         Summary.of(ArrayShards(Batch.of([None, None], [0.5, 0.5])))

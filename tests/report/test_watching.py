@@ -4,10 +4,10 @@ from html import unescape
 import numpy as np
 import pytest
 
+from dubito.monitor import Comparison, compare, detect_drift
 from dubito.outputs import Logits, Normal, TopLabel
 from dubito.report import comparison_report, drift_report
 from dubito.report.watching import sentences_of
-from dubito.watch import Comparison, compare, drift
 
 NAMES = ("cat", "<i>dog</i>", "fox")
 
@@ -87,7 +87,7 @@ def test_regressions_are_compared_too() -> None:
 def test_drift_is_told_drawn_and_tabled() -> None:
     (a, before), (b, after) = rows(400, 0.0, 0), rows(300, 1.5, 1)
     labels = [NAMES[k] for k in before], [NAMES[k] for k in after]
-    found = drift(
+    found = detect_drift(
         Logits(a, NAMES), Logits(b, NAMES), y_reference=labels[0], y_current=labels[1],
         n_resamples=50,
     )  # fmt: skip
@@ -109,7 +109,7 @@ def test_no_drift_is_good_news_and_top_labels_will_do() -> None:
     confidence = rng.uniform(0.5, 1, 400)
     is_right = rng.random(400) < confidence
     halves = [TopLabel(confidence[rows], is_right[rows]) for rows in (slice(200), slice(200, 400))]
-    page = drift_report(drift(*halves, n_resamples=50))
+    page = drift_report(detect_drift(*halves, n_resamples=50))
     assert "No sign of drift" in words_of(page.html)
     assert 'class="verdict good"' in page.html
     assert page.html.count("<svg") == 1
@@ -118,7 +118,7 @@ def test_no_drift_is_good_news_and_top_labels_will_do() -> None:
 def test_many_classes_are_drawn_by_those_that_changed_most() -> None:
     rng = np.random.default_rng(0)
     a, b = (Logits(2 * rng.normal(size=(300, 15))) for _ in range(2))
-    page = drift_report(drift(a, b, n_resamples=40))
+    page = drift_report(detect_drift(a, b, n_resamples=40))
     assert "The 12 classes that changed most." in words_of(page.html)
 
 
@@ -134,6 +134,6 @@ def test_sentences_end_with_a_word_or_a_bracket_not_inside_a_number() -> None:
 def test_charts_of_one_line_and_of_many_are_not_stretched_to_one_height() -> None:
     logits, labels = rows(300, 0.0, 0)
     other, _ = rows(300, 2.0, 1)
-    page = drift_report(drift(Logits(logits), Logits(other), y_reference=labels)).html
+    page = drift_report(detect_drift(Logits(logits), Logits(other), y_reference=labels)).html
     assert page.count('<figure class="figure"') == 2
     assert 'class="row"' not in page.split("<main")[1]

@@ -58,7 +58,7 @@ def drawn_rows(
         is_audit=is_audit,
         amount=np.full(n, np.nan),
         label=np.where(is_known, y, -1),
-        labelled=np.where(is_known, 60.0 * np.arange(n), np.nan),
+        labeled=np.where(is_known, 60.0 * np.arange(n), np.nan),
         is_unsettled=np.zeros(n, np.bool_),
     )
     return rows, y
@@ -73,7 +73,7 @@ def history_of(rows: StoredRows) -> History:
     """Return what alarms look at, where no label was corrected."""
     top = rows.probabilities.max(axis=1, initial=0.0).astype(float)
     drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
-    both = np.maximum(rows.labelled, rows.created)[drawn]
+    both = np.maximum(rows.labeled, rows.created)[drawn]
     drawn = drawn[np.argsort(both, kind="stable")]
     is_right = rows.class_[drawn] == rows.label[drawn]
     return History(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_right)

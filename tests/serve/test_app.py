@@ -109,14 +109,14 @@ def test_a_database_that_is_away_does_not_end_the_following(
     from sqlalchemy.exc import OperationalError
 
     monkeypatch.setattr(serve_app, "LOOK_SECONDS", 0.01)
-    refresh = api.app.state.service.catalogue.refresh
+    refresh = api.app.state.service.catalog.refresh
 
     def away() -> None:
         raise OperationalError("away", None, Exception("away"))
 
-    api.app.state.service.catalogue.refresh = away
+    api.app.state.service.catalog.refresh = away
     time.sleep(1.2)
-    api.app.state.service.catalogue.refresh = refresh
+    api.app.state.service.catalog.refresh = refresh
     assert "the database does not answer" in caplog.text
     assert api.client.get("/readyz").status_code == 200
 

@@ -8,7 +8,7 @@ from dubito.outputs import Logits, Probabilities
 from dubito.serve.asking import AskedRows
 from dubito.serve.settings import Settings
 
-SETTINGS = Settings(most_rows=3, most_columns=4)
+SETTINGS = Settings(max_samples=3, most_columns=4)
 
 
 def asked(**body: Any) -> AskedRows:

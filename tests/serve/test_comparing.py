@@ -1,4 +1,4 @@
-"""A candidate is judged on the rows that the active policy is judged on, and learnt from none."""
+"""A candidate is judged on the rows that the active policy is judged on, and learned from none."""
 
 import time
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def test_an_uploaded_policy_is_judged_on_live_rows(small_store: Store, add: Add)
     assert found.active.n_rows == found.candidate.n_rows == 400
     assert found.rows == "rows of the last 30 days"
     assert found.notes == (
-        f"Policy {number} was uploaded: if it learnt from these rows, its figures are too good.",
+        f"Policy {number} was uploaded: if it learned from these rows, its figures are too good.",
         "Their costs differ: each is judged by its own.",
     )
 
@@ -85,7 +85,7 @@ def test_a_refit_is_judged_by_its_folds_until_rows_came_since(
     add("a", 400, ago=3600.0)
     until = time.time()
     before = refit(small_store.rows_for_monitor(), policy, small_store.features_of)
-    number = small_store.add_policy(text_of_policy(before), learnt_until=until)
+    number = small_store.add_policy(text_of_policy(before), learned_until=until)
     logits, y = add("few", 30, ago=-60.0)
     found = compared(small_store, 1, number)
     assert found.candidate == before.report
@@ -97,16 +97,16 @@ def test_a_refit_is_judged_by_its_folds_until_rows_came_since(
     assert found.active.n_rows == found.candidate.n_rows == 230
     logits, y = np.concatenate([logits, more]), np.concatenate([y, z])
     assert found.candidate.cost.value == pytest.approx(cost_of(before, logits, y, 0.3))
-    assert found.rows == "rows decided since the last refit, which neither learnt from"
+    assert found.rows == "rows decided since the last refit, which neither learned from"
 
 
-def test_a_policy_is_not_judged_on_rows_that_it_learnt_from(
+def test_a_policy_is_not_judged_on_rows_that_it_learned_from(
     small_store: Store, add: Add, policy: Policy
 ) -> None:
     add("a", 400, ago=3600.0)
     rows, until = small_store.rows_for_monitor(), time.time()
     active = small_store.add_policy(
-        text_of_policy(refit(rows, policy, small_store.features_of)), learnt_until=until
+        text_of_policy(refit(rows, policy, small_store.features_of)), learned_until=until
     )
     uploaded = small_store.add_policy(text_of_policy(fitted_policy(reject_cost=0.1)))
     with pytest.raises(RefusedError, match="No row was decided yet"):
@@ -115,6 +115,6 @@ def test_a_policy_is_not_judged_on_rows_that_it_learnt_from(
     found = compared(small_store, active, uploaded)
     assert found.active.n_rows == found.candidate.n_rows == 60
     again = refit(small_store.rows_for_monitor(), policy, small_store.features_of, seed=1)
-    late = small_store.add_policy(text_of_policy(again), learnt_until=time.time() + 90)
+    late = small_store.add_policy(text_of_policy(again), learned_until=time.time() + 90)
     with pytest.raises(RefusedError, match="No row was decided yet"):
         compared(small_store, active, late)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dubito import calibrate
-from dubito.calibrate import AbstractCalibrator, TemperatureScaling
+from dubito.calibrate import BaseCalibrator, TemperatureScaling
 from dubito.decide import CostMatrix, Policy
 from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
@@ -83,13 +83,13 @@ CALIBRATORS = [
     calibrate.MatrixScaling(),
     calibrate.OneVsRest(calibrate.IsotonicCalibration()),
     calibrate.StructuredMatrixScaling(),
-    calibrate.TemperatureMixture(),
+    calibrate.EnsembleTemperatureScaling(),
     calibrate.TemperatureScaling(),
     calibrate.VectorScaling(),
 ]
 
 
-def fitted(calibrator: AbstractCalibrator, n_classes: int, **wishes: Any) -> Policy:
+def fitted(calibrator: BaseCalibrator, n_classes: int, **wishes: Any) -> Policy:
     rng = np.random.default_rng(0)
     logits = (3 * rng.normal(size=(300, n_classes))).astype(np.float32)
     labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -105,7 +105,7 @@ def asked_of(n_classes: int, n_rows: int, seed: int, **more: Any) -> AskedRows:
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("n_classes", [3, 40])
 def test_rows_get_the_same_answer_alone_and_together(
-    calibrator: AbstractCalibrator, n_classes: int
+    calibrator: BaseCalibrator, n_classes: int
 ) -> None:
     policy = fitted(calibrator, n_classes)
     links = {"links": ["https://a.org/x.png"]}
@@ -153,7 +153,7 @@ def test_what_a_policy_needs_and_did_not_get_is_told_as_a_field() -> None:
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [1, 0]])
     shares = np.array([[0.9, 0.1], [0.2, 0.8]])
     policy = Policy.fit(
-        shares, [0, 1], costs=costs, calibrator=calibrate.AsItCame(), amounts=[1, 2]
+        shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), amounts=[1, 2]
     )
     settings = Settings()
     asked = AskedRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)

@@ -10,7 +10,7 @@ from dubito.serve.matrices import as_amounts, as_rows, counted, told
 from dubito.serve.refusals import RefusedError
 from dubito.serve.settings import Settings
 
-SETTINGS = Settings(most_rows=3, most_columns=4)
+SETTINGS = Settings(max_samples=3, most_columns=4)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),

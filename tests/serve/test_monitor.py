@@ -9,9 +9,9 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 
 from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
+from dubito.monitor.sequential import SequentialAlarm
 from dubito.serve.monitor import monitor_figures
 from dubito.serve.standing import rows_taken, standing_for
-from dubito.watch.sequential import SequentialAlarm
 from tests.serve.stored import (
     drawn_rows,
     figures_of,

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
-from dubito.calibrate import AsItCame
+from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
 from dubito.serve.app import create_app
 from dubito.serve.running import listening, put_in_force
@@ -32,7 +32,7 @@ def policy(request: Any) -> Policy:
         return fitted_policy()
     costs = CostMatrix.zero_one([f"class {k}" for k in range(n_classes)]).with_reject(0.25)
     known = np.eye(n_classes)
-    return Policy.fit(known, np.arange(n_classes), costs=costs, calibrator=AsItCame())
+    return Policy.fit(known, np.arange(n_classes), costs=costs, calibrator=IdentityCalibrator())
 
 
 class Served:

@@ -67,7 +67,7 @@ def test_bounds_and_gates_are_kept() -> None:
     assert candidate.gate.region.epsilon == 0.05
 
 
-def test_what_is_strange_is_learnt_anew_from_features_that_were_kept() -> None:
+def test_what_is_strange_is_learned_anew_from_features_that_were_kept() -> None:
     rng = np.random.default_rng(0)
     policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.02)
     # Inputs spread three times as wide by now: the old gate hands over most of them.

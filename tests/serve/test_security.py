@@ -4,7 +4,7 @@ import time
 import httpx
 import pytest
 
-from dubito.serve.security import Doorkeeper
+from dubito.serve.security import Authenticator
 from tests.serve.conftest import SURE, TORN, Api
 
 BODY = {"logits": [TORN], "ids": ["x"]}
@@ -72,7 +72,7 @@ def test_another_scope_is_not_enough(api: Api, scope: str, method: str, path: st
 
 def session_of(api: Api, token: str) -> tuple[str, str]:
     """Return the cookie of a session, and what its forms must send along."""
-    keeper: Doorkeeper = api.app.state.doorkeeper
+    keeper: Authenticator = api.app.state.doorkeeper
     found = api.store.find_token(token)
     assert found is not None
     text = keeper.sessions.begin(found)
@@ -161,7 +161,7 @@ def test_a_doorkeeper_forgets_before_it_grows_too_large(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dubito.serve.security.MOST_REMEMBERED", 2)
-    keeper: Doorkeeper = api.app.state.doorkeeper
+    keeper: Authenticator = api.app.state.doorkeeper
     for number in range(5):
         client = api.client_of(f"r{number}", "decide")
         assert client.post("/v1/decide", json={"logits": [SURE]}).status_code == 200

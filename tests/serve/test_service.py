@@ -12,5 +12,5 @@ def test_a_request_finds_its_service(api: Api) -> None:
 
 def test_nobody_can_foresee_what_is_audited(api: Api) -> None:
     service = service_of(Request({"type": "http", "app": api.app}))
-    other = Service(service.store, service.settings, service.catalogue)
+    other = Service(service.store, service.settings, service.catalog)
     assert other.drawing.random() != service.drawing.random()

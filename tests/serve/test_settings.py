@@ -12,7 +12,7 @@ def test_defaults_are_an_audit_of_one_in_a_hundred_and_no_deleting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("retention_days", 0.0), ("lease_seconds", -1.0), ("most_rows", 0)]
+    ("name", "value"), [("retention_days", 0.0), ("lease_seconds", -1.0), ("max_samples", 0)]
 )
 def test_numbers_must_be_above_0(name: str, value: float) -> None:
     with pytest.raises(BadValueError) as refused:

@@ -30,7 +30,7 @@ def test_the_law_is_the_beta_binomial_of_the_textbook() -> None:
 
 
 def test_another_law_would_be_told() -> None:
-    counts = study.covered("ConformalIntervals, absolute", 1000, seed=1)
+    counts = study.covered("ConformalRegressor, absolute", 1000, seed=1)
     wrong = [study.law_of(200, 200, 0.92), study.law_of(100, 200, 0.9), stats.binom(200, 0.9)]
     for law in wrong:
         assert study.fit_of(counts, law, 200).p_value < study.LAWFUL

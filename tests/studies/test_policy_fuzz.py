@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits
-from dubito.calibrate import AsItCame
+from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
 from studies import policy_fuzz as study
 
@@ -17,7 +17,9 @@ def one() -> dict[str, Policy]:
     logits = 3 * np.random.default_rng(0).normal(size=(200, 3))
     y = np.arange(200) % 3
     costs = CostMatrix.zero_one(3).with_reject(0.3)
-    return {"as it came": Policy.fit(Logits(logits), y, costs=costs, calibrator=AsItCame())}
+    return {
+        "as it came": Policy.fit(Logits(logits), y, costs=costs, calibrator=IdentityCalibrator())
+    }
 
 
 @pytest.mark.parametrize("name", study.BREAKS)

@@ -11,7 +11,7 @@ from benchmarks.sets import generated, small_sets
 from dubito import Probabilities
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import TemperatureScaling
-from dubito.decide import CostMatrix, cost_saved
+from dubito.decide import CostMatrix, cost_savings
 from dubito.measure import Interval
 from studies import reject_cost as study
 
@@ -50,7 +50,7 @@ def test_a_figure_above_its_bound_is_said_to_be() -> None:
     probabilities, y = made()
     costs = CostMatrix.zero_one(4).with_reject(study.REJECT_COST)
     outputs = Probabilities(probabilities)
-    found = [cost_saved(y, outputs, outputs, costs, n_resamples=100)] * 2
+    found = [cost_savings(y, outputs, outputs, costs, n_resamples=100)] * 2
     small, large = Interval(0.4, 0.3, 0.5), Interval(0.7, 0.6, 0.8)
     fine = [replace(one, ratio=small, gap_ratio=small) for one in found]
     words = "\n".join(study.verdict("it", fine))

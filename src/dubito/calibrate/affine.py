@@ -1,6 +1,6 @@
 """Maps of log probabilities to scores, u = x + V f(x) + b: how vector and matrix scaling fit.
 
-Both start from V = 0, b = 0 and minimise mean log loss plus L2 penalties. V and b are held in a
+Both start from V = 0, b = 0 and minimize mean log loss plus L2 penalties. V and b are held in a
 table of K rows whose last column is b. Before it stand the diagonal of V as one column, or all of
 V, a column for each number of the basis f.
 """
@@ -60,7 +60,7 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         block_entries = n_entries if is_short else min(n_entries // 4, 1 << 17)
         shards = replace(shards, block_entries=max(block_entries, 1))
     with kept_threads():
-        weight = float(shards.sum(lambda batch: batch.labelled_weight.sum()))
+        weight = float(shards.sum(lambda batch: batch.labeled_weight.sum()))
         if not weight > 0:
             raise EmptyStateError("A calibrator")
         loss = PenalisedLoss(shards, basis, penalty, weight)

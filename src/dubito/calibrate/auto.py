@@ -9,12 +9,12 @@ import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray, as_seed
-from dubito.calibrate.calibrator import AbstractCalibrator, require_same_classes
-from dubito.calibrate.candidates import AsItCame
+from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
+from dubito.calibrate.candidates import IdentityCalibrator
 from dubito.calibrate.contest import Contest, name_of
-from dubito.calibrate.cross_fit import folds_of, is_number, labelled_only
+from dubito.calibrate.cross_fit import folds_of, is_number, labeled_only
 from dubito.calibrate.fixed_mixture import FixedMixture, mixed_logits
-from dubito.calibrate.rows import labelled_shards
+from dubito.calibrate.rows import labeled_shards
 from dubito.data.batch import as_column
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
@@ -56,7 +56,7 @@ def folds(value: Any, entry: Entry) -> Any:
 
 
 @final
-class AutoCalibrator(AbstractCalibrator):
+class AutoCalibrator(BaseCalibrator):
     """Cross-fit the calibrators that suit the number of rows and classes, and mix them.
 
     Start here. Shares are those under which held-out labels are most likely; where one calibrator
@@ -64,8 +64,8 @@ class AutoCalibrator(AbstractCalibrator):
     candidates, so that the cross-fitted log loss never rises.
 
     `cv` is a number of folds (fewer where there are fewer groups) or any splitter of scikit-learn;
-    after `time_budget` seconds no further candidate is begun. Above `most_rows` rows the choice is
-    made on a seeded subsample of that many, and what was chosen is fitted on all. `is_parametric`
+    after `time_budget` seconds no further candidate is begun. Above `max_samples` rows the choice is
+    made on a seeded subsample of that many, and what was chosen is fitted on all. `parametric_only`
     leaves out what cannot be written as a formula, such as to append it to a network.
     `leaderboard_` tells what each candidate achieved, `chosen_` and `reason_` what was taken, and
     why.
@@ -81,38 +81,38 @@ class AutoCalibrator(AbstractCalibrator):
     chosen_: str
     reason_: str
     leaderboard_: list[dict[str, Any]]
-    calibrators_: list[AbstractCalibrator]
-    shares_: FloatArray
+    calibrators_: list[BaseCalibrator]
+    weights_: FloatArray
     evidence_: dict[str, Any]
 
-    setting_checks = entries(cv=Maybe(folds), is_parametric=Maybe(flag))
+    setting_checks = entries(cv=Maybe(folds), parametric_only=Maybe(flag))
     learned_checks = entries(
         chosen_=text,
         reason_=text,
         leaderboard_=listed(LINE),
-        calibrators_=listed(kept(AbstractCalibrator)),
-        shares_=shares("calibrators_"),
+        calibrators_=listed(kept(BaseCalibrator)),
+        weights_=shares("calibrators_"),
     )
 
     def __init__(
         self,
         cv: Any = 5,
         time_budget: float | None = None,
-        most_rows: int = 20_000,
+        max_samples: int = 20_000,
         seed: int = 0,
-        is_parametric: bool = False,
+        parametric_only: bool = False,
     ):
         self.cv = cv
         self.time_budget = time_budget
-        self.most_rows = most_rows
+        self.max_samples = max_samples
         self.seed = seed
-        self.is_parametric = is_parametric
+        self.parametric_only = parametric_only
 
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
         """Learn from outputs and labels; rows of one group are never parted between folds."""
-        shards = labelled_shards(outputs, y, sample_weight, type(self).__name__)
+        shards = labeled_shards(outputs, y, sample_weight, type(self).__name__)
         if groups is not None:
             if not isinstance(shards, ArrayShards) or isinstance(outputs, Shards):
                 rule, fix = "among the columns of shards", "Columns(group=...)"
@@ -121,27 +121,27 @@ class AutoCalibrator(AbstractCalibrator):
             shards = ArrayShards(replace(shards.batch, groups=column))
         return super().fit(shards)
 
-    def for_folds(self) -> AbstractCalibrator:
+    def for_folds(self) -> BaseCalibrator:
         """Return what was chosen on all rows, to be fitted to some of them: no contest again."""
         self._require_fitted("for_folds")
-        return FixedMixture([clone(one) for one in self.calibrators_], self.shares_)
+        return FixedMixture([clone(one) for one in self.calibrators_], self.weights_)
 
     def _learn(self, shards: Shards) -> None:
-        batch = sample_rows(shards, self.most_rows, self.seed)
-        n_used = len(labelled_only(batch))
+        batch = sample_rows(shards, self.max_samples, self.seed)
+        n_used = len(labeled_only(batch))
         if n_used == 0:
             raise EmptyStateError("A calibrator")
         if n_used < FEWEST_ROWS:
-            self._take([AsItCame()], np.ones(1), shards)
-            self.leaderboard_, self.chosen_ = [], "AsItCame()"
+            self._take([IdentityCalibrator()], np.ones(1), shards)
+            self.leaderboard_, self.chosen_ = [], "IdentityCalibrator()"
             self.reason_ = f"{n_used} rows are too few to choose by"
             return
         is_listed = not (is_number(self.cv) or hasattr(self.cv, "split"))
-        if is_listed and len(batch) == self.most_rows and shards.sum(len) > len(batch):
-            rule = f"folds or a splitter for more than {self.most_rows:,} rows (`most_rows`)"
+        if is_listed and len(batch) == self.max_samples and shards.sum(len) > len(batch):
+            rule = f"folds or a splitter for more than {self.max_samples:,} rows (`max_samples`)"
             raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
         split = folds_of(batch, self.cv, self.seed)
-        contest = Contest.held(batch, split, self.time_budget, self.is_parametric)
+        contest = Contest.held(batch, split, self.time_budget, self.parametric_only)
         members, shares = contest.winners()
         self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
         self.reason_ = contest.reason
@@ -154,39 +154,39 @@ class AutoCalibrator(AbstractCalibrator):
 
     def _require_settings(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.most_rows, int | np.integer) or self.most_rows < FEWEST_ROWS:
-            rule, fix = f"a whole number from {FEWEST_ROWS} up", "most_rows=20_000"
-            raise BadValueError("most_rows", name, rule, repr(self.most_rows), fix)
+        if not isinstance(self.max_samples, int | np.integer) or self.max_samples < FEWEST_ROWS:
+            rule, fix = f"a whole number from {FEWEST_ROWS} up", "max_samples=20_000"
+            raise BadValueError("max_samples", name, rule, repr(self.max_samples), fix)
         is_number_of_seconds = isinstance(self.time_budget, int | float | np.number)
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
         as_seed(self.seed, name)
-        if not isinstance(self.is_parametric, bool | np.bool_):
-            rule, fix = "True or False", "is_parametric=True"
-            raise BadValueError("is_parametric", name, rule, repr(self.is_parametric), fix)
+        if not isinstance(self.parametric_only, bool | np.bool_):
+            rule, fix = "True or False", "parametric_only=True"
+            raise BadValueError("parametric_only", name, rule, repr(self.parametric_only), fix)
 
     def _require_learned(self, entry: Entry) -> None:
         for k, one in enumerate(self.calibrators_):
             require_same_classes(self, one, entry.at(f"calibrators_[{k}]"))
 
-    def _take(self, members: list[AbstractCalibrator], shares: FloatArray, shards: Shards) -> None:
+    def _take(self, members: list[BaseCalibrator], shares: FloatArray, shards: Shards) -> None:
         self.calibrators_ = [member.fit(shards) for member in members]
         for member in self.calibrators_:
             del member._shards, member._mark
-        self.shares_ = shares
+        self.weights_ = shares
 
     def _n_numbers(self) -> int:
         return max(one._n_numbers() for one in self.calibrators_)
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return mixed_logits(self.calibrators_, self.shares_, outputs)
+        return mixed_logits(self.calibrators_, self.weights_, outputs)
 
     def _words(self) -> str:
         if len(self.calibrators_) == 1:
             return f"{self.chosen_} ({self.calibrators_[0]._words()})"
         ranked = sorted(
-            zip(self.shares_, self.calibrators_, strict=True), key=lambda pair: -pair[0]
+            zip(self.weights_, self.calibrators_, strict=True), key=lambda pair: -pair[0]
         )
         parts = [f"{share:.0%} {name_of(member)}" for share, member in ranked[:3]]
         more = f" and {len(ranked) - 3} more" if len(ranked) > 3 else ""

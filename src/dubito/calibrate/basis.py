@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.cross_fit import labelled_only
+from dubito.calibrate.cross_fit import labeled_only
 from dubito.calibrate.rows import FLOOR, as_class_outputs, log_probabilities
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import Shards
@@ -39,7 +39,7 @@ class Basis:
 
     beta: float
     shape: str = "straight"
-    centres: FloatArray | None = None
+    centers: FloatArray | None = None
     width: float = 1.0
 
     def n_parts(self) -> int:
@@ -53,9 +53,9 @@ class Basis:
         if self.shape == "straight":
             return x
         parts = [x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)]
-        if self.centres is not None:
-            parts.append(np.empty((len(x), len(self.centres)), precision))
-            bump_rows(contiguous(np.maximum(x, FAR)), self.centres, self.width, parts[-1])
+        if self.centers is not None:
+            parts.append(np.empty((len(x), len(self.centers)), precision))
+            bump_rows(contiguous(np.maximum(x, FAR)), self.centers, self.width, parts[-1])
         return np.column_stack(parts)
 
 
@@ -74,7 +74,7 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     ones whatever the order of rows or classes is, however often a row came, and in either precision
     but for few.
     """
-    batch = labelled_only(sample_rows(shards, MOST_ROWS))
+    batch = labeled_only(sample_rows(shards, MOST_ROWS))
     outputs = as_class_outputs(batch.outputs, "a calibrator")
     rounded = np.round(Basis(1.0).numbers(outputs), 6)
     distinct, firsts = np.unique(rounded, axis=0, return_index=True)
@@ -83,10 +83,10 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     last = np.lexsort((finer, left))[:N_BUMPS][-1]
     is_chosen = (left < left[last]) | ((left == left[last]) & (finer <= finer[last]))
     chosen = outputs.take(firsts[is_chosen])
-    centres = contiguous(np.maximum(Basis(beta).numbers(chosen), FAR))
-    apart = np.sqrt(np.square(centres[:, np.newaxis] - centres).sum(axis=2))
+    centers = contiguous(np.maximum(Basis(beta).numbers(chosen), FAR))
+    apart = np.sqrt(np.square(centers[:, np.newaxis] - centers).sum(axis=2))
     is_apart = apart > 0
-    return centres, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0
+    return centers, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0
 
 
 def remainders(rows: FloatArray) -> FloatArray:

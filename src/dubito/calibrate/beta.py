@@ -8,23 +8,23 @@ import numpy as np
 from scipy.special import log_expit
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.binary import AbstractBinaryCalibrator, Scores
+from dubito.calibrate.binary import BaseBinaryCalibrator, Scores
 from dubito.calibrate.logistic import fit_logistic
 from dubito.kept_arrays import array, require_each
 from dubito.kept_checks import Entry, entries
 
-__all__ = ["BetaScaling"]
+__all__ = ["BetaCalibration"]
 
 
 @final
-class BetaScaling(AbstractBinaryCalibrator):
+class BetaCalibration(BaseBinaryCalibrator):
     """Fit log odds = a log(p) - b log(1 - p) + c with a, b from 0 up.
 
     For two classes whose confidence is off differently near 0 and near 1. Kull, Silva Filho and
     Flach, "Beta calibration", 2017.
 
     >>> from dubito import Probabilities
-    >>> beta = BetaScaling().fit(Probabilities([0.9, 0.8, 0.3, 0.2, 0.9, 0.1]), [1, 1, 0, 1, 0, 0])
+    >>> beta = BetaCalibration().fit(Probabilities([0.9, 0.8, 0.3, 0.2, 0.9, 0.1]), [1, 1, 0, 1, 0, 0])
     >>> beta.predict_proba([0.5]).round(2).tolist()
     [[0.45, 0.55]]
     """

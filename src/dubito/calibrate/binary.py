@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import log_expit
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import LabelledRows, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -19,7 +19,7 @@ from dubito.errors import BadValueError
 from dubito.kept_checks import entries, whole
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["AbstractBinaryCalibrator", "BinaryRows", "HeldScores", "Scores", "scores_by_class"]
+__all__ = ["BaseBinaryCalibrator", "BinaryRows", "HeldScores", "Scores", "scores_by_class"]
 
 
 @final
@@ -84,7 +84,7 @@ def scores_by_class(shards: Shards, classes: range) -> Iterator[Scores]:
         yield from (StreamedScores(shards, k) for k in classes)
 
 
-class AbstractBinaryCalibrator(AbstractCalibrator):
+class BaseBinaryCalibrator(BaseCalibrator):
     """Calibrates the second of two classes; `OneVsRest` makes it one for any number."""
 
     learned_checks = entries(n_classes_=whole(2, 2))

@@ -12,27 +12,27 @@ from sklearn.base import clone
 
 from dubito.arrays import FloatArray, IntArray, as_share, contiguous
 from dubito.calibrate.cross_fit import evidence_of, mark_of
-from dubito.calibrate.rows import FLOOR, as_class_outputs, labelled_outputs, labelled_shards
+from dubito.calibrate.rows import FLOOR, as_class_outputs, labeled_outputs, labeled_shards
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_checks import Entry, Maybe, entries, names, number, record, whole
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
 
-__all__ = ["AbstractCalibrator", "require_same_classes"]
+__all__ = ["BaseCalibrator", "require_same_classes"]
 
 WIDE_ENTRIES = 1 << 18  # of a block whose rows take more numbers than they have: 2 MB
 
 
-class AbstractCalibrator(AbstractKept):
+class BaseCalibrator(BaseKept):
     """Learns from outputs and labels, and turns outputs into honest probabilities.
 
     A calibrator says three things: what it learns of shards (`_learn`), the calibrated logits of
-    some rows (`_logits`), and what it learnt in words (`_words`). Learned names end in `_`; they
+    some rows (`_logits`), and what it learned in words (`_words`). Learned names end in `_`; they
     and the settings are what `to_dict` keeps.
     """
 
@@ -51,8 +51,8 @@ class AbstractCalibrator(AbstractKept):
         Weights count rows: one of 2 is a row twice, and those that sum to 1 are one row in all.
         """
         name = type(self).__name__
-        shards = labelled_shards(outputs, y, sample_weight, name)
-        first = labelled_outputs(next(shards.batches()), name)
+        shards = labeled_shards(outputs, y, sample_weight, name)
+        first = labeled_outputs(next(shards.batches()), name)
         self._forget()
         self.n_classes_, self.classes_ = first.n_classes, first.classes
         # Rows in memory were counted by now, counted shards are those of a fit around this one.
@@ -63,7 +63,7 @@ class AbstractCalibrator(AbstractKept):
                 counted = None if is_counted else CountedShards(quick)
                 self._learn(counted or quick)
             if counted:
-                is_around = type(self).fit is not AbstractCalibrator.fit  # one more frame to leave
+                is_around = type(self).fit is not BaseCalibrator.fit  # one more frame to leave
                 warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_around)
         except BaseException:
             self._forget()
@@ -106,13 +106,13 @@ class AbstractCalibrator(AbstractKept):
         return Logits(result, self.classes_)
 
     def summary(self) -> str:
-        """Say in words what was learnt, and what it does to log loss, out of sample."""
+        """Say in words what was learned, and what it does to log loss, out of sample."""
         self._require_fitted("summary")
         return f"{self._words()}; {evidence_of(self)}"
 
-    def for_folds(self) -> AbstractCalibrator:
+    def for_folds(self) -> BaseCalibrator:
         """Return one of the same settings that knows nothing yet, to be fitted to some rows."""
-        fresh: AbstractCalibrator = clone(self)
+        fresh: BaseCalibrator = clone(self)
         return fresh
 
     def thinned(self, bound: float = 1e-4) -> Self:
@@ -145,7 +145,7 @@ class AbstractCalibrator(AbstractKept):
 
     @abstractmethod
     def _words(self) -> str:
-        """Say in a few words what was learnt."""
+        """Say in a few words what was learned."""
 
     def _n_numbers(self) -> int:
         """How many numbers a row takes while it is calibrated: what the size of blocks hangs on."""
@@ -173,9 +173,7 @@ class AbstractCalibrator(AbstractKept):
         return wrapped
 
 
-def require_same_classes(
-    outer: AbstractCalibrator, inner: AbstractCalibrator, entry: Entry
-) -> None:
+def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
     """Raise unless a calibrator inside another one is of the same classes."""
     if inner.n_classes_ != outer.n_classes_:
         raise entry.refused(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")

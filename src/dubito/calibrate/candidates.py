@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import final
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.beta import BetaScaling
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.beta import BetaCalibration
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.matrix import StructuredMatrixScaling
-from dubito.calibrate.mixture import TemperatureMixture
+from dubito.calibrate.mixture import EnsembleTemperatureScaling
 from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.platt import PlattScaling
 from dubito.calibrate.rows import log_probabilities
@@ -20,7 +20,11 @@ from dubito.calibrate.vector import VectorScaling
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["AsItCame", "FEW_ROWS", "candidates"]
+__all__ = [
+    "FEW_ROWS",
+    "IdentityCalibrator",
+    "candidates",
+]
 
 FEW_ROWS = 100  # with fewer, only the simplest can be told from luck
 MANY_ROWS = 1000  # what bends freely needs so many
@@ -30,10 +34,10 @@ MOST_MATRIX = 250  # classes; above, a number for every pair of classes is too m
 
 
 @final
-class AsItCame(AbstractCalibrator):
+class IdentityCalibrator(BaseCalibrator):
     """Leave probabilities as they came: what every calibrator must be better than.
 
-    >>> AsItCame().fit([[0.7, 0.3]], [0]).predict_proba([[0.7, 0.3]]).round(3).tolist()
+    >>> IdentityCalibrator().fit([[0.7, 0.3]], [0]).predict_proba([[0.7, 0.3]]).round(3).tolist()
     [[0.7, 0.3]]
     """
 
@@ -48,32 +52,32 @@ class AsItCame(AbstractCalibrator):
 
 
 def candidates(
-    n_classes: int, n_rows: int, is_parametric: bool = False
-) -> Iterator[AbstractCalibrator]:
+    n_classes: int, n_rows: int, parametric_only: bool = False
+) -> Iterator[BaseCalibrator]:
     """Yield calibrators, those that are most often of use first, or only parametric ones."""
     has_many = n_rows >= MANY_ROWS
     is_binary = n_classes == 2
-    yield AsItCame()
+    yield IdentityCalibrator()
     yield TemperatureScaling()
     if n_rows < FEW_ROWS:
         return
     yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
     if n_classes <= MOST_BENT:
         yield StructuredMatrixScaling(strength=3.0, shape="bent")
-    if has_many and not is_parametric:
+    if has_many and not parametric_only:
         yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
     if has_many:
-        yield TemperatureMixture()
+        yield EnsembleTemperatureScaling()
     if is_binary:
-        yield BetaScaling()
+        yield BetaCalibration()
     elif n_classes <= MOST_MATRIX:
         yield StructuredMatrixScaling(strength=3.0)
         if has_many:
-            yield OneVsRest(BetaScaling())
+            yield OneVsRest(BetaCalibration())
             yield StructuredMatrixScaling(strength=0.3)
             yield StructuredMatrixScaling(strength=0.03)
     if has_many and n_classes <= MOST_LOCAL:
-        if not is_parametric:
+        if not parametric_only:
             yield ForestCalibration()
         yield StructuredMatrixScaling(strength=0.3, shape="local")
     if has_many and n_classes <= MOST_BENT:

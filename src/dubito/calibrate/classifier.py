@@ -22,7 +22,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.cross_fit import n_group_folds
 from dubito.calibrate.rows import FLOOR
 from dubito.data.batch import as_weights
@@ -40,7 +40,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     Clones of the estimator are fitted without one fold each; the calibrator learns from what they
     say of that fold; then the estimator is fitted on all rows. One model and not an ensemble of
-    folds: it costs one prediction a row, and what the calibrator learnt can be read.
+    folds: it costs one prediction a row, and what the calibrator learned can be read.
 
     `estimator` is any classifier (None: `LogisticRegression()`). One that is fitted already comes
     as `sklearn.frozen.FrozenEstimator(model)`: then all rows, which must be new to it, go to the
@@ -58,10 +58,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     classes_: NDArray[Any]
     estimator_: Any
-    calibrator_: AbstractCalibrator
+    calibrator_: BaseCalibrator
 
     def __init__(
-        self, estimator: Any = None, calibrator: AbstractCalibrator | None = None, cv: Any = 5
+        self, estimator: Any = None, calibrator: BaseCalibrator | None = None, cv: Any = 5
     ) -> None:
         self.estimator = estimator
         self.calibrator = calibrator
@@ -105,7 +105,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return np.asarray(self.classes_[codes])
 
     def summary(self) -> str:
-        """Say in words what the calibrator learnt."""
+        """Say in words what the calibrator learned."""
         check_is_fitted(self)
         return self.calibrator_.summary()
 
@@ -135,16 +135,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise BadTypeError("estimator", NAME, rule, repr(self.estimator), fix)
         return self.estimator
 
-    def _base_calibrator(self) -> AbstractCalibrator:
+    def _base_calibrator(self) -> BaseCalibrator:
         """Return a new calibrator that knows nothing yet."""
         if self.calibrator is None:
             from dubito.calibrate.auto import AutoCalibrator
 
             return AutoCalibrator()
-        if not isinstance(self.calibrator, AbstractCalibrator):
+        if not isinstance(self.calibrator, BaseCalibrator):
             rule, fix = "a calibrator of dubito", "TemperatureScaling()"
             raise BadTypeError("calibrator", NAME, rule, repr(self.calibrator), fix)
-        fresh: AbstractCalibrator = clone(self.calibrator)
+        fresh: BaseCalibrator = clone(self.calibrator)
         return fresh
 
 
@@ -239,7 +239,7 @@ def splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray
     return [(rows[train], rows[test]) for train, test in splits]
 
 
-def groups_for(calibrator: AbstractCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
+def groups_for(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
     """Return the groups of some rows for a calibrator that makes folds of its own."""
     is_taken = groups is not None and has_fit_parameter(calibrator, "groups")
     return {"groups": np.asarray(groups)[rows]} if is_taken else {}

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.candidates import FEW_ROWS, candidates
-from dubito.calibrate.cross_fit import Fold, HeldOut, held_out_likelihoods, labelled_only
+from dubito.calibrate.cross_fit import Fold, HeldOut, held_out_likelihoods, labeled_only
 from dubito.calibrate.mixture import mixture_weights
 from dubito.calibrate.rows import FLOOR, as_class_outputs
 from dubito.data.batch import Batch
@@ -29,7 +29,7 @@ PULL = 1.0  # towards equal shares, as if so many rows were explained by each al
 class Tried(NamedTuple):
     """A candidate, and what it cost to fit it to every fold."""
 
-    calibrator: AbstractCalibrator
+    calibrator: BaseCalibrator
     seconds: float
 
 
@@ -58,14 +58,14 @@ class Contest:
         batch: Batch,
         folds: list[Fold],
         time_budget: float | None,
-        is_parametric: bool = False,
+        parametric_only: bool = False,
     ) -> Self:
         """Fit candidates to every fold, one after the other, while there is time."""
         end = np.inf if time_budget is None else time.perf_counter() + time_budget
         n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
         tried: list[Tried] = []
         held = []
-        for candidate in candidates(n_classes, len(labelled_only(batch)), is_parametric):
+        for candidate in candidates(n_classes, len(labeled_only(batch)), parametric_only):
             begun = time.perf_counter()
             if begun > end and len(tried) >= FEWEST_TRIED:
                 break
@@ -140,7 +140,7 @@ class Contest:
         shares[shares < LEAST_SHARE] = 0
         return np.asarray(shares / shares.sum())
 
-    def winners(self) -> tuple[list[AbstractCalibrator], FloatArray]:
+    def winners(self) -> tuple[list[BaseCalibrator], FloatArray]:
         """Return what is to be fitted on all rows, and the share of each."""
         kept = np.flatnonzero(self.shares)
         return [clone(self.tried[k].calibrator) for k in kept], self.shares[kept]
@@ -179,6 +179,6 @@ class Contest:
         return float(np.sqrt(np.sum(by_row**2)))
 
 
-def name_of(calibrator: AbstractCalibrator) -> str:
+def name_of(calibrator: BaseCalibrator) -> str:
     """Return a calibrator as one would write it, on one line."""
     return " ".join(repr(calibrator).split())

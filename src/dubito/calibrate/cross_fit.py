@@ -21,7 +21,7 @@ from dubito.errors import BadValueError, DubitoWarning
 from dubito.outputs import Logits
 
 if TYPE_CHECKING:
-    from dubito.calibrate.calibrator import AbstractCalibrator
+    from dubito.calibrate.calibrator import BaseCalibrator
 
 __all__ = [
     "Fold",
@@ -31,7 +31,7 @@ __all__ = [
     "held_out_likelihoods",
     "held_out_logits",
     "is_number",
-    "labelled_only",
+    "labeled_only",
     "mark_of",
     "n_group_folds",
 ]
@@ -42,7 +42,7 @@ MOST_ROWS = 20_000  # of a larger fit, a seeded subsample of so many rows is cro
 Fold = tuple[IntArray, IntArray]
 
 
-def evidence_of(calibrator: AbstractCalibrator) -> str:
+def evidence_of(calibrator: BaseCalibrator) -> str:
     """Say what a fitted calibrator does to log loss, cross-fitted, as far as that can be told."""
     if not hasattr(calibrator, "evidence_"):
         shards = getattr(calibrator, "_shards", None)
@@ -50,7 +50,7 @@ def evidence_of(calibrator: AbstractCalibrator) -> str:
             return "what it does to log loss was not asked while its rows were at hand"
         if mark_of(shards) != calibrator._mark:
             return "its rows have changed since the fit, which hides what it does to log loss"
-        batch = labelled_only(sample_rows(shards, MOST_ROWS))
+        batch = labeled_only(sample_rows(shards, MOST_ROWS))
         if len(batch) < 2:
             return "too few rows to tell what it does to log loss"
         if batch.groups is not None and len(set(batch.groups.tolist())) < 2:
@@ -60,7 +60,7 @@ def evidence_of(calibrator: AbstractCalibrator) -> str:
     return f"log loss {before:.3f} to {after:.3f}, cross-fitted on {n_rows:,} rows"
 
 
-def cross_fitted_losses(calibrator: AbstractCalibrator, batch: Batch) -> dict[str, Any]:
+def cross_fitted_losses(calibrator: BaseCalibrator, batch: Batch) -> dict[str, Any]:
     """Return the log loss of what came in, and of rows that each fold's calibrator did not see."""
     folds = folds_of(batch, min(N_FOLDS, len(batch)))
     held = held_out_likelihoods(calibrator, batch, folds)
@@ -82,7 +82,7 @@ class HeldOut(NamedTuple):
 
 
 def held_out_likelihoods(
-    calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]
+    calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
 ) -> HeldOut:
     """Return what labels are given that were held out, by what the other rows taught.
 
@@ -100,11 +100,11 @@ def held_out_likelihoods(
 
 
 def held_out_logits(
-    calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]
+    calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
 ) -> list[Logits]:
     """Return, for each fold, what a calibrator of the other rows makes of its outputs.
 
-    `calibrator` is fitted on all rows: what it chose there stays, what it learnt does not.
+    `calibrator` is fitted on all rows: what it chose there stays, what it learned does not.
     """
     found = []
     for train, test in folds:
@@ -124,7 +124,7 @@ def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
     fits frequencies.
     """
     rows = np.arange(len(batch))
-    is_used = batch.labelled_weight > 0
+    is_used = batch.labeled_weight > 0
     if is_number(cv):
         if not 2 <= cv <= is_used.sum():
             rule, fix = f"a number of folds from 2 to the {is_used.sum():,} rows", "cv=5"
@@ -177,7 +177,7 @@ def mark_of(shards: Shards) -> int:
     return hash(as_class_outputs(some.outputs, "a calibrator").array.tobytes())
 
 
-def labelled_only(batch: Batch) -> Batch:
+def labeled_only(batch: Batch) -> Batch:
     """Return the rows that have a label and weigh something."""
-    is_used = batch.labelled_weight > 0
+    is_used = batch.labeled_weight > 0
     return batch if is_used.all() else batch.take(np.flatnonzero(is_used))

@@ -77,7 +77,7 @@ class ClassGuess:
 
 @final
 class ProductGuess:
-    """The mean of diag(p) - p p' times the mean of f f', penalised as most entries of a column."""
+    """The mean of diag(p) - p p' times the mean of f f', penalized as most entries of a column."""
 
     def __init__(self, moments: Moments, weight: float, penalty: FloatArray) -> None:
         trace = max(float(np.trace(moments.classes)), TINY)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import FLOOR
 from dubito.data.shards import Shards
 from dubito.kernels.softmax import softmax_rows
@@ -19,18 +19,18 @@ __all__ = ["FixedMixture", "mixed_logits"]
 
 
 @final
-class FixedMixture(AbstractCalibrator):
+class FixedMixture(BaseCalibrator):
     """Fit calibrators whose shares are known: what a contest chose, on other rows.
 
-    >>> from dubito.calibrate.candidates import AsItCame
-    >>> mixture = FixedMixture([AsItCame(), AsItCame()], [0.5, 0.5]).fit([[0.7, 0.3]], [0])
+    >>> from dubito.calibrate.candidates import IdentityCalibrator
+    >>> mixture = FixedMixture([IdentityCalibrator(), IdentityCalibrator()], [0.5, 0.5]).fit([[0.7, 0.3]], [0])
     >>> mixture.predict_proba([[0.7, 0.3]]).round(3).tolist()
     [[0.7, 0.3]]
     """
 
-    calibrators_: list[AbstractCalibrator]
+    calibrators_: list[BaseCalibrator]
 
-    def __init__(self, calibrators: Sequence[AbstractCalibrator], shares: FloatArray) -> None:
+    def __init__(self, calibrators: Sequence[BaseCalibrator], shares: FloatArray) -> None:
         self.calibrators = calibrators
         self.shares = shares
 
@@ -48,7 +48,7 @@ class FixedMixture(AbstractCalibrator):
 
 
 def mixed_logits(
-    calibrators: Sequence[AbstractCalibrator], shares: FloatArray, outputs: Logits | Probabilities
+    calibrators: Sequence[BaseCalibrator], shares: FloatArray, outputs: Logits | Probabilities
 ) -> FloatArray:
     """Return the log of the mean of what calibrators say, by their shares."""
     mixed, part = np.zeros(outputs.array.shape), np.empty(outputs.array.shape)

@@ -9,8 +9,8 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.calibrator import AbstractCalibrator, require_same_classes
-from dubito.calibrate.cross_fit import labelled_only
+from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
+from dubito.calibrate.cross_fit import labeled_only
 from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength
 from dubito.calibrate.vector import VectorScaling
 from dubito.data.sampling import sample_rows
@@ -41,12 +41,12 @@ class Tree(NamedTuple):
 
 
 @final
-class ForestCalibration(AbstractCalibrator):
+class ForestCalibration(BaseCalibrator):
     """Count labels among rows whose outputs are alike, as random trees see it.
 
     For outputs that are wrong in ways no smooth map follows, and a thousand rows or more. Leaves of
-    at least `least_rows` rows are pulled towards vector scaling, as if it had counted `pull` rows
-    there. Trees grow on a seeded sample where there are over `most_rows` rows. The predicted class
+    at least `min_samples_leaf` rows are pulled towards vector scaling, as if it had counted `pull` rows
+    there. Trees grow on a seeded sample where there are over `max_samples` rows. The predicted class
     may change. Geurts, Ernst and Wehenkel, "Extremely randomized trees", 2006.
 
     >>> rng = np.random.default_rng(0)
@@ -78,22 +78,22 @@ class ForestCalibration(AbstractCalibrator):
 
     def __init__(
         self,
-        n_trees: int = 30,
-        least_rows: float = 5.0,
+        n_estimators: int = 30,
+        min_samples_leaf: float = 5.0,
         pull: float = 5.0,
-        most_rows: int = 20_000,
+        max_samples: int = 20_000,
         seed: int = 0,
     ):
-        self.n_trees = n_trees
-        self.least_rows = least_rows
+        self.n_estimators = n_estimators
+        self.min_samples_leaf = min_samples_leaf
         self.pull = pull
-        self.most_rows = most_rows
+        self.max_samples = max_samples
         self.seed = seed
 
     def _require_settings(self) -> None:
-        for argument, least in {"n_trees": 1, "most_rows": 2}.items():
+        for argument, least in {"n_estimators": 1, "max_samples": 2}.items():
             self._require_whole(argument, least)
-        for argument in ("least_rows", "pull"):
+        for argument in ("min_samples_leaf", "pull"):
             as_strength(getattr(self, argument), argument, type(self).__name__)
 
     def _require_learned(self, entry: Entry) -> None:
@@ -104,9 +104,9 @@ class ForestCalibration(AbstractCalibrator):
         self.prior_ = VectorScaling(strength=1.0)
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
         self.prior_._learn(shards)
-        rows = LabelledRows.of(labelled_only(sample_rows(shards, self.most_rows, self.seed)))
-        seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_trees).tolist()
-        grow = partial(tree_of, Counted.of(rows), float(self.least_rows))
+        rows = LabelledRows.of(labeled_only(sample_rows(shards, self.max_samples, self.seed)))
+        seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_estimators).tolist()
+        grow = partial(tree_of, Counted.of(rows), float(self.min_samples_leaf))
         self._plant(list(map_in_order(grow, seeds)))
 
     def _require_whole(self, argument: str, least: int) -> None:
@@ -195,12 +195,12 @@ class Counted(NamedTuple):
         return cls(freeze(numbers[chosen]), freeze(codes), freeze(shares[chosen, codes]))
 
 
-def tree_of(rows: Counted, least_rows: float, seed: int) -> Tree:
+def tree_of(rows: Counted, min_samples_leaf: float, seed: int) -> Tree:
     """Grow a tree, and count the labels in its leaves."""
     size = 2 * rows.codes.size + 1
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
     threshold = np.zeros(size, np.float32)
-    n_nodes = grow_tree(*rows, least_rows, seed, column, threshold, child)
+    n_nodes = grow_tree(*rows, min_samples_leaf, seed, column, threshold, child)
     column, threshold, child = column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
     leaves = np.empty(rows.codes.size, np.int64)
     leaves_of(rows.numbers, 0, column, threshold, child, leaves)

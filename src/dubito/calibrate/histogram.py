@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.binary import AbstractBinaryCalibrator, BinaryRows, HeldScores, Scores
+from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows, HeldScores, Scores
 from dubito.calibrate.knots import GRID
 from dubito.calibrate.rows import FLOOR
 from dubito.errors import BadValueError, EmptyStateError
@@ -24,7 +24,7 @@ ROUNDING = 1e-12  # a probability at an edge may come back from its log odds thi
 
 
 @final
-class HistogramBinning(AbstractBinaryCalibrator):
+class HistogramBinning(BaseBinaryCalibrator):
     """Give every row of a bin the share of positives among the bin's rows.
 
     For two classes and many rows. `strategy` is "uniform" (equal width) or "quantile" (equal mass;

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logit
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.binary import AbstractBinaryCalibrator, BinaryRows, HeldScores, Scores
+from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows, HeldScores, Scores
 from dubito.calibrate.knots import Curves, ScoredRows, fit_curves
 from dubito.calibrate.rows import FLOOR
 from dubito.calibrate.thinning import few_knots
@@ -24,7 +24,7 @@ ROUNDING = 1e-9  # by which a curve may fall
 
 
 @final
-class IsotonicCalibration(AbstractBinaryCalibrator):
+class IsotonicCalibration(BaseBinaryCalibrator):
     """Fit the rising curve closest to the labels, linear between its knots.
 
     For two classes and some thousand rows. An end that is all one class is smoothed by 1 / (n + 1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous
 from dubito.errors import EmptyStateError
-from dubito.kernels.monotone import add_to_cells, pool_neighbours, read_knots
+from dubito.kernels.monotone import add_to_cells, pool_neighbors, read_knots
 
 __all__ = ["Cells", "Curves", "GRID", "ScoredRows", "fit_curves"]
 
@@ -149,7 +149,7 @@ def curve_of(cells: Cells, part: slice) -> tuple[FloatArray, FloatArray, float]:
 
 def pooled(cells: list[FloatArray]) -> list[FloatArray]:
     """Return cells (positive weight, weight, lowest and highest score), pooled until they rise."""
-    n_blocks = pool_neighbours(*cells)
+    n_blocks = pool_neighbors(*cells)
     return [column[:n_blocks] for column in cells]
 
 

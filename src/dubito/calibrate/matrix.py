@@ -10,7 +10,7 @@ import numpy as np
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.affine import affine_scores, fit_affine
 from dubito.calibrate.basis import Basis, as_shape, bumps_of
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
 from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
@@ -31,7 +31,7 @@ def matrix_penalty(
     return penalty
 
 
-class AbstractMatrixScaling(AbstractCalibrator):
+class BaseMatrixScaling(BaseCalibrator):
     """A matrix and an intercept on log probabilities of the best temperature."""
 
     temperature_: float
@@ -80,7 +80,7 @@ class AbstractMatrixScaling(AbstractCalibrator):
 
 
 @final
-class MatrixScaling(AbstractMatrixScaling):
+class MatrixScaling(BaseMatrixScaling):
     """Learn a whole matrix, with L2 penalties towards the identity.
 
     For many rows a class. `off_diagonal` times K(K-1)/n and `intercept` times K/n are the penalties
@@ -114,7 +114,7 @@ class MatrixScaling(AbstractMatrixScaling):
 
 
 @final
-class StructuredMatrixScaling(AbstractMatrixScaling):
+class StructuredMatrixScaling(BaseMatrixScaling):
     """Learn a matrix whose penalties grow with the classes and shrink with the rows.
 
     For multi-class outputs of any size: with few rows it is temperature scaling, with many a full
@@ -131,12 +131,12 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
     (3, 3)
     """
 
-    centres_: FloatArray
+    centers_: FloatArray
     width_: float
 
     learned_checks = entries(
         weight_=array("n_classes_", None),
-        centres_=Maybe(array(None, "n_classes_")),
+        centers_=Maybe(array(None, "n_classes_")),
         width_=Maybe(number(1e-30)),
     )
 
@@ -150,12 +150,12 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
 
     def _require_learned(self, entry: Entry) -> None:
         is_local = self.shape == "local"
-        for name in ("centres_", "width_"):
+        for name in ("centers_", "width_"):
             if hasattr(self, name) != is_local:
                 rule = f"{'given' if is_local else 'left out'} where shape is {self.shape!r}"
                 raise entry.at(name).refused(rule, "none" if is_local else "some")
         basis = self._basis()
-        n_bumps = 0 if basis.centres is None else len(basis.centres)
+        n_bumps = 0 if basis.centers is None else len(basis.centers)
         wanted = basis.n_parts() * self.n_classes_ + n_bumps
         if self.weight_.shape[1] != wanted:
             rule, got = f"{self.n_classes_} x {wanted} numbers", f"{self.weight_.shape[1]} columns"
@@ -163,12 +163,12 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
 
     def _place(self, shards: Shards) -> None:
         if self.shape == "local":
-            self.centres_, self.width_ = bumps_of(shards, 1 / self.temperature_)
+            self.centers_, self.width_ = bumps_of(shards, 1 / self.temperature_)
 
     def _basis(self) -> Basis:
         beta = 1 / self.temperature_
         if self.shape == "local":
-            return Basis(beta, self.shape, freeze(self.centres_), float(self.width_))
+            return Basis(beta, self.shape, freeze(self.centers_), float(self.width_))
         return Basis(beta, self.shape)
 
     def _penalty(self, n_rows: float) -> FloatArray:
@@ -178,5 +178,5 @@ class StructuredMatrixScaling(AbstractMatrixScaling):
         penalty = matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
         parts = [np.tile(penalty[:, :-1], self._basis().n_parts())]
         if self.shape == "local":
-            parts.append(np.full((self.n_classes_, len(self.centres_)), strength / n_rows))
+            parts.append(np.full((self.n_classes_, len(self.centers_)), strength / n_rows))
         return np.column_stack([*parts, penalty[:, -1]])

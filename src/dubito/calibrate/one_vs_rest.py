@@ -10,8 +10,8 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.binary import AbstractBinaryCalibrator, scores_by_class
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.binary import BaseBinaryCalibrator, scores_by_class
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.knots import Curves, ScoredRows, fit_curves
 from dubito.calibrate.rows import FLOOR, LabelledRows, log_odds, log_probabilities
@@ -26,7 +26,7 @@ __all__ = ["OneVsRest", "OneVsRestCounts"]
 
 
 @final
-class OneVsRest(AbstractCalibrator):
+class OneVsRest(BaseCalibrator):
     """Calibrate each class against the rest, then divide each row by its sum.
 
     For calibrators of two classes; the predicted class may change. A row to which no class gives
@@ -39,22 +39,22 @@ class OneVsRest(AbstractCalibrator):
     [0.33, 0.52, 0.15]
     """
 
-    calibrators_: list[AbstractBinaryCalibrator]
+    calibrators_: list[BaseBinaryCalibrator]
     n_fell_back_: int
     n_changed_: int
 
-    setting_checks = entries(calibrator=kept(AbstractBinaryCalibrator, is_fitted=False))
+    setting_checks = entries(calibrator=kept(BaseBinaryCalibrator, is_fitted=False))
     learned_checks = entries(
-        calibrators_=listed(kept(AbstractBinaryCalibrator), "n_classes_"),
+        calibrators_=listed(kept(BaseBinaryCalibrator), "n_classes_"),
         n_fell_back_=whole(),
         n_changed_=whole(),
     )
 
-    def __init__(self, calibrator: AbstractBinaryCalibrator):
+    def __init__(self, calibrator: BaseBinaryCalibrator):
         self.calibrator = calibrator
 
     def _require_settings(self) -> None:
-        if not isinstance(self.calibrator, AbstractBinaryCalibrator):
+        if not isinstance(self.calibrator, BaseBinaryCalibrator):
             rule, fix = "a calibrator of two classes", "OneVsRest(IsotonicCalibration())"
             raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
         self.calibrator._require_settings()

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.binary import AbstractBinaryCalibrator, Scores
+from dubito.calibrate.binary import BaseBinaryCalibrator, Scores
 from dubito.calibrate.logistic import fit_logistic
 from dubito.kept_checks import entries, number
 
@@ -15,7 +15,7 @@ __all__ = ["PlattScaling"]
 
 
 @final
-class PlattScaling(AbstractBinaryCalibrator):
+class PlattScaling(BaseBinaryCalibrator):
     """Fit log odds = slope x log odds + intercept, against Platt's smoothed targets.
 
     For two classes and few rows; the targets keep it finite on separable data. Platt,

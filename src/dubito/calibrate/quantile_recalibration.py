@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.calibrate.regression_calibrator import (
-    AbstractRegressionCalibrator,
+    BaseRegressionCalibrator,
     Regression,
     narrowed,
     small_blocks,
@@ -30,7 +30,7 @@ from dubito.errors import BadValueError
 from dubito.kept_arrays import array, require_rising
 from dubito.kept_checks import Entry, Maybe, entries, listed
 from dubito.measure.regression import values_of
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 __all__ = ["QuantileRecalibration"]
 
@@ -45,13 +45,13 @@ CELL = 2 * REACH / N_CELLS  # a cell's width as a share of sqrt(1 + z^2): 0.0035
 
 
 @final
-class QuantileRecalibration(AbstractRegressionCalibrator):
+class QuantileRecalibration(BaseRegressionCalibrator):
     """Give the quantiles at which truths really lie below as often as the `levels` say.
 
     Use it where a factor is not enough: biased or skewed outputs, a few hundred rows or more.
     Whatever outputs came, `transform` gives `Quantiles`: the stated ones at R^-1 of the `levels`.
     `Quantiles` and sorted `Samples` (the k-th of m at level k / (m + 1)) are linear between
-    neighbours. Beyond the outermost they go on as a normal distribution of the row's own spread,
+    neighbors. Beyond the outermost they go on as a normal distribution of the row's own spread,
     and R beyond the outermost truths likewise, there never narrower than stated. Kuleshov, Fenner
     and Ermon, "Accurate uncertainties for deep learning using calibrated regression", 2018.
 
@@ -149,7 +149,7 @@ def as_levels(levels: Any, caller: str) -> FloatArray:
 def exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
     """Return the knots of R, a target: one at each truth, two where it weighs more than a row."""
     parts = [
-        (scores_of(block), block.labelled_weight)
+        (scores_of(block), block.labeled_weight)
         for b in shards.batches()
         for block in small_blocks(b)
     ]
@@ -169,7 +169,7 @@ def cell_sums(batch: Batch) -> FloatArray:
     for block in small_blocks(batch):
         cells = np.floor((np.arcsinh(scores_of(block)) + REACH) / CELL).astype(np.int64)
         inside = np.clip(cells, 0, N_CELLS - 1)
-        sums.append([np.bincount(c, block.labelled_weight, N_CELLS) for c in inside.T])
+        sums.append([np.bincount(c, block.labeled_weight, N_CELLS) for c in inside.T])
     return np.asarray(np.sum(sums, axis=0))
 
 
@@ -256,7 +256,7 @@ def scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> Float
     return np.asarray(np.where(is_under, under, np.where(is_over, over, inside)))
 
 
-def values_at(outputs: AbstractOutputs, scores: FloatArray) -> FloatArray:
+def values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
     """Return the values at normal scores (levels x targets), rows x levels x targets."""
     n_rows, n_targets = outputs.n_rows, scores.shape[1]
     if isinstance(outputs, Normal):
@@ -275,7 +275,7 @@ def values_at(outputs: AbstractOutputs, scores: FloatArray) -> FloatArray:
     )
 
 
-def stated_quantiles(outputs: AbstractOutputs) -> tuple[FloatArray, FloatArray]:
+def stated_quantiles(outputs: BaseOutputs) -> tuple[FloatArray, FloatArray]:
     """Return the quantiles of each row, rows x levels x targets, and their levels."""
     assert isinstance(outputs, Samples | Quantiles)
     values = outputs.array.astype(np.float64)

@@ -9,23 +9,23 @@ from typing import Any, Literal, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import as_class_outputs
 from dubito.calibrate.temperature import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.errors import BadTypeError, BadValueError, BoundWarning, EmptyStateError
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.proper_scores import ProperScoresState
 
-__all__ = ["RefinementSplit", "refinement_split"]
+__all__ = ["LossDecomposition", "decompose_loss"]
 
 SCORES = ("log_loss", "brier_score")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class RefinementSplit:
+class LossDecomposition:
     """A score as `calibration`, which recalibration removes, plus `refinement`, which remains.
 
     `recalibrated` is the score after recalibration as it was found. Where it is above `score`,
@@ -48,16 +48,16 @@ class RefinementSplit:
         )
 
 
-def refinement_split(
+def decompose_loss(
     y_true: Any,
     outputs: Any,
     *,
     score: Literal["log_loss", "brier_score"] = "log_loss",
-    calibrator: AbstractCalibrator | None = None,
+    calibrator: BaseCalibrator | None = None,
     cv: int = 5,
     seed: int = 0,
     sample_weight: Any = None,
-) -> RefinementSplit:
+) -> LossDecomposition:
     """Return how much of a proper score recalibration removes, and how much remains.
 
     Compare models by `refinement`: calibration can be had afterwards. It is the score of rows that
@@ -66,47 +66,47 @@ def refinement_split(
     "Rethinking early stopping: refine, then calibrate", 2025.
 
     >>> y, says = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10, [0.01] * 40 + [0.99] * 40
-    >>> split = refinement_split(y, says)
+    >>> split = decompose_loss(y, says)
     >>> round(split.score, 2), round(split.calibration, 2), round(split.refinement, 2)
     (1.16, 0.56, 0.6)
     """
     if score not in SCORES:
         rule = " or ".join(map(repr, SCORES))
-        raise BadValueError("score", "refinement_split", rule, repr(score), "score='log_loss'")
+        raise BadValueError("score", "decompose_loss", rule, repr(score), "score='log_loss'")
     model = TemperatureScaling() if calibrator is None else calibrator
-    if not isinstance(model, AbstractCalibrator):
+    if not isinstance(model, BaseCalibrator):
         rule, fix = "a calibrator of classes", "calibrator=TemperatureScaling()"
-        raise BadTypeError("calibrator", "refinement_split", rule, type(model).__name__, fix)
+        raise BadTypeError("calibrator", "decompose_loss", rule, type(model).__name__, fix)
     rows = scored_rows(y_true, outputs, sample_weight)
     n_folds = n_folds_of(cv, len(rows))
     before = ProperScoresState.of(rows).score(score)
     after = recalibrated_state(rows, model, n_folds, seed).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
-    return RefinementSplit(before, calibration, refinement, after, score, len(rows), n_folds)
+    return LossDecomposition(before, calibration, refinement, after, score, len(rows), n_folds)
 
 
 def scored_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
     """Return the rows that have a label and a weight."""
-    wrapped = as_class_outputs(outputs, "refinement_split")
-    batch = labelled_batch(y_true, wrapped, sample_weight, "refinement_split")
-    return batch.take(np.flatnonzero(batch.labelled_weight))
+    wrapped = as_class_outputs(outputs, "decompose_loss")
+    batch = labeled_batch(y_true, wrapped, sample_weight, "decompose_loss")
+    return batch.take(np.flatnonzero(batch.labeled_weight))
 
 
 def n_folds_of(cv: Any, n_rows: int) -> int:
     """Return how many folds there can be."""
     if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
         rule, fix = "a whole number from 2 up", "cv=5"
-        raise BadValueError("cv", "refinement_split", rule, repr(cv), fix)
+        raise BadValueError("cv", "decompose_loss", rule, repr(cv), fix)
     if n_rows == 0:
-        raise EmptyStateError("refinement_split")
+        raise EmptyStateError("decompose_loss")
     if n_rows == 1:
-        rule, fix = "2 labelled rows or more", "more rows: one is needed to fit, one to score"
-        raise BadValueError("y_true", "refinement_split", rule, "1", fix)
+        rule, fix = "2 labeled rows or more", "more rows: one is needed to fit, one to score"
+        raise BadValueError("y_true", "decompose_loss", rule, "1", fix)
     return min(int(cv), n_rows)
 
 
 def recalibrated_state(
-    rows: Batch, calibrator: AbstractCalibrator, n_folds: int, seed: int
+    rows: Batch, calibrator: BaseCalibrator, n_folds: int, seed: int
 ) -> ProperScoresState:
     """Return the scores of each fold after a recalibration fitted on the others."""
     order = np.random.default_rng(seed).permutation(len(rows))

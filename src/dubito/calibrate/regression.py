@@ -10,7 +10,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.calibrate.regression_calibrator import (
-    AbstractRegressionCalibrator,
+    BaseRegressionCalibrator,
     Regression,
     n_targets_of,
     narrowed,
@@ -33,8 +33,8 @@ ROUNDING = 1e-12  # of all jumps of a slope together: less is taken for 0
 
 
 @final
-class VarianceScaling(AbstractRegressionCalibrator):
-    """Stretch every predictive distribution by one factor a target; its centre stays.
+class VarianceScaling(BaseRegressionCalibrator):
+    """Stretch every predictive distribution by one factor a target; its center stays.
 
     Try it first: one number cannot overfit. `factor_` has one entry a target, a single one where
     rows are plain numbers. For `Normal` it is the likeliest, the root of the mean squared z-score.
@@ -70,9 +70,9 @@ class VarianceScaling(AbstractRegressionCalibrator):
             with np.errstate(over="ignore"):
                 std = np.maximum(outputs.std * self.factor_, np.finfo(kind).tiny)
             return Normal(outputs.mean, narrowed(std, kind))
-        centre = point_of_rows(outputs).astype(np.float64)[:, np.newaxis]
+        center = point_of_rows(outputs).astype(np.float64)[:, np.newaxis]
         with np.errstate(over="ignore"):
-            stretched = centre + self.factor_ * (outputs.array - centre)
+            stretched = center + self.factor_ * (outputs.array - center)
         array = narrowed(stretched, outputs.array.dtype)
         return Samples(array) if isinstance(outputs, Samples) else Quantiles(array, outputs.levels)
 
@@ -93,7 +93,7 @@ def likeliest_factor(shards: Shards) -> FloatArray:
     """Return the root of the mean squared z-score, a target."""
 
     def sums(batch: Batch) -> FloatArray:
-        outputs, weight = batch.outputs, batch.labelled_weight
+        outputs, weight = batch.outputs, batch.labeled_weight
         assert isinstance(outputs, Normal)
         with np.errstate(over="ignore"):
             z = np.abs(values_of(batch) - outputs.mean) / outputs.std.astype(np.float64)
@@ -165,10 +165,10 @@ def slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
     for block in small_blocks(batch):
         outputs, y = block.outputs, values_of(block)
         assert isinstance(outputs, Samples | Quantiles)
-        centre = point_of_rows(outputs).astype(np.float64)
-        errors = (y - centre).reshape(len(block), 1, n_targets)
+        center = point_of_rows(outputs).astype(np.float64)
+        errors = (y - center).reshape(len(block), 1, n_targets)
         values = outputs.array if isinstance(outputs, Quantiles) else np.sort(outputs.array, axis=1)
-        away = (values - centre[:, np.newaxis]).reshape(len(block), -1, n_targets)
+        away = (values - center[:, np.newaxis]).reshape(len(block), -1, n_targets)
         n_values = away.shape[1]
         # The CRPS of m draws is twice the mean pinball loss of the sorted draws at these levels.
         levels = (
@@ -178,7 +178,7 @@ def slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
         )
         for target in range(n_targets):
             e, d = errors[:, :, target], away[:, :, target]
-            sums[target] += slope_row(e, d, levels, block.labelled_weight, each[target])
+            sums[target] += slope_row(e, d, levels, block.labeled_weight, each[target])
     return sums
 
 

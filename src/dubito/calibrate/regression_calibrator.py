@@ -22,15 +22,15 @@ from dubito.errors import (
     EmptyStateError,
     StateMismatchError,
 )
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_checks import entries, one_of, optional, whole
 from dubito.kernels.blocks import row_blocks
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.measure.regression import require_targets
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
-__all__ = ["AbstractRegressionCalibrator", "Regression", "n_targets_of", "narrowed", "small_blocks"]
+__all__ = ["BaseRegressionCalibrator", "Regression", "n_targets_of", "narrowed", "small_blocks"]
 
 Regression = Normal | Samples | Quantiles
 
@@ -39,11 +39,11 @@ MOST_ROWS = 20_000  # that a summary cross-fits on
 LEVEL = 0.9  # of the interval whose coverage a summary tells
 
 
-class AbstractRegressionCalibrator(AbstractKept):
+class BaseRegressionCalibrator(BaseKept):
     """Learns from predictive distributions and targets, and mends distributions alike.
 
     It says what it learns of shards (`_learn`), the mended outputs (`_mended`), what these are
-    compared with (`_as_stated`), and what it learnt in words (`_words`). Learned names end in `_`;
+    compared with (`_as_stated`), and what it learned in words (`_words`). Learned names end in `_`;
     they and the settings are what `to_dict` keeps.
     """
 
@@ -79,7 +79,7 @@ class AbstractRegressionCalibrator(AbstractKept):
         return self._mended(self._known(outputs, "transform"))
 
     def summary(self) -> str:
-        """Say in words what was learnt, and what it does to coverage and CRPS, out of sample."""
+        """Say in words what was learned, and what it does to coverage and CRPS, out of sample."""
         self._require_fitted("summary")
         if not hasattr(self, "_shards"):
             return f"{self._words()}; the rows of the fit are no longer at hand to cross-fit on"
@@ -99,7 +99,7 @@ class AbstractRegressionCalibrator(AbstractKept):
 
     @abstractmethod
     def _words(self) -> str:
-        """Say in a few words what was learnt."""
+        """Say in a few words what was learned."""
 
     def _known(self, outputs: Any, method: str) -> Regression:
         """Return outputs of the kind and the targets it was fitted for."""
@@ -136,7 +136,7 @@ class SeenRows:
             n_targets=n_targets_of(outputs),
             n_rows=len(batch),
             n_missing=batch.n_missing,
-            weight=float(batch.labelled_weight.sum()),
+            weight=float(batch.labeled_weight.sum()),
         )
 
     def __add__(self, other: SeenRows) -> SeenRows:
@@ -177,7 +177,7 @@ def as_spread(outputs: Any, caller: str) -> Regression:
     return outputs
 
 
-def n_targets_of(outputs: AbstractOutputs) -> int | None:
+def n_targets_of(outputs: BaseOutputs) -> int | None:
     """Return how many targets a row has, None for one plain number."""
     assert isinstance(outputs, Normal | Samples | Quantiles)
     shape = outputs.mean.shape[1:] if isinstance(outputs, Normal) else outputs.array.shape[2:]
@@ -203,9 +203,9 @@ def narrowed(values: FloatArray, kind: np.dtype[Any]) -> FloatArray:
     return np.asarray(np.clip(values, -most, most).astype(kind))
 
 
-def evidence_of(calibrator: AbstractRegressionCalibrator, shards: Shards) -> str:
+def evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
     """Say what recalibration does to rows that were not fitted on, in seeded folds."""
-    rows = sample_rows(shards, MOST_ROWS, is_labelled=True)
+    rows = sample_rows(shards, MOST_ROWS, is_labeled=True)
     if len(rows) < 2:
         return "too few rows to cross-fit on (1)"
     before = audited(rows, calibrator._as_stated(as_spread(rows.outputs, "summary"))).value

@@ -15,8 +15,8 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
-from dubito.measure.labelled import warn_of_missing
-from dubito.outputs import AbstractOutputs, Logits, Members, Probabilities, as_outputs
+from dubito.measure.labeled import warn_of_missing
+from dubito.outputs import BaseOutputs, Logits, Members, Probabilities, as_outputs
 
 __all__ = [
     "FLOOR",
@@ -24,8 +24,8 @@ __all__ = [
     "as_class_outputs",
     "as_strength",
     "class_weights",
-    "labelled_outputs",
-    "labelled_shards",
+    "labeled_outputs",
+    "labeled_shards",
     "log_odds",
     "log_probabilities",
 ]
@@ -61,7 +61,7 @@ class LabelledRows:
             is_logits=isinstance(outputs, Logits),
             codes=contiguous(labels.codes),
             soft=contiguous(np.empty((0, outputs.n_classes)) if soft is None else soft),
-            weight=contiguous(batch.labelled_weight),
+            weight=contiguous(batch.labeled_weight),
         )
 
     def likelihoods_of(
@@ -69,7 +69,7 @@ class LabelledRows:
     ) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return what each part (rows x classes of probabilities) gives labels, weights, and rows.
 
-        An entry a labelled row; where labels are probabilities, one for each class that has some.
+        An entry a labeled row; where labels are probabilities, one for each class that has some.
         """
         if self.soft.shape[0] == self.codes.size:
             shares = self.weight[:, np.newaxis] * self.soft
@@ -92,7 +92,7 @@ def as_strength(value: Any, argument: str, caller: str) -> float:
 
 def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
     """Return outputs as one matrix over classes: members as their mean, an array as it is."""
-    wrapped: AbstractOutputs = as_outputs(outputs, "outputs", caller)
+    wrapped: BaseOutputs = as_outputs(outputs, "outputs", caller)
     if isinstance(wrapped, Members):
         return wrapped.mean
     if not isinstance(wrapped, Logits | Probabilities):
@@ -106,7 +106,7 @@ def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
     return wrapped
 
 
-def labelled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
+def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
     """Return the outputs of a batch that must have labels, as one matrix over classes."""
     outputs = as_class_outputs(batch.outputs, caller)
     if batch.truth is None:
@@ -115,14 +115,14 @@ def labelled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
     return outputs
 
 
-def labelled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
-    """Return labelled rows as shards: what is shards already, or arrays in memory."""
+def labeled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
+    """Return labeled rows as shards: what is shards already, or arrays in memory."""
     if not isinstance(outputs, Shards):
         wrapped = as_class_outputs(outputs, caller)
         batch = Batch.of(y, wrapped, sample_weight=sample_weight, caller=caller, argument="y")
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
         if sample_weight is not None:
-            warn_of_light(batch.labelled_weight, caller, stacklevel=4)
+            warn_of_light(batch.labeled_weight, caller, stacklevel=4)
         return ArrayShards(batch)
     if y is not None or sample_weight is not None:
         got = "labels" if y is not None else "weights"

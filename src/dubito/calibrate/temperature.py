@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from dubito.arrays import FloatArray, contiguous, freeze
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import FLOOR, LabelledRows
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -26,7 +26,7 @@ from dubito.kernels.temperature import (
 )
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.outputs import AbstractClassOutputs, Logits, Probabilities, unchecked
+from dubito.outputs import BaseClassOutputs, Logits, Probabilities, unchecked
 
 __all__ = [
     "TEMPERATURE",
@@ -45,10 +45,10 @@ TEMPERATURE = number(1e-9, 1e9)  # what may be read of a file: no product with l
 
 
 @final
-class TemperatureScaling(AbstractCalibrator):
+class TemperatureScaling(BaseCalibrator):
     """Divide logits by one temperature; the predicted class never changes.
 
-    Try it first: one parameter cannot overfit. `objective` is what it minimises, "log_loss"
+    Try it first: one parameter cannot overfit. `objective` is what it minimizes, "log_loss"
     (convex, the default) or "ece", the expected calibration error over `n_bins` uniform bins, which
     is neither smooth nor convex. Guo et al., "On calibration of modern neural networks", 2017.
 
@@ -145,7 +145,7 @@ def in_parts(shards: Shards) -> Shards:
     if not isinstance(shards, ArrayShards):
         return shards
     outputs = shards.batch.outputs
-    assert isinstance(outputs, AbstractClassOutputs)
+    assert isinstance(outputs, BaseClassOutputs)
     n_entries = outputs.n_rows * outputs.n_classes
     return replace(shards, block_entries=min(max(n_entries // 4, LEAST_PART), BLOCK_ENTRIES))
 
@@ -194,8 +194,8 @@ def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
         # Rounded, as the grid is, so that the search does not hang on last digits.
         return round(shards.sum(bins).expected(), 9)
 
-    centre = np.round(np.log(start), 6)
-    grid = np.append(centre + np.linspace(-1.5, 1.5, 31), centre)
+    center = np.round(np.log(start), 6)
+    grid = np.append(center + np.linspace(-1.5, 1.5, 31), center)
     errors = [error(float(point)) for point in grid]
     best = int(np.argmin(errors))
     step = 0.1

@@ -9,7 +9,7 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.calibrate.affine import affine_scores, fit_affine
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import as_strength, class_weights
 from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
@@ -21,7 +21,7 @@ __all__ = ["VectorScaling"]
 
 
 @final
-class VectorScaling(AbstractCalibrator):
+class VectorScaling(BaseCalibrator):
     """Scale and shift each class's log probability, after the best temperature.
 
     Use it where some classes are said too often. `strength` times K/n is an L2 penalty on what

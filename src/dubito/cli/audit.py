@@ -99,7 +99,7 @@ def cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
     from dubito.data.sampling import sample_rows
     from dubito.decide import cost_report
 
-    batch = sample_rows(rows, MOST_ROWS, is_labelled=True)
+    batch = sample_rows(rows, MOST_ROWS, is_labeled=True)
     return cost_report(
         batch.truth,
         batch.outputs,

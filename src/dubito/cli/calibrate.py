@@ -62,8 +62,8 @@ def calibrate(
     )
     say(f"\nLog loss, cross-fitted. Taken: {found.chosen_}, as {found.reason_}.")
     say(f"Written to {output}. In Python:")
-    say("  from dubito.calibrate import AbstractCalibrator")
-    say(f"  AbstractCalibrator.from_dict(json.load(open({str(output)!r})))")
+    say("  from dubito.calibrate import BaseCalibrator")
+    say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")
 
 
 def with_interval(line: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def compare(
     from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.tables import costs_of
-    from dubito.watch import compare as compared
+    from dubito.monitor import compare as compared
 
     require_places({"--output": output}, files)
     names = names_of_models(files)
@@ -82,7 +82,7 @@ def drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     from dubito.data import ArrayShards
     from dubito.data.sampling import joined, sample_rows
     from dubito.errors import BadValueError
-    from dubito.watch.rows import SAMPLE_ROWS
+    from dubito.monitor.rows import SAMPLE_ROWS
 
     held = [one.batch for one in rows if isinstance(one, ArrayShards)]
     if len(held) == len(rows):

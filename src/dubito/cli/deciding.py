@@ -13,10 +13,10 @@ from typing import Any, Self, final
 from dubito.cli.columns import Given
 from dubito.cli.printing import progress
 from dubito.cli.reading import Reader, as_typed
-from dubito.data import BadRows, Batch, Columns, FolderSink, Sink, scan
+from dubito.data import BadRows, Batch, Columns, DirectorySink, Sink, scan
 from dubito.data.files import without_rows
 from dubito.data.folder_sink import key_of
-from dubito.data.sources import AbstractSource, open_source
+from dubito.data.sources import BaseSource, open_source
 from dubito.data.sources.datasets import DatasetSource
 from dubito.data.tables import row_count
 from dubito.decide import Policy
@@ -75,7 +75,7 @@ class Run:
     def to_folder(self, output: str) -> dict[str, int]:
         """Write parts to a folder, where they are not there yet; return parts and rows."""
         with (
-            FolderSink(output, self.settings).alone() as folder,
+            DirectorySink(output, self.settings).alone() as folder,
             progress("deciding", self.n_rows) as show,
         ):
             for file, columns in self.columns.items():
@@ -87,7 +87,7 @@ class Run:
         return self.parts_in(folder)
 
     def have_written(
-        self, folder: FolderSink, file: str, columns: Columns, show: Callable[[int], None]
+        self, folder: DirectorySink, file: str, columns: Columns, show: Callable[[int], None]
     ) -> None:
         """Have the workers of a cluster write the decisions of files, a part a task."""
         name, policy = as_typed(file), self.policy
@@ -99,7 +99,7 @@ class Run:
         shards.write_parts(decided, folder, on_progress=show)
 
     def write_parts(
-        self, folder: FolderSink, file: str, columns: Columns, show: Callable[[int], None]
+        self, folder: DirectorySink, file: str, columns: Columns, show: Callable[[int], None]
     ) -> None:
         """Write the decisions of files, a part a file."""
         sources = sources_of(file)
@@ -118,7 +118,7 @@ class Run:
         if not any(folder.is_finished(source.name) for source in sources):
             raise without_rows(file)
 
-    def parts_in(self, folder: FolderSink) -> dict[str, int]:
+    def parts_in(self, folder: DirectorySink) -> dict[str, int]:
         """Return the parts of these very files, in order, and how many rows they have."""
         read = {key_of(source.name) for file in self.columns for source in sources_of(file)}
         parts = sorted(folder.parts.values(), key=itemgetter("file"))
@@ -134,7 +134,7 @@ class Run:
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
-    def recall(self, folder: FolderSink, source: str) -> None:
+    def recall(self, folder: DirectorySink, source: str) -> None:
         """Take up the bad rows of a part that an earlier run finished."""
         if self.bad_rows is not None:
             for bad in folder.bad_rows(source):
@@ -152,7 +152,7 @@ class Run:
             sink.write(columns)
 
 
-def sources_of(file: str) -> tuple[AbstractSource, ...]:
+def sources_of(file: str) -> tuple[BaseSource, ...]:
     """Return the files that a folder or pattern means, each by itself; or the one file."""
     opened = open_source(file)
     return opened.files if isinstance(opened, DatasetSource) else (opened,)

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from dubito import Logits
     from dubito.arrays import FloatArray
-    from dubito.data import FashionMnist
+    from dubito.data import FashionMNISTSample
     from dubito.decide import Policy
 
 __all__ = ["demo"]
@@ -50,7 +50,7 @@ def demo(
     names = [sample.classes[label] for label in sample.test_labels]
     found = audit(names, logits_of(sample, "test"))
     if not as_json:
-        say("A small network learnt to tell eight kinds of clothes apart. Is its confidence true?")
+        say("A small network learned to tell eight kinds of clothes apart. Is its confidence true?")
         say(f"\n{found}\n")
         say("What to do about it? Learning from 4,000 validation images, which takes a moment ...")
     policy = Policy.fit(
@@ -58,7 +58,7 @@ def demo(
         [sample.classes[label] for label in sample.validation_labels],
         costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "ask a person"),
         features=sample.validation_features,
-        doubt=MahalanobisDistance(is_normalised=True),
+        doubt=MahalanobisDistance(normalize=True),
         epsilon=EPSILON,
     )
     policy.save(folder / "policy.json")
@@ -79,17 +79,17 @@ def train_and_report(folder: Path, *, is_quiet: bool) -> None:
     """Train a network that doubts, with wrong labels among its data, and write the report."""
     from dubito.cli.printing import say, say_json
     from dubito.learn.demo import train_demo
-    from dubito.report import report
+    from dubito.report import make_report
 
     folder.mkdir(parents=True, exist_ok=True)
     found = train_demo(folder, say=(lambda words: None) if is_quiet else say)
-    report(
+    make_report(
         found.test.labels,
         found.test.logits,
         features=found.test.features,
         strange=found.strange,
         policy=found.policy,
-        title="Digits, learnt with wrong labels",
+        title="Digits, learned with wrong labels",
         command="dubito demo --train",
     ).save(folder / "report.html")
     if is_quiet:
@@ -98,7 +98,7 @@ def train_and_report(folder: Path, *, is_quiet: bool) -> None:
     say(f"Written to {folder}: report.html (open it) and what is named above.")
 
 
-def write_all_decisions(policy: Policy, sample: FashionMnist, path: Path) -> None:
+def write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write what is done with test images and strangers, one after the other."""
     from dubito.data import ArrayShards, Batch, Sink
     from dubito.decide import write_decisions
@@ -109,13 +109,13 @@ def write_all_decisions(policy: Policy, sample: FashionMnist, path: Path) -> Non
             write_decisions(policy, ArrayShards(batch), sink, source=field)
 
 
-def write_demo_report(policy: Policy, sample: FashionMnist, path: Path) -> None:
+def write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write the report on the test images."""
     from dubito.data import Batch
-    from dubito.report import report
+    from dubito.report import make_report
 
     digits = logits_of(sample, "digits")
-    report(
+    make_report(
         [sample.classes[label] for label in sample.test_labels],
         logits_of(sample, "test"),
         features=sample.test_features,
@@ -126,7 +126,7 @@ def write_demo_report(policy: Policy, sample: FashionMnist, path: Path) -> None:
     ).save(path)
 
 
-def before_and_after(policy: Policy, sample: FashionMnist) -> dict[str, list[float]]:
+def before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, list[float]]:
     """Return figures of test images, as the network says and as the policy does."""
     from dubito import audit
 
@@ -146,29 +146,29 @@ def before_and_after(policy: Policy, sample: FashionMnist) -> dict[str, list[flo
     return {name: [getattr(one, key) for one in reports] for name, key in figures.items()}
 
 
-def decided(policy: Policy, sample: FashionMnist) -> dict[str, float]:
+def decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
     """Return what deciding the test images costs, by the policy and by the network alone."""
     import numpy as np
 
-    from dubito.decide import least_cost_actions, realised_cost
+    from dubito.decide import optimal_actions, realized_cost
 
     outputs, truth = logits_of(sample, "test"), sample.test_labels
     found = policy.decide(outputs, sample.test_features)
     is_open = ~found.is_rejected
     argmax = sample.test_logits.argmax(axis=1)
-    raw = least_cost_actions(outputs, policy.costs)
+    raw = optimal_actions(outputs, policy.costs)
     return {
-        "always the most probable class": realised_cost(truth, argmax, policy.costs),
-        "the network's own probabilities": realised_cost(truth, raw, policy.costs),
-        "the policy": realised_cost(truth, found.action, policy.costs),
+        "always the most probable class": realized_cost(truth, argmax, policy.costs),
+        "the network's own probabilities": realized_cost(truth, raw, policy.costs),
+        "the policy": realized_cost(truth, found.action, policy.costs),
         "share asked": float(1 - is_open.mean()),
         "errors of the network": float(np.mean(argmax != truth)),
         "errors among decided": float(np.mean(found.class_[is_open] != truth[is_open])),
     }
 
 
-def strangers(policy: Policy, sample: FashionMnist) -> dict[str, dict[str, float]]:
-    """Return how sure the network is of what it never learnt, and how much of it is asked about."""
+def strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
+    """Return how sure the network is of what it never learned, and how much of it is asked about."""
     from dubito.data import Batch
     from dubito.decide.decisions import STRANGE
 
@@ -221,14 +221,14 @@ def tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> No
     say("  dubito decide policy.json NEW -o decisions.parquet --review review.csv")
 
 
-def logits_of(sample: FashionMnist, field: str) -> Logits:
+def logits_of(sample: FashionMNISTSample, field: str) -> Logits:
     """Return the logits of a part of the sample."""
     from dubito import Logits
 
     return Logits(getattr(sample, f"{field}_logits"), sample.classes)
 
 
-def features_of(sample: FashionMnist, field: str) -> FloatArray:
+def features_of(sample: FashionMNISTSample, field: str) -> FloatArray:
     """Return the features of a part of the sample."""
     features: FloatArray = getattr(sample, f"{field}_features")
     return features

@@ -79,19 +79,19 @@ def figures() -> dict[str, float]:
     from dubito import Logits
     from dubito.calibrate import TemperatureScaling
     from dubito.data import load_fashion_mnist
-    from dubito.decide import CostMatrix, least_cost_actions, realised_cost
+    from dubito.decide import CostMatrix, optimal_actions, realized_cost
     from dubito.measure import accuracy, brier_score, expected_calibration_error, log_loss
 
     sample = load_fashion_mnist()
     outputs, labels = Logits(sample.test_logits), sample.test_labels
-    learnt = TemperatureScaling().fit(Logits(sample.validation_logits), sample.validation_labels)
+    learned = TemperatureScaling().fit(Logits(sample.validation_logits), sample.validation_labels)
     costs = CostMatrix.zero_one(len(sample.classes)).with_reject(0.2)
-    actions = least_cost_actions(learnt.transform(outputs), costs)
+    actions = optimal_actions(learned.transform(outputs), costs)
     return {
         "accuracy": accuracy(labels, outputs),
         "log loss": log_loss(labels, outputs),
         "Brier score": brier_score(labels, outputs),
         "ECE (15 uniform bins)": expected_calibration_error(labels, outputs),
-        "temperature": learnt.temperature_,
-        "cost with a reject at 0.2": realised_cost(labels, actions, costs),
+        "temperature": learned.temperature_,
+        "cost with a reject at 0.2": realized_cost(labels, actions, costs),
     }

@@ -34,7 +34,7 @@ def drift(
     """
     from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, typed
-    from dubito.watch import drift as drifted
+    from dubito.monitor import detect_drift as drifted
 
     files = [reference, current]
     require_places({"--output": output}, files)

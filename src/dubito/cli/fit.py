@@ -16,7 +16,7 @@ def fit(
     file: Annotated[
         str,
         typer.Argument(
-            help="Predictions with labels that no model learnt: a file, folder, pattern or URL."
+            help="Predictions with labels that no model learned: a file, folder, pattern or URL."
         ),
     ],
     given: Given,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dubito import calibrate
-from dubito.calibrate import AbstractCalibrator, OneVsRest
+from dubito.calibrate import BaseCalibrator, OneVsRest
 from dubito.data.codes import names_of
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadFileError, BadValueError
-from dubito.outputs import AbstractClassOutputs, AbstractOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, BaseOutputs, ClassName
 
 __all__ = ["calibrator_named", "costs_of", "prior_of", "read_costs"]
 
@@ -27,28 +27,28 @@ def read_costs(path: Path, reject: str | None = None) -> CostMatrix:
     return CostMatrix(found.array, found.actions, found.classes, rate=found.rate, reject=reject)
 
 
-def calibrator_named(name: str) -> AbstractCalibrator | Literal["auto"]:
+def calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
     """Return the calibrator of a name, with its usual settings."""
     if name == "auto":
         return "auto"
     kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
-    is_kind = isinstance(kind, type) and issubclass(kind, AbstractCalibrator)
+    is_kind = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
     if not is_kind or inspect.isabstract(kind) or kind is OneVsRest:
         known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
         rule, fix = "auto, or a calibrator by its name", f"one of {known}"
         raise BadValueError("--calibrator", "dubito fit", rule, repr(name), fix)
-    found: AbstractCalibrator = kind()
+    found: BaseCalibrator = kind()
     return found
 
 
 def costs_of(
     path: Path | None,
-    outputs: AbstractOutputs,
+    outputs: BaseOutputs,
     reject_cost: float | None,
     reject: str | None = None,
 ) -> CostMatrix:
     """Return the costs of a file, or 1 for each error; with an action that hands rows over."""
-    if not isinstance(outputs, AbstractClassOutputs):
+    if not isinstance(outputs, BaseClassOutputs):
         rule, fix = "beside outputs of classes", "--logits or --probabilities"
         raise BadValueError("--costs", "dubito", rule, type(outputs).__name__, fix)
     if path is None and reject is not None:
@@ -58,7 +58,7 @@ def costs_of(
     return costs if reject_cost is None else costs.with_reject(reject_cost)
 
 
-def prior_of(path: Path, outputs: AbstractClassOutputs) -> dict[ClassName, float]:
+def prior_of(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]:
     """Return the share of each class, from lines of `class,share`; a first line may be a header."""
     fix = "a line for each class such as cat,0.25"
     try:

@@ -6,10 +6,10 @@ from dubito.data.cache import CachedShards
 from dubito.data.columns import Columns
 from dubito.data.dask import DaskShards
 from dubito.data.files import FileShards, read, scan
-from dubito.data.folder_sink import FolderSink
-from dubito.data.samples import FashionMnist, load_fashion_mnist
+from dubito.data.folder_sink import DirectorySink
+from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
 from dubito.data.shards import ArrayShards, Shards
-from dubito.data.sink import Coded, Sink
+from dubito.data.sink import EncodedLabels, Sink
 
 __all__ = [
     "ArrayShards",
@@ -17,12 +17,12 @@ __all__ = [
     "BadRows",
     "Batch",
     "CachedShards",
-    "Coded",
     "Columns",
     "DaskShards",
-    "FashionMnist",
+    "DirectorySink",
+    "EncodedLabels",
+    "FashionMNISTSample",
     "FileShards",
-    "FolderSink",
     "Shards",
     "Sink",
     "load_fashion_mnist",

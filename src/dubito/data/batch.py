@@ -23,7 +23,7 @@ from dubito.arrays import (
 from dubito.data.rows import Rows, rows_of
 from dubito.data.truth import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
-from dubito.outputs import AbstractClassOutputs, AbstractOutputs, TopLabel, as_outputs
+from dubito.outputs import BaseClassOutputs, BaseOutputs, TopLabel, as_outputs
 
 __all__ = ["Batch", "as_column", "as_weights"]
 
@@ -44,7 +44,7 @@ class Batch:
     [1.0, 0.0]
     """
 
-    outputs: AbstractOutputs
+    outputs: BaseOutputs
     truth: Labels | Targets | None
     weight: FloatArray
     features: FloatArray | None = None
@@ -106,7 +106,7 @@ class Batch:
             raise BadTypeError("y_true", caller, "the labels", "None", fix)
 
     @cached_property
-    def labelled_weight(self) -> FloatArray:
+    def labeled_weight(self) -> FloatArray:
         """The weights, 0 where the truth is missing: what every sum over rows is taken with."""
         self.require_truth("a metric")
         if self.n_missing == 0 or self.truth is None:
@@ -130,14 +130,12 @@ class Batch:
     def reweighted(self, weight: FloatArray) -> Batch:
         """Return the same rows with other weights; the pass over the matrix is not made again."""
         twin = replace(self, weight=weight)
-        if isinstance(self.outputs, AbstractClassOutputs | TopLabel):
+        if isinstance(self.outputs, BaseClassOutputs | TopLabel):
             twin.__dict__["rows"] = self.rows
         return twin
 
 
-def as_truth(
-    y: Any, outputs: AbstractOutputs, argument: str, caller: str
-) -> Labels | Targets | None:
+def as_truth(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
     """Read truth as what the outputs speak of: labels of classes, or targets."""
     if isinstance(outputs, TopLabel) and y is not None:
         fix = f"`{argument}=None`: TopLabel knows what was right"
@@ -152,7 +150,7 @@ def as_truth(
             got = f"codes from {y.codes.min()} to {y.codes.max()}"
             raise BadValueError(argument, caller, rule, got, fix)
         return y
-    if isinstance(outputs, AbstractClassOutputs):
+    if isinstance(outputs, BaseClassOutputs):
         return Labels.of(y, outputs, argument, caller)
     return Targets.of(y, outputs.n_rows, argument, caller)
 

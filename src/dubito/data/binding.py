@@ -17,8 +17,8 @@ from dubito.data.codes import codes_of, codes_of_values, names_of
 from dubito.data.truth import Labels
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import (
-    AbstractClassOutputs,
-    AbstractOutputs,
+    BaseClassOutputs,
+    BaseOutputs,
     ClassName,
     Logits,
     Normal,
@@ -90,7 +90,7 @@ class BoundColumns:
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
 
-    def outputs(self, piece: pa.Table) -> AbstractOutputs:
+    def outputs(self, piece: pa.Table) -> BaseOutputs:
         """Wrap the declared outputs of a piece."""
         if self.kind == "logits":
             return Logits(self.matrix(piece, "logits"), self.classes)
@@ -101,14 +101,14 @@ class BoundColumns:
             return TopLabel(confidence.numbers(), correct.shares())
         return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
 
-    def truth(self, piece: pa.Table, outputs: AbstractOutputs) -> Any:
+    def truth(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return labels or targets of a piece; labels are looked up a different one at a time."""
         if "label" not in self.found:
             return None
         if len(self.found["label"]) > 1:
             return self.matrix(piece, "label", has_gaps=True)
         label = self.cells(piece, "label")
-        if not isinstance(outputs, AbstractClassOutputs):
+        if not isinstance(outputs, BaseClassOutputs):
             return label.numbers(has_gaps=True)
         if label.is_list:
             return label.matrix(outputs.n_classes, has_gaps=True)

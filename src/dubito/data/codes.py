@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
 from dubito.errors import BadTypeError, BadValueError
-from dubito.outputs import AbstractClassOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, ClassName
 
 __all__ = ["MISSING", "codes_of", "codes_of_values", "is_absent", "names_of"]
 
 MISSING = -1
 
 
-def codes_of(
-    y: NDArray[Any], outputs: AbstractClassOutputs, argument: str, caller: str
-) -> IntArray:
+def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
     """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
     if y.dtype.kind in "biuf" and is_numbered(outputs):
         return codes_of_numbers(y, outputs, argument, caller)
@@ -32,7 +30,7 @@ def codes_of(
 
 
 def codes_of_numbers(
-    y: NDArray[Any], outputs: AbstractClassOutputs, argument: str, caller: str
+    y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str
 ) -> IntArray:
     """Return labels that are column numbers already."""
     is_fine = (y >= 0) & (y < outputs.n_classes)
@@ -50,7 +48,7 @@ def codes_of_numbers(
 def codes_of_values(
     values: Sequence[Any],
     positions: IntArray,
-    outputs: AbstractClassOutputs,
+    outputs: BaseClassOutputs,
     argument: str,
     caller: str,
 ) -> IntArray:
@@ -66,7 +64,7 @@ def codes_of_values(
 
 
 def no_class(
-    value: Any, row: int, outputs: AbstractClassOutputs, argument: str, caller: str
+    value: Any, row: int, outputs: BaseClassOutputs, argument: str, caller: str
 ) -> BadValueError:
     """Say what a label that stands for no class should have been."""
     names = names_of(outputs)
@@ -90,12 +88,12 @@ def no_class(
     return BadValueError(argument, caller, rule, repr(value), fix, row)
 
 
-def names_of(outputs: AbstractClassOutputs) -> tuple[ClassName, ...]:
+def names_of(outputs: BaseClassOutputs) -> tuple[ClassName, ...]:
     """Return what the classes are called: by their column numbers if by no other name."""
     return tuple(range(outputs.n_classes)) if outputs.classes is None else outputs.classes
 
 
-def is_numbered(outputs: AbstractClassOutputs) -> bool:
+def is_numbered(outputs: BaseClassOutputs) -> bool:
     """Whether the classes are called by their column numbers."""
     return outputs.classes in (None, tuple(range(outputs.n_classes)))
 

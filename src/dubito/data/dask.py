@@ -28,7 +28,7 @@ from dubito.data.dask_tasks import (
     write_part,
 )
 from dubito.data.files import FileShards, FileSpan, scan, without_rows
-from dubito.data.folder_sink import FolderSink, Slot
+from dubito.data.folder_sink import DirectorySink, Slot
 from dubito.data.interrupts import interrupts_wait
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
@@ -220,7 +220,7 @@ class DaskShards(Shards):
     def write_parts(
         self,
         function: Callable[[Batch, str], Mapping[str, Any] | None],
-        folder: FolderSink,
+        folder: DirectorySink,
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
@@ -238,7 +238,7 @@ class DaskShards(Shards):
         return folder.n_rows
 
     def tasks_of(
-        self, function: Callable[[Batch, str], Mapping[str, Any] | None], folder: FolderSink
+        self, function: Callable[[Batch, str], Mapping[str, Any] | None], folder: DirectorySink
     ) -> dict[Any, Slot]:
         """Have the parts written that are not there yet; return tasks and the places of parts."""
         rows = [span.shards for span in self.spans] if self.kept is None else self.kept
@@ -263,7 +263,7 @@ class DaskShards(Shards):
     def write_tasks(
         self,
         tasks: dict[Any, Slot],
-        folder: FolderSink,
+        folder: DirectorySink,
         on_progress: Callable[[int], None] | None,
     ) -> None:
         """Take up each part when it is written."""

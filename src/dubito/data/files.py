@@ -16,7 +16,7 @@ from dubito.data.binding import BoundColumns
 from dubito.data.cells import is_list
 from dubito.data.columns import Columns
 from dubito.data.shards import Shards
-from dubito.data.sources import AbstractSource, named_if_broken, open_source
+from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.datasets import DatasetSource
 from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -71,7 +71,7 @@ class FileShards(Shards):
     there may be none.
     """
 
-    source: AbstractSource
+    source: BaseSource
     columns: BoundColumns
     bad_rows: BadRows | None = None
     first_row: int = 0
@@ -170,7 +170,7 @@ def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(waiting)
 
 
-def list_widths(source: AbstractSource, columns: list[str]) -> dict[str, int]:
+def list_widths(source: BaseSource, columns: list[str]) -> dict[str, int]:
     """Return how long the lists of each column of lists are: by its type, or by its first list."""
     types = {name: source.schema.field(name).type for name in columns}
     stored = {name: getattr(kind, "storage_type", kind) for name, kind in types.items()}
@@ -179,7 +179,7 @@ def list_widths(source: AbstractSource, columns: list[str]) -> dict[str, int]:
     return widths | {name: first_length(source, name) for name in lists if name not in widths}
 
 
-def first_length(source: AbstractSource, column: str) -> int:
+def first_length(source: BaseSource, column: str) -> int:
     """Return the length of the first list that has entries, 1 if there is none."""
     for batch in source.batches([column], [], n_rows=64):
         lengths: list[int] = pc.list_value_length(batch.column(column)).drop_null().to_pylist()

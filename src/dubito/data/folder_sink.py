@@ -28,7 +28,7 @@ from dubito.data.turns import Turn
 from dubito.data.whole_text import write_whole
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
-__all__ = ["FolderSink", "Slot", "key_of"]
+__all__ = ["DirectorySink", "Slot", "key_of"]
 
 TURN = "_turn"  # the file that says whose turn it is to write
 PAUSE = 5.0  # seconds between two manifests at a URL, where each is sent whole
@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 
 @final
-class FolderSink:
+class DirectorySink:
     """A folder of parts, `part-00000.parquet` and so on: one an input file, each whole or absent.
 
     `_manifest.jsonl` says of which input (path, size, time of change) each finished part is, and by
@@ -54,7 +54,7 @@ class FolderSink:
     were set aside are kept with the part that lacks them. `alone` keeps other runs off.
 
     >>> import tempfile
-    >>> folder = FolderSink(tempfile.mkdtemp(), settings={"policy": "v1"})
+    >>> folder = DirectorySink(tempfile.mkdtemp(), settings={"policy": "v1"})
     >>> for path in folder.unfinished([__file__]):
     ...     with folder.part(path) as sink:
     ...         sink.write({"cost": [0.5, 2.0]})
@@ -264,7 +264,7 @@ def require_lock(held: int, folder: str) -> None:
     except BlockingIOError as error:
         rule, fix = "written by one run at a time", "another folder, or waiting until it ends"
         got = f"{folder}, where another run is at work"
-        raise BadValueError("path", "FolderSink", rule, got, fix) from error
+        raise BadValueError("path", "DirectorySink", rule, got, fix) from error
 
 
 def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(json.loads(json.dumps(dict(settings), allow_nan=False)))
     except (TypeError, ValueError) as error:
         rule, fix = "what JSON holds", "numbers, texts, lists and dicts of them"
-        raise BadTypeError("settings", "FolderSink", rule, str(error), fix) from error
+        raise BadTypeError("settings", "DirectorySink", rule, str(error), fix) from error
 
 
 def key_of(source: str | os.PathLike[str], label: str = "") -> str:

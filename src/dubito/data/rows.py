@@ -16,7 +16,7 @@ from dubito.errors import BadTypeError
 from dubito.kernels import rows as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.soft_labels import soft_losses
-from dubito.outputs import AbstractOutputs, Logits, Members, Probabilities, TopLabel
+from dubito.outputs import BaseOutputs, Logits, Members, Probabilities, TopLabel
 
 __all__ = ["Rows", "rows_of"]
 
@@ -48,7 +48,7 @@ class Rows:
         return Ranks.of(self.doubt)
 
 
-def rows_of(outputs: AbstractOutputs, labels: Labels | None) -> Rows:
+def rows_of(outputs: BaseOutputs, labels: Labels | None) -> Rows:
     """Return the numbers a row, in one pass over the matrix, over threads."""
     if isinstance(outputs, TopLabel):
         return Rows(outputs.confidence, 1 - outputs.confidence, outputs.correct)

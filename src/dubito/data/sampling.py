@@ -11,27 +11,27 @@ from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.truth import Labels, Targets
-from dubito.outputs import AbstractOutputs, Members, unchecked
+from dubito.outputs import BaseOutputs, Members, unchecked
 
 __all__ = ["joined", "sample_rows"]
 
 OF_ALL_ROWS = ("classes", "levels")  # fields of outputs that have no entry a row
 
 
-def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labelled: bool = False) -> Batch:
+def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool = False) -> Batch:
     """Return all rows as one batch, or a seeded sample in order where there are over `n_rows`.
 
-    `is_labelled` is for rows with truth and weight alone: the others are neither drawn nor counted.
+    `is_labeled` is for rows with truth and weight alone: the others are neither drawn nor counted.
     The sample is the same wherever the rows are.
     """
 
     def n_in(batch: Batch) -> int:
-        return int(np.count_nonzero(batch.labelled_weight)) if is_labelled else len(batch)
+        return int(np.count_nonzero(batch.labeled_weight)) if is_labeled else len(batch)
 
     def taken(batch: Batch, wanted: IntArray) -> Batch:
         if wanted.size == len(batch):
             return batch
-        return batch.take(np.flatnonzero(batch.labelled_weight)[wanted] if is_labelled else wanted)
+        return batch.take(np.flatnonzero(batch.labeled_weight)[wanted] if is_labeled else wanted)
 
     def part(number: int, batch: Batch) -> Batch:
         low, high = np.searchsorted(chosen, ends[number : number + 2])
@@ -68,7 +68,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def joined_outputs(parts: Sequence[AbstractOutputs]) -> AbstractOutputs:
+def joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
     """Return outputs of one kind as one."""
     first = parts[0]
     axis = 1 if isinstance(first, Members) else 0

@@ -14,7 +14,7 @@ from dubito.data.sink import Sink
 from dubito.data.watching import started
 from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.outputs import AbstractClassOutputs
+from dubito.outputs import BaseClassOutputs
 
 __all__ = ["ArrayShards", "CountedShards", "Result", "Shards", "Sum"]
 
@@ -108,7 +108,7 @@ class ArrayShards(Shards):
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         outputs = self.batch.outputs
-        n_columns = outputs.n_classes if isinstance(outputs, AbstractClassOutputs) else 1
+        n_columns = outputs.n_classes if isinstance(outputs, BaseClassOutputs) else 1
         blocks = row_blocks(len(self.batch), n_columns, self.block_entries) or [slice(0, 0)]
         return (partial(self.batch.take, rows) for rows in blocks)
 

@@ -21,7 +21,7 @@ from dubito.arrays import IntArray
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["Coded", "Sink", "replace_whole"]
+__all__ = ["EncodedLabels", "Sink", "replace_whole"]
 
 GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
 
@@ -52,10 +52,10 @@ WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Coded:
+class EncodedLabels:
     """A column of few different names, each row by the number of its name: -1 is a gap.
 
-    >>> Coded(np.array([1, 0, -1]), ("accept", "review")).array.to_pylist()
+    >>> EncodedLabels(np.array([1, 0, -1]), ("accept", "review")).array.to_pylist()
     ['review', 'accept', None]
     """
 
@@ -106,7 +106,7 @@ class Sink:
         return self
 
     def write(self, columns: Mapping[str, Any] | None) -> None:
-        """Add rows: columns of one length, each of one kind of value or `Coded`; or nothing.
+        """Add rows: columns of one length, each of one kind of value or `EncodedLabels`; or nothing.
 
         One text stands for a column of nothing else.
         """
@@ -116,7 +116,9 @@ class Sink:
         if not columns:
             return
         table = table_of(columns, self.name)
-        names = {name: tuple(c.names) for name, c in columns.items() if isinstance(c, Coded)}
+        names = {
+            name: tuple(c.names) for name, c in columns.items() if isinstance(c, EncodedLabels)
+        }
         if self.writer is None:
             self.schema, self.names = table.schema, names
             self.writer = self.open_writer(self.file, table.schema)
@@ -228,7 +230,7 @@ def table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
 
 def column_of(name: str, values: Any, where: str) -> pa.Array:
     """Return a column as an Arrow array."""
-    if isinstance(values, Coded):
+    if isinstance(values, EncodedLabels):
         return values.array
     array: NDArray[Any] = np.asarray(values)
     try:

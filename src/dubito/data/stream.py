@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import ipc
 
-from dubito.data.sink import Coded
+from dubito.data.sink import EncodedLabels
 from dubito.data.stream_limits import require_small
 from dubito.errors import BadFileError, BadValueError, TooLargeError
 
@@ -21,7 +21,7 @@ FIX = "a stream as pyarrow.ipc.new_stream writes it"
 
 
 def read_stream(
-    content: bytes, *, most_rows: int, most_columns: int, most_bytes: int
+    content: bytes, *, max_samples: int, most_columns: int, most_bytes: int
 ) -> dict[str, Any]:
     """Return the columns of an Arrow stream: lists of numbers as a matrix, the rest as a list.
 
@@ -29,12 +29,12 @@ def read_stream(
     may be compressed: `most_bytes` is what it may become.
 
     >>> stream = write_stream({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
-    >>> read_stream(stream, most_rows=10, most_columns=10, most_bytes=1000)["id"]
+    >>> read_stream(stream, max_samples=10, most_columns=10, most_bytes=1000)["id"]
     ['a', 'b']
     """
     try:
         require_small(content, most_bytes)
-        table = whole_table(content, most_rows)
+        table = whole_table(content, max_samples)
         return {
             name: values_of(table.column(name), name, most_columns) for name in table.column_names
         }
@@ -45,15 +45,15 @@ def read_stream(
         raise BadFileError("The Arrow stream", said, FIX) from error
 
 
-def whole_table(content: bytes, most_rows: int) -> pa.Table:
+def whole_table(content: bytes, max_samples: int) -> pa.Table:
     """Return all batches of a stream as one table, of so many rows at most."""
     batches, n_rows = [], 0
     with ipc.open_stream(pa.BufferReader(content)) as reader:
         for batch in reader:
             batch.validate(full=True)
             n_rows += batch.num_rows
-            if n_rows > most_rows:
-                rule, fix = f"of {most_rows:,} rows at most", "fewer rows a stream"
+            if n_rows > max_samples:
+                rule, fix = f"of {max_samples:,} rows at most", "fewer rows a stream"
                 raise TooLargeError("rows", "an Arrow stream", rule, f"{n_rows:,} or more", fix)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
@@ -126,7 +126,7 @@ def write_stream(columns: Mapping[str, Any]) -> bytes:
 
 def as_arrow(values: Any) -> pa.Array:
     """Return a matrix as an Arrow array of lists, and anything else as it is."""
-    if isinstance(values, Coded):
+    if isinstance(values, EncodedLabels):
         return values.array
     if isinstance(values, np.ndarray) and values.ndim == 2:
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dubito.data import spelling
-from dubito.data.sources import AbstractSource, named_if_broken, open_source
+from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.locations import is_url
 
 __all__ = ["distinct_values", "row_count", "rows_where"]
@@ -54,7 +54,7 @@ def row_count(source: Any) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def line_count(source: AbstractSource) -> int | None:
+def line_count(source: BaseSource) -> int | None:
     """Return how many lines a text file of this machine has below its first, None of others."""
     is_text = source.name.lower().endswith((".csv", ".tsv"))
     if not is_text or is_url(source.name):

@@ -21,7 +21,7 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.codes import MISSING, codes_of
-from dubito.outputs import AbstractClassOutputs
+from dubito.outputs import BaseClassOutputs
 
 __all__ = ["Labels", "Targets"]
 
@@ -45,7 +45,7 @@ class Labels:
 
     @classmethod
     def of(
-        cls, y: Any, outputs: AbstractClassOutputs, argument: str = "y_true", caller: str = "Labels"
+        cls, y: Any, outputs: BaseClassOutputs, argument: str = "y_true", caller: str = "Labels"
     ) -> Labels:
         """Read column numbers, names where the classes have names, or label probabilities."""
         array = as_array(y, argument, caller)

@@ -42,8 +42,8 @@ __all__ = [
     "as_amounts",
     "as_class_outputs",
     "expected_costs",
-    "least_cost_actions",
     "least_costs",
+    "optimal_actions",
 ]
 
 MARGIN = 1e-9  # where reject costs at most so much more than the least, it wins
@@ -90,17 +90,17 @@ def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> Floa
     return result
 
 
-def least_cost_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> IntArray:
+def optimal_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> IntArray:
     """Return the number of the action of least expected cost, a row each.
 
     On a tie reject wins (within 1e-9), else the first action. With `CostMatrix.zero_one` it is the
     most probable class.
 
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
-    >>> least_cost_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
+    >>> optimal_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
     [0, 2, 2]
     """
-    return least_costs_of(outputs, costs, amounts, "least_cost_actions").action
+    return least_costs_of(outputs, costs, amounts, "optimal_actions").action
 
 
 def least_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> LeastCosts:

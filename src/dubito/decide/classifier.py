@@ -11,11 +11,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
-from dubito.decide.actions import least_cost_actions
+from dubito.decide.actions import optimal_actions
 from dubito.decide.costs import CostMatrix, as_costs
-from dubito.decide.realised import realised_cost
+from dubito.decide.realized import realized_cost
 from dubito.outputs import Probabilities
 
 __all__ = ["CostSensitiveClassifier"]
@@ -46,7 +46,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         self,
         estimator: Any = None,
         costs: CostMatrix | None = None,
-        calibrator: AbstractCalibrator | None = None,
+        calibrator: BaseCalibrator | None = None,
         cv: Any = 5,
     ) -> None:
         self.estimator = estimator
@@ -72,17 +72,17 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
     def predict(self, X: Any, amounts: Any = None) -> NDArray[Any]:  # noqa: N803
         """Return the action of least expected cost of each row; `amounts` as costs need them."""
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = least_cost_actions(outputs, self.costs_, amounts)
+        actions = optimal_actions(outputs, self.costs_, amounts)
         return np.asarray(self._answers()[actions])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, amounts: Any = None) -> float:  # noqa: N803
         """Return the mean cost of the answers, with its sign turned."""
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = least_cost_actions(outputs, self.costs_, amounts)
-        return -realised_cost(y, actions, self.costs_, amounts, sample_weight=sample_weight)
+        actions = optimal_actions(outputs, self.costs_, amounts)
+        return -realized_cost(y, actions, self.costs_, amounts, sample_weight=sample_weight)
 
     def summary(self) -> str:
-        """Say in words what the calibrator learnt."""
+        """Say in words what the calibrator learned."""
         check_is_fitted(self)
         return self.model_.summary()
 

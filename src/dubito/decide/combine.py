@@ -12,7 +12,7 @@ from dubito.calibrate.rows import as_class_outputs
 from dubito.decide.priors import as_prior, log_posteriors, log_prior, probabilities_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.outputs import AbstractOutputs, Logits, Probabilities, unchecked
+from dubito.outputs import BaseOutputs, Logits, Probabilities, unchecked
 
 __all__ = ["as_models", "combine_posteriors"]
 
@@ -21,7 +21,7 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
     """Return the posterior given all inputs: the product of `outputs` over prior^(models - 1).
 
     For models whose inputs are independent within each class (an X-ray and a blood test) and that
-    share one prior; `independence_test` tells whether data contradict that. `present` (booleans,
+    share one prior; `conditional_independence_test` tells whether data contradict that. `present` (booleans,
     rows x models) leaves models out row by row; where none is present the prior remains. A
     probability of 0 counts as the smallest that its precision holds. PRML (Bishop), section 1.5.4.
 
@@ -59,7 +59,7 @@ def as_models(
     hold anything, NaN too.
     """
     rule, fix = "a list of outputs, one a model", "[outputs_a, outputs_b]"
-    if isinstance(outputs, AbstractOutputs):
+    if isinstance(outputs, BaseOutputs):
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     listed = as_list(outputs, "outputs", caller, rule, fix)
     if not listed:
@@ -92,7 +92,7 @@ def require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None
 
 def filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
     """Return a plain array with something harmless in the rows that are not there."""
-    if isinstance(outputs, AbstractOutputs):
+    if isinstance(outputs, BaseOutputs):
         return outputs
     array = as_floats(outputs, "outputs", caller)
     if len(array) != len(is_there) or array.ndim > 2:

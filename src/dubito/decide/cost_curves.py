@@ -17,14 +17,14 @@ from dubito.arrays import (
 )
 from dubito.data.codes import names_of
 from dubito.data.ranks import Ranks
-from dubito.decide.actions import as_class_outputs, expected_costs, least_cost_actions
+from dubito.decide.actions import as_class_outputs, expected_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import adjust_prior
-from dubito.decide.realised import Judged
+from dubito.decide.realized import Judged
 from dubito.errors import BadValueError
-from dubito.outputs import AbstractClassOutputs
+from dubito.outputs import BaseClassOutputs
 
-__all__ = ["CostCoverageCurve", "CostPriorCurve", "cost_coverage_curve", "cost_over_priors"]
+__all__ = ["CostCoverageCurve", "CostPriorCurve", "cost_coverage_curve", "cost_prior_curve"]
 
 
 @final
@@ -104,7 +104,7 @@ def cost_coverage_curve(
     return CostCoverageCurve(ranks.values[held], kept / kept[-1], spent / kept, total)
 
 
-def cost_over_priors(
+def cost_prior_curve(
     y_true: Any,
     outputs: Any,
     costs: CostMatrix,
@@ -121,10 +121,10 @@ def cost_over_priors(
 
     >>> costs = CostMatrix.zero_one(2)
     >>> outputs = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
-    >>> cost_over_priors([0, 1, 1], outputs, costs, class_=1, priors=[0.0, 0.5, 1.0]).cost.tolist()
+    >>> cost_prior_curve([0, 1, 1], outputs, costs, class_=1, priors=[0.0, 0.5, 1.0]).cost.tolist()
     [0.0, 0.25, 0.5]
     """
-    caller = "cost_over_priors"
+    caller = "cost_prior_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
     judged = Judged.of(y_true, wrapped, costs, amounts, sample_weight, caller)
     column = column_of(class_, wrapped, caller)
@@ -145,15 +145,15 @@ def cost_over_priors(
     for prior in grid.astype(np.float64).tolist():
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
         told = moved(wrapped, column, measured, prior)
-        action = least_cost_actions(told, judged.costs, amounts)
+        action = optimal_actions(told, judged.costs, amounts)
         each = weight @ judged.by_action
         adapted = weight @ judged.by_action[rows, action]
-        costs_at.append((float(weight @ judged.realised), float(adapted), float(each.min())))
+        costs_at.append((float(weight @ judged.realized), float(adapted), float(each.min())))
     cost, adapted_costs, constant = np.array(costs_at).reshape(-1, 3).T
     return CostPriorCurve(grid.astype(np.float64), cost, adapted_costs, constant, measured)
 
 
-def moved(outputs: AbstractClassOutputs, column: int, measured: float, prior: float) -> Any:
+def moved(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
     """Return the outputs told that a class is as common as `prior`, the others in proportion."""
     factor = np.full(outputs.n_classes, (1 - prior) / (1 - measured))
     factor[column] = prior / measured
@@ -162,7 +162,7 @@ def moved(outputs: AbstractClassOutputs, column: int, measured: float, prior: fl
     return adjust_prior(outputs, even, factor / factor.sum())
 
 
-def column_of(class_: Any, outputs: AbstractClassOutputs, caller: str) -> int:
+def column_of(class_: Any, outputs: BaseClassOutputs, caller: str) -> int:
     """Return the column of a class, by its name or, without names, its number."""
     names = list(names_of(outputs))
     if isinstance(class_, bool) or class_ not in names:

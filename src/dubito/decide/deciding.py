@@ -9,7 +9,7 @@ import numpy as np
 
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
-from dubito.data.sink import Coded, Sink
+from dubito.data.sink import EncodedLabels, Sink
 from dubito.decide.decisions import REASONS
 from dubito.decide.policy import Policy
 
@@ -41,10 +41,10 @@ def decision_columns(policy: Policy, batch: Batch, source: str | None = None) ->
     return {
         **named,
         "id": numbers if batch.ids is None else batch.ids,
-        "action": Coded(found.action, found.actions),
-        "class": Coded(found.class_, tuple(str(name) for name in found.classes)),
+        "action": EncodedLabels(found.action, found.actions),
+        "class": EncodedLabels(found.class_, tuple(str(name) for name in found.classes)),
         "probability": found.probability,
         "expected_cost": found.expected_cost,
-        "reason": Coded(found.reason, REASONS),
+        "reason": EncodedLabels(found.reason, REASONS),
         "worth": found.worth,
     }

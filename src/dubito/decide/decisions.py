@@ -50,7 +50,7 @@ class Decisions:
         return np.asarray(self.action == (-1 if self.reject is None else self.reject))
 
     @property
-    def by_worth(self) -> IntArray:
+    def review_order(self) -> IntArray:
         """The numbers of rows that are handed over, those first where a look is worth most."""
         rows = np.flatnonzero(self.is_rejected)
         return np.asarray(rows[np.argsort(-self.worth[rows], kind="stable")])

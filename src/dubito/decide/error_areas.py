@@ -115,7 +115,7 @@ def best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> Int
         return surplus[0] * joint[0](np.asarray(at)) + surplus[1] * joint[1](np.asarray(at))
 
     gains = gain(x)
-    # Where both densities vanish there is nothing to decide: the neighbours' interval goes on.
+    # Where both densities vanish there is nothing to decide: the neighbors' interval goes on.
     told = np.flatnonzero(gains)
     is_second = gains[told] < 0
     turns = np.flatnonzero(is_second[1:] != is_second[:-1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.decide.actions import expected_costs
-from dubito.decide.gate import DoubtGate
+from dubito.decide.gate import OODGate
 from dubito.decide.reject import accepted_below
 from dubito.decide.rules import shares_of, wrong_chances
 from dubito.outputs import Logits, Probabilities
@@ -89,7 +89,7 @@ def bound_line(
     )
 
 
-def gate_line(gate: DoubtGate, outputs: Logits | Probabilities, features: Any) -> str:
+def gate_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
     """Say how strange the row is beside known ones."""
     doubt = gate.doubt(outputs, features)
     p_value = gate.region.p_value(doubt)[0]

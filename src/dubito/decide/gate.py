@@ -15,42 +15,42 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.decide.policy_file import AS_WRITTEN
 from dubito.doubt import (
-    NeighbourDistance,
-    OutlierRegion,
+    ConformalOutlierDetector,
+    NearestNeighborDistance,
     energy,
     entropy,
     least_confidence,
-    narrow_margin,
+    margin_uncertainty,
 )
-from dubito.doubt.features import AbstractFeatureDoubt
+from dubito.doubt.features import BaseOODScore
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 
-__all__ = ["DoubtGate", "Score", "as_score"]
+__all__ = ["OODGate", "Score", "as_score"]
 
 OUTPUT_DOUBTS: dict[str, Callable[[Any], FloatArray]] = {
     "energy": energy,
     "entropy": entropy,
     "least_confidence": least_confidence,
-    "narrow_margin": narrow_margin,
+    "margin_uncertainty": margin_uncertainty,
 }
 KEYS = ("score", "region")
 
-Score = AbstractFeatureDoubt | str  # fitted on features, or the name of a doubt of outputs
+Score = BaseOODScore | str  # fitted on features, or the name of a doubt of outputs
 Fold = tuple[Any, Any]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DoubtGate:
+class OODGate:
     """A doubt, and the region that known rows leave as seldom as wished."""
 
     score: Score
-    region: OutlierRegion
+    region: ConformalOutlierDetector
 
     @classmethod
     def fit(
         cls, score: Score, shards: Shards, batch: Batch, folds: Sequence[Fold], epsilon: float
-    ) -> tuple[DoubtGate, FloatArray]:
+    ) -> tuple[OODGate, FloatArray]:
         """Fit the score on all rows, and the region on doubts of rows its score did not see.
 
         Returns these doubts too, one for each row of `batch` that a fold holds out.
@@ -62,7 +62,7 @@ class DoubtGate:
                 others = fitted(score, ArrayShards(batch.take(train)))
             held = batch.take(test)
             doubt[test] = doubt_of(others, held.outputs, held.features)
-        region = OutlierRegion(epsilon).fit(doubt[~np.isnan(doubt)])
+        region = ConformalOutlierDetector(epsilon).fit(doubt[~np.isnan(doubt)])
         with warnings.catch_warnings():  # the calibrator's fit told of the same rows
             warnings.simplefilter("ignore", MissingLabelsWarning)
             return cls(fitted(score, shards), region), doubt
@@ -92,9 +92,9 @@ class DoubtGate:
 
     def require_storable(self) -> None:
         """Raise where the doubt is made of the very rows it was fitted on."""
-        if isinstance(self.score, NeighbourDistance):
+        if isinstance(self.score, NearestNeighborDistance):
             rule, fix = "a doubt that can be kept in a file", "MahalanobisDistance()"
-            raise BadTypeError("doubt", "Policy.save", rule, "NeighbourDistance", fix)
+            raise BadTypeError("doubt", "Policy.save", rule, "NearestNeighborDistance", fix)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was fitted, ready for JSON."""
@@ -102,20 +102,22 @@ class DoubtGate:
         return {"score": score, "region": self.region.to_dict()}
 
     @classmethod
-    def from_dict(cls, values: Any) -> DoubtGate:
+    def from_dict(cls, values: Any) -> OODGate:
         """Return the gate that `to_dict` wrote; all of it is checked."""
         if not isinstance(values, Mapping) or sorted(values) != sorted(KEYS):
             rule = f"a dict with the keys {', '.join(KEYS)}"
             raise BadTypeError("gate", "Policy.load", rule, type(values).__name__, AS_WRITTEN)
         score = values["score"]
         if not isinstance(score, str):
-            score = AbstractFeatureDoubt.from_dict(score)
-        return cls(as_score(score, "Policy.load"), OutlierRegion.from_dict(values["region"]))
+            score = BaseOODScore.from_dict(score)
+        return cls(
+            as_score(score, "Policy.load"), ConformalOutlierDetector.from_dict(values["region"])
+        )
 
 
 def as_score(score: Any, caller: str) -> Score:
     """Return a score of features, or the name of a doubt of outputs."""
-    if isinstance(score, AbstractFeatureDoubt):
+    if isinstance(score, BaseOODScore):
         return score
     if callable(score):
         score = next((name for name, known in OUTPUT_DOUBTS.items() if known is score), score)

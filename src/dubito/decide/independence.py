@@ -1,4 +1,4 @@
-"""Whether labelled data contradict that models are independent within each class."""
+"""Whether labeled data contradict that models are independent within each class."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dubito.decide.combine import as_models
 from dubito.decide.labels import plain_codes
 from dubito.errors import BadValueError
 
-__all__ = ["IndependenceTest", "independence_test"]
+__all__ = ["ConditionalIndependenceTest", "conditional_independence_test"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class IndependenceTest:
+class ConditionalIndependenceTest:
     """Rank correlations of each pair of models within classes, and how likely chance makes them.
 
     `correlation` and `p_value` are models x models; those of a model with itself are 1.
@@ -61,18 +61,20 @@ class IndependenceTest:
         )
 
 
-def independence_test(outputs: Any, y: Any, *, significance: float = 0.01) -> IndependenceTest:
-    """Return whether labelled rows contradict what `combine_posteriors` assumes.
+def conditional_independence_test(
+    outputs: Any, y: Any, *, significance: float = 0.01
+) -> ConditionalIndependenceTest:
+    """Return whether labeled rows contradict what `combine_posteriors` assumes.
 
     Within a class, independent models give the true class log odds whose ranks do not correlate,
     calibrated or not. Dependence that leaves these alone is not seen. Spearman, "The proof and
     measurement of association between two things", 1904, pooled over classes.
 
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.5, 0.5]] * 4
-    >>> independence_test([p, p], [0] * 24).is_contradicted
+    >>> conditional_independence_test([p, p], [0] * 24).is_contradicted
     True
     """
-    caller = "independence_test"
+    caller = "conditional_independence_test"
     alpha = as_share(significance, "significance", caller, is_open=True)
     models = as_models(outputs, caller)
     if len(models) < 2:
@@ -85,7 +87,7 @@ def independence_test(outputs: Any, y: Any, *, significance: float = 0.01) -> In
     for a, b in combinations(range(len(models)), 2):
         pair = within_classes(odds[a], odds[b], groups)
         correlation[[a, b], [b, a]], p_value[[a, b], [b, a]] = pair
-    return IndependenceTest(freeze(correlation), freeze(p_value), alpha, int(rows.size))
+    return ConditionalIndependenceTest(freeze(correlation), freeze(p_value), alpha, int(rows.size))
 
 
 def within_classes(a: FloatArray, b: FloatArray, groups: Sequence[IntArray]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.errors import BadValueError
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["plain_codes"]

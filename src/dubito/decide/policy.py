@@ -12,8 +12,8 @@ import numpy as np
 
 from dubito import __version__
 from dubito.arrays import FloatArray, as_seed, as_share, require_rows
-from dubito.calibrate.calibrator import AbstractCalibrator
-from dubito.calibrate.rows import as_class_outputs, labelled_outputs
+from dubito.calibrate.calibrator import BaseCalibrator
+from dubito.calibrate.rows import as_class_outputs, labeled_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.fingerprint import fingerprint
@@ -22,23 +22,23 @@ from dubito.decide.actions import as_amounts
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.decisions import Decisions
 from dubito.decide.explanation import explanation
-from dubito.decide.gate import DoubtGate
+from dubito.decide.gate import OODGate
 from dubito.decide.policy_arguments import (
     as_feature_names,
     as_score_or_none,
     column_names,
     evaluation_shards,
     fresh_calibrator,
-    labelled_rows,
+    labeled_rows,
     require_plain_labels,
     require_reject,
 )
 from dubito.decide.policy_checks import FORMAT, KIND, checked_parts
 from dubito.decide.policy_file import open_document, read_document, write_document
 from dubito.decide.policy_fit import (
+    PolicyConfig,
     PriorShift,
     RiskBound,
-    Wishes,
     fit_parts,
     train_prior,
 )
@@ -71,10 +71,10 @@ class Policy:
     """
 
     costs: CostMatrix
-    calibrator: AbstractCalibrator
+    calibrator: BaseCalibrator
     train_prior: FloatArray
     deploy_prior: FloatArray | None
-    gate: DoubtGate | None
+    gate: OODGate | None
     bound: RiskBound | None
     feature_names: tuple[str, ...] | None
     report: PolicyReport
@@ -87,7 +87,7 @@ class Policy:
         y: Any = None,
         *,
         costs: CostMatrix,
-        calibrator: AbstractCalibrator | Literal["auto"] = "auto",
+        calibrator: BaseCalibrator | Literal["auto"] = "auto",
         deploy_prior: Any = None,
         features: Any = None,
         doubt: Any = None,
@@ -110,12 +110,12 @@ class Policy:
         chance of 1 - `delta`; where rejecting less would be cheaper, the bound wins.
         """
         caller = "Policy.fit"
-        shards = labelled_rows(
+        shards = labeled_rows(
             outputs, y, features=features, amounts=amounts,
             sample_weight=sample_weight, groups=groups,
         )  # fmt: skip
         first = next(shards.batches())
-        known = labelled_outputs(first, caller)
+        known = labeled_outputs(first, caller)
         table = as_costs(costs, "costs", caller).for_classes(known.classes, known.n_classes)
         train = train_prior(shards)
         deploy = None
@@ -126,7 +126,7 @@ class Policy:
         require_reject(table, score is not None, max_risk is not None)
         if max_risk is not None:
             require_plain_labels(first, caller)
-        wishes = Wishes(
+        wishes = PolicyConfig(
             costs=table,
             calibrator=fresh_calibrator(calibrator),
             prior=None if deploy is None else PriorShift(train, deploy),
@@ -183,9 +183,9 @@ class Policy:
     ) -> str:
         """Say in words what is done with one row, and why.
 
-        >>> from dubito.calibrate import AsItCame
+        >>> from dubito.calibrate import IdentityCalibrator
         >>> costs = CostMatrix.zero_one(2).with_reject(0.3)
-        >>> policy = Policy.fit([[0.9, 0.1]] * 9, [0] * 9, costs=costs, calibrator=AsItCame())
+        >>> policy = Policy.fit([[0.9, 0.1]] * 9, [0] * 9, costs=costs, calibrator=IdentityCalibrator())
         >>> print(policy.explain([[0.6, 0.4]]).splitlines()[0])
         Action: reject, as asking costs less.
         """
@@ -297,7 +297,7 @@ class Policy:
         return known, array
 
 
-def provenance_of(shards: Shards, calibrator: AbstractCalibrator, seed: int) -> dict[str, Any]:
+def provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict[str, Any]:
     """Return by what a policy was made, when, and of which rows."""
     return {
         "dubito": __version__,

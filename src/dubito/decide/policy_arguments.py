@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import clone
 
 from dubito.calibrate.auto import AutoCalibrator
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.rows import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -16,7 +16,7 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.gate import Score, as_score
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 
 __all__ = [
     "as_feature_names",
@@ -24,13 +24,13 @@ __all__ = [
     "column_names",
     "evaluation_shards",
     "fresh_calibrator",
-    "labelled_rows",
+    "labeled_rows",
     "require_plain_labels",
     "require_reject",
 ]
 
 
-def labelled_rows(outputs: Any, y: Any, **others: Any) -> Shards:
+def labeled_rows(outputs: Any, y: Any, **others: Any) -> Shards:
     """Return rows with labels as shards: what is shards already, or arrays in memory."""
     caller = "Policy.fit"
     if isinstance(outputs, Shards):
@@ -45,14 +45,14 @@ def labelled_rows(outputs: Any, y: Any, **others: Any) -> Shards:
     return ArrayShards(batch)
 
 
-def fresh_calibrator(calibrator: Any) -> AbstractCalibrator:
+def fresh_calibrator(calibrator: Any) -> BaseCalibrator:
     """Return a calibrator that knows nothing yet."""
     if isinstance(calibrator, str) and calibrator == "auto":
         return AutoCalibrator()
-    if not isinstance(calibrator, AbstractCalibrator):
+    if not isinstance(calibrator, BaseCalibrator):
         rule, fix = "'auto' or a calibrator of dubito", "calibrator=TemperatureScaling()"
         raise BadTypeError("calibrator", "Policy.fit", rule, repr(calibrator), fix)
-    twin: AbstractCalibrator = clone(calibrator)
+    twin: BaseCalibrator = clone(calibrator)
     return twin
 
 

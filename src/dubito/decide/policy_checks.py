@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dubito.arrays import FloatArray, as_share, freeze
-from dubito.calibrate.calibrator import AbstractCalibrator
+from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.decide.costs import CostMatrix
-from dubito.decide.gate import DoubtGate
+from dubito.decide.gate import OODGate
 from dubito.decide.policy_file import AS_WRITTEN, as_regular
 from dubito.decide.policy_fit import RiskBound
 from dubito.decide.policy_report import PolicyReport, as_count, as_text, shortened
@@ -46,7 +46,7 @@ def checked_parts(values: Any) -> dict[str, Any]:
     """Return the parts of a policy from what `to_dict` gave, or raise what is wrong with them."""
     require_kind(values)
     costs = as_table(values["costs"])
-    calibrator = AbstractCalibrator.from_dict(values["calibrator"])
+    calibrator = BaseCalibrator.from_dict(values["calibrator"])
     if calibrator.n_classes_ != costs.n_classes:
         raise wrong("calibrator", f"of {costs.n_classes} classes", f"{calibrator.n_classes_}")
     if None not in (calibrator.classes_, costs.classes) and calibrator.classes_ != costs.classes:
@@ -56,7 +56,7 @@ def checked_parts(values: Any) -> dict[str, Any]:
     if not (train > 0).all():
         raise wrong("train_prior", "above 0 for every class", "0")
     deploy = values["deploy_prior"]
-    gate = None if values["gate"] is None else DoubtGate.from_dict(values["gate"])
+    gate = None if values["gate"] is None else OODGate.from_dict(values["gate"])
     bound = None if values["bound"] is None else as_bound(values["bound"])
     if costs.reject is None and (gate is not None or bound is not None):
         raise wrong("costs", "with an action that hands rows over", "none of that kind")
@@ -152,7 +152,7 @@ def as_provenance(values: Any) -> dict[str, Any]:
     return dict(values)
 
 
-def as_names(values: Any, gate: DoubtGate | None) -> tuple[str, ...] | None:
+def as_names(values: Any, gate: OODGate | None) -> tuple[str, ...] | None:
     """Return the names of features, as many as the gate looks at."""
     if values is None:
         return None

@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, freeze
-from dubito.calibrate.calibrator import AbstractCalibrator
-from dubito.calibrate.cross_fit import folds_of, held_out_logits, labelled_only
+from dubito.calibrate.calibrator import BaseCalibrator
+from dubito.calibrate.cross_fit import folds_of, held_out_logits, labeled_only
 from dubito.calibrate.rows import as_class_outputs, class_weights
 from dubito.data.batch import Batch
 from dubito.data.sampling import sample_rows
@@ -20,16 +20,23 @@ from dubito.data.truth import Labels
 from dubito.decide.actions import as_amounts
 from dubito.decide.costs import CostMatrix
 from dubito.decide.decisions import LEAST_COST, Decisions
-from dubito.decide.gate import DoubtGate, Score
+from dubito.decide.gate import OODGate, Score
 from dubito.decide.policy_report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import ThresholdChoice, choose_threshold
 from dubito.decide.rules import Rules, of_rows, shares_of, wrong_chances, wrong_shares
-from dubito.doubt.region import OutlierRegion
+from dubito.doubt.region import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
 
-__all__ = ["PolicyParts", "PriorShift", "RiskBound", "Wishes", "fit_parts", "train_prior"]
+__all__ = [
+    "PolicyConfig",
+    "PolicyParts",
+    "PriorShift",
+    "RiskBound",
+    "fit_parts",
+    "train_prior",
+]
 
 N_FOLDS = 5
 MOST_ROWS = 20_000  # of more, a seeded sample of so many rows is cross-fitted
@@ -40,7 +47,7 @@ NAME = "Policy.fit"
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorShift:
-    """How common classes were where the policy learnt, and how common they are where it works."""
+    """How common classes were where the policy learned, and how common they are where it works."""
 
     train: FloatArray
     deploy: FloatArray
@@ -63,11 +70,11 @@ class RiskBound:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Wishes:
+class PolicyConfig:
     """What a policy is to be made of."""
 
     costs: CostMatrix
-    calibrator: AbstractCalibrator
+    calibrator: BaseCalibrator
     prior: PriorShift | None
     score: Score | None
     epsilon: float
@@ -81,14 +88,14 @@ class Wishes:
 class PolicyParts:
     """What was fitted, and the report on it."""
 
-    calibrator: AbstractCalibrator
-    gate: DoubtGate | None
+    calibrator: BaseCalibrator
+    gate: OODGate | None
     bound: RiskBound | None
     report: PolicyReport
 
 
 def fit_parts(
-    shards: Shards, train: FloatArray, wishes: Wishes, evaluation: Shards | None
+    shards: Shards, train: FloatArray, wishes: PolicyConfig, evaluation: Shards | None
 ) -> PolicyParts:
     """Fit calibrator, gate and bound, and report on rows that were held out."""
     fitted = wishes.calibrator.fit(shards)
@@ -122,16 +129,16 @@ class HeldOutRows:
     batch: Batch
     fold_of: IntArray
     honest: Logits | Probabilities
-    gate: DoubtGate | None
+    gate: OODGate | None
     doubt: FloatArray
-    wishes: Wishes
+    wishes: PolicyConfig
 
     @classmethod
-    def of(cls, shards: Shards, calibrator: AbstractCalibrator, wishes: Wishes) -> HeldOutRows:
+    def of(cls, shards: Shards, calibrator: BaseCalibrator, wishes: PolicyConfig) -> HeldOutRows:
         """Fit everything again without each fold."""
-        batch = labelled_only(sample_rows(shards, MOST_ROWS, wishes.seed, is_labelled=True))
+        batch = labeled_only(sample_rows(shards, MOST_ROWS, wishes.seed, is_labeled=True))
         if len(batch) < 2:
-            rule, got = "2 labelled rows or more", f"{len(batch)}"
+            rule, got = "2 labeled rows or more", f"{len(batch)}"
             raise BadValueError("outputs", NAME, rule, got, "rows with labels")
         folds = folds_of(batch, min(N_FOLDS, len(batch)), wishes.seed)
         parts = held_out_logits(calibrator, batch, folds)
@@ -141,11 +148,11 @@ class HeldOutRows:
         )
         if wishes.prior is not None:
             honest = wishes.prior.applied(honest)
-        gate: DoubtGate | None = None
+        gate: OODGate | None = None
         doubt: FloatArray = np.empty(0)
         order = np.concatenate([test for _, test in folds])
         if wishes.score is not None:
-            gate, doubt = DoubtGate.fit(wishes.score, shards, batch, folds, wishes.epsilon)
+            gate, doubt = OODGate.fit(wishes.score, shards, batch, folds, wishes.epsilon)
             doubt = doubt[order]
         fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
         return cls(batch.take(order), fold_of, honest, gate, doubt, wishes)
@@ -179,7 +186,7 @@ class HeldOutRows:
             is_here = self.fold_of == fold
             with warnings.catch_warnings():  # what all rows are too few for, their own fit told
                 warnings.simplefilter("ignore", DubitoWarning)
-                region = OutlierRegion(self.wishes.epsilon).fit(self.doubt[~is_here])
+                region = ConformalOutlierDetector(self.wishes.epsilon).fit(self.doubt[~is_here])
             result[is_here] = region.contains(self.doubt[is_here])
         return result
 
@@ -238,13 +245,13 @@ class HeldOutRows:
 
 def evidence_of(
     evaluation: Shards,
-    calibrator: AbstractCalibrator,
-    gate: DoubtGate | None,
+    calibrator: BaseCalibrator,
+    gate: OODGate | None,
     rules: Rules,
-    wishes: Wishes,
+    wishes: PolicyConfig,
 ) -> Evidence:
     """Decide rows that were given to be judged on, by what all others taught."""
-    batch = labelled_only(sample_rows(evaluation, MOST_ROWS, wishes.seed, is_labelled=True))
+    batch = labeled_only(sample_rows(evaluation, MOST_ROWS, wishes.seed, is_labeled=True))
     raw = as_class_outputs(batch.outputs, NAME)
     honest: Logits | Probabilities = calibrator.transform(raw)
     if wishes.prior is not None:
@@ -279,10 +286,10 @@ def train_prior(shards: Shards) -> FloatArray:
 def deployed_weight(batch: Batch, prior: PriorShift | None) -> FloatArray:
     """Return the weight of each row, times how much more common its class is in deployment."""
     if prior is None:
-        return batch.labelled_weight
+        return batch.labeled_weight
     labels = batch.truth
     assert isinstance(labels, Labels)
     ratio = prior.deploy / prior.train
     soft = labels.probabilities
     times = ratio[labels.codes] if soft is None else soft @ ratio
-    return np.asarray(batch.labelled_weight * times)
+    return np.asarray(batch.labeled_weight * times)

@@ -15,7 +15,7 @@ from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.decide.decisions import REASONS, Decisions
 from dubito.decide.policy_file import AS_WRITTEN
-from dubito.decide.realised import Judged, costs_of_actions
+from dubito.decide.realized import Judged, costs_of_actions
 from dubito.decide.rules import Rules, wrong_shares
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError
@@ -103,8 +103,8 @@ class PolicyReport:
             cost=interval(paid, weight),
             predicted_cost=float(np.average(decisions.expected_cost, weights=weight)),
             gap=interval(decisions.expected_cost - paid, weight),
-            raw_cost=float(np.average(raw.realised, weights=weight)),
-            saved=interval(raw.realised - paid, weight),
+            raw_cost=float(np.average(raw.realized, weights=weight)),
+            saved=interval(raw.realized - paid, weight),
             constant_action=rules.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),

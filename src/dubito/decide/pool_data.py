@@ -1,4 +1,4 @@
-"""Labelled rows as pools learn from them: what each model said, the labels, the weights."""
+"""Labeled rows as pools learn from them: what each model said, the labels, the weights."""
 
 from __future__ import annotations
 

@@ -19,22 +19,22 @@ from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
 from dubito.decide.pool_data import PoolData, logs_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_arrays import array, shares
 from dubito.kept_checks import entries, flag, names, number, optional, whole
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
 
-__all__ = ["AbstractPool", "LinearPool", "LogLinearPool"]
+__all__ = ["BasePool", "LinearPool", "LogLinearPool"]
 
 N_FOLDS = 2  # of the log loss in the summary
 FEWEST_ROWS = 20  # for it
 MOST_POWER, MOST_BIAS = 1e4, 1e4  # without a penalty, rows that are always right know no end
 
 
-class AbstractPool(AbstractKept):
+class BasePool(BaseKept):
     """Learns how much each model is worth, and makes one prediction of all.
 
     `log_loss_` is cross-fitted: each half of the rows by weights learned on the other; None of
@@ -63,7 +63,7 @@ class AbstractPool(AbstractKept):
         if batch.truth is None:
             raise BadTypeError("y", name, "the labels", "None", "the true labels")
         warn_of_missing(batch.n_missing, len(batch), name, stacklevel=3)
-        rows = np.flatnonzero(batch.labelled_weight)
+        rows = np.flatnonzero(batch.labeled_weight)
         if not rows.size:
             raise EmptyStateError("A pool")
         self._require_settings()
@@ -140,7 +140,7 @@ class AbstractPool(AbstractKept):
 
 
 @final
-class LinearPool(AbstractPool):
+class LinearPool(BasePool):
     """Mix the models' probabilities with weights that sum to 1.
 
     Take it where each model is right for rows of its own: a row's prediction is never surer than
@@ -163,7 +163,7 @@ class LinearPool(AbstractPool):
 
 
 @final
-class LogLinearPool(AbstractPool):
+class LogLinearPool(BasePool):
     """Multiply the models' probabilities, each to a power that is learned, 0 or above.
 
     Take it where models see different sides of the same rows. Powers of 1 each are the product
@@ -196,7 +196,7 @@ class LogLinearPool(AbstractPool):
     def _learn(self, data: PoolData) -> dict[str, Any]:
         n_models, _, n_classes = data.logs.shape
         n_bias = n_classes if self.has_bias else 0
-        centre = np.append(np.full(n_models, 1 / n_models), np.zeros(n_bias))
+        center = np.append(np.full(n_models, 1 / n_models), np.zeros(n_bias))
         strength = float(self.strength) / data.weight.sum()
         share = data.weight / data.weight.sum()
         logs = np.ascontiguousarray(data.logs.transpose(0, 2, 1))  # rows last: quick sums
@@ -211,13 +211,13 @@ class LogLinearPool(AbstractPool):
             total = parts.sum(axis=0)
             parts *= share / total
             slope = np.append(np.tensordot(logs, parts, axes=2), parts.sum(axis=1)[:n_bias])
-            away = x - centre
+            away = x - center
             value = float(share @ (np.log(total) + top) - wanted @ x)
             return value + 0.5 * strength * float(away @ away), slope - wanted + strength * away
 
         bounds = [(0.0, MOST_POWER)] * n_models + [(-MOST_BIAS, MOST_BIAS)] * n_bias
         options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
-        found = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        found = minimize(loss, center, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         bias = found.x[n_models:] if self.has_bias else np.zeros(n_classes)
         return {"weights_": found.x[:n_models], "bias_": bias}
 

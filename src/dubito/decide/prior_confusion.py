@@ -32,7 +32,7 @@ class PriorConfusion:
     def of(
         cls, y: Any, validation: Any, outputs: Logits | Probabilities, caller: str
     ) -> PriorConfusion:
-        """Count predictions of labelled and of unlabelled rows."""
+        """Count predictions of labeled and of unlabeled rows."""
         seen = as_class_outputs(validation, caller)
         if seen.n_classes != outputs.n_classes or (
             None not in (seen.classes, outputs.classes) and seen.classes != outputs.classes
@@ -47,7 +47,7 @@ class PriorConfusion:
         counts = cells.reshape(n_classes, n_classes)
         if not counts.sum(axis=0).all():
             name = names_of(seen)[int(np.argmin(counts.sum(axis=0)))]
-            rule, fix = "with labelled rows of every class", "more validation rows"
+            rule, fix = "with labeled rows of every class", "more validation rows"
             raise BadValueError("validation", caller, rule, f"none of class {name!r}", fix)
         return cls(counts, np.bincount(outputs.array.argmax(axis=1), minlength=n_classes))
 
@@ -57,13 +57,13 @@ class PriorConfusion:
 
     def standard_errors(self, prior: FloatArray) -> FloatArray:
         """Return how uncertain each share is: the noise of all counts through the inverse."""
-        n_labelled = self.counts.sum(axis=0)
-        shares, predicted = self.counts / n_labelled, self.predicted / self.predicted.sum()
+        n_labeled = self.counts.sum(axis=0)
+        shares, predicted = self.counts / n_labeled, self.predicted / self.predicted.sum()
         noise = noise_of(predicted) / self.predicted.sum()
         for j, share in enumerate(prior):
             # Validation without a single error has not shown that there are none.
-            smoothed = (self.counts[:, j] + 1 / prior.size) / (n_labelled[j] + 1)
-            noise = noise + share**2 * noise_of(smoothed) / n_labelled[j]
+            smoothed = (self.counts[:, j] + 1 / prior.size) / (n_labeled[j] + 1)
+            noise = noise + share**2 * noise_of(smoothed) / n_labeled[j]
         left, values, right = np.linalg.svd(shares)
         inverse = right.T @ (left / np.maximum(values, NO_RANK)).T
         return np.sqrt(np.maximum(np.diag(inverse @ noise @ inverse.T), 0))
@@ -71,8 +71,8 @@ class PriorConfusion:
     def resampled(self, _: FloatArray, seed: int) -> FloatArray:
         """Return the estimate of as many rows of both kinds, drawn with replacement."""
         generator = np.random.default_rng(seed)
-        n_labelled = self.counts.sum(axis=0)
-        counts = generator.multinomial(n_labelled, (self.counts / n_labelled).T).T
+        n_labeled = self.counts.sum(axis=0)
+        counts = generator.multinomial(n_labeled, (self.counts / n_labeled).T).T
         n_rows = int(self.predicted.sum())
         return solved(counts, generator.multinomial(n_rows, self.predicted / n_rows))
 

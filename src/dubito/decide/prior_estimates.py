@@ -1,7 +1,7 @@
 """How common each class is where nobody labels: estimated from the outputs alone.
 
 Both methods assume label shift: classes became more or less common, and within a class inputs look
-as they did. "em" needs outputs calibrated for the training prior; "bbse" needs labelled validation
+as they did. "em" needs outputs calibrated for the training prior; "bbse" needs labeled validation
 rows in their stead.
 """
 
@@ -69,9 +69,9 @@ def estimate_prior(
     n_resamples: int = 200,
     seed: int = 0,
 ) -> PriorEstimate:
-    """Return how common each class is among unlabelled rows, with a bootstrap interval.
+    """Return how common each class is among unlabeled rows, with a bootstrap interval.
 
-    "em" maximises the likelihood of `outputs`, calibrated for `train_prior` (Saerens et al., 2002).
+    "em" maximizes the likelihood of `outputs`, calibrated for `train_prior` (Saerens et al., 2002).
     "bbse" solves the confusion matrix of `validation`, a pair (labels, outputs), for the shares of
     predicted classes and needs no calibration (Lipton et al., 2018). A warning names the classes
     that the data cannot tell apart.
@@ -112,7 +112,7 @@ def estimate_prior(
 def likelihood_of(
     outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
 ) -> PriorLikelihood:
-    """Return what expectation-maximisation needs."""
+    """Return what expectation-maximization needs."""
     if validation is not None:
         fix = "method='bbse', which learns from it"
         raise BadTypeError("validation", caller, "None for 'em'", type(validation).__name__, fix)

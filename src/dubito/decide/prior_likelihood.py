@@ -1,4 +1,4 @@
-"""The most likely class prior of unlabelled rows, by expectation-maximisation."""
+"""The most likely class prior of unlabeled rows, by expectation-maximization."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PriorLikelihood:
 def most_likely(parts: FloatArray, start: FloatArray, close: float) -> FloatArray:
     """Return the shares under which classes x rows of likelihoods are most likely.
 
-    Steps of expectation-maximisation, stretched where two of them show the way (Varadhan and
+    Steps of expectation-maximization, stretched where two of them show the way (Varadhan and
     Roland, 2008). The problem is concave: the slopes bound what is left to gain.
     """
     weights = contiguous(np.ones(parts.shape[1]))

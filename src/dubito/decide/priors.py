@@ -13,7 +13,7 @@ from dubito.data.codes import names_of
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_softmax_rows, softmax_rows
-from dubito.outputs import AbstractClassOutputs, Logits, Probabilities, unchecked
+from dubito.outputs import BaseClassOutputs, Logits, Probabilities, unchecked
 
 __all__ = ["adjust_prior", "as_prior", "log_posteriors", "log_prior", "probabilities_of"]
 
@@ -47,7 +47,7 @@ def adjust_prior(outputs: Any, from_prior: Any, to_prior: Any) -> Probabilities:
 
 def as_prior(
     value: Any,
-    outputs: AbstractClassOutputs,
+    outputs: BaseClassOutputs,
     argument: str,
     caller: str,
     *,
@@ -70,7 +70,7 @@ def as_prior(
 
 
 def shares_by_name(
-    value: Mapping[Any, Any], outputs: AbstractClassOutputs, argument: str, caller: str
+    value: Mapping[Any, Any], outputs: BaseClassOutputs, argument: str, caller: str
 ) -> list[Any]:
     """Return shares in the order of the columns."""
     names = list(names_of(outputs))

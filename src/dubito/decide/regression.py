@@ -16,12 +16,12 @@ from dubito.outputs import Normal, Quantiles, Samples
 
 __all__ = [
     "RegressionDecision",
-    "SquaredLossSplit",
+    "SquaredLossDecomposition",
+    "decompose_squared_loss",
     "estimate_or_reject",
-    "least_expected_loss",
+    "minimum_expected_loss",
     "minkowski_estimate",
     "newsvendor_estimate",
-    "split_squared_loss",
 ]
 
 TIE = 1e-9  # where rejecting costs this little more, it wins
@@ -39,7 +39,7 @@ class RegressionDecision:
 
 @final
 @dataclass(frozen=True, slots=True)
-class SquaredLossSplit:
+class SquaredLossDecomposition:
     """The mean squared error, the part the model calls noise, and what is left of it."""
 
     total: float
@@ -69,14 +69,14 @@ def minkowski_estimate(outputs: Any, q: float) -> FloatArray:
     return least(outputs, q, "minkowski_estimate").estimate
 
 
-def least_expected_loss(outputs: Any, q: float) -> FloatArray:
+def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
     """Return the expected |y - t|^q at its best t: the variance at q = 2; vectors by coordinate.
 
     >>> from dubito import Normal
-    >>> least_expected_loss(Normal([5.0], [3.0]), q=2).tolist()
+    >>> minimum_expected_loss(Normal([5.0], [3.0]), q=2).tolist()
     [9.0]
     """
-    return least(outputs, q, "least_expected_loss").loss
+    return least(outputs, q, "minimum_expected_loss").loss
 
 
 def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDecision:
@@ -120,7 +120,9 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
     return reshaped(pieces.unscaled(pieces.quantile(level)), wrapped)
 
 
-def split_squared_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> SquaredLossSplit:
+def decompose_squared_loss(
+    y_true: Any, outputs: Any, *, sample_weight: Any = None
+) -> SquaredLossDecomposition:
     """Return the mean squared error of the mean, split into noise and model error.
 
     The noise is the mean variance of the predictions, as they state it; the model error is what is
@@ -129,13 +131,13 @@ def split_squared_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) 
     "Pattern recognition and machine learning", 2006, section 1.5.5.
 
     >>> from dubito import Normal
-    >>> split_squared_loss([0.0, 4.0], Normal([1.0, 1.0], [2.0, 1.0])).model_error
+    >>> decompose_squared_loss([0.0, 4.0], Normal([1.0, 1.0], [2.0, 1.0])).model_error
     2.5
     """
-    caller = "split_squared_loss"
+    caller = "decompose_squared_loss"
     as_regression(outputs, caller)
     batch = target_batch(y_true, outputs, sample_weight, caller)
-    weight = batch.labelled_weight
+    weight = batch.labeled_weight
     if not weight.sum() > 0:
         raise EmptyStateError("The split of the squared loss")
     found = least(outputs, 2, caller)
@@ -143,7 +145,7 @@ def split_squared_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) 
     squares = ((values_of(batch) - found.estimate) ** 2).reshape(n_rows, -1).sum(axis=1)
     total = float(np.average(squares, weights=weight))
     noise = float(np.average(found.loss.reshape(n_rows, -1).sum(axis=1), weights=weight))
-    return SquaredLossSplit(total, noise, total - noise, int(np.count_nonzero(weight)))
+    return SquaredLossDecomposition(total, noise, total - noise, int(np.count_nonzero(weight)))
 
 
 def least(outputs: Any, q: float, caller: str) -> LeastPower:

@@ -13,7 +13,7 @@ from dubito.data.batch import Batch
 from dubito.data.rows import rows_of
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError, EmptyStateError
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import as_outputs
 
 __all__ = [
@@ -114,7 +114,7 @@ def choose_threshold(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedRows:
-    """The doubt of labelled rows, sorted, and how many of the first rows are errors."""
+    """The doubt of labeled rows, sorted, and how many of the first rows are errors."""
 
     doubt: FloatArray
     n_errors: FloatArray
@@ -122,14 +122,14 @@ class JudgedRows:
     @classmethod
     def of(cls, batch: Batch, caller: str) -> JudgedRows:
         """Sort the rows that have a label, each of which must be right or wrong."""
-        is_labelled = batch.labelled_weight > 0
-        correct = batch.rows.correct[is_labelled]
+        is_labeled = batch.labeled_weight > 0
+        correct = batch.rows.correct[is_labeled]
         if not correct.size:
             raise EmptyStateError("A threshold")
         is_plain = (correct == 0) | (correct == 1)
         rule, fix = "labels, each right or wrong", "one label a row instead of shares"
         require_everywhere(is_plain, correct, "y_true", caller, rule, fix)
-        doubt = batch.rows.doubt[is_labelled]
+        doubt = batch.rows.doubt[is_labeled]
         order = np.argsort(doubt, kind="stable")
         return cls(doubt[order], np.append(0.0, np.cumsum(1 - correct[order])))
 

@@ -20,7 +20,7 @@ from dubito.decide.decisions import (
     Decisions,
 )
 from dubito.decide.priors import log_posteriors
-from dubito.decide.realised import SAME, cost_in_class, is_wrong_of
+from dubito.decide.realized import SAME, cost_in_class, is_wrong_of
 from dubito.decide.reject import accepted_below
 from dubito.outputs import Logits, Probabilities, unchecked
 

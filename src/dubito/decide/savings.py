@@ -10,17 +10,17 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.decide.actions import as_class_outputs
 from dubito.decide.costs import CostMatrix
-from dubito.decide.realised import Judged
+from dubito.decide.realized import Judged
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadValueError
 from dubito.measure.intervals import Interval
 
-__all__ = ["CostSaved", "cost_saved"]
+__all__ = ["CostSavings", "cost_savings"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CostSaved:
+class CostSavings:
     """Costs a row before and after, and what was saved: above 0 the later outputs decide better.
 
     `ratio` is the cost after in that before, None where nothing was to be saved (a mean of 0 or
@@ -54,7 +54,7 @@ class CostSaved:
         )
 
 
-def cost_saved(
+def cost_savings(
     y_true: Any,
     before: Any,
     after: Any,
@@ -65,17 +65,17 @@ def cost_saved(
     seed: int = 0,
     n_resamples: int = 1000,
     sample_weight: Any = None,
-) -> CostSaved:
+) -> CostSavings:
     """Return what deciding by other outputs of the same rows saved, with a paired interval.
 
     Use it for raw and calibrated outputs of rows that the calibrator did not see. Both see the same
     resamples, so that what the rows share cancels.
 
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
-    >>> cost_saved([0, 1], [[0.9, 0.1], [0.8, 0.2]], [[0.8, 0.2], [0.6, 0.4]], costs).saved.value
+    >>> cost_savings([0, 1], [[0.9, 0.1], [0.8, 0.2]], [[0.8, 0.2], [0.6, 0.4]], costs).saved.value
     0.375
     """
-    caller = "cost_saved"
+    caller = "cost_savings"
     interval = MeanInterval.of(level, seed, n_resamples, caller)
     old, new = as_class_outputs(before, "before", caller), as_class_outputs(after, "after", caller)
     if len(new) != len(old):
@@ -84,10 +84,10 @@ def cost_saved(
     first = Judged.of(y_true, old, costs, amounts, sample_weight, caller)
     second = Judged.of(y_true, new, costs, amounts, sample_weight, caller)
     weight = first.weight
-    paid = np.stack([second.realised, first.realised], axis=1)
+    paid = np.stack([second.realized, first.realized], axis=1)
     gaps = np.stack([second.expected, first.expected], axis=1) - paid
     means = np.average(paid, axis=0, weights=weight)
-    return CostSaved(
+    return CostSavings(
         before=float(means[1]),
         after=float(means[0]),
         saved=interval(paid[:, 1] - paid[:, 0], weight),

@@ -11,12 +11,12 @@ from dubito.arrays import FloatArray, as_share
 from dubito.data.batch import Batch, as_weights
 from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
-from dubito.decide.realised import Judged, require_weight
+from dubito.decide.realized import Judged, require_weight
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.measure.intervals import Interval, as_n_resamples, confidence_interval
 
-__all__ = ["CostReport", "MeanInterval", "cost_report", "predicted_risk"]
+__all__ = ["CostReport", "MeanInterval", "cost_report", "expected_risk"]
 
 
 @final
@@ -29,7 +29,7 @@ class CostReport:
     the best of all single actions, found on these very rows, and held fixed in its interval.
     """
 
-    realised: Interval
+    realized: Interval
     predicted: float
     gap: Interval
     constant_action: str
@@ -47,7 +47,7 @@ class CostReport:
         missing = f"; {self.n_missing:,} more without a label left out" if self.n_missing else ""
         return "\n".join(
             [
-                f"A row costs {self.realised.value:.4g} on average{self.between(self.realised)}.",
+                f"A row costs {self.realized.value:.4g} on average{self.between(self.realized)}.",
                 f"The model expected {self.predicted:.4g}: {self.surprise}.",
                 f"Always '{self.constant_action}' would cost {self.constant:.4g}: these decisions "
                 f"are {self.comparison}.",
@@ -86,7 +86,7 @@ def turned(interval: Interval) -> Interval:
     return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
 
 
-def predicted_risk(
+def expected_risk(
     outputs: Any, costs: CostMatrix | None = None, amounts: Any = None, *, sample_weight: Any = None
 ) -> float:
     """Return the error, or the cost, that the outputs themselves expect: no labels needed.
@@ -94,10 +94,10 @@ def predicted_risk(
     It is the mean of 1 - the largest probability, or of the least expected cost; true only as far
     as the outputs are calibrated. Bishop, "Pattern recognition and machine learning", 2006, 1.5.1.
 
-    >>> predicted_risk([[0.75, 0.25], [0.5, 0.5]])
+    >>> expected_risk([[0.75, 0.25], [0.5, 0.5]])
     0.375
     """
-    caller = "predicted_risk"
+    caller = "expected_risk"
     if costs is None:
         if amounts is not None:
             rule, fix = "None without costs", "`costs=CostMatrix(..., rate=...)` with it"
@@ -127,24 +127,24 @@ def cost_report(
 
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> report = cost_report([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]], costs)
-    >>> round(report.predicted, 3), round(report.realised.value, 3), report.constant_action
+    >>> round(report.predicted, 3), round(report.realized.value, 3), report.constant_action
     (0.533, 3.667, 'treat')
     """
     caller = "cost_report"
     interval = MeanInterval.of(level, seed, n_resamples, caller)
     judged = Judged.of(y_true, outputs, costs, amounts, sample_weight, caller)
-    weight, realised = judged.weight, judged.realised
+    weight, realized = judged.weight, judged.realized
     constant = judged.by_action[:, judged.best_constant]
     shares = np.bincount(judged.action, weight, judged.costs.n_actions) / weight.sum()
     return CostReport(
-        realised=interval(realised, weight),
+        realized=interval(realized, weight),
         predicted=float(np.average(judged.expected, weights=weight)),
-        gap=interval(judged.expected - realised, weight),
+        gap=interval(judged.expected - realized, weight),
         constant_action=judged.costs.actions[judged.best_constant],
         constant=float(np.average(constant, weights=weight)),
-        regret_to_constant=interval(realised - constant, weight),
+        regret_to_constant=interval(realized - constant, weight),
         oracle=float(np.average(judged.oracle, weights=weight)),
-        regret_to_oracle=interval(realised - judged.oracle, weight),
+        regret_to_oracle=interval(realized - judged.oracle, weight),
         shares=dict(zip(judged.costs.actions, shares.tolist(), strict=True)),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),

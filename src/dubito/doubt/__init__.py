@@ -1,62 +1,62 @@
 """What the model does not know, and why: scores where larger always means more doubt."""
 
 from dubito.doubt.activation import (
-    SoftmaxParts,
+    SoftmaxDecomposition,
     familiarity,
     feature_norm,
     mental_model,
-    softmax_by_parts,
+    negative_feature_norm,
+    softmax_decomposition,
     unfamiliarity,
-    weak_activation,
 )
-from dubito.doubt.conformal_intervals import ConformalIntervals, Intervals
-from dubito.doubt.conformal_sets import ConformalSets, PredictionSets
-from dubito.doubt.densities import ClassDensities
-from dubito.doubt.diagnosis import Diagnosis, diagnose
+from dubito.doubt.conformal_intervals import ConformalRegressor, PredictionIntervals
+from dubito.doubt.conformal_sets import ConformalClassifier, PredictionSets
+from dubito.doubt.densities import ClassConditionalDensity
+from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
 from dubito.doubt.joint_density import JointDensity
 from dubito.doubt.mahalanobis import MahalanobisDistance
-from dubito.doubt.members import SplitDoubt, split_doubt
-from dubito.doubt.neighbours import NeighbourDistance
-from dubito.doubt.region import OutlierRegion
+from dubito.doubt.members import UncertaintyDecomposition, decompose_uncertainty
+from dubito.doubt.neighbors import NearestNeighborDistance
+from dubito.doubt.region import ConformalOutlierDetector
 from dubito.doubt.softmax import (
-    OutputDoubts,
+    UncertaintyScores,
     energy,
     entropy,
     least_confidence,
-    narrow_margin,
-    output_doubts,
+    margin_uncertainty,
+    uncertainty_scores,
 )
-from dubito.doubt.virtual_logit import VirtualLogit
+from dubito.doubt.virtual_logit import VirtualLogitMatching
 from dubito.doubt.voting import Vote, vote
 
 __all__ = [
-    "ClassDensities",
-    "ConformalIntervals",
-    "ConformalSets",
-    "Diagnosis",
-    "Intervals",
+    "ClassConditionalDensity",
+    "ConformalClassifier",
+    "ConformalOutlierDetector",
+    "ConformalRegressor",
     "JointDensity",
     "MahalanobisDistance",
-    "NeighbourDistance",
-    "OutlierRegion",
-    "OutputDoubts",
+    "NearestNeighborDistance",
+    "OODDiagnosis",
+    "PredictionIntervals",
     "PredictionSets",
-    "SoftmaxParts",
-    "SplitDoubt",
-    "VirtualLogit",
+    "SoftmaxDecomposition",
+    "UncertaintyDecomposition",
+    "UncertaintyScores",
+    "VirtualLogitMatching",
     "Vote",
-    "diagnose",
+    "decompose_uncertainty",
+    "diagnose_ood",
     "energy",
     "entropy",
     "familiarity",
     "feature_norm",
     "least_confidence",
+    "margin_uncertainty",
     "mental_model",
-    "narrow_margin",
-    "output_doubts",
-    "softmax_by_parts",
-    "split_doubt",
+    "negative_feature_norm",
+    "softmax_decomposition",
+    "uncertainty_scores",
     "unfamiliarity",
     "vote",
-    "weak_activation",
 ]

@@ -20,17 +20,17 @@ from dubito.kernels.blocks import row_blocks
 from dubito.outputs import Logits, unchecked
 
 __all__ = [
-    "SoftmaxParts",
+    "SoftmaxDecomposition",
     "as_features",
     "as_layer",
     "familiarity",
     "familiarity_of",
     "feature_norm",
     "mental_model",
+    "negative_feature_norm",
     "norms_of",
-    "softmax_by_parts",
+    "softmax_decomposition",
     "unfamiliarity",
-    "weak_activation",
 ]
 
 LARGEST = float(np.finfo(np.float64).max)  # norms beyond count as this: infinity times 0 is no norm
@@ -38,7 +38,7 @@ LARGEST = float(np.finfo(np.float64).max)  # norms beyond count as this: infinit
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SoftmaxParts:
+class SoftmaxDecomposition:
     """What norms and angles each do to the softmax: least confidences, one number a row.
 
     `doubt` is 1 - the largest probability as it is. In `doubt_by_angle` all rows have the mean norm
@@ -55,7 +55,7 @@ class SoftmaxParts:
 def feature_norm(features: Any) -> FloatArray:
     """Return the length |z| of each row of features (rows x features).
 
-    Known data tends to excite a network more than strangers do; `weak_activation` is the doubt.
+    Known data tends to excite a network more than strangers do; `negative_feature_norm` is the doubt.
 
     >>> feature_norm([[3.0, 4.0], [0.0, 0.0]]).tolist()
     [5.0, 0.0]
@@ -75,13 +75,13 @@ def familiarity(features: Any, weights: Any) -> FloatArray:
     return familiarity_of(*as_layer(features, weights, 1, "familiarity"))
 
 
-def weak_activation(features: Any) -> FloatArray:
+def negative_feature_norm(features: Any) -> FloatArray:
     """Return the doubt -|z|: strangers often excite the last layer less than known data.
 
-    >>> weak_activation([[3.0, 4.0]]).tolist()
+    >>> negative_feature_norm([[3.0, 4.0]]).tolist()
     [-5.0]
     """
-    return -norms_of(as_features(features, "features", "weak_activation"))
+    return -norms_of(as_features(features, "features", "negative_feature_norm"))
 
 
 def unfamiliarity(features: Any, weights: Any) -> FloatArray:
@@ -100,7 +100,7 @@ def mental_model(
 
     "simplex" is what a layer whose weights form a regular simplex of unit length really says;
     "published" is as printed, and equal at familiarity 1 only. Both reach -1 where norms are large:
-    compare `weak_activation` there. Pearce et al., "Understanding softmax ...", 2021.
+    compare `negative_feature_norm` there. Pearce et al., "Understanding softmax ...", 2021.
 
     >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
     [-0.982]
@@ -116,18 +116,18 @@ def mental_model(
     return -np.asarray(expit(lead - np.log(n_others)))
 
 
-def softmax_by_parts(features: Any, weights: Any, bias: Any = None) -> SoftmaxParts:
+def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> SoftmaxDecomposition:
     """Return the softmax's doubt as it is, by the angles alone, and by the norms alone.
 
     The mean angles are those of the largest |w| cos of each row, of the second, and so on, each
     with the bias of its class. They, like the mean norm, are means over the rows given: give known
     rows and strangers together. Pearce et al., "Understanding softmax ...", 2021.
 
-    >>> parts = softmax_by_parts([[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 0.5]])
+    >>> parts = softmax_decomposition([[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 0.5]])
     >>> (parts.doubt_by_angle - parts.doubt).round(4).tolist()
     [0.0, 0.0]
     """
-    caller = "softmax_by_parts"
+    caller = "softmax_decomposition"
     z, w = as_layer(features, weights, 2, caller)
     b = as_bias(bias, len(w), caller)
     if not len(z):
@@ -149,7 +149,7 @@ def softmax_by_parts(features: Any, weights: Any, bias: Any = None) -> SoftmaxPa
         by_angle[rows] = doubt_of(logits_of(mean_norm, pull, b))
     for rows in row_blocks(len(z), len(w)):
         by_norm[rows] = doubt_of(logits_of(norm[rows, np.newaxis], pulls, biases))
-    return SoftmaxParts(norm, c, doubt, by_angle, by_norm)
+    return SoftmaxDecomposition(norm, c, doubt, by_angle, by_norm)
 
 
 def as_features(features: Any, argument: str, caller: str) -> FloatArray:

@@ -17,31 +17,31 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch
 from dubito.data.truth import Targets
-from dubito.doubt.conformal_scores import AbstractConformal
+from dubito.doubt.conformal_scores import BaseConformal
 from dubito.doubt.members import moments_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kept_checks import Entry, entries, number, one_of
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.measure.regression import central_interval, point_of_rows, values_of
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples, unchecked
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
 
-__all__ = ["ConformalIntervals", "Intervals"]
+__all__ = ["ConformalRegressor", "PredictionIntervals"]
 
-Method = Literal["absolute", "normalised", "quantiles"]
+Method = Literal["absolute", "normalized", "quantiles"]
 Regression = Normal | Samples | Quantiles
 
 POINTS = "array"  # the kind of plain predictions
 DEFAULTS: dict[str, Method] = {
     POINTS: "absolute",
-    "Normal": "normalised",
+    "Normal": "normalized",
     "Samples": "quantiles",
     "Quantiles": "quantiles",
 }
 METHODS: dict[str, tuple[Method, ...]] = {
     POINTS: ("absolute",),
-    "Normal": ("absolute", "normalised", "quantiles"),
-    "Samples": ("absolute", "normalised", "quantiles"),
+    "Normal": ("absolute", "normalized", "quantiles"),
+    "Samples": ("absolute", "normalized", "quantiles"),
     "Quantiles": ("absolute", "quantiles"),
 }
 WORDS = {POINTS: "predictions without a spread"}
@@ -50,18 +50,18 @@ ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 @final
-class ConformalIntervals(AbstractConformal):
+class ConformalRegressor(BaseConformal):
     """Give each row an interval that holds the truth with chance `level`.
 
     The guarantee holds for any model and any n, if the rows of the fit were not trained on and are
     exchangeable with those to come. `method` says what is widened by the threshold: "absolute" the
-    predicted mean (of `Quantiles` the median), as much for each row; "normalised" the mean, in
+    predicted mean (of `Quantiles` the median), as much for each row; "normalized" the mean, in
     units of the row's std; "quantiles" the row's own central interval of that level, which may also
     shrink (Romano, Patterson and Candès, "Conformalized quantile regression", 2019). By default it
-    follows from the kind of outputs: "absolute" for a plain array of predictions, "normalised" for
+    follows from the kind of outputs: "absolute" for a plain array of predictions, "normalized" for
     `Normal`, "quantiles" for `Quantiles` and `Samples`.
 
-    >>> intervals = ConformalIntervals(level=0.8).fit(np.zeros(9), np.arange(1.0, 10.0))
+    >>> intervals = ConformalRegressor(level=0.8).fit(np.zeros(9), np.arange(1.0, 10.0))
     >>> intervals.thresholds_, intervals.predict(np.array([5.0])).high.round(6).tolist()
     ({'all': 8.0}, [13.0])
     """
@@ -72,7 +72,7 @@ class ConformalIntervals(AbstractConformal):
 
     learned_checks = entries(
         kind_=one_of(*METHODS),
-        method_=one_of("absolute", "normalised", "quantiles"),
+        method_=one_of("absolute", "normalized", "quantiles"),
         level_=number(0, 1),
     )
 
@@ -82,7 +82,7 @@ class ConformalIntervals(AbstractConformal):
         self.level = level
         self.method = method
 
-    def predict(self, outputs: Any, groups: Any = None) -> Intervals:
+    def predict(self, outputs: Any, groups: Any = None) -> PredictionIntervals:
         """Return the interval of each row, by the threshold of its group if the fit had groups.
 
         Ends are float64, and infinite where the fit had too few rows. Where a negative threshold
@@ -104,12 +104,12 @@ class ConformalIntervals(AbstractConformal):
 
         for _ in map_in_order(fill, row_blocks(known.n_rows, n_entries(known))):
             pass
-        return Intervals(freeze(low), freeze(high))
+        return PredictionIntervals(freeze(low), freeze(high))
 
     def _require_settings(self) -> None:
         super()._require_settings()
-        if self.method not in (None, "absolute", "normalised", "quantiles"):
-            rule, fix = "'absolute', 'normalised', 'quantiles' or None", "method=None"
+        if self.method not in (None, "absolute", "normalized", "quantiles"):
+            rule, fix = "'absolute', 'normalized', 'quantiles' or None", "method=None"
             raise BadValueError("method", type(self).__name__, rule, repr(self.method), fix)
 
     def _require_learned(self, entry: Entry) -> None:
@@ -124,14 +124,14 @@ class ConformalIntervals(AbstractConformal):
                 raise entry.at(f"thresholds_.{group}").refused(rule, f"{found:g}")
 
     def _as_known(self, outputs: Any, caller: str) -> Regression:
-        if not isinstance(outputs, AbstractOutputs):
+        if not isinstance(outputs, BaseOutputs):
             points = as_floats(outputs, "outputs", caller)
             require_dimensions(points, (1,), "outputs", caller, "one number a row")
             as_finite(points, "outputs", caller)
             return unchecked(Samples, {"array": points[:, np.newaxis]})
         if not isinstance(outputs, Normal | Samples | Quantiles):
             rule = "Normal, Samples, Quantiles or an array of predictions"
-            fix = "wrapping them, say Normal(mean, std), or ConformalSets for classes"
+            fix = "wrapping them, say Normal(mean, std), or ConformalClassifier for classes"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
         shape = array_of(outputs).shape
         if len(shape) > (1 if isinstance(outputs, Normal) else 2):
@@ -168,10 +168,10 @@ class ConformalIntervals(AbstractConformal):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class PredictionIntervals:
     """An interval a row, both ends belonging to it.
 
-    >>> Intervals(np.array([0.0, 1.0]), np.array([2.0, 5.0])).coverage([2.0, 0.5])
+    >>> PredictionIntervals(np.array([0.0, 1.0]), np.array([2.0, 5.0])).coverage([2.0, 0.5])
     0.5
     """
 

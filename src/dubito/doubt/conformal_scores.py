@@ -30,18 +30,18 @@ from dubito.errors import (
     EmptyStateError,
     StateMismatchError,
 )
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_checks import MOST, Entry, by_name, entries, flag, number, optional
-from dubito.measure.labelled import warn_of_missing
-from dubito.measure.ranking import RankedState
-from dubito.outputs import AbstractOutputs
+from dubito.measure.labeled import warn_of_missing
+from dubito.measure.ranking import RankingState
+from dubito.outputs import BaseOutputs
 
-__all__ = ["AbstractConformal"]
+__all__ = ["BaseConformal"]
 
 ALL = "all"  # the one group where rows have none
 
 
-class AbstractConformal(AbstractKept):
+class BaseConformal(BaseKept):
     """Learns a threshold of scores, one a group on wish, that truths keep to as often as `level`.
 
     It says what it takes (`_as_known`), what the rows are (`_facts`), and the score of each truth
@@ -99,7 +99,7 @@ class AbstractConformal(AbstractKept):
             raise entry.at("thresholds_").refused(f"one, {ALL!r}, without groups", "others")
 
     @abstractmethod
-    def _as_known(self, outputs: Any, caller: str) -> AbstractOutputs:
+    def _as_known(self, outputs: Any, caller: str) -> BaseOutputs:
         """Return outputs as what it takes, or raise."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class AbstractConformal(AbstractKept):
         names, positions = group_names(batch.groups, len(batch))
         ends = np.cumsum(np.bincount(positions, minlength=len(names)))
         parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
-        weight = batch.labelled_weight
+        weight = batch.labeled_weight
         states = {
             name: KnownScores.of(scores[rows], weight[rows])
             for name, rows in zip(names, parts, strict=True)
@@ -196,7 +196,7 @@ class SeenScores:
         )
 
 
-def threshold_of(state: RankedState, level: float) -> float | None:
+def threshold_of(state: RankingState, level: float) -> float | None:
     """Return the smallest score that `level` of the rows and a new one keep to, if there is any."""
     # Not ceil((n + 1) level): whole numbers divided round as the level itself was rounded.
     is_reached = np.cumsum(state.weight) / (1 + state.weight.sum()) >= level

@@ -8,7 +8,7 @@ where no class is probable enough.
 valid and adaptive coverage", 2020): larger sets where rows are harder. A class's score is the sum
 over more probable ones and a random share of its own probability. That share is drawn from `seed`
 and the row's own outputs, so that a row has the same set in any company and in any process;
-another seed draws other shares. With `is_randomised=False` the fit counts all of it, and a set
+another seed draws other shares. With `is_randomized=False` the fit counts all of it, and a set
 goes on to the class at which its sum reaches the threshold: never empty, but larger, and covered
 more often than promised.
 
@@ -27,32 +27,32 @@ from dubito.arrays import BoolArray, FloatArray, IntArray, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.codes import names_of
 from dubito.data.truth import Labels
-from dubito.doubt.conformal_scores import AbstractConformal
+from dubito.doubt.conformal_scores import BaseConformal
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kept_checks import entries, flag, names, one_of, whole
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import ClassName, Logits, Members, Probabilities, as_outputs, unchecked
 
-__all__ = ["ConformalSets", "PredictionSets"]
+__all__ = ["ConformalClassifier", "PredictionSets"]
 
 FLOOR = 1e-300  # a share below counts as this, so that log odds stay finite
 GOLDEN = 0x9E3779B97F4A7C15  # steps of the generator SplitMix64
 
 
 @final
-class ConformalSets(AbstractConformal):
+class ConformalClassifier(BaseConformal):
     """Give each row the classes that it may be of: the truth is among them with chance `level`.
 
     The guarantee holds for any model and any n, if the rows of the fit were not trained on and are
-    exchangeable with those to come. `method`, `is_randomised` and `seed` are told above. With
+    exchangeable with those to come. `method`, `is_randomized` and `seed` are told above. With
     `can_be_empty=False` a set that would be empty holds the most probable class: not smaller, so
     that the guarantee stays. Vovk, Gammerman and Shafer, "Algorithmic learning in a random
     world", 2005.
 
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]
-    >>> sets = ConformalSets(level=0.8).fit(p, [0, 0, 0, 0]).predict([[0.9, 0.1], [0.6, 0.4]])
+    >>> sets = ConformalClassifier(level=0.8).fit(p, [0, 0, 0, 0]).predict([[0.9, 0.1], [0.6, 0.4]])
     >>> sets.sizes.tolist(), sets.names(0), sets.names(1)
     ([1, 2], [0], [0, 1])
     """
@@ -60,14 +60,14 @@ class ConformalSets(AbstractConformal):
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
     method_: Literal["lac", "aps"]
-    is_randomised_: bool
+    is_randomized_: bool
     seed_: int
 
     learned_checks = entries(
         n_classes_=whole(2),
         classes_=names("n_classes_"),
         method_=one_of("lac", "aps"),
-        is_randomised_=flag,
+        is_randomized_=flag,
         seed_=whole(0, 2**64 - 1),
     )
 
@@ -77,13 +77,13 @@ class ConformalSets(AbstractConformal):
         self,
         level: float = 0.9,
         method: Literal["lac", "aps"] = "lac",
-        is_randomised: bool = True,
+        is_randomized: bool = True,
         can_be_empty: bool = True,
         seed: int = 0,
     ) -> None:
         self.level = level
         self.method = method
-        self.is_randomised = is_randomised
+        self.is_randomized = is_randomized
         self.can_be_empty = can_be_empty
         self.seed = seed
 
@@ -99,9 +99,9 @@ class ConformalSets(AbstractConformal):
 
         def fill(rows: slice) -> None:
             part, most = known.take(rows), reach[rows, np.newaxis]
-            scores = class_scores(part, self.method_, self.is_randomised_, self.seed_)
+            scores = class_scores(part, self.method_, self.is_randomized_, self.seed_)
             contains[rows] = scores <= most
-            if self.method_ == "aps" and not self.is_randomised_:
+            if self.method_ == "aps" and not self.is_randomized_:
                 contains[rows] |= odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
             if not self.can_be_empty:
                 best = scores.argmin(axis=1, keepdims=True)
@@ -117,7 +117,7 @@ class ConformalSets(AbstractConformal):
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"
             raise BadValueError("method", name, rule, repr(self.method), fix)
-        require_bool(self.is_randomised, "is_randomised", name)
+        require_bool(self.is_randomized, "is_randomized", name)
         require_bool(self.can_be_empty, "can_be_empty", name)
         is_whole = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
         if not (is_whole and 0 <= self.seed < 2**64):
@@ -130,7 +130,7 @@ class ConformalSets(AbstractConformal):
             return wrapped.mean
         if not isinstance(wrapped, Logits | Probabilities):
             rule = "Logits, Probabilities, Members or an array of probabilities"
-            fix = "the whole distribution over classes, or ConformalIntervals for a regression"
+            fix = "the whole distribution over classes, or ConformalRegressor for a regression"
             raise BadTypeError("outputs", caller, rule, type(wrapped).__name__, fix)
         return wrapped
 
@@ -141,7 +141,7 @@ class ConformalSets(AbstractConformal):
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
             "method_": self.method,
-            "is_randomised_": bool(self.is_randomised),
+            "is_randomized_": bool(self.is_randomized),
             "seed_": int(self.seed),
         }
 
@@ -152,7 +152,7 @@ class ConformalSets(AbstractConformal):
 
         def of(rows: slice) -> FloatArray:
             part = outputs.take(rows)
-            scores = class_scores(part, self.method, self.is_randomised, self.seed)
+            scores = class_scores(part, self.method, self.is_randomized, self.seed)
             return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
 
         blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
@@ -227,12 +227,12 @@ def require_bool(value: Any, argument: str, caller: str) -> None:
 
 
 def class_scores(
-    outputs: Logits | Probabilities, method: str, is_randomised: bool, seed: int
+    outputs: Logits | Probabilities, method: str, is_randomized: bool, seed: int
 ) -> FloatArray:
     """Return the log odds of the score of each class: what fit and predict both go by."""
     if method == "lac":
         return odds_against(outputs)
-    share = shares_of(canonical(outputs), seed) if is_randomised else np.ones(outputs.n_rows)
+    share = shares_of(canonical(outputs), seed) if is_randomized else np.ones(outputs.n_rows)
     return odds_of_sums(outputs, share[:, np.newaxis])
 
 

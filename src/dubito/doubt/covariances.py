@@ -1,4 +1,4 @@
-"""Normal distributions of classes, learnt from rows of features by sums."""
+"""Normal distributions of classes, learned from rows of features by sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.doubt.feature_shards import FeatureShards
 from dubito.doubt.gaussians import (
-    AbstractGaussians,
+    BaseGaussians,
     NaiveGaussians,
     OwnGaussians,
     SharedGaussians,
@@ -33,7 +33,7 @@ __all__ = ["FittedGaussians", "fit_naive", "fit_own", "fit_shared"]
 class FittedGaussians:
     """Normal distributions, and what share was mixed in to make each covariance invertible."""
 
-    gaussians: AbstractGaussians
+    gaussians: BaseGaussians
     shrinkage: FloatArray  # a class, or one entry for all
 
 

@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 
 from dubito.arrays import FloatArray, as_seed
 from dubito.doubt.covariances import fit_naive, fit_own, fit_shared
-from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards, over_blocks
+from dubito.doubt.features import BaseOODScore, FeatureShards, over_blocks
 from dubito.doubt.gaussians import (
-    AbstractGaussians,
+    BaseGaussians,
     NaiveGaussians,
     OwnGaussians,
     SharedGaussians,
@@ -24,10 +24,10 @@ from dubito.kept_arrays import array, shares
 from dubito.kept_checks import MOST, Entry, entries, one_of
 from dubito.outputs import Probabilities, unchecked
 
-__all__ = ["ClassDensities", "as_count"]
+__all__ = ["ClassConditionalDensity", "as_count"]
 
 FITS = {"shared": fit_shared, "own": fit_own, "naive": fit_naive}
-KINDS: dict[str, type[AbstractGaussians]] = {
+KINDS: dict[str, type[BaseGaussians]] = {
     "shared": SharedGaussians,
     "own": OwnGaussians,
     "naive": NaiveGaussians,
@@ -56,7 +56,7 @@ def shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
 
 
 @final
-class ClassDensities(AbstractFeatureDoubt):
+class ClassConditionalDensity(BaseOODScore):
     """A normal distribution of features a class, as often as the class is; doubt is -log p(x).
 
     `covariance` is "shared" by all classes (linear discriminant), a class's "own" (quadratic), or
@@ -65,7 +65,7 @@ class ClassDensities(AbstractFeatureDoubt):
     rows. Bishop, "Pattern recognition and machine learning", 4.2.
 
     >>> features = [[0.0, 0.1], [0.2, 0.0], [0.1, 0.2], [3.0, 3.1], [3.2, 2.9], [3.1, 3.0]]
-    >>> densities = ClassDensities().fit(features, ["a", "a", "a", "b", "b", "b"])
+    >>> densities = ClassConditionalDensity().fit(features, ["a", "a", "a", "b", "b", "b"])
     >>> densities.posteriors([[0.1, 0.1]]).array.round(3).tolist()
     [[1.0, 0.0]]
     """
@@ -141,7 +141,7 @@ class ClassDensities(AbstractFeatureDoubt):
         return -self._log_density(features)
 
     @cached_property
-    def _gaussians(self) -> AbstractGaussians:
+    def _gaussians(self) -> BaseGaussians:
         return KINDS[self.kind_](self.means_, self.covariance_)
 
     def _joint(self, features: FloatArray) -> FloatArray:

@@ -10,12 +10,12 @@ import numpy as np
 from dubito.arrays import FloatArray, require_rows
 from dubito.doubt.activation import as_features, as_layer, familiarity_of, norms_of
 from dubito.doubt.diagnosis_words import advice_on, diagnosis_lines, verdict_on
-from dubito.doubt.softmax import OutputDoubts, output_doubts_of
+from dubito.doubt.softmax import UncertaintyScores, output_doubts_of
 from dubito.errors import BadValueError
-from dubito.measure.detection import auroc
-from dubito.outputs import AbstractClassOutputs, as_outputs
+from dubito.measure.detection import roc_auc
+from dubito.outputs import BaseClassOutputs, as_outputs
 
-__all__ = ["Diagnosis", "Separation", "diagnose"]
+__all__ = ["OODDiagnosis", "Separation", "diagnose_ood"]
 
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "unclear"]
 
@@ -23,7 +23,7 @@ N_ERRORS = 2  # a difference of so many standard errors is no accident
 USEFUL = 0.6  # an AUROC from which on a doubt is said to tell strangers apart
 WIDEST = 0.1  # a margin beyond which nothing is said to be alike
 KEPT = 0.95  # the share of known rows that the threshold looked at lets pass
-CALLER = "diagnose"
+CALLER = "diagnose_ood"
 
 
 @final
@@ -66,7 +66,7 @@ class Separation:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class OODDiagnosis:
     """What the doubts make of strangers. `print(diagnosis)` tells it in words.
 
     `share_as_confident` of the strangers have at least the median confidence of known rows,
@@ -85,16 +85,18 @@ class Diagnosis:
     strange_norm: float | None
     least_confidence: Separation
     entropy: Separation
-    narrow_margin: Separation
+    margin_uncertainty: Separation
     energy: Separation | None
-    weak_activation: Separation | None
+    negative_feature_norm: Separation | None
     unfamiliarity: Separation | None
 
     @property
     def separations(self) -> dict[str, Separation]:
         """Every doubt that was measured, the best first."""
-        names = ("least_confidence", "entropy", "narrow_margin", "energy")
-        every = {name: getattr(self, name) for name in (*names, "weak_activation", "unfamiliarity")}
+        names = ("least_confidence", "entropy", "margin_uncertainty", "energy")
+        every = {
+            name: getattr(self, name) for name in (*names, "negative_feature_norm", "unfamiliarity")
+        }
         known = {name: found for name, found in every.items() if found is not None}
         return dict(sorted(known.items(), key=lambda pair: -pair[1].auroc))
 
@@ -112,14 +114,14 @@ class Diagnosis:
         return "\n".join(diagnosis_lines(self))
 
 
-def diagnose(
+def diagnose_ood(
     known_outputs: Any,
     strange_outputs: Any,
     *,
     known_features: Any = None,
     strange_features: Any = None,
     weights: Any = None,
-) -> Diagnosis:
+) -> OODDiagnosis:
     """Return why confidence does, or does not, tell strangers from known rows, and what would.
 
     Saturation: strangers are as confident as known rows; extrapolation: they are more confident.
@@ -127,7 +129,7 @@ def diagnose(
     tell them apart. Pearce et al., "Understanding softmax confidence and uncertainty", 2021.
 
     >>> known, strange = [[0.9, 0.1], [0.7, 0.3]] * 50, [[0.99, 0.01], [0.8, 0.2]] * 50
-    >>> diagnose(known, strange).kind
+    >>> diagnose_ood(known, strange).kind
     'extrapolation'
     """
     known, strange = doubts_of_both(known_outputs, strange_outputs)
@@ -138,7 +140,7 @@ def diagnose(
     a, b = known.least_confidence, strange.least_confidence
     by_confidence = separation_of(a, b)
     share_passing = float((b <= np.quantile(a, KEPT, method="higher")).mean())
-    return Diagnosis(
+    return OODDiagnosis(
         kind=kind_of(by_confidence, share_passing),
         n_known=a.size,
         n_strange=b.size,
@@ -150,14 +152,16 @@ def diagnose(
         strange_norm=None if strange_norms is None else float(np.median(strange_norms)),
         least_confidence=by_confidence,
         entropy=separation_of(known.entropy, strange.entropy),
-        narrow_margin=separation_of(known.narrow_margin, strange.narrow_margin),
+        margin_uncertainty=separation_of(known.margin_uncertainty, strange.margin_uncertainty),
         energy=separation_if_known(known.energy, strange.energy),
-        weak_activation=separation_if_known(strange_norms, known_norms),  # less is more doubt
+        negative_feature_norm=separation_if_known(strange_norms, known_norms),  # less is more doubt
         unfamiliarity=separation_if_known(known_angles, strange_angles),
     )
 
 
-def doubts_of_both(known_outputs: Any, strange_outputs: Any) -> tuple[OutputDoubts, OutputDoubts]:
+def doubts_of_both(
+    known_outputs: Any, strange_outputs: Any
+) -> tuple[UncertaintyScores, UncertaintyScores]:
     """Return the doubts of known rows and of strangers, outputs of one model."""
     n_classes = None
     found = []
@@ -167,7 +171,7 @@ def doubts_of_both(known_outputs: Any, strange_outputs: Any) -> tuple[OutputDoub
     ):
         wrapped = as_outputs(outputs, argument, CALLER)
         found.append(output_doubts_of(wrapped, argument, CALLER))
-        assert isinstance(wrapped, AbstractClassOutputs)
+        assert isinstance(wrapped, BaseClassOutputs)
         if not wrapped.n_rows:
             fix = "rows of both kinds"
             raise BadValueError(argument, CALLER, "1 row or more", "none", fix)
@@ -179,7 +183,7 @@ def doubts_of_both(known_outputs: Any, strange_outputs: Any) -> tuple[OutputDoub
 
 
 def layer_of(
-    which: str, features: Any, weights: Any, doubts: OutputDoubts
+    which: str, features: Any, weights: Any, doubts: UncertaintyScores
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return the norms of features and, where weights are known, the unfamiliarities."""
     argument = f"{which}_features"
@@ -205,7 +209,7 @@ def separation_of(known: FloatArray, strange: FloatArray) -> Separation:
     DeLong et al., "Comparing the areas under two or more correlated ROC curves", 1988.
     """
     is_outlier = np.repeat([False, True], [known.size, strange.size])
-    value = auroc(is_outlier, np.concatenate([known, strange]))
+    value = roc_auc(is_outlier, np.concatenate([known, strange]))
     parts = (shares_below(known, strange), shares_below(strange, known))
     variance = sum(share.var(ddof=1) / share.size for share in parts if share.size > 1)
     by_chance = (known.size + strange.size + 1) / (12 * known.size * strange.size)

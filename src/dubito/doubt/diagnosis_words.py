@@ -6,22 +6,22 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dubito.doubt.diagnosis import Diagnosis, Separation
+    from dubito.doubt.diagnosis import OODDiagnosis, Separation
 
 __all__ = ["advice_on", "diagnosis_lines", "verdict_on"]
 
 
-def verdict_on(found: Diagnosis) -> str:
+def verdict_on(found: OODDiagnosis) -> str:
     """Say what happens, in a few sentences."""
     return " ".join([confidence_words(found), *layer_words(found)])
 
 
-def diagnosis_lines(found: Diagnosis) -> list[str]:
+def diagnosis_lines(found: OODDiagnosis) -> list[str]:
     """Tell a diagnosis line by line, in 80 columns."""
     return [*wrap(found.verdict, 80), *wrap(found.advice, 80), "", *figure_lines(found)]
 
 
-def confidence_words(found: Diagnosis) -> str:
+def confidence_words(found: OODDiagnosis) -> str:
     """Say what the confidence of strangers is like."""
     passing = f"{found.share_passing:.1%} of them pass a threshold that 95% of known rows pass"
     area = f"AUROC of least confidence {found.least_confidence.auroc:.3f}"
@@ -39,9 +39,9 @@ def confidence_words(found: Diagnosis) -> str:
     return f"Separation: strangers are less confident than known rows ({area}); {passing}."
 
 
-def layer_words(found: Diagnosis) -> list[str]:
+def layer_words(found: OODDiagnosis) -> list[str]:
     """Say whether norms or angles of the features tell strangers apart."""
-    norms, angles = found.weak_activation, found.unfamiliarity
+    norms, angles = found.negative_feature_norm, found.unfamiliarity
     if norms is None:
         return []
     words = [part_words("norms", norms, f"longer{norms_in_words(found)}")]
@@ -66,12 +66,12 @@ def part_words(name: str, part: Separation, how: str) -> str:
     return f"{name.capitalize()} do not tell them apart ({area})."
 
 
-def norms_in_words(found: Diagnosis) -> str:
+def norms_in_words(found: OODDiagnosis) -> str:
     """Return the median norms, strangers first."""
     return f" (median norm {found.strange_norm:.3g} against {found.known_norm:.3g})"
 
 
-def advice_on(found: Diagnosis) -> str:
+def advice_on(found: OODDiagnosis) -> str:
     """Say what to do about it."""
     name, best = next(iter(found.separations.items()))
     words = []
@@ -85,16 +85,16 @@ def advice_on(found: Diagnosis) -> str:
     else:
         words.append(
             "No doubt measured here does clearly better: try distances in features "
-            "(MahalanobisDistance, NeighbourDistance), those of an earlier layer, or another model."
+            "(MahalanobisDistance, NearestNeighborDistance), those of an earlier layer, or another model."
         )
     if found.kind not in ("separation", "unclear"):
         words.append("Calibration will not mend this: it only sees known rows.")
-    if found.weak_activation is None or found.unfamiliarity is None:
+    if found.negative_feature_norm is None or found.unfamiliarity is None:
         words.append("Give features and weights to learn whether norms or angles would do.")
     return " ".join(words)
 
 
-def figure_lines(found: Diagnosis) -> list[str]:
+def figure_lines(found: OODDiagnosis) -> list[str]:
     """Tell the figures line by line."""
     head = f"{found.n_strange:,} strangers, {found.n_known:,} known rows"
     lines = [f"  {head:<38} {'known':>9} {'strange':>9}"]

@@ -25,14 +25,14 @@ from dubito.data.truth import Labels
 from dubito.doubt.labels import codes_and_classes
 from dubito.errors import BadTypeError, EmptyStateError, StateMismatchError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.outputs import AbstractClassOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, ClassName
 
 __all__ = [
     "FeatureRows",
     "FeatureShards",
     "as_feature_matrix",
     "feature_shards",
-    "unlabelled_shards",
+    "unlabeled_shards",
 ]
 
 
@@ -126,28 +126,28 @@ class HeldRows:
         return reduce(add, self.map(lambda _, rows: function(rows)))
 
 
-def unlabelled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
+def unlabeled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
     """Return rows to learn from without their labels, whatever those are."""
-    return feature_shards(features, y, sample_weight, caller, is_labelled=False)
+    return feature_shards(features, y, sample_weight, caller, is_labeled=False)
 
 
 def feature_shards(
-    features: Any, y: Any, sample_weight: Any, caller: str, *, is_labelled: bool = True
+    features: Any, y: Any, sample_weight: Any, caller: str, *, is_labeled: bool = True
 ) -> FeatureShards:
     """Return rows to learn from, after a first pass that checks and counts them."""
     if isinstance(features, Shards):
         refuse_beside_shards(y, sample_weight, caller)
-        source, read, n_features, names = streamed(features, caller, is_labelled=is_labelled)
+        source, read, n_features, names = streamed(features, caller, is_labeled=is_labeled)
     else:
         array = as_feature_matrix(features, caller)
         n_features = array.shape[1]
-        codes, names = codes_and_classes(y if is_labelled else None, array.shape[0], caller)
+        codes, names = codes_and_classes(y if is_labeled else None, array.shape[0], caller)
         whole = FeatureRows(array, codes, as_weights(sample_weight, array.shape[0], caller))
         source, read = HeldRows(whole), as_held
     n_codes = 1 if names is None else len(names)
     seen = sum_of(source, read, lambda rows: SeenRows.of(rows, n_codes), caller)
     if not seen.weights.any():
-        raise EmptyStateError(caller, is_labelled=names is not None)
+        raise EmptyStateError(caller, is_labeled=names is not None)
     used = np.flatnonzero(seen.weights)
     numbers = np.full(n_codes + 1, MISSING)  # the last one is where a missing label points
     numbers[used] = np.arange(used.size)
@@ -185,7 +185,7 @@ def sum_of(
     with kept_threads():
         found = source.sum(within).value
     if found is None:
-        raise EmptyStateError(caller, is_labelled=False)
+        raise EmptyStateError(caller, is_labeled=False)
     return found
 
 
@@ -245,22 +245,22 @@ def usable(rows: FeatureRows, numbers: IntArray) -> FeatureRows:
 
 
 def streamed(
-    shards: Shards, caller: str, *, is_labelled: bool
+    shards: Shards, caller: str, *, is_labeled: bool
 ) -> tuple[HeldRows | Shards, Read, int, tuple[ClassName, ...] | None]:
     """Return where rows are, what reads them there, how many features they have, and classes."""
 
     def read(batch: Batch) -> FeatureRows:
-        return rows_of(batch if is_labelled else replace(batch, truth=None), caller)
+        return rows_of(batch if is_labeled else replace(batch, truth=None), caller)
 
     def named(batch: Batch) -> tuple[ClassName, ...] | None:
-        return names_in(batch) if is_labelled else None
+        return names_in(batch) if is_labeled else None
 
     if isinstance(shards, ArrayShards):  # its blocks are those of outputs, far narrower than ours
         whole = read(shards.batch)
         return HeldRows(whole), as_held, whole.features.shape[1], named(shards.batch)
     first = next(shards.batches(), None)
     if first is None:
-        raise EmptyStateError(caller, is_labelled=False)
+        raise EmptyStateError(caller, is_labeled=False)
     return shards, read, read(first).features.shape[1], named(first)
 
 
@@ -282,7 +282,7 @@ def rows_of(batch: Batch, caller: str) -> FeatureRows:
 def names_in(batch: Batch) -> tuple[ClassName, ...] | None:
     """Return what the classes of a batch are called, None where it has no labels."""
     outputs = batch.outputs
-    if batch.truth is None or not isinstance(outputs, AbstractClassOutputs):
+    if batch.truth is None or not isinstance(outputs, BaseClassOutputs):
         return None
     return names_of(outputs)
 

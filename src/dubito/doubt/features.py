@@ -14,18 +14,18 @@ from dubito.doubt.feature_shards import (
     FeatureShards,
     as_feature_matrix,
     feature_shards,
-    unlabelled_shards,
+    unlabeled_shards,
 )
 from dubito.errors import BadValueError
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_checks import entries, names, whole
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import ClassName
 
 __all__ = [
-    "AbstractFeatureDoubt",
-    "AbstractFeatureScore",
+    "BaseFeatureScore",
+    "BaseOODScore",
     "FeatureRows",
     "FeatureShards",
     "as_feature_matrix",
@@ -35,7 +35,7 @@ __all__ = [
 HIGHEST = float(np.finfo(np.float64).max)  # a doubt too large to be held
 
 
-class AbstractFeatureScore(AbstractKept):
+class BaseFeatureScore(BaseKept):
     """What was fitted on features and gives each row of them a doubt; larger = more doubt."""
 
     n_features_: int
@@ -67,7 +67,7 @@ class AbstractFeatureScore(AbstractKept):
         return array
 
 
-class AbstractFeatureDoubt(AbstractFeatureScore):
+class BaseOODScore(BaseFeatureScore):
     """Learns from features and labels of classes which rows are strange.
 
     It says what it learns of shards (`_learn`) and the doubt of some rows (`_doubt`). Classes are
@@ -86,7 +86,7 @@ class AbstractFeatureDoubt(AbstractFeatureScore):
         Rows without a label are left out where others have one, unless labels are of no use to it.
         """
         name = type(self).__name__
-        reader = feature_shards if self.uses_labels else unlabelled_shards
+        reader = feature_shards if self.uses_labels else unlabeled_shards
         shards = reader(features, y, sample_weight, name)
         warn_of_missing(shards.n_missing, shards.n_rows, name, stacklevel=3)
         self._forget()

@@ -14,7 +14,7 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.kept_checks import Entry
 
 __all__ = [
-    "AbstractGaussians",
+    "BaseGaussians",
     "NaiveGaussians",
     "OwnGaussians",
     "SharedGaussians",
@@ -49,7 +49,7 @@ class Whitening:
 
 
 @dataclass(frozen=True, eq=False)
-class AbstractGaussians(ABC):
+class BaseGaussians(ABC):
     """Means of classes (classes x features) and one covariance or more."""
 
     means: FloatArray
@@ -77,7 +77,7 @@ class AbstractGaussians(ABC):
 
 
 @final
-class SharedGaussians(AbstractGaussians):
+class SharedGaussians(BaseGaussians):
     """One covariance for all classes: features x features."""
 
     @cached_property
@@ -114,7 +114,7 @@ class SharedGaussians(AbstractGaussians):
 
 
 @final
-class OwnGaussians(AbstractGaussians):
+class OwnGaussians(BaseGaussians):
     """A covariance a class: classes x features x features."""
 
     @cached_property
@@ -139,7 +139,7 @@ class OwnGaussians(AbstractGaussians):
 
 
 @final
-class NaiveGaussians(AbstractGaussians):
+class NaiveGaussians(BaseGaussians):
     """Features independent within a class: classes x features of variances."""
 
     @cached_property

@@ -17,13 +17,13 @@ from dubito.data.shards import Shards
 from dubito.data.truth import Targets
 from dubito.doubt.conditional import ConditionalMixture
 from dubito.doubt.densities import as_count
-from dubito.doubt.features import AbstractFeatureScore, as_feature_matrix, over_blocks
+from dubito.doubt.features import BaseFeatureScore, as_feature_matrix, over_blocks
 from dubito.doubt.gaussians import require_covariance
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.kept_arrays import array, shares
 from dubito.kept_checks import MOST, Entry, entries, optional, whole
-from dubito.measure.labelled import warn_of_missing
+from dubito.measure.labeled import warn_of_missing
 from dubito.outputs import Normal, Samples
 
 __all__ = ["JointDensity"]
@@ -36,7 +36,7 @@ LEAST_VARIANCE = 1e-6  # of a component, as a share of the variance of the colum
 
 
 @final
-class JointDensity(AbstractFeatureScore):
+class JointDensity(BaseFeatureScore):
     """A Gaussian mixture over inputs and targets: p(y | x) of a regression, doubt is -log p(x).
 
     For noise that depends on the inputs, and for targets of several branches. `n_components` is how

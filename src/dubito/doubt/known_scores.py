@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 
 __all__ = ["KnownScores", "ranked"]
 
@@ -31,7 +31,7 @@ class KnownScores:
     ([0.2, 0.5, 1.0], [1.0, 1.0, 3.0])
     """
 
-    parts: tuple[RankedState, ...]
+    parts: tuple[RankingState, ...]
     size: int  # how many scores the parts hold
 
     @classmethod
@@ -40,7 +40,7 @@ class KnownScores:
         return cls.of_ranked(ranked(scores, np.asarray(weight, dtype=np.float64)))
 
     @classmethod
-    def of_ranked(cls, state: RankedState) -> KnownScores:
+    def of_ranked(cls, state: RankingState) -> KnownScores:
         """Hold scores that are ranked already."""
         return cls((state,), state.doubt.size)
 
@@ -49,7 +49,7 @@ class KnownScores:
         return both if both.size <= MOST else KnownScores.of_ranked(in_cells(both.ranked))
 
     @property
-    def ranked(self) -> RankedState:
+    def ranked(self) -> RankingState:
         """All scores, rising."""
         if len(self.parts) == 1:
             return self.parts[0]
@@ -57,12 +57,12 @@ class KnownScores:
         return ranked(scores, np.concatenate([part.weight for part in self.parts]))
 
 
-def ranked(scores: FloatArray, weight: FloatArray) -> RankedState:
+def ranked(scores: FloatArray, weight: FloatArray) -> RankingState:
     """Rank scores; none is positive, as all are known."""
-    return RankedState.of_scores(np.zeros(len(scores)), scores, weight)
+    return RankingState.of_scores(np.zeros(len(scores)), scores, weight)
 
 
-def in_cells(state: RankedState) -> RankedState:
+def in_cells(state: RankingState) -> RankingState:
     """Return scores moved up to the largest of their cell, unless there are few different ones."""
     if state.doubt.size <= CELLS:
         return state
@@ -70,4 +70,4 @@ def in_cells(state: RankedState) -> RankedState:
     cells = np.ceil(ends * (CELLS / ends[-1]))
     is_last = np.append(cells[1:] != cells[:-1], True)
     weight = np.diff(ends[is_last], prepend=0.0)
-    return RankedState(state.doubt[is_last], weight, np.zeros(weight.size))
+    return RankingState(state.doubt[is_last], weight, np.zeros(weight.size))

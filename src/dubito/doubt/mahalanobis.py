@@ -9,7 +9,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.doubt.covariances import fit_shared
-from dubito.doubt.features import AbstractFeatureDoubt, FeatureShards
+from dubito.doubt.features import BaseOODScore, FeatureShards
 from dubito.doubt.gaussians import SharedGaussians, require_covariance, squares_of
 from dubito.doubt.shrinking import as_shrinkage
 from dubito.errors import BadTypeError
@@ -22,10 +22,10 @@ SAFETY = 4.0  # how many times its usual size an error of rounding may have
 
 
 @final
-class MahalanobisDistance(AbstractFeatureDoubt):
+class MahalanobisDistance(BaseOODScore):
     """The squared distance to the nearest class mean, in units of the covariance within classes.
 
-    Without labels there is one mean. `is_normalised` takes features at length 1, where their norm
+    Without labels there is one mean. `normalize` takes features at length 1, where their norm
     says more of confidence than of strangeness. `shrinkage` is the share of correlations given up;
     "auto" finds it from the number of rows. Lee et al., "A simple unified framework for detecting
     out-of-distribution samples and adversarial attacks", 2018.
@@ -38,24 +38,24 @@ class MahalanobisDistance(AbstractFeatureDoubt):
     means_: FloatArray
     covariance_: FloatArray
     shrinkage_: float
-    is_normalised_: bool
+    is_normalized_: bool
 
     learned_checks = entries(
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
         covariance_=array("n_features_", "n_features_", low=-MOST, high=MOST),
         shrinkage_=number(0, 1),
-        is_normalised_=flag,
+        is_normalized_=flag,
     )
 
-    def __init__(self, *, is_normalised: bool = False, shrinkage: float | Literal["auto"] = "auto"):
-        self.is_normalised = is_normalised
+    def __init__(self, *, normalize: bool = False, shrinkage: float | Literal["auto"] = "auto"):
+        self.normalize = normalize
         self.shrinkage = shrinkage
 
     def _require_settings(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.is_normalised, bool | np.bool_):
-            got, fix = repr(self.is_normalised), "is_normalised=True"
-            raise BadTypeError("is_normalised", name, "True or False", got, fix)
+        if not isinstance(self.normalize, bool | np.bool_):
+            got, fix = repr(self.normalize), "normalize=True"
+            raise BadTypeError("normalize", name, "True or False", got, fix)
         as_shrinkage(self.shrinkage, name)
 
     def _require_learned(self, entry: Entry) -> None:
@@ -63,14 +63,14 @@ class MahalanobisDistance(AbstractFeatureDoubt):
 
     def _learn(self, shards: FeatureShards) -> None:
         name = type(self).__name__
-        self.is_normalised_ = bool(self.is_normalised)
-        rows = shards.mapped(normalised) if self.is_normalised_ else shards
+        self.is_normalized_ = bool(self.normalize)
+        rows = shards.mapped(normalized) if self.is_normalized_ else shards
         fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.shrinkage_ = float(fitted.shrinkage[0])
 
     def _doubt(self, features: FloatArray) -> FloatArray:
-        white = self._classes.white(normalised(features) if self.is_normalised_ else features)
+        white = self._classes.white(normalized(features) if self.is_normalized_ else features)
         nearest = self._search.nearest(white)
         # The very difference: no square of something large is taken from another.
         return squares_of(white - self._classes.white_means[nearest])
@@ -122,7 +122,7 @@ def best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatAr
     return best, values.min(axis=1) - least
 
 
-def normalised(features: FloatArray) -> FloatArray:
+def normalized(features: FloatArray) -> FloatArray:
     """Return rows of length 1, in float64; a row of zeros stays one."""
     largest = np.abs(features).max(axis=1, keepdims=True).astype(np.float64)
     scaled = features / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish

@@ -12,17 +12,23 @@ from dubito.arrays import FloatArray, as_array, as_floats, contiguous
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.members import entropy_parts, variance_parts
-from dubito.outputs import AbstractOutputs, Members, Normal, Samples
+from dubito.outputs import BaseOutputs, Members, Normal, Samples
 
-__all__ = ["SplitDoubt", "as_members", "fill_rows", "moments_of", "split_doubt"]
+__all__ = [
+    "UncertaintyDecomposition",
+    "as_members",
+    "decompose_uncertainty",
+    "fill_rows",
+    "moments_of",
+]
 
 KERNELS = {"entropy": entropy_parts, "variance": variance_parts}
-CALLER = "split_doubt"
+CALLER = "decompose_uncertainty"
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SplitDoubt:
+class UncertaintyDecomposition:
     """Doubt in two parts that sum to the total, one number a row, none below 0.
 
     `aleatoric` is noise in the data, which more data of the kind does not lower. `epistemic` is
@@ -34,7 +40,9 @@ class SplitDoubt:
     epistemic: FloatArray
 
 
-def split_doubt(members: Any, by: Literal["entropy", "variance"] | None = None) -> SplitDoubt:
+def decompose_uncertainty(
+    members: Any, by: Literal["entropy", "variance"] | None = None
+) -> UncertaintyDecomposition:
     """Return the doubt of several passes, split into noise in the data and ignorance of the model.
 
     By "entropy" (nats; the default for classes) the epistemic part is the mutual information of
@@ -44,7 +52,7 @@ def split_doubt(members: Any, by: Literal["entropy", "variance"] | None = None) 
     "variance" only, one number a row and target, in the square of the target's unit. Depeweg et
     al., "Decomposition of uncertainty in Bayesian deep learning", 2018.
 
-    >>> doubt = split_doubt(Members([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]))
+    >>> doubt = decompose_uncertainty(Members([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]))
     >>> doubt.aleatoric.round(3).tolist(), doubt.epistemic.round(3).tolist()
     ([0.0, 0.693], [0.693, 0.0])
     """
@@ -62,17 +70,17 @@ def split_doubt(members: Any, by: Literal["entropy", "variance"] | None = None) 
         raise too_few_passes(wrapped.n_passes)
     parts = np.empty((3, wrapped.n_rows))
     fill_rows(KERNELS[by or "entropy"], wrapped.array, tuple(parts))
-    return SplitDoubt(*parts.reshape(3, *shape))
+    return UncertaintyDecomposition(*parts.reshape(3, *shape))
 
 
 def as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
     """Return members, and the shape of what is one number a row: more than one axis for maps."""
-    if isinstance(members, AbstractOutputs):
+    if isinstance(members, BaseOutputs):
         if not isinstance(members, Members):
             rule, fix = "Members, or an array of their shape", "Members.of([pass_1, pass_2, ...])"
             raise BadTypeError("members", caller, rule, type(members).__name__, fix)
         return members, (members.n_rows,)
-    if isinstance(members, list | tuple) and any(isinstance(m, AbstractOutputs) for m in members):
+    if isinstance(members, list | tuple) and any(isinstance(m, BaseOutputs) for m in members):
         wrapped = Members.of(members)
         return wrapped, (wrapped.n_rows,)
     array = as_floats(as_array(members, "members", caller), "members", caller)
@@ -117,7 +125,7 @@ def as_regressions(members: Any) -> Sequence[Normal | Samples] | None:
     return listed
 
 
-def split_variance(members: Sequence[Normal | Samples]) -> SplitDoubt:
+def split_variance(members: Sequence[Normal | Samples]) -> UncertaintyDecomposition:
     """Return the law of total variance: mean of the variances, and variance of the means."""
     with np.errstate(over="ignore", invalid="ignore"):  # told below, for all alike
         moments = [moments_of(one) for one in members]
@@ -133,7 +141,7 @@ def split_variance(members: Sequence[Normal | Samples]) -> SplitDoubt:
     if not np.isfinite(total).all():
         rule, fix = "of a variance that a float can hold", "targets in a larger unit"
         raise BadValueError("members", CALLER, rule, "one beyond 1.8e308", fix)
-    return SplitDoubt(total, aleatoric, epistemic)
+    return UncertaintyDecomposition(total, aleatoric, epistemic)
 
 
 def moments_of(outputs: Normal | Samples) -> tuple[FloatArray, FloatArray]:

@@ -21,18 +21,18 @@ from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.known_scores import KnownScores, ranked
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
-from dubito.keeping import AbstractKept
+from dubito.keeping import BaseKept
 from dubito.kept_arrays import array, require_rising
 from dubito.kept_checks import MOST, Entry, entries
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 
-__all__ = ["OutlierRegion"]
+__all__ = ["ConformalOutlierDetector"]
 
 HEAVIEST = 1e200  # rows with a doubt; sums of such can be held
 
 
 @final
-class OutlierRegion(AbstractKept):
+class ConformalOutlierDetector(BaseKept):
     """Call a point strange where at most `epsilon` of known ones would be called so.
 
     Any doubt will do, and how it is distributed does not matter: if known and new points are
@@ -40,7 +40,7 @@ class OutlierRegion(AbstractKept):
     `epsilon=0.01` sends 1 % of normal inputs to review. Bates et al., "Testing for outliers with
     conformal p-values", 2023.
 
-    >>> region = OutlierRegion(epsilon=0.05).fit(np.arange(100) / 100)
+    >>> region = ConformalOutlierDetector(epsilon=0.05).fit(np.arange(100) / 100)
     >>> region.threshold_, region.contains([0.5, 0.99, 2.0]).tolist()
     (0.95, [False, True, True])
     """
@@ -89,7 +89,7 @@ class OutlierRegion(AbstractKept):
             values = as_doubts(known, name)
             state = ranked(values, as_weights(sample_weight, len(values), name))
         if not state.weight.size:
-            raise EmptyStateError(name, is_labelled=False)
+            raise EmptyStateError(name, is_labeled=False)
         self._forget()
         self.doubt_, self.weight_ = state.doubt, state.weight
         warn_of_few(float(state.weight.sum()), epsilon, name)
@@ -117,7 +117,7 @@ class OutlierRegion(AbstractKept):
         return float(self.doubt_[~self.contains(self.doubt_)][-1])
 
 
-def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankedState:
+def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankingState:
     """Rank the doubts of shards: exactly in memory, in cells of ranks where they are many."""
     if not callable(doubt):
         rule, fix = "a function of a batch beside shards", "`.fit(shards, doubt=entropy)`"

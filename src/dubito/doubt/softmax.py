@@ -15,13 +15,13 @@ from dubito.kernels.rows import NARROW
 from dubito.outputs import Logits, Members, Probabilities, TopLabel, as_outputs
 
 __all__ = [
-    "OutputDoubts",
+    "UncertaintyScores",
     "energy",
     "entropy",
     "least_confidence",
-    "narrow_margin",
-    "output_doubts",
+    "margin_uncertainty",
     "output_doubts_of",
+    "uncertainty_scores",
 ]
 
 KINDS = "Logits, Probabilities, Members or an array of probabilities"
@@ -29,24 +29,24 @@ KINDS = "Logits, Probabilities, Members or an array of probabilities"
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class OutputDoubts:
+class UncertaintyScores:
     """Doubts from the outputs, one number a row each; `energy` is None but for logits."""
 
     least_confidence: FloatArray
     entropy: FloatArray
-    narrow_margin: FloatArray
+    margin_uncertainty: FloatArray
     energy: FloatArray | None
 
 
-def output_doubts(outputs: Any) -> OutputDoubts:
+def uncertainty_scores(outputs: Any) -> UncertaintyScores:
     """Return every doubt that the outputs hold, in one pass over the matrix.
 
     Take it where more than one is wanted: all cost as much as any.
 
-    >>> output_doubts([[0.5, 0.25, 0.25]]).narrow_margin.tolist()
+    >>> uncertainty_scores([[0.5, 0.25, 0.25]]).margin_uncertainty.tolist()
     [0.75]
     """
-    return output_doubts_of(outputs, "outputs", "output_doubts")
+    return output_doubts_of(outputs, "outputs", "uncertainty_scores")
 
 
 def least_confidence(outputs: Any) -> FloatArray:
@@ -76,16 +76,16 @@ def entropy(outputs: Any) -> FloatArray:
     return output_doubts_of(outputs, "outputs", "entropy").entropy
 
 
-def narrow_margin(outputs: Any) -> FloatArray:
+def margin_uncertainty(outputs: Any) -> FloatArray:
     """Return 1 - the lead of the largest probability over the second, a row each, from 0 to 1.
 
     Take it where the choice between the best two is what can go wrong. Scheffer et al., "Active
     hidden Markov models for information extraction", 2001.
 
-    >>> narrow_margin([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).tolist()
+    >>> margin_uncertainty([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).tolist()
     [0.75, 1.0]
     """
-    return output_doubts_of(outputs, "outputs", "narrow_margin").narrow_margin
+    return output_doubts_of(outputs, "outputs", "margin_uncertainty").margin_uncertainty
 
 
 def energy(outputs: Logits) -> FloatArray:
@@ -105,7 +105,7 @@ def energy(outputs: Logits) -> FloatArray:
     return found
 
 
-def output_doubts_of(outputs: Any, argument: str, caller: str) -> OutputDoubts:
+def output_doubts_of(outputs: Any, argument: str, caller: str) -> UncertaintyScores:
     """Return every doubt of the outputs that came as an argument of `caller`."""
     wrapped = as_outputs(outputs, argument, caller)
     if isinstance(wrapped, Members):
@@ -127,9 +127,9 @@ def output_doubts_of(outputs: Any, argument: str, caller: str) -> OutputDoubts:
         pass
     if n_classes == 1:  # a class without rivals leads by everything
         doubts[fused.NARROW_MARGIN] = 0.0
-    return OutputDoubts(
+    return UncertaintyScores(
         least_confidence=doubts[fused.LEAST_CONFIDENCE],
         entropy=doubts[fused.ENTROPY],
-        narrow_margin=doubts[fused.NARROW_MARGIN],
+        margin_uncertainty=doubts[fused.NARROW_MARGIN],
         energy=doubts[fused.ENERGY] if is_logits else None,
     )

@@ -8,19 +8,19 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
-from dubito.doubt.features import AbstractFeatureDoubt, FeatureRows, FeatureShards
+from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kept_arrays import array
 from dubito.kept_checks import MOST, Entry, Maybe, entries, number, optional
 
-__all__ = ["VirtualLogit"]
+__all__ = ["VirtualLogitMatching"]
 
-NAME = "VirtualLogit"
+NAME = "VirtualLogitMatching"
 NOTHING = 1e-10  # a residual so small against the features is what rounding leaves
 
 
 @final
-class VirtualLogit(AbstractFeatureDoubt):
+class VirtualLogitMatching(BaseOODScore):
     """The log odds of a virtual class, whose logit is what features have beyond their main space.
 
     `weights` (classes x features) and `bias` are those of the last layer. Known features lie mostly
@@ -29,7 +29,7 @@ class VirtualLogit(AbstractFeatureDoubt):
     virtual-logit matching", 2022.
 
     >>> known = [[2.0, 0.0, 0.1], [0.0, 2.0, -0.1], [2.0, 0.0, -0.1], [0.0, 2.0, 0.1]]
-    >>> doubt = VirtualLogit([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], n_dimensions=2).fit(known)
+    >>> doubt = VirtualLogitMatching([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], n_dimensions=2).fit(known)
     >>> doubt.score([[2.0, 0.0, 0.1], [2.0, 0.0, 0.5]]).round(2).tolist()
     [-0.13, 7.87]
     """
@@ -115,7 +115,7 @@ class VirtualLogit(AbstractFeatureDoubt):
     def _layer(self) -> tuple[FloatArray, FloatArray]:
         """Return copies of weights and bias in float64, or raise where they do not fit."""
         if self.weights is None:
-            rule, fix = "those of the model's last layer", "VirtualLogit(weights, bias)"
+            rule, fix = "those of the model's last layer", "VirtualLogitMatching(weights, bias)"
             raise BadTypeError("weights", NAME, rule, "None", fix)
         weights = as_finite(as_floats(self.weights, "weights", NAME), "weights", NAME)
         require_dimensions(weights, (2,), "weights", NAME, "classes x features")

@@ -9,18 +9,18 @@ __all__ = ["bump_rows"]
 
 
 @kernel
-def bump_rows(rows, centres, width, bumps):
-    """Fill `bumps` with exp(-d^2 / 2 width^2) of each row's distance d to each centre.
+def bump_rows(rows, centers, width, bumps):
+    """Fill `bumps` with exp(-d^2 / 2 width^2) of each row's distance d to each center.
 
-    Lanes run over centres, whose numbers are put side by side for it.
+    Lanes run over centers, whose numbers are put side by side for it.
     """
     scale = -0.5 / (width * width)
-    across = centres.T.copy()
-    squares = np.empty(centres.shape[0])
+    across = centers.T.copy()
+    squares = np.empty(centers.shape[0])
     for i in range(rows.shape[0]):
         for m in range(squares.size):
             squares[m] = 0.0
-        for k in range(centres.shape[1]):
+        for k in range(centers.shape[1]):
             x, numbers = np.float64(rows[i, k]), across[k]
             for m in range(squares.size):
                 squares[m] += (x - numbers[m]) * (x - numbers[m])

@@ -1,6 +1,6 @@
 """exp, log and ordering of floats in a form that LLVM turns into vector instructions.
 
-LLVM vectorises neither a library call nor a floating maximum. So exponents are built and read by
+LLVM vectorizes neither a library call nor a floating maximum. So exponents are built and read by
 bits, mantissas come from polynomials, and the maximum is taken over integers in the same order as
 the floats. exp is right to 1.5 units in the last place, log to 2.5, in float32 and float64.
 """

@@ -1,4 +1,4 @@
-"""One step of expectation-maximisation for the shares of a mixture."""
+"""One step of expectation-maximization for the shares of a mixture."""
 
 import numpy as np
 

@@ -1,10 +1,10 @@
-"""Monotone regression: pooling neighbours that are out of order, and reading the result."""
+"""Monotone regression: pooling neighbors that are out of order, and reading the result."""
 
 import numpy as np
 
 from dubito.kernels.compile import kernel
 
-__all__ = ["add_to_cells", "pool_neighbours", "read_knots"]
+__all__ = ["add_to_cells", "pool_neighbors", "read_knots"]
 
 # Where a search starts: in one of so many equal parts of the range in which log odds lie.
 N_PARTS = 256
@@ -12,8 +12,8 @@ REACH = 28.0
 
 
 @kernel
-def pool_neighbours(positive, weight, low, high):
-    """Pool neighbouring cells in place until their means rise; return how many blocks are left.
+def pool_neighbors(positive, weight, low, high):
+    """Pool neighboring cells in place until their means rise; return how many blocks are left.
 
     A cell has the weight of its rows, that of the positive ones, and its lowest and highest score.
     Cells without weight are left out.

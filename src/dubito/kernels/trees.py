@@ -1,4 +1,4 @@
-"""Extremely randomised trees: how one grows, and where rows end in it.
+"""Extremely randomized trees: how one grows, and where rows end in it.
 
 A node is an entry of three arrays. A row goes on to node `child` if its number `column` is at most
 `threshold`, else to the one after; where `child` is 0 it has arrived at a leaf.

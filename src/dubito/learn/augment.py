@@ -16,7 +16,13 @@ from dubito.learn.modes import left_as_it_was, require_module, seeded
 from dubito.learn.passes import members_of
 from dubito.outputs import Members
 
-__all__ = ["TestTimeAugmentation", "View", "flips", "shifts", "unchanged"]
+__all__ = [
+    "TestTimeAugmentation",
+    "View",
+    "flip_views",
+    "identity_view",
+    "shift_views",
+]
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -34,7 +40,7 @@ class TestTimeAugmentation:
     estimation of heteroscedastic aleatoric uncertainty in deep neural networks", 2018.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    >>> views = TestTimeAugmentation(model, [unchanged, *shifts(1)])
+    >>> views = TestTimeAugmentation(model, [unchanged, *shift_views(1)])
     >>> views(torch.ones(2, 1, 8, 8)).array.shape
     (5, 2, 3)
     """
@@ -59,28 +65,28 @@ class TestTimeAugmentation:
         return members_of(passes, self.likelihood, NAME)
 
 
-def unchanged(inputs: torch.Tensor) -> torch.Tensor:
+def identity_view(inputs: torch.Tensor) -> torch.Tensor:
     """Return the inputs as they are: a view like any other.
 
-    >>> unchanged(torch.tensor([1, 2])).tolist()
+    >>> identity_view(torch.tensor([1, 2])).tolist()
     [1, 2]
     """
     return inputs
 
 
-def flips(dimensions: Iterable[int] = (-1,)) -> list[View]:
+def flip_views(dimensions: Iterable[int] = (-1,)) -> list[View]:
     """Return a view flipped along each of some dimensions: -1 is left and right, -2 up and down.
 
-    >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in flips((-1, -2))]
+    >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in flip_views((-1, -2))]
     [[[2, 1], [4, 3]], [[3, 4], [1, 2]]]
     """
     return [partial(torch.flip, dims=(dimension,)) for dimension in dimensions]
 
 
-def shifts(n_pixels: int = 1) -> list[View]:
+def shift_views(n_pixels: int = 1) -> list[View]:
     """Return views shifted right, left, down and up; what enters repeats the border.
 
-    >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in shifts(1)[:2]]
+    >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in shift_views(1)[:2]]
     [[[1, 1], [3, 3]], [[2, 2], [4, 4]]]
     """
     n_steps = as_count(n_pixels, "n_pixels", "shifts")

@@ -11,14 +11,14 @@ from torch.distributions import Distribution
 from torch.nn import functional
 
 from dubito.learn.likelihood import as_count, as_known
-from dubito.learn.regression_likelihood import AbstractRegressionLikelihood, of_rows
+from dubito.learn.regression_likelihood import BaseRegressionLikelihood, of_rows
 
 __all__ = ["Bernoulli"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Bernoulli(AbstractRegressionLikelihood):
+class Bernoulli(BaseRegressionLikelihood):
     """Yes or no, from log odds: binary cross-entropy, summed over the questions of a row.
 
     `y` holds 0 and 1, booleans, or shares between them where it is uncertain; NaN is left out.
@@ -42,7 +42,7 @@ class Bernoulli(AbstractRegressionLikelihood):
         return of_rows(lambda x: distributions.Bernoulli(logits=x), log_odds)
 
     def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
-        truth = AbstractRegressionLikelihood._truth(self, y, shape, caller)
+        truth = BaseRegressionLikelihood._truth(self, y, shape, caller)
         return as_known(truth, (truth >= 0) & (truth <= 1), "y", caller, "between 0 and 1")
 
     def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:

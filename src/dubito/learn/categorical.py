@@ -8,7 +8,7 @@ from typing import Literal, final
 from torch import Tensor, distributions
 
 from dubito.arrays import as_share
-from dubito.learn.class_likelihood import AbstractClassLikelihood, cross_entropy
+from dubito.learn.class_likelihood import BaseClassLikelihood, cross_entropy
 from dubito.learn.likelihood import as_count
 from dubito.learn.soft_labels import as_form, smoothed
 
@@ -17,7 +17,7 @@ __all__ = ["Categorical"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Categorical(AbstractClassLikelihood):
+class Categorical(BaseClassLikelihood):
     """One class out of several, from logits: cross-entropy.
 
     `smoothing` is the share of doubt in every label, in the `form` that `smooth_labels` names.

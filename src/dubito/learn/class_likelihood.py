@@ -9,14 +9,14 @@ from torch import Tensor, distributions
 from torch.nn import functional
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.likelihood import AbstractLikelihood, as_known, require_tensor
+from dubito.learn.likelihood import BaseLikelihood, as_known, require_tensor
 
-__all__ = ["AbstractClassLikelihood", "cross_entropy", "label_shares"]
+__all__ = ["BaseClassLikelihood", "cross_entropy", "label_shares"]
 
-TOLERANCE = 1e-3  # label probabilities further from 1 are refused, closer ones are renormalised
+TOLERANCE = 1e-3  # label probabilities further from 1 are refused, closer ones are renormalized
 
 
-class AbstractClassLikelihood(AbstractLikelihood):
+class BaseClassLikelihood(BaseLikelihood):
     """A likelihood of classes.
 
     `y` holds whole numbers, the class of each row, or label probabilities, rows x classes; a row

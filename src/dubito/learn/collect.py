@@ -15,23 +15,23 @@ from torch import nn
 from dubito.arrays import FloatArray, as_finite, as_floats
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.learn.collected import Collected, in_file, in_memory
+from dubito.learn.collected import CollectedOutputs, in_file, in_memory
 from dubito.learn.layers import Call, last_linear, layer_named, only_call, watched
 from dubito.learn.modes import left_as_it_was, require_module
 from dubito.learn.parts import Parts, Unpack, parted, require_taken
 from dubito.learn.passes import array_of, logits_of, rows_of
 from dubito.outputs import Logits
 
-__all__ = ["collect"]
+__all__ = ["collect_outputs"]
 
-CALLER = "collect"
+CALLER = "collect_outputs"
 NO_LAST_LAYER = (
     "collect found no linear layer whose outputs are the model's, so that features and weights are "
     "None. Try last_layer=, or layer= for features alone."
 )
 
 
-def collect(
+def collect_outputs(
     model: nn.Module,
     loader: Iterable[Any],
     *,
@@ -42,7 +42,7 @@ def collect(
     unpack: Unpack | None = None,
     path: str | os.PathLike[str] | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> Collected:
+) -> CollectedOutputs:
     """Return what a trained model says of every row of a loader, run once and left as it was.
 
     A batch is inputs, or inputs and labels, the labels last; of any other `unpack(batch)` returns
@@ -55,7 +55,7 @@ def collect(
     many rows there are.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> found = collect(model, [(torch.ones(2, 4), torch.tensor([0, 1]))])
+    >>> found = collect_outputs(model, [(torch.ones(2, 4), torch.tensor([0, 1]))])
     >>> found.logits.array.shape, found.features.shape, found.weights.shape, found.labels.tolist()
     ((2, 3), (2, 8), (3, 8), [0, 1])
     """
@@ -66,7 +66,7 @@ def collect(
         shards = in_memory(batches) if path is None else in_file(batches, path, is_weighted)
     if run.has_lost_features:
         warnings.warn(NO_LAST_LAYER, DubitoWarning, stacklevel=2)
-    return Collected(shards, *run.last_weights())
+    return CollectedOutputs(shards, *run.last_weights())
 
 
 @final

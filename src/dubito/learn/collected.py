@@ -21,12 +21,12 @@ from dubito.data.sink import Sink
 from dubito.data.truth import Labels
 from dubito.outputs import Logits
 
-__all__ = ["Collected", "in_file", "in_memory"]
+__all__ = ["CollectedOutputs", "in_file", "in_memory"]
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Collected:
+class CollectedOutputs:
     """What a model said of all rows of a loader.
 
     `shards` hold logits, features and labels, in memory or in a file, for anything that takes

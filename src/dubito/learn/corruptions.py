@@ -60,7 +60,7 @@ def require_images(images: Any) -> None:
     is_fine = (images >= 0) & (images <= 1)
     if not is_fine.all():
         got = f"{images[~is_fine][0].item():.6g}"
-        fix = "dividing by 255 before, and normalising after"
+        fix = "dividing by 255 before, and normalizing after"
         raise BadValueError("images", CALLER, "of values between 0 and 1", got, fix)
 
 
@@ -71,7 +71,7 @@ def noisy(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
 
 
 def blurred(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
-    """Take the mean of neighbours under a normal window; edges are continued outwards."""
+    """Take the mean of neighbors under a normal window; edges are continued outwards."""
     width = LEAST_BLUR + BLUR[level] * shorter_side(images)
     reach = ceil(3 * width)
     places = torch.arange(-reach, reach + 1).to(images)
@@ -108,7 +108,7 @@ def shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
 
 
 def occluded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
-    """Hide a square of each image, somewhere inside, under grey."""
+    """Hide a square of each image, somewhere inside, under gray."""
     n_images, _, height, width = images.shape
     side = shorter_side(images)
     edge = min(side, max(level + 1, round(OCCLUSION[level] * side)))

@@ -15,10 +15,10 @@ from torch import nn
 from dubito.data import Batch, Sink
 from dubito.decide import CostMatrix, Policy, write_decisions
 from dubito.decide.decisions import STRANGE
-from dubito.doubt import MahalanobisDistance, least_confidence, split_doubt, vote
+from dubito.doubt import MahalanobisDistance, decompose_uncertainty, least_confidence, vote
 from dubito.learn.augment import TestTimeAugmentation
-from dubito.learn.collect import collect
-from dubito.learn.collected import Collected
+from dubito.learn.collect import collect_outputs
+from dubito.learn.collected import CollectedOutputs
 from dubito.learn.digits import (
     LIKELIHOOD,
     N_CLASSES,
@@ -31,7 +31,7 @@ from dubito.learn.digits import (
 )
 from dubito.learn.dropout import MonteCarloDropout
 from dubito.learn.modes import left_as_it_was, seeded
-from dubito.measure import accuracy, audit, auroc, log_loss
+from dubito.measure import accuracy, audit, log_loss, roc_auc
 from dubito.outputs import Members
 
 __all__ = ["TrainedDemo", "train_demo"]
@@ -46,12 +46,12 @@ REJECT_COST, EPSILON = 0.2, 0.02
 class TrainedDemo:
     """What the demo found, for a report on it.
 
-    `validation` is what the policy learnt from, `test` what it is judged on, `strange` rows of
-    digits that the network never learnt. `members` are dropout passes over the test rows.
+    `validation` is what the policy learned from, `test` what it is judged on, `strange` rows of
+    digits that the network never learned. `members` are dropout passes over the test rows.
     """
 
-    validation: Collected
-    test: Collected
+    validation: CollectedOutputs
+    test: CollectedOutputs
     strange: Batch
     members: Members
     policy: Policy
@@ -68,7 +68,7 @@ def train_demo(folder: Path, say: Say = print) -> TrainedDemo:
         model = told_training(parts, say)
         members = told_passes(model, parts, say)
         validation, test, strange = (
-            collect(
+            collect_outputs(
                 model,
                 [part.images if part is parts.strange else tuple(part)],
                 likelihood=LIKELIHOOD,
@@ -107,7 +107,7 @@ def told_training(parts: DigitParts, say: Say) -> nn.Module:
         spread = LIKELIHOOD.log_variance(outputs).exp().sqrt().numpy()
     is_kind = parts.train.is_swapped_kind
     say(f"\n  labels swapped                        {is_flipped.sum():5d} of {is_flipped.size}")
-    say(f"  AUROC of its loss for swapped labels  {auroc(is_flipped, losses):.3f}")
+    say(f"  AUROC of its loss for swapped labels  {roc_auc(is_flipped, losses):.3f}")
     say(f"  error it expects, swapped kinds       {spread[is_kind].mean():.3f}")
     say(f"  error it expects, other kinds         {spread[~is_kind].mean():.3f}")
     return model
@@ -117,7 +117,7 @@ def told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     """Ask several times, with dropout and of shifted images; return the passes of test digits."""
     passes = MonteCarloDropout(model, n_passes=30, likelihood=LIKELIHOOD)
     members, strangers = passes(parts.test.images), passes(parts.strange.images)
-    known, unknown = split_doubt(members), split_doubt(strangers)
+    known, unknown = decompose_uncertainty(members), decompose_uncertainty(strangers)
     is_kind = parts.test.is_swapped_kind
     rows = {
         "test digits, swapped kinds": (known.aleatoric[is_kind], known.epistemic[is_kind]),
@@ -139,13 +139,13 @@ def told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     return members
 
 
-def told_policy(validation: Collected, test: Collected, say: Say) -> Policy:
+def told_policy(validation: CollectedOutputs, test: CollectedOutputs, say: Say) -> Policy:
     """Fit calibrator, gate for strangers and reject option, and tell what calibration did."""
     say(f"\nLearning a policy from {len(validation.batch)} validation digits ...")
     policy = Policy.fit(
         validation.shards,
         costs=CostMatrix.zero_one(N_CLASSES).with_reject(REJECT_COST, "ask a person"),
-        doubt=MahalanobisDistance(is_normalised=True),
+        doubt=MahalanobisDistance(normalize=True),
         epsilon=EPSILON,
     )
     honest = policy.calibrator.transform(test.logits)
@@ -162,7 +162,9 @@ def told_policy(validation: Collected, test: Collected, say: Say) -> Policy:
     return policy
 
 
-def told_decisions(policy: Policy, rows: dict[str, Collected], folder: Path, say: Say) -> None:
+def told_decisions(
+    policy: Policy, rows: dict[str, CollectedOutputs], folder: Path, say: Say
+) -> None:
     """Decide, write the decisions, and tell how many are left to a person."""
     say(f"\nThe action that costs least, where an error costs 1 and asking {REJECT_COST}:\n")
     say(f"  {'':<20} {'asked':>7} {'as strange':>11} {'wrong among the rest':>21}")
@@ -171,7 +173,7 @@ def told_decisions(policy: Policy, rows: dict[str, Collected], folder: Path, say
             write_decisions(policy, part.shards, sink, source=name)
             found = policy.decide(part.logits, part.features)
             is_open, labels = ~found.is_rejected, part.labels
-            # Of digits never learnt, every answer is wrong.
+            # Of digits never learned, every answer is wrong.
             is_wrong = np.ones(len(found)) if labels is None else found.class_ != labels
             wrong = is_wrong[is_open].mean() if is_open.any() else 0.0
             strange = np.mean(found.reason == STRANGE)

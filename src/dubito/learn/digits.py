@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dubito.arrays import BoolArray
-from dubito.learn.augment import shifts, unchanged
+from dubito.learn.augment import identity_view, shift_views
 from dubito.learn.label_noise import flip_labels
 from dubito.learn.uncertainty_aware import UncertaintyAware
 
@@ -33,7 +33,7 @@ SWAP_RATE = 0.2
 N_TRAIN, N_VALIDATION = 700, 370
 N_EPOCHS = 60
 LIKELIHOOD = UncertaintyAware(N_CLASSES)
-VIEWS = [unchanged, *shifts(1)]
+VIEWS = [identity_view, *shift_views(1)]
 
 
 class Digits(NamedTuple):
@@ -49,7 +49,7 @@ class Digits(NamedTuple):
 
 
 class DigitParts(NamedTuple):
-    """Digits to train on, to calibrate on and to test on, and those that are never learnt."""
+    """Digits to train on, to calibrate on and to test on, and those that are never learned."""
 
     train: Digits
     validation: Digits

@@ -1,4 +1,4 @@
-"""Deep ensembles: the same network learnt anew from other starts."""
+"""Deep ensembles: the same network learned anew from other starts."""
 
 from __future__ import annotations
 

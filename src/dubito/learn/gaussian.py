@@ -12,14 +12,14 @@ from torch.distributions import Distribution, Normal
 from dubito.arrays import as_share
 from dubito.learn.likelihood import as_count, as_number
 from dubito.learn.log_variance import as_floor, beta_weighted, floored, positive
-from dubito.learn.regression_likelihood import AbstractRegressionLikelihood, of_rows
+from dubito.learn.regression_likelihood import BaseRegressionLikelihood, of_rows
 
 __all__ = ["Gaussian", "HeteroscedasticGaussian"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gaussian(AbstractRegressionLikelihood):
+class Gaussian(BaseRegressionLikelihood):
     """A normal distribution of fixed variance: squared error, up to constants.
 
     Outputs are the means, one a target. Use it where noise is the same everywhere.
@@ -51,7 +51,7 @@ class Gaussian(AbstractRegressionLikelihood):
 
 @final
 @dataclass(frozen=True, slots=True)
-class HeteroscedasticGaussian(AbstractRegressionLikelihood):
+class HeteroscedasticGaussian(BaseRegressionLikelihood):
     """A normal distribution whose mean and variance both depend on the input.
 
     Outputs are the means, then the logarithms of the variances, which count from `floor` up. With

@@ -20,13 +20,13 @@ from dubito.arrays import (
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.likelihood import as_count
 
-__all__ = ["FlippedLabels", "flip_labels"]
+__all__ = ["NoisyLabels", "flip_labels"]
 
 CALLER = "flip_labels"
 WAYS = ("pairs", "one_way", "n_classes", "transition")
 
 
-class FlippedLabels(NamedTuple):
+class NoisyLabels(NamedTuple):
     """Labels with noise, and which of them are wrong now; tensors if tensors came."""
 
     noisy: Any
@@ -42,7 +42,7 @@ def flip_labels(
     n_classes: int | None = None,
     transition: Any = None,
     seed: int = 0,
-) -> FlippedLabels:
+) -> NoisyLabels:
     """Return labels of which each is wrong with a chance of `rate`, and which ones are.
 
     `pairs` are taken for each other, both ways; `one_way` maps a class to what it is taken for;
@@ -72,10 +72,8 @@ def flip_labels(
     noisy = drawn(labels, matrix, rng)
     is_flipped = noisy != labels
     if isinstance(y, torch.Tensor):
-        return FlippedLabels(
-            torch.from_numpy(noisy).to(y), torch.from_numpy(is_flipped).to(y.device)
-        )
-    return FlippedLabels(noisy, is_flipped)
+        return NoisyLabels(torch.from_numpy(noisy).to(y), torch.from_numpy(is_flipped).to(y.device))
+    return NoisyLabels(noisy, is_flipped)
 
 
 def as_labels(y: Any) -> IntArray:

@@ -11,14 +11,14 @@ from torch.distributions import Distribution
 
 from dubito.learn.likelihood import as_count
 from dubito.learn.log_variance import as_floor, floored, positive
-from dubito.learn.regression_likelihood import AbstractRegressionLikelihood, of_rows
+from dubito.learn.regression_likelihood import BaseRegressionLikelihood, of_rows
 
 __all__ = ["Laplace"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Laplace(AbstractRegressionLikelihood):
+class Laplace(BaseRegressionLikelihood):
     """A Laplace distribution whose location and scale both depend on the input.
 
     Outputs are the locations, then the logarithms of the scales, which count from `floor` up. Its

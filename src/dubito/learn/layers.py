@@ -14,7 +14,7 @@ from dubito.errors import BadTypeError, BadValueError
 __all__ = ["Call", "last_linear", "layer_named", "only_call", "watched"]
 
 MOST_NAMES = 12  # of layers, in a message
-CALLER = "collect"
+CALLER = "collect_outputs"
 
 
 class Call(NamedTuple):

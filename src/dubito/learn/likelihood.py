@@ -13,12 +13,12 @@ from torch.distributions import Distribution
 
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["AbstractLikelihood", "as_count", "as_known", "as_number", "require_tensor"]
+__all__ = ["BaseLikelihood", "as_count", "as_known", "as_number", "require_tensor"]
 
 MEND = "mending such labels, or NaN for one that is not known"
 
 
-class AbstractLikelihood(ABC):
+class BaseLikelihood(ABC):
     """A distribution of labels: `loss` trains a network to give it, `predict` returns it.
 
     Outputs are rows x n_outputs. Of maps, images x n_outputs x height x width, every pixel is a
@@ -34,19 +34,19 @@ class AbstractLikelihood(ABC):
         """How many numbers a row the network has to put out."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of the rows that have a label: what to minimise."""
-        losses, is_labelled = self._labelled_losses(outputs, y, "loss")
-        return losses.sum() / is_labelled.sum().clamp(min=1)
+        """Return the mean loss of the rows that have a label: what to minimize."""
+        losses, is_labeled = self._labeled_losses(outputs, y, "loss")
+        return losses.sum() / is_labeled.sum().clamp(min=1)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each row, 0 where it has no label; for weights of one's own."""
-        return self._labelled_losses(outputs, y, "losses")[0]
+        return self._labeled_losses(outputs, y, "losses")[0]
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Distribution:
         """Return the distribution of each row's label; its `mode` is the single best answer."""
 
-    def _labelled_losses(self, outputs: Tensor, y: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    def _labeled_losses(self, outputs: Tensor, y: Tensor, method: str) -> tuple[Tensor, Tensor]:
         parameters = self._parameters(outputs, method)
         caller = f"{type(self).__name__}.{method}"
         truth = self._truth(y, outputs.shape, caller)

@@ -32,11 +32,11 @@ __all__ = [
 WIDEST = log((1 - FLOOR) / FLOOR)  # log odds, either way
 
 
-class AbstractMap(nn.Module):
+class BaseMap(nn.Module):
     """A map whose numbers are buffers in float64: moved and kept with the network, not trained."""
 
     def hold(self, **numbers: Any) -> None:
-        """Register what was learnt."""
+        """Register what was learned."""
         for name, value in numbers.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
@@ -46,7 +46,7 @@ class AbstractMap(nn.Module):
 
 
 @final
-class Tempered(AbstractMap):
+class Tempered(BaseMap):
     """Logits divided by a temperature."""
 
     def __init__(self, temperature: float) -> None:
@@ -58,7 +58,7 @@ class Tempered(AbstractMap):
 
 
 @final
-class Indifferent(AbstractMap):
+class Indifferent(BaseMap):
     """The same score for every class: no opinion."""
 
     def forward(self, values: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Indifferent(AbstractMap):
 
 
 @final
-class Scaled(AbstractMap):
+class Scaled(BaseMap):
     """Each class's log probability scaled and shifted, after a temperature."""
 
     def __init__(self, temperature: float, weight: FloatArray, bias: FloatArray) -> None:
@@ -79,16 +79,16 @@ class Scaled(AbstractMap):
 
 
 @final
-class Mapped(AbstractMap):
+class Mapped(BaseMap):
     """A matrix on the numbers of a basis: log probabilities, their bends, and bumps."""
 
     def __init__(self, of: basis.Basis, weight: FloatArray, bias: FloatArray) -> None:
         super().__init__()
         self.hold(beta=of.beta, weight=weight, bias=bias, width=of.width)
         self.is_straight = of.shape == "straight"
-        self.has_bumps = of.centres is not None
-        if of.centres is not None:
-            self.hold(centres=of.centres)
+        self.has_bumps = of.centers is not None
+        if of.centers is not None:
+            self.hold(centers=of.centers)
 
     def forward(self, values: Tensor) -> Tensor:
         x = log_probabilities(values * self.get_buffer("beta"))
@@ -101,12 +101,12 @@ class Mapped(AbstractMap):
 
     def bumps(self, x: Tensor) -> Tensor:
         """Return how near rows are to each known one."""
-        gaps = x.clamp(min=basis.FAR)[..., None, :] - self.get_buffer("centres")
+        gaps = x.clamp(min=basis.FAR)[..., None, :] - self.get_buffer("centers")
         return (-0.5 * gaps.square().sum(-1) / self.get_buffer("width").square()).exp()
 
 
 @final
-class Mixed(AbstractMap):
+class Mixed(BaseMap):
     """The log of the mean of what several maps say, by their shares."""
 
     def __init__(self, parts: Iterable[nn.Module], shares: FloatArray) -> None:
@@ -120,7 +120,7 @@ class Mixed(AbstractMap):
 
 
 @final
-class Line(AbstractMap):
+class Line(BaseMap):
     """Log odds times a slope, plus an intercept."""
 
     def __init__(self, slope: float, intercept: float) -> None:
@@ -132,7 +132,7 @@ class Line(AbstractMap):
 
 
 @final
-class BetaCurve(AbstractMap):
+class BetaCurve(BaseMap):
     """Log odds a log(p) - b log(1 - p) + c."""
 
     def __init__(self, coefficients: FloatArray) -> None:
@@ -145,7 +145,7 @@ class BetaCurve(AbstractMap):
 
 
 @final
-class Binary(AbstractMap):
+class Binary(BaseMap):
     """A curve on the log odds of the second of two classes."""
 
     def __init__(self, curve: nn.Module) -> None:
@@ -158,7 +158,7 @@ class Binary(AbstractMap):
 
 
 @final
-class Together(AbstractMap):
+class Together(BaseMap):
     """A curve for each class against the rest; a row that none wants stays as it came."""
 
     def __init__(self, curves: Iterable[nn.Module]) -> None:

@@ -1,4 +1,4 @@
-"""Calibrators as layers: what was learnt after training becomes the network's last step."""
+"""Calibrators as layers: what was learned after training becomes the network's last step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from dubito.calibrate import (
-    AbstractCalibrator,
-    AsItCame,
     AutoCalibrator,
-    BetaScaling,
+    BaseCalibrator,
+    BetaCalibration,
+    EnsembleTemperatureScaling,
+    IdentityCalibrator,
     MatrixScaling,
     OneVsRest,
     PlattScaling,
     StructuredMatrixScaling,
-    TemperatureMixture,
     TemperatureScaling,
     VectorScaling,
 )
@@ -69,28 +69,28 @@ class CalibrationModule(nn.Module):
         return scores
 
 
-def to_module(calibrator: AbstractCalibrator) -> CalibrationModule:
+def to_module(calibrator: BaseCalibrator) -> CalibrationModule:
     """Return a fitted calibrator as a module, to append to a network that puts out logits.
 
     `nn.Sequential(network, to_module(calibrator))` says what `predict_proba` says. Only parametric
-    calibrators can be appended, `OneVsRest` of those, and `AutoCalibrator(is_parametric=True)`.
+    calibrators can be appended, `OneVsRest` of those, and `AutoCalibrator(parametric_only=True)`.
 
     >>> from dubito import Logits
     >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
     >>> to_module(scaling)(torch.tensor([[3.0, 0.0]]))
     tensor([[0.6667, 0.3333]])
     """
-    if not isinstance(calibrator, AbstractCalibrator):
+    if not isinstance(calibrator, BaseCalibrator):
         raise cannot_be_appended(calibrator, calibrator)
     if not calibrator.__sklearn_is_fitted__():
         raise UnfittedError(type(calibrator).__name__, CALLER)
     return CalibrationModule(map_of(calibrator, calibrator), calibrator.n_classes_)
 
 
-def map_of(calibrator: Any, whole: AbstractCalibrator) -> nn.Module:
+def map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
     """Return the map from logits to calibrated ones, up to a shift a row, of a part of a whole."""
     match calibrator:
-        case AsItCame():
+        case IdentityCalibrator():
             return nn.Identity()
         case TemperatureScaling():
             return maps.Tempered(calibrator.temperature_)
@@ -98,26 +98,26 @@ def map_of(calibrator: Any, whole: AbstractCalibrator) -> nn.Module:
             return maps.Scaled(calibrator.temperature_, calibrator.weight_, calibrator.bias_)
         case MatrixScaling() | StructuredMatrixScaling():
             return maps.Mapped(calibrator._basis(), calibrator.weight_, calibrator.bias_)
-        case TemperatureMixture():
+        case EnsembleTemperatureScaling():
             parts = [maps.Tempered(calibrator.temperature_), nn.Identity(), maps.Indifferent()]
-            return maps.Mixed(parts, calibrator.shares_)
+            return maps.Mixed(parts, calibrator.weights_)
         case AutoCalibrator():
             return maps.Mixed(
-                (map_of(one, whole) for one in calibrator.calibrators_), calibrator.shares_
+                (map_of(one, whole) for one in calibrator.calibrators_), calibrator.weights_
             )
         case OneVsRest():
             return maps.Together(curve_of(one, whole) for one in calibrator.calibrators_)
-        case PlattScaling() | BetaScaling():
+        case PlattScaling() | BetaCalibration():
             return maps.Binary(curve_of(calibrator, whole))
     raise cannot_be_appended(calibrator, whole)
 
 
-def curve_of(calibrator: Any, whole: AbstractCalibrator) -> nn.Module:
+def curve_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
     """Return the map from a class's log odds to calibrated ones."""
     match calibrator:
         case PlattScaling():
             return maps.Line(calibrator.slope_, calibrator.intercept_)
-        case BetaScaling():
+        case BetaCalibration():
             return maps.BetaCurve(calibrator.coefficients_)
     raise cannot_be_appended(calibrator, whole)
 
@@ -126,10 +126,10 @@ def cannot_be_appended(part: Any, whole: Any) -> BadTypeError:
     """Say which calibrators can be appended."""
     rule = (
         "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
-        "TemperatureMixture, PlattScaling, BetaScaling, AsItCame, or OneVsRest or AutoCalibrator "
+        "EnsembleTemperatureScaling, PlattScaling, BetaCalibration, IdentityCalibrator, or OneVsRest or AutoCalibrator "
         "of these alone"
     )
     is_auto = isinstance(whole, AutoCalibrator)
-    fix = "AutoCalibrator(is_parametric=True)" if is_auto else "TemperatureScaling()"
+    fix = "AutoCalibrator(parametric_only=True)" if is_auto else "TemperatureScaling()"
     got = " with ".join(dict.fromkeys(type(one).__name__ for one in (whole, part)))
     return BadTypeError("calibrator", CALLER, rule, got, f"{fix}.fit(outputs, y)")

@@ -15,7 +15,7 @@ __all__ = ["Parts", "Unpack", "parted", "require_taken"]
 
 Unpack = Callable[[Any], tuple[Any, ...]]
 
-CALLER = "collect"
+CALLER = "collect_outputs"
 BY_PLACE = "unpack=lambda batch: (batch[0], batch[1], batch[2]) for inputs, labels and weights"
 BY_NAME = (
     "unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the names of "

@@ -10,7 +10,7 @@ import torch
 from dubito.arrays import FloatArray
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.bernoulli import Bernoulli
-from dubito.learn.class_likelihood import AbstractClassLikelihood
+from dubito.learn.class_likelihood import BaseClassLikelihood
 from dubito.learn.modes import seeded
 from dubito.learn.uncertainty_aware import UncertaintyAware
 from dubito.outputs import Logits, Members
@@ -34,7 +34,7 @@ def members_of(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
 
 def logits_of(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
     """Return the logits, rows x classes, that outputs stand for under a likelihood."""
-    if isinstance(likelihood, AbstractClassLikelihood):
+    if isinstance(likelihood, BaseClassLikelihood):
         with seeded(0):  # some draw: passes then differ by what they say alone
             return rows_of(likelihood.logits(outputs))
     is_yes_or_no = isinstance(likelihood, Bernoulli) and likelihood.n_targets == 1

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from dubito.errors import BadValueError
-from dubito.learn.likelihood import AbstractLikelihood, as_known, require_tensor
+from dubito.learn.likelihood import BaseLikelihood, as_known, require_tensor
 
-__all__ = ["AbstractRegressionLikelihood", "of_rows"]
+__all__ = ["BaseRegressionLikelihood", "of_rows"]
 
 
-class AbstractRegressionLikelihood(AbstractLikelihood):
+class BaseRegressionLikelihood(BaseLikelihood):
     """A likelihood of targets that are independent given the outputs: their losses add up.
 
     `y` is rows x targets, or one number a row where there is one target; it is never broadcast.

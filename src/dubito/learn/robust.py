@@ -11,7 +11,7 @@ from torch import Tensor, distributions
 from dubito.arrays import as_share
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.categorical import Categorical
-from dubito.learn.class_likelihood import AbstractClassLikelihood
+from dubito.learn.class_likelihood import BaseClassLikelihood
 from dubito.learn.likelihood import as_count, as_number, require_tensor
 
 __all__ = ["EarlyLearningRegularization", "GeneralizedCrossEntropy"]
@@ -21,7 +21,7 @@ LEAST = 1e-4  # probabilities count from here up to 1 minus it, so that no logar
 
 @final
 @dataclass(frozen=True, slots=True)
-class GeneralizedCrossEntropy(AbstractClassLikelihood):
+class GeneralizedCrossEntropy(BaseClassLikelihood):
     """One class out of several by (1 - p ** q) / q (GCE): from cross-entropy to absolute error.
 
     `q` near 0 is cross-entropy, 1 is one minus the label's probability, which hardly follows a
@@ -56,7 +56,7 @@ class GeneralizedCrossEntropy(AbstractClassLikelihood):
 
 @final
 class EarlyLearningRegularization(torch.nn.Module):
-    """Cross-entropy that holds on to what was learnt early, before wrong labels are memorised.
+    """Cross-entropy that holds on to what was learned early, before wrong labels are memorized.
 
     It keeps a moving average of each training row's probabilities, hence `n_rows`, and `rows`, the
     numbers of a batch's rows in the training set, at each loss. Move it to the network's device.

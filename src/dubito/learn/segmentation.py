@@ -12,19 +12,23 @@ import torch
 from torch import Tensor, distributions
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.members import split_doubt
+from dubito.doubt.members import decompose_uncertainty
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.class_likelihood import AbstractClassLikelihood, cross_entropy
+from dubito.learn.class_likelihood import BaseClassLikelihood, cross_entropy
 from dubito.learn.likelihood import as_count, require_tensor
 from dubito.learn.log_variance import as_floor, floored, positive
 from dubito.learn.modes import seeded
 
-__all__ = ["DoubtMaps", "LogitNoise", "doubt_maps"]
+__all__ = [
+    "LogitNoise",
+    "UncertaintyMaps",
+    "uncertainty_maps",
+]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class LogitNoise(AbstractClassLikelihood):
+class LogitNoise(BaseClassLikelihood):
     """One class out of several, from logits with normal noise of a variance the network gives.
 
     Outputs are K logits, then K log variances, which count from `floor` up. Loss and prediction
@@ -70,7 +74,7 @@ class LogitNoise(AbstractClassLikelihood):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DoubtMaps:
+class UncertaintyMaps:
     """What several passes say of each pixel, images x height x width.
 
     `class_` and `confidence` are of the mean probability. `total` doubt is `aleatoric`, noise in
@@ -84,34 +88,34 @@ class DoubtMaps:
     epistemic: FloatArray
 
 
-def doubt_maps(
-    likelihood: AbstractClassLikelihood,
+def uncertainty_maps(
+    likelihood: BaseClassLikelihood,
     passes: Sequence[Tensor],
     by: Literal["entropy", "variance"] = "entropy",
-) -> DoubtMaps:
+) -> UncertaintyMaps:
     """Return class, confidence and split doubt of each pixel, from the outputs of several passes.
 
     `passes` are what a network trained by `likelihood` put out for the same images, with dropout
     on or one member of an ensemble after the other: images x n_outputs x height x width each.
-    Kendall and Gal, 2017; split as `split_doubt` does it.
+    Kendall and Gal, 2017; split as `decompose_uncertainty` does it.
 
     >>> first, second = torch.zeros(1, 4, 8, 8), torch.ones(1, 4, 8, 8)
-    >>> doubt_maps(LogitNoise(2), [first, second]).epistemic.shape
+    >>> uncertainty_maps(LogitNoise(2), [first, second]).epistemic.shape
     (1, 8, 8)
     """
-    if not isinstance(likelihood, AbstractClassLikelihood):
+    if not isinstance(likelihood, BaseClassLikelihood):
         rule, fix = "a likelihood of classes", "LogitNoise(n_classes)"
-        raise BadTypeError("likelihood", "doubt_maps", rule, type(likelihood).__name__, fix)
+        raise BadTypeError("likelihood", "uncertainty_maps", rule, type(likelihood).__name__, fix)
     require_alike(passes)
     members = np.stack([probabilities_of(likelihood, one) for one in passes])
-    doubt = split_doubt(members, by=by)
+    doubt = decompose_uncertainty(members, by=by)
     mean = members.mean(axis=0)
-    return DoubtMaps(
+    return UncertaintyMaps(
         mean.argmax(axis=-1), mean.max(axis=-1), doubt.total, doubt.aleatoric, doubt.epistemic
     )
 
 
-def probabilities_of(likelihood: AbstractClassLikelihood, outputs: Tensor) -> FloatArray:
+def probabilities_of(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
     """Return the class probabilities of one pass, classes on the last axis."""
     # The same draws for each, where a likelihood draws: passes then differ by what they say alone.
     with torch.no_grad(), seeded(0):
@@ -123,10 +127,10 @@ def require_alike(passes: Sequence[Tensor]) -> None:
     """Raise unless these are two or more passes over the same images."""
     if len(passes) < 2:
         fix = "several passes: an ensemble, dropout, or augmented views"
-        raise BadValueError("passes", "doubt_maps", "2 or more", f"{len(passes)}", fix)
+        raise BadValueError("passes", "uncertainty_maps", "2 or more", f"{len(passes)}", fix)
     for i, one in enumerate(passes):
-        require_tensor(one, f"passes[{i}]", "doubt_maps")
+        require_tensor(one, f"passes[{i}]", "uncertainty_maps")
         if one.shape != passes[0].shape:
             rule = f"of the first one's shape {tuple(passes[0].shape)}"
             got, fix = f"shape {tuple(one.shape)}", "the same images in each"
-            raise BadValueError(f"passes[{i}]", "doubt_maps", rule, got, fix)
+            raise BadValueError(f"passes[{i}]", "uncertainty_maps", rule, got, fix)

@@ -7,7 +7,7 @@ from typing import final
 
 from torch import Tensor, distributions
 
-from dubito.learn.class_likelihood import AbstractClassLikelihood
+from dubito.learn.class_likelihood import BaseClassLikelihood
 from dubito.learn.likelihood import as_count
 
 __all__ = ["SquaredError", "squared_error"]
@@ -15,7 +15,7 @@ __all__ = ["SquaredError", "squared_error"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class SquaredError(AbstractClassLikelihood):
+class SquaredError(BaseClassLikelihood):
     """One class out of several, from logits, by squared error summed over the classes.
 
     It is a normal likelihood of the one-hot label, of variance 1/2, up to a constant. Bounded, and

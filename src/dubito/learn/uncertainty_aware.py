@@ -12,7 +12,7 @@ from torch import Tensor, distributions
 
 from dubito.arrays import as_share
 from dubito.errors import BadValueError, BoundWarning
-from dubito.learn.class_likelihood import AbstractClassLikelihood, cross_entropy
+from dubito.learn.class_likelihood import BaseClassLikelihood, cross_entropy
 from dubito.learn.likelihood import as_count
 from dubito.learn.log_variance import as_floor, beta_weighted, floored, positive
 from dubito.learn.squared_error import squared_error
@@ -24,7 +24,7 @@ LOWEST, FEW = -4.0, 10  # the floor of so few classes or less
 
 @final
 @dataclass(frozen=True, slots=True)
-class UncertaintyAware(AbstractClassLikelihood):
+class UncertaintyAware(BaseClassLikelihood):
     """Classes with a log variance s of their own a row, high where labels are often wrong.
 
     Outputs are K logits and s. With h their softmax the loss is 0.5 * (exp(-s) * |onehot - h|^2 +

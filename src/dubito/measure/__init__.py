@@ -1,7 +1,7 @@
 """How far is stated confidence from truth?"""
 
 from dubito.measure.audit import Audit, ClassReport, audit
-from dubito.measure.audit_state import AuditState, ResampledState
+from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
@@ -15,8 +15,8 @@ from dubito.measure.calibration_test import (
     CalibrationTestState,
     calibration_test,
 )
-from dubito.measure.class_wise import ClassWiseState, classwise_calibration_error
-from dubito.measure.detection import auroc, average_precision, false_positive_rate_at_recall
+from dubito.measure.class_wise import ClasswiseCalibrationState, classwise_calibration_error
+from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
 from dubito.measure.groups import GroupedState
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
 from dubito.measure.pixels import PixelShards
@@ -27,7 +27,7 @@ from dubito.measure.proper_scores import (
     brier_score,
     log_loss,
 )
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     continuous_ranked_probability_score,
     interval_coverage,
@@ -37,7 +37,7 @@ from dubito.measure.regression import (
     sharpness,
 )
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.scorer import Scorer, scorer
+from dubito.measure.scorer import Scorer, get_scorer
 from dubito.measure.selective import (
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -46,36 +46,35 @@ from dubito.measure.selective import (
     excess_area_under_risk_coverage,
     risk_coverage_curve,
 )
-from dubito.measure.smooth import SmoothErrorState, smooth_calibration_error
+from dubito.measure.smooth import SmoothCalibrationErrorState, smooth_calibration_error
 from dubito.measure.state import State
 
 __all__ = [
     "Audit",
     "AuditState",
+    "BootstrapState",
     "CalibrationTest",
     "CalibrationTestState",
     "ClassReport",
-    "ClassWiseState",
+    "ClasswiseCalibrationState",
     "GroupedState",
     "Interval",
     "PixelShards",
     "ProperScores",
     "ProperScoresState",
-    "RankedState",
+    "RankingState",
     "RegressionAudit",
     "RegressionState",
     "ReliabilityCurve",
     "ReliabilityState",
-    "ResampledState",
     "RiskCoverageCurve",
     "Scorer",
-    "SmoothErrorState",
+    "SmoothCalibrationErrorState",
     "State",
     "accuracy",
     "area_under_generalized_risk_coverage",
     "area_under_risk_coverage",
     "audit",
-    "auroc",
     "average_precision",
     "brier_score",
     "calibration_test",
@@ -87,6 +86,7 @@ __all__ = [
     "excess_area_under_risk_coverage",
     "expected_calibration_error",
     "false_positive_rate_at_recall",
+    "get_scorer",
     "interval_coverage",
     "log_loss",
     "maximum_calibration_error",
@@ -96,7 +96,7 @@ __all__ = [
     "probability_integral_transform",
     "reliability_curve",
     "risk_coverage_curve",
-    "scorer",
+    "roc_auc",
     "sharpness",
     "smooth_calibration_error",
 ]

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.measure.audit_state import AuditState, ResampledState
+from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.class_wise import ClassWiseState
+from dubito.measure.class_wise import ClasswiseCalibrationState
 from dubito.measure.detection import (
     auroc_bounds,
     auroc_of,
@@ -26,7 +26,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
 from dubito.measure.words import audit_lines, verdict_on
-from dubito.outputs import AbstractClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
+from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
 __all__ = ["Audit", "ClassReport", "audit", "read"]
 
@@ -151,7 +151,7 @@ def audit(
 @overload
 def audit(
     y_true: Any,
-    outputs: ArrayLike | AbstractClassOutputs | TopLabel,
+    outputs: ArrayLike | BaseClassOutputs | TopLabel,
     *,
     sample_weight: Any = None,
     groups: Any = None,
@@ -211,7 +211,7 @@ def audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) 
     if n_resamples:
         n_resamples = as_n_resamples(n_resamples, "audit")
         draw = partial(
-            ResampledState.of, n_bins=n_bins, n_resamples=n_resamples, seed=settings.seed
+            BootstrapState.of, n_bins=n_bins, n_resamples=n_resamples, seed=settings.seed
         )
         result = with_intervals(result, total(draw))
         if audits:
@@ -270,7 +270,7 @@ def read(state: AuditState) -> Audit:
 
 
 def class_reports(
-    by_class: ClassWiseState, names: Iterable[ClassName] | None
+    by_class: ClasswiseCalibrationState, names: Iterable[ClassName] | None
 ) -> tuple[ClassReport, ...]:
     """Return a line a class."""
     total = by_class.weight.sum(axis=1)
@@ -281,7 +281,7 @@ def class_reports(
     return tuple(ClassReport(*line) for line in zip(labels, *columns, strict=True))
 
 
-def with_intervals(result: Audit, resamples: ResampledState) -> Audit:
+def with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
     """Return an audit with the intervals that its resamples show."""
     intervals = {
         name: interval_of(getattr(result, name), values, LEVEL, "audit")

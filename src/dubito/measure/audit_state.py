@@ -12,15 +12,15 @@ from dubito.errors import BadValueError
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.calibration_test import CalibrationTestState
-from dubito.measure.class_wise import ClassWiseState
+from dubito.measure.class_wise import ClasswiseCalibrationState
 from dubito.measure.intervals import over_resamples
 from dubito.measure.proper_scores import ProperScoresState
-from dubito.measure.ranking import RankedState
-from dubito.measure.smooth import SmoothErrorState
+from dubito.measure.ranking import RankingState
+from dubito.measure.smooth import SmoothCalibrationErrorState
 from dubito.measure.state import pooled
-from dubito.outputs import AbstractClassOutputs, ClassName
+from dubito.outputs import BaseClassOutputs, ClassName
 
-__all__ = ["AuditState", "ResampledState"]
+__all__ = ["AuditState", "BootstrapState"]
 
 
 @final
@@ -31,9 +31,9 @@ class AuditState:
     scores: ProperScoresState
     reliability: ReliabilityState
     test: CalibrationTestState
-    ranked: RankedState
-    smooth: SmoothErrorState
-    by_class: ClassWiseState | None
+    ranked: RankingState
+    smooth: SmoothCalibrationErrorState
+    by_class: ClasswiseCalibrationState | None
     classes: tuple[ClassName, ...] | None
 
     @classmethod
@@ -42,15 +42,15 @@ class AuditState:
         batch.require_truth("audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
-        has_classes = isinstance(outputs, AbstractClassOutputs)
+        has_classes = isinstance(outputs, BaseClassOutputs)
         return cls(
             ProperScoresState.of(batch),
             ReliabilityState.of(batch, edges),
             CalibrationTestState.of(batch),
-            RankedState.of(batch, is_gridded=is_gridded),
-            SmoothErrorState.of(batch),
-            ClassWiseState.of(batch, edges) if has_classes else None,
-            outputs.classes if isinstance(outputs, AbstractClassOutputs) else None,
+            RankingState.of(batch, is_gridded=is_gridded),
+            SmoothCalibrationErrorState.of(batch),
+            ClasswiseCalibrationState.of(batch, edges) if has_classes else None,
+            outputs.classes if isinstance(outputs, BaseClassOutputs) else None,
         )
 
     def __add__(self, other: Self) -> Self:
@@ -78,16 +78,16 @@ class AuditState:
             ProperScoresState.from_dict(values["scores"]),
             ReliabilityState.from_dict(values["reliability"]),
             CalibrationTestState.from_dict(values["test"]),
-            RankedState.from_dict(values["ranked"]),
-            SmoothErrorState.from_dict(values["smooth"]),
-            None if by_class is None else ClassWiseState.from_dict(by_class),
+            RankingState.from_dict(values["ranked"]),
+            SmoothCalibrationErrorState.from_dict(values["smooth"]),
+            None if by_class is None else ClasswiseCalibrationState.from_dict(by_class),
             None if classes is None else tuple(classes),
         )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ResampledState:
+class BootstrapState:
     """Scores and reliability of many Poisson bootstrap resamples, each a state that adds up.
 
     A row's draw depends on its number in the whole, so that shards resample as one.

@@ -13,7 +13,7 @@ from dubito.data.batch import Batch
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.bins import reliability_sums
 from dubito.measure.binning import quantile_edges, uniform_edges
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
 __all__ = [
@@ -68,7 +68,7 @@ class ReliabilityState:
         edges = uniform_edges(15) if edges is None else edges
         rows = batch.rows
         sums = np.zeros((6, edges.size - 1))
-        columns = (rows.confidence, rows.doubt, rows.correct, batch.labelled_weight, edges)
+        columns = (rows.confidence, rows.doubt, rows.correct, batch.labeled_weight, edges)
         reliability_sums(*(freeze(column) for column in columns), sums)
         return cls(edges, *sums)
 
@@ -150,7 +150,7 @@ def reliability_of(
     if strategy == "uniform":
         return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
     if strategy == "quantile":
-        confidence, weight = batch.rows.confidence, batch.labelled_weight
+        confidence, weight = batch.rows.confidence, batch.labeled_weight
         return ReliabilityState.of(batch, quantile_edges(confidence, weight, n_bins, caller))
     fix = "strategy='uniform'"
     raise BadValueError("strategy", caller, "'uniform' or 'quantile'", repr(strategy), fix)
@@ -160,7 +160,7 @@ def reliability_state(
     y_true: Any, outputs: Any, n_bins: int, strategy: str, sample_weight: Any, caller: str
 ) -> ReliabilityState:
     """Return the reliability bins of a metric's arguments."""
-    batch = labelled_batch(y_true, outputs, sample_weight, caller)
+    batch = labeled_batch(y_true, outputs, sample_weight, caller)
     return reliability_of(batch, n_bins, strategy, caller)
 
 

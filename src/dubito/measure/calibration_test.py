@@ -14,7 +14,7 @@ from dubito.data.batch import Batch
 from dubito.data.rows import Rows
 from dubito.errors import EmptyStateError
 from dubito.kernels.scores import N_SURPRISES, surprise_sums
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
 __all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
@@ -58,7 +58,7 @@ class CalibrationTestState:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        rows, weight = batch.rows, freeze(batch.labelled_weight)
+        rows, weight = batch.rows, freeze(batch.labeled_weight)
         if rows.log_loss is None or rows.entropy is None or rows.log_variance is None:
             return cls.of_top_labels(rows, weight)
         known = (rows.correct, rows.confidence, rows.doubt)
@@ -102,8 +102,8 @@ class CalibrationTestState:
         return CalibrationTest(
             statistic=statistic,
             p_value=tail,
-            surprise=standardised(self.surprise, self.variance_surprise),
-            overconfidence=standardised(self.overconfidence, self.variance_overconfidence),
+            surprise=standardized(self.surprise, self.variance_surprise),
+            overconfidence=standardized(self.overconfidence, self.variance_overconfidence),
         )
 
     @property
@@ -121,7 +121,7 @@ class CalibrationTestState:
         if determinant > 1e-9 * v * w:
             return (w * a * a - 2 * c * a * b + v * b * b) / determinant, 2
         # One says what the other says, as where every row has the same two probabilities.
-        return standardised(b, w) ** 2, 1
+        return standardized(b, w) ** 2, 1
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -138,7 +138,7 @@ def poisson_p_value(errors: float, expected: float) -> float:
     return min(1.0, 2 * min(at_least, at_most))
 
 
-def standardised(total: float, variance: float) -> float:
+def standardized(total: float, variance: float) -> float:
     """Return a sum in standard deviations; infinite where it should have been exactly 0."""
     if variance > 0:
         return total / sqrt(variance)
@@ -155,5 +155,5 @@ def calibration_test(y_true: Any, outputs: Any, *, sample_weight: Any = None) ->
     >>> calibration_test([0] * 99 + [1], [[0.6, 0.4]] * 100).p_value < 1e-9
     True
     """
-    batch = labelled_batch(y_true, outputs, sample_weight, "calibration_test")
+    batch = labeled_batch(y_true, outputs, sample_weight, "calibration_test")
     return CalibrationTestState.of(batch).value

@@ -79,20 +79,20 @@ def debiased(batch: Batch, **settings: Any) -> float:
 
 def class_wise_error(batch: Batch, n_bins: int = 15) -> float:
     """Return the class-wise calibration error."""
-    return class_wise.ClassWiseState.of(batch, uniform_edges(n_bins)).value
+    return class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
 
 
 def resampled_class_wise_errors(
     batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
 ) -> FloatArray:
     """Return resampled class-wise errors, from the bins of one pass over the matrix."""
-    state = class_wise.ClassWiseState.of(batch, uniform_edges(n_bins))
+    state = class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins))
     return state.resampled_values(seed, n_resamples)
 
 
 def smoothed(batch: Batch) -> float:
     """Return the smooth calibration error."""
-    return smooth.SmoothErrorState.of(batch).value
+    return smooth.SmoothCalibrationErrorState.of(batch).value
 
 
 CATALOG = {

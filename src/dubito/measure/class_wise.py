@@ -15,16 +15,16 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.classes import narrow_class_sums, wide_class_sums
 from dubito.kernels.rows import NARROW
 from dubito.measure.binning import uniform_edges
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
-from dubito.outputs import AbstractClassOutputs, Logits, Members
+from dubito.outputs import BaseClassOutputs, Logits, Members
 
-__all__ = ["ClassWiseState", "classwise_calibration_error"]
+__all__ = ["ClasswiseCalibrationState", "classwise_calibration_error"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassWiseState:
+class ClasswiseCalibrationState:
     """Sums a class and bin: weight, stated probability, and how often the class was true."""
 
     edges: FloatArray
@@ -36,7 +36,7 @@ class ClassWiseState:
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
         edges = uniform_edges(15) if edges is None else edges
         outputs, labels = batch.outputs, batch.truth
-        if not isinstance(outputs, AbstractClassOutputs) or not isinstance(labels, Labels):
+        if not isinstance(outputs, BaseClassOutputs) or not isinstance(labels, Labels):
             rule, fix = "a whole distribution with labels", "Logits or Probabilities"
             caller = "classwise_calibration_error"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
@@ -44,7 +44,7 @@ class ClassWiseState:
         rows, is_logits = batch.rows, isinstance(matrix, Logits)
         assert rows.predicted is not None
         predicted, confidence = freeze(rows.predicted), freeze(rows.confidence)
-        weight, edges, codes = freeze(batch.labelled_weight), freeze(edges), freeze(labels.codes)
+        weight, edges, codes = freeze(batch.labeled_weight), freeze(edges), freeze(labels.codes)
         soft = freeze(np.zeros((0, 0))) if labels.probabilities is None else labels.probabilities
 
         add = narrow_class_sums if matrix.n_classes <= NARROW else wide_class_sums
@@ -126,5 +126,7 @@ def classwise_calibration_error(
     >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """
-    batch = labelled_batch(y_true, outputs, sample_weight, "classwise_calibration_error")
-    return ClassWiseState.of(batch, uniform_edges(n_bins, "classwise_calibration_error")).value
+    batch = labeled_batch(y_true, outputs, sample_weight, "classwise_calibration_error")
+    return ClasswiseCalibrationState.of(
+        batch, uniform_edges(n_bins, "classwise_calibration_error")
+    ).value

@@ -17,25 +17,25 @@ from dubito.arrays import (
 )
 from dubito.data.batch import as_weights
 from dubito.errors import BadValueError
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 
 __all__ = [
-    "auroc",
     "auroc_bounds",
     "auroc_of",
     "average_precision",
     "average_precision_of",
     "false_positive_rate_at_recall",
     "false_positive_rate_of",
+    "roc_auc",
 ]
 
 
-def auroc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
+def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
     """Return the probability that an outlier has more doubt than a known row; a tie counts half.
 
     0.5 is guessing, 1 perfect. For the model's own errors give `y_true != predicted` as outliers.
 
-    >>> auroc([False, False, True], [0.1, 0.4, 0.4])
+    >>> roc_auc([False, False, True], [0.1, 0.4, 0.4])
     0.75
     """
     return auroc_of(ranked_scores(is_outlier, doubt, sample_weight, "auroc"))
@@ -68,7 +68,7 @@ def false_positive_rate_at_recall(
     return false_positive_rate_of(state, wanted)
 
 
-def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankedState:
+def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores, of which some must be outliers and some not."""
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
     require_dimensions(scores, (1,), "doubt", caller, "one number a row")
@@ -78,7 +78,7 @@ def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) 
     flags = as_shares(flags, "is_outlier", caller)
     require_rows(flags, len(scores), "is_outlier", caller)
     weight = as_weights(sample_weight, len(scores), caller)
-    state = RankedState.of_scores(flags, scores, weight)
+    state = RankingState.of_scores(flags, scores, weight)
     if not 0 < state.positive.sum() < state.weight.sum():
         kind = "outliers" if state.positive.sum() else "known rows"
         rule, fix = "of both kinds", "rows of both, each with weight"
@@ -86,7 +86,7 @@ def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) 
     return state
 
 
-def auroc_of(state: RankedState) -> float:
+def auroc_of(state: RankingState) -> float:
     """Read the area under the ROC curve off a ranking."""
     negative = state.weight - state.positive
     below = np.cumsum(negative) - negative
@@ -94,7 +94,7 @@ def auroc_of(state: RankedState) -> float:
     return float(pairs / (state.positive.sum() * negative.sum()))
 
 
-def auroc_bounds(state: RankedState) -> tuple[float, float]:
+def auroc_bounds(state: RankingState) -> tuple[float, float]:
     """Return between what AUROC lies, whatever the order of rows that share a step of the ranking.
 
     AUGRC, which is linear in it, lies between what these give.
@@ -104,14 +104,14 @@ def auroc_bounds(state: RankedState) -> tuple[float, float]:
     return float(auroc_of(state) - doubtful), float(auroc_of(state) + doubtful)
 
 
-def average_precision_of(state: RankedState) -> float:
+def average_precision_of(state: RankingState) -> float:
     """Read the mean precision over recall off a ranking."""
     positive, weight = state.positive[::-1], state.weight[::-1]
     precision = np.cumsum(positive) / np.cumsum(weight)
     return float(positive @ precision / positive.sum())
 
 
-def false_positive_rate_of(state: RankedState, recall: float = 0.95) -> float:
+def false_positive_rate_of(state: RankingState, recall: float = 0.95) -> float:
     """Read the share of known rows flagged off a ranking, flagging from the most doubtful down."""
     positive = state.positive[::-1]
     negative = state.weight[::-1] - positive

@@ -50,7 +50,7 @@ class GroupedState(Generic[Inner]):
 
 
 def has_value(state: Any) -> bool:
-    """Whether a state holds any labelled row of positive weight."""
+    """Whether a state holds any labeled row of positive weight."""
     try:
         _ = state.value
     except EmptyStateError:

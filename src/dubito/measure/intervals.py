@@ -15,7 +15,7 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.resample import poisson_weights
 from dubito.measure.catalog import CATALOG, Metric
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 
 __all__ = [
     "Interval",
@@ -71,7 +71,7 @@ def confidence_interval(
         of_weight, weight = plain_metric(metric, y_true, outputs, sample_weight, settings, caller)
         values = over_weights(of_weight, weight, seed, n_resamples)
         return interval_of(of_weight(weight), values, level, caller)
-    batch = labelled_batch(y_true, outputs, sample_weight, caller)
+    batch = labeled_batch(y_true, outputs, sample_weight, caller)
     value_of = partial(known.of_batch, **settings)
     if known.resampled is not None:  # from sums that are smaller than the rows
         values = known.resampled(batch, seed, n_resamples, **settings)
@@ -112,7 +112,7 @@ def paired_difference(
             estimates.append(of_weight(weight))
             values.append(over_weights(of_weight, weight, seed, n_resamples))
         else:
-            batch = labelled_batch(y_true, outputs, sample_weight, caller)
+            batch = labeled_batch(y_true, outputs, sample_weight, caller)
             value_of = partial(known.of_batch, **settings)
             estimates.append(value_of(batch))
             values.append(resampled_values(batch, value_of, seed, n_resamples))
@@ -131,7 +131,7 @@ def resampled_values(
     """Return a metric of each resample; one that draws no row at all has no value."""
 
     def value_if_any(resample: Batch) -> float | None:
-        return value_of(resample) if resample.labelled_weight.any() else None
+        return value_of(resample) if resample.labeled_weight.any() else None
 
     values = over_resamples(batch, value_if_any, seed, n_resamples)
     return np.array([value for value in values if value is not None])

@@ -25,7 +25,7 @@ class PixelShards(Shards):
     `maps` yields (labels, outputs) pairs anew each time it is iterated: a list, or an object such
     as a data loader. Labels are height x width, or images x height x width. Outputs have one more
     axis, `class_axis`, for the classes (-3 as PyTorch has it, -1 for channels last), and are
-    `kind`, "logits" or "probabilities". Pixels labelled `ignore` are left out and counted as
+    `kind`, "logits" or "probabilities". Pixels labeled `ignore` are left out and counted as
     missing.
 
     >>> labels, logits = np.array([[0, 255]]), np.zeros((3, 1, 2))

@@ -12,7 +12,7 @@ from dubito.arrays import freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning
 from dubito.kernels.scores import N_SCORES, score_sums
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 from dubito.outputs import TopLabel
 
@@ -71,7 +71,7 @@ class ProperScoresState:
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
-        rows, weight = batch.rows, freeze(batch.labelled_weight)
+        rows, weight = batch.rows, freeze(batch.labeled_weight)
         sums = np.zeros(N_SCORES)
         # Of top labels only, what is not known is summed as 0 and told as None.
         others = (rows.entropy, rows.squares, rows.brier_score, rows.log_loss)
@@ -123,7 +123,7 @@ class ProperScoresState:
 
 def score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
     """Return one of the proper scores, and warn where it is infinite."""
-    state = ProperScoresState.of(labelled_batch(y_true, outputs, sample_weight, name))
+    state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name))
     value = state.score(name)
     if np.isinf(value):
         text = (

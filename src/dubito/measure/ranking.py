@@ -14,7 +14,7 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.grids import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import from_plain, to_plain
 
-__all__ = ["GRID_STEP", "RankedState", "on_grid"]
+__all__ = ["GRID_STEP", "RankingState", "on_grid"]
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its doubt or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
@@ -44,7 +44,7 @@ def doubt_of(cells: IntArray) -> FloatArray:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RankedState:
+class RankingState:
     """For each different doubt, rising: the weight of its rows, and of those that are positive.
 
     Positive means wrong, or an outlier. In memory the doubts are exact; streamed they lie on a
@@ -58,7 +58,7 @@ class RankedState:
     @classmethod
     def of(cls, batch: Batch, *, is_gridded: bool = False) -> Self:
         """Rank the rows of a batch by least confidence; positive are the wrong ones."""
-        rows, weight = batch.rows, batch.labelled_weight
+        rows, weight = batch.rows, batch.labeled_weight
         if is_gridded and len(batch):
             return cls.of_cells(freeze(rows.doubt), freeze(weight), freeze(rows.correct))
         return cls.of_ranks(rows.ranks, weight, weight * (1 - rows.correct))
@@ -93,7 +93,7 @@ class RankedState:
         return type(self).of_ranks(Ranks.of(doubt), weight, positive)
 
     @property
-    def value(self) -> RankedState:
+    def value(self) -> RankingState:
         """The state itself: selective and detection metrics are read off it."""
         if not self.weight.size:
             raise EmptyStateError("A ranking")

@@ -14,8 +14,8 @@ from dubito.arrays import BoolArray, FloatArray, as_share
 from dubito.data.batch import Batch
 from dubito.data.truth import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.measure.labelled import warn_of_missing
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+from dubito.measure.labeled import warn_of_missing
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 __all__ = [
     "central_interval",
@@ -103,7 +103,7 @@ def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
     [0.5]
     """
     batch = target_batch(y_true, outputs, None, "probability_integral_transform")
-    return pit_of_rows(batch.outputs, values_of(batch))[batch.labelled_weight > 0]
+    return pit_of_rows(batch.outputs, values_of(batch))[batch.labeled_weight > 0]
 
 
 def sharpness(outputs: Any, *, level: float = 0.9) -> float:
@@ -118,14 +118,14 @@ def sharpness(outputs: Any, *, level: float = 0.9) -> float:
     return float((high - low).mean())
 
 
-def nll_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+def nll_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     """Return -log density of each truth."""
     assert isinstance(outputs, Normal)
     std = outputs.std.astype(np.float64)
     return np.asarray(0.5 * np.log(2 * np.pi) + np.log(std) + 0.5 * ((y - outputs.mean) / std) ** 2)
 
 
-def crps_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     """Return the CRPS of each truth: in closed form, over all pairs of draws, or over levels."""
     if isinstance(outputs, Normal):
         std = outputs.std.astype(np.float64)
@@ -152,7 +152,7 @@ def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:
     return np.maximum(levels * error, (levels - 1) * error)
 
 
-def pit_of_rows(outputs: AbstractOutputs, y: FloatArray) -> FloatArray:
+def pit_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     """Return where each truth lies in its predicted distribution."""
     if isinstance(outputs, Normal):
         return np.asarray(ndtr((y - outputs.mean) / outputs.std.astype(np.float64)))
@@ -184,7 +184,7 @@ def interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
 
 
 def central_interval(
-    outputs: AbstractOutputs, level: float, caller: str
+    outputs: BaseOutputs, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray]:
     """Return both ends of the central interval of each row."""
     share = as_share(level, "level", caller, is_open=True)
@@ -217,7 +217,7 @@ def widest_level(outputs: Samples) -> float:
     return (n_draws - 1) / (n_draws + 1)
 
 
-def point_of_rows(outputs: AbstractOutputs) -> FloatArray:
+def point_of_rows(outputs: BaseOutputs) -> FloatArray:
     """Return the mean of each row's distribution (of `Quantiles`: the median, interpolated)."""
     if isinstance(outputs, Normal):
         return outputs.mean
@@ -272,7 +272,7 @@ def values_of(batch: Batch) -> FloatArray:
 
 def weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:
     """Return the weighted mean over rows of the mean over coordinates."""
-    weight = batch.labelled_weight
+    weight = batch.labeled_weight
     if not weight.sum() > 0:
         raise EmptyStateError("A regression metric")
     rows = values if values.ndim == 1 else values.mean(axis=1)

@@ -25,7 +25,7 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import from_plain, pooled, to_plain
-from dubito.outputs import AbstractOutputs, Normal, Quantiles, Samples
+from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 __all__ = ["RegressionAudit", "RegressionState"]
 
@@ -59,7 +59,7 @@ class RegressionState:
     @classmethod
     def of(cls, batch: Batch) -> Self:
         require_targets(batch, "audit")
-        outputs, y, weight = batch.outputs, values_of(batch), batch.labelled_weight
+        outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
         levels = levels_of(outputs)
         ends = [central_interval(outputs, level, "audit") for level in levels]
         covered = [weight @ over_targets((low <= y) & (y <= high)) for low, high in ends]
@@ -205,7 +205,7 @@ class RegressionAudit:
         return "\n".join(lines)
 
 
-def levels_of(outputs: AbstractOutputs) -> list[float]:
+def levels_of(outputs: BaseOutputs) -> list[float]:
     """Return the levels whose central intervals the outputs can give."""
     if isinstance(outputs, Samples):
         # Between draws nothing is known: of m draws, k from each end hold 1 - 2 k / (m + 1).

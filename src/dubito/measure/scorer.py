@@ -10,7 +10,7 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.catalog import CATALOG
 from dubito.outputs import Probabilities
 
-__all__ = ["Scorer", "scorer"]
+__all__ = ["Scorer", "get_scorer"]
 
 
 @final
@@ -29,24 +29,24 @@ class Scorer:
         metric = CATALOG[self.name]
         if not hasattr(estimator, "predict_proba"):
             rule, fix = "a classifier with predict_proba", "CalibratedClassifierCV around it"
-            raise BadTypeError("estimator", "scorer", rule, type(estimator).__name__, fix)
+            raise BadTypeError("estimator", "get_scorer", rule, type(estimator).__name__, fix)
         outputs = Probabilities(estimator.predict_proba(X), classes=estimator.classes_)
         value = metric.function(y, outputs, sample_weight=sample_weight, **self.settings)
         return value if metric.is_higher_better else -value
 
 
-def scorer(name: str, **settings: Any) -> Scorer:
+def get_scorer(name: str, **settings: Any) -> Scorer:
     """Return a scikit-learn scorer of the metric of that name; losses come with a minus sign.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.model_selection import cross_val_score
     >>> model, (X, y) = LogisticRegression(max_iter=999), load_iris(return_X_y=True)
-    >>> bool(cross_val_score(model, X, y, scoring=scorer("log_loss")).max() < 0)
+    >>> bool(cross_val_score(model, X, y, scoring=get_scorer("log_loss")).max() < 0)
     True
     """
     if name not in CATALOG:
         fix = f"one of {', '.join(sorted(CATALOG))}"
-        raise BadValueError("name", "scorer", "a metric's name", repr(name), fix)
-    CATALOG[name].require_settings(settings, "scorer")
+        raise BadValueError("name", "get_scorer", "a metric's name", repr(name), fix)
+    CATALOG[name].require_settings(settings, "get_scorer")
     return Scorer(name, settings)

@@ -16,8 +16,8 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch
-from dubito.measure.labelled import labelled_batch
-from dubito.measure.ranking import RankedState
+from dubito.measure.labeled import labeled_batch
+from dubito.measure.ranking import RankingState
 
 __all__ = [
     "RiskCoverageCurve",
@@ -43,7 +43,7 @@ class RiskCoverageCurve:
     risk: FloatArray
 
     @classmethod
-    def of(cls, state: RankedState) -> RiskCoverageCurve:
+    def of(cls, state: RankingState) -> RiskCoverageCurve:
         """Read the curve off a ranking."""
         kept = np.cumsum(state.value.weight)
         return cls(state.doubt, kept / kept[-1], np.cumsum(state.positive) / kept)
@@ -73,7 +73,7 @@ class RiskCoverageCurve:
         return float(self.coverage[self.risk <= risk].max(initial=0.0))
 
 
-def area_bounds(state: RankedState) -> tuple[float, float]:
+def area_bounds(state: RankingState) -> tuple[float, float]:
     """Return between what AURC lies, whatever the order of rows that share a step of the ranking.
 
     On the streamed grid these bound the exact figure: inside a step, the least risk comes with all
@@ -87,19 +87,19 @@ def area_bounds(state: RankedState) -> tuple[float, float]:
     return float(state.weight @ least / kept[-1]), float(state.weight @ most / kept[-1])
 
 
-def ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankedState:
+def ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank rows in memory by least confidence, or by another doubt."""
-    return ranked_by(doubt, labelled_batch(y_true, outputs, sample_weight, caller), caller)
+    return ranked_by(doubt, labeled_batch(y_true, outputs, sample_weight, caller), caller)
 
 
-def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankedState:
+def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankingState:
     """Rank the rows of a batch by least confidence, or by another doubt."""
     if doubt is None:
-        return RankedState.of(batch)
+        return RankingState.of(batch)
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
     require_dimensions(scores, (1,), "doubt", caller, "one number a row")
     require_rows(scores, len(batch), "doubt", caller)
-    return RankedState.of_scores(1 - batch.rows.correct, scores, batch.labelled_weight)
+    return RankingState.of_scores(1 - batch.rows.correct, scores, batch.labeled_weight)
 
 
 def risk_coverage_curve(

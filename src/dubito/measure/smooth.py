@@ -13,17 +13,17 @@ from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch
 from dubito.errors import EmptyStateError
 from dubito.kernels.grids import residual_sums
-from dubito.measure.labelled import labelled_batch
+from dubito.measure.labeled import labeled_batch
 from dubito.measure.state import from_plain, pooled, to_plain
 
-__all__ = ["SmoothErrorState", "smooth_calibration_error"]
+__all__ = ["SmoothCalibrationErrorState", "smooth_calibration_error"]
 
 N_CELLS = 1 << 14
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SmoothErrorState:
+class SmoothCalibrationErrorState:
     """Residuals (correct less confidence) summed on a fixed fine grid of confidence.
 
     Each residual is shared between its two nearest grid points in proportion, which keeps the mean
@@ -38,7 +38,7 @@ class SmoothErrorState:
     def of(cls, batch: Batch) -> Self:
         # Grid points are the middles of the cells, where the cosine transform takes them to be.
         sums, rows = np.zeros(N_CELLS), batch.rows
-        columns = (rows.confidence, rows.correct, batch.labelled_weight)
+        columns = (rows.confidence, rows.correct, batch.labeled_weight)
         return cls(sums, residual_sums(*(freeze(column) for column in columns), sums))
 
     def __add__(self, other: Self) -> Self:
@@ -96,5 +96,5 @@ def smooth_calibration_error(y_true: Any, outputs: Any, *, sample_weight: Any = 
     >>> round(smooth_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]]), 3)
     0.25
     """
-    batch = labelled_batch(y_true, outputs, sample_weight, "smooth_calibration_error")
-    return SmoothErrorState.of(batch).value
+    batch = labeled_batch(y_true, outputs, sample_weight, "smooth_calibration_error")
+    return SmoothCalibrationErrorState.of(batch).value

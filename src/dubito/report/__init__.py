@@ -4,27 +4,27 @@ from dubito.report.blocks import Section, Verdict
 from dubito.report.displays import (
     CostDisplay,
     DecisionRegionDisplay,
-    DoubtMapDisplay,
     ErrorAreasDisplay,
     ReliabilityDisplay,
     RiskCoverageDisplay,
+    UncertaintyMapDisplay,
 )
 from dubito.report.page import render
-from dubito.report.reports import Report, report
+from dubito.report.reports import Report, make_report
 from dubito.report.watching import comparison_report, drift_report
 
 __all__ = [
     "CostDisplay",
     "DecisionRegionDisplay",
-    "DoubtMapDisplay",
     "ErrorAreasDisplay",
     "ReliabilityDisplay",
     "Report",
     "RiskCoverageDisplay",
     "Section",
+    "UncertaintyMapDisplay",
     "Verdict",
     "comparison_report",
     "drift_report",
+    "make_report",
     "render",
-    "report",
 ]

@@ -81,7 +81,7 @@ class Table:
 class Figure:
     """Charts with a caption that says what one sees, a legend, and the numbers behind them.
 
-    `legend` has the kind and the name of each colour; `anchor` is where scripts find it.
+    `legend` has the kind and the name of each color; `anchor` is where scripts find it.
     """
 
     title: str

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import softmax
 
 from dubito.arrays import FloatArray, freeze
-from dubito.calibrate import AbstractCalibrator, AutoCalibrator, TemperatureScaling
-from dubito.calibrate.cross_fit import Fold, folds_of, held_out_logits, labelled_only
+from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
+from dubito.calibrate.cross_fit import Fold, folds_of, held_out_logits, labeled_only
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.data.truth import Labels
@@ -23,7 +23,7 @@ from dubito.report.numbers import spaced
 __all__ = ["Mended", "as_question", "mended"]
 
 N_FOLDS = 5
-FEWEST_ROWS = 10  # with fewer, nothing can be learnt that is not luck
+FEWEST_ROWS = 10  # with fewer, nothing can be learned that is not luck
 
 
 @final
@@ -43,10 +43,10 @@ class Mended:
     how: str
 
 
-def mended(batch: Batch, calibration: Batch | AbstractCalibrator | None, seed: int) -> Mended:
-    """Calibrate labelled rows: cross-fitted, or by what other rows teach or have taught."""
+def mended(batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int) -> Mended:
+    """Calibrate labeled rows: cross-fitted, or by what other rows teach or have taught."""
     asked = as_question(batch)
-    taught = labelled_only(as_question(calibration)) if isinstance(calibration, Batch) else asked
+    taught = labeled_only(as_question(calibration)) if isinstance(calibration, Batch) else asked
     if len(taught) < FEWEST_ROWS:
         how = f"{len(taught)} rows are too few to calibrate by: all is as it came."
         return Mended(batch, None, None, "nothing", (), how)
@@ -55,7 +55,7 @@ def mended(batch: Batch, calibration: Batch | AbstractCalibrator | None, seed: i
         warnings.simplefilter("ignore", DubitoWarning)  # of bounds: the figures show what comes
         found = (
             calibration
-            if isinstance(calibration, AbstractCalibrator)
+            if isinstance(calibration, BaseCalibrator)
             else AutoCalibrator(seed=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
@@ -95,7 +95,7 @@ def as_question(batch: Batch) -> Batch:
     return replace(batch, outputs=outputs, truth=truth, groups=None)
 
 
-def cross_fitted(calibrator: AbstractCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:
+def cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:
     """Return the probabilities of each row, by a calibrator that was fitted on the other folds."""
     parts = held_out_logits(calibrator, batch, folds)
     result = np.empty((len(batch), parts[0].n_classes), parts[0].array.dtype)
@@ -113,11 +113,9 @@ def with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     return replace(batch, outputs=Probabilities(probabilities, getattr(outputs, "classes", None)))
 
 
-def how_it_was_done(
-    n_rows: int, calibration: Batch | AbstractCalibrator | None, chosen: str
-) -> str:
+def how_it_was_done(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
     """Say how the figures after calibration came about."""
-    if isinstance(calibration, AbstractCalibrator):
+    if isinstance(calibration, BaseCalibrator):
         return (
             "The calibrator was fitted before, on rows that should be none of these. A temperature "
             "alone, where it is told of, is cross-fitted on these rows."
@@ -131,5 +129,5 @@ def how_it_was_done(
         f"The calibrator was chosen by cross-fitting all candidates on these {n_rows:,} rows. What "
         f"was chosen ({chosen}) was then fitted anew {N_FOLDS} times, each time on four fifths of "
         "the rows, and every figure “after” is of the fifth that was held out. Only the choice "
-        "itself, not what was learnt, has seen all rows."
+        "itself, not what was learned, has seen all rows."
     )

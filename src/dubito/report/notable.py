@@ -11,7 +11,7 @@ from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.codes import names_of
 from dubito.data.truth import Labels
-from dubito.outputs import AbstractClassOutputs
+from dubito.outputs import BaseClassOutputs
 
 __all__ = [
     "ClassLine",
@@ -106,7 +106,7 @@ def outcome(batch: Batch, row: int) -> str:
 def class_names(batch: Batch) -> tuple[str, ...]:
     """Return the names of the classes, none where only top labels are known."""
     outputs = batch.outputs
-    if not isinstance(outputs, AbstractClassOutputs):
+    if not isinstance(outputs, BaseClassOutputs):
         return ()
     return tuple(str(name) for name in names_of(outputs))
 

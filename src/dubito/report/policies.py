@@ -26,7 +26,7 @@ class Decided:
 
 
 def decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
-    """Let a policy decide labelled rows, by their features and amounts where it needs them."""
+    """Let a policy decide labeled rows, by their features and amounts where it needs them."""
     raw = as_class_outputs(batch.outputs, "report")
     decisions = policy.decide(raw, batch.features, batch.amounts)
     evidence = Evidence(
@@ -36,7 +36,7 @@ def decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
         decisions=decisions,
         unbound=None,
         amounts=np.empty(0) if batch.amounts is None else batch.amounts,
-        weight=batch.labelled_weight,
+        weight=batch.labeled_weight,
         how="the rows of the report",
     )
     return Decided(decisions.action, PolicyReport.of(evidence, policy.rules, seed=seed))

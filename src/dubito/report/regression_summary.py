@@ -75,7 +75,7 @@ class RegressionSummary:
     ) -> RegressionSummary:
         """Audit, and recalibrate out of sample."""
         whole = RegressionAudit.of(shards)
-        rows = sample_rows(shards, MOST_MEASURED, seed, is_labelled=True)
+        rows = sample_rows(shards, MOST_MEASURED, seed, is_labeled=True)
         if not len(rows):
             raise EmptyStateError("A report")
         tried = [tried_as("as it came", "left as it is", rows)]
@@ -156,7 +156,7 @@ def how_it_was_done(n_rows: int, calibration: Batch | None, is_done: bool) -> st
     if not is_done:
         return "Nothing was recalibrated: there are too few rows, or outputs without a spread."
     if calibration is not None:
-        return f"Recalibration was learnt from {len(calibration):,} other rows."
+        return f"Recalibration was learned from {len(calibration):,} other rows."
     return (
         f"Recalibration was fitted {N_FOLDS} times, each time on four fifths of the {n_rows:,} "
         "rows; every figure “after” is of the fifth that was held out."
@@ -165,7 +165,7 @@ def how_it_was_done(n_rows: int, calibration: Batch | None, is_done: bool) -> st
 
 def figures_of(batch: Batch, seed: int) -> dict[str, Interval]:
     """Return the figures that are means over rows, each with its interval."""
-    outputs, y, weight = batch.outputs, values_of(batch), batch.labelled_weight
+    outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
     interval = MeanInterval.of(0.95, seed, N_RESAMPLES, "report")
     per_row: dict[str, Callable[[], FloatArray]] = {
         "CRPS": lambda: crps_of_rows(outputs, y),

@@ -1,4 +1,4 @@
-"""`report`: from a model's outputs to one HTML file."""
+"""`make_report`: from a model's outputs to one HTML file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, final
 
 from markupsafe import Markup
 
-from dubito.calibrate import AbstractCalibrator
+from dubito.calibrate import BaseCalibrator
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.whole_text import write_whole
@@ -29,7 +29,7 @@ from dubito.report.sections.regression import regression_sections, regression_ve
 from dubito.report.summary import Summary
 from dubito.report.verdict import verdict_on
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "make_report"]
 
 TITLE = "What this model's confidence is worth"
 
@@ -39,7 +39,7 @@ TITLE = "What this model's confidence is worth"
 class Report:
     """One HTML page that needs no network: `html`, or `save` it. `verdict` is what it says first.
 
-    >>> page = report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
+    >>> page = make_report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
     >>> page.html.startswith("<!doctype html>")
     True
     """
@@ -64,7 +64,7 @@ class Report:
         """Report on rows wherever they are.
 
         The verdict is on all rows; what needs rows is taken of a seeded sample of 50,000 where
-        there are more, which the page says. The other arguments are as in `report`.
+        there are more, which the page says. The other arguments are as in `make_report`.
         """
         if costs is not None:
             as_costs(costs, "costs", "report")
@@ -104,7 +104,7 @@ class Report:
         return self.verdict
 
 
-def report(
+def make_report(
     y_true: Any,
     outputs: Any,
     *,
@@ -123,12 +123,12 @@ def report(
 ) -> Report:
     """Return a page on what a model's confidence is worth: one HTML file, to show and to keep.
 
-    Figures after calibration are cross-fitted, or learnt from `calibration`: a pair of labels and
+    Figures after calibration are cross-fitted, or learned from `calibration`: a pair of labels and
     outputs of other rows, or a calibrator that was fitted on them. `strange` are outputs of rows
     the model was not made for, or a `Batch` of them with features. A fitted `policy` brings its own
     calibrator and costs, and is shown beside other ways to decide. `command` is what made the page.
 
-    >>> print(report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict.split(".")[0])
+    >>> print(make_report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict.split(".")[0])
     No sign of false confidence on 120 rows
     """
     batch = Batch.of(
@@ -212,9 +212,9 @@ def as_policy(policy: Any) -> Policy:
     return policy
 
 
-def as_calibration(pair: Any) -> Batch | AbstractCalibrator | None:
-    """Return the rows that a calibrator is to learn from, or one that has learnt."""
-    if pair is None or isinstance(pair, AbstractCalibrator):
+def as_calibration(pair: Any) -> Batch | BaseCalibrator | None:
+    """Return the rows that a calibrator is to learn from, or one that has learned."""
+    if pair is None or isinstance(pair, BaseCalibrator):
         return pair
     if not (isinstance(pair, tuple) and len(pair) == 2):
         rule = "a pair of labels and outputs, or a fitted calibrator"
@@ -226,7 +226,7 @@ def as_calibration(pair: Any) -> Batch | AbstractCalibrator | None:
 def as_rows(calibration: Any) -> Batch | None:
     """Return rows that a recalibration is to learn from; fitted ones are of classes only."""
     found = as_calibration(calibration)
-    if isinstance(found, AbstractCalibrator):
+    if isinstance(found, BaseCalibrator):
         rule, fix = "a pair of targets and outputs", "calibration=(y, Normal(mean, std))"
         raise BadTypeError("calibration", "report", rule, type(found).__name__, fix)
     return found

@@ -16,12 +16,12 @@ from dubito.data.codes import names_of
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards
 from dubito.data.truth import Labels
-from dubito.decide import CostMatrix, least_cost_actions, reject_by_threshold
+from dubito.decide import CostMatrix, optimal_actions, reject_by_threshold
 from dubito.decide.actions import MARGIN
-from dubito.decide.realised import costs_of_actions
+from dubito.decide.realized import costs_of_actions
 from dubito.decide.rules import wrong_shares
 from dubito.errors import BadTypeError
-from dubito.outputs import AbstractClassOutputs, Logits, Probabilities, TopLabel
+from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
 from dubito.report.mending import as_question
 
 __all__ = ["MOST_CLASSES", "MOST_ROWS", "Outcome", "Sample", "drawn"]
@@ -50,7 +50,7 @@ class Outcome:
 @final
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Labelled rows, in single precision as the page holds them, and costs with a reject.
+    """Labeled rows, in single precision as the page holds them, and costs with a reject.
 
     `batch` is the question that costs are about, `answers` the same rows as thresholds see them.
     `decided` are the actions that a policy takes, where there is one.
@@ -66,7 +66,7 @@ class Sample:
     @cached_property
     def weight(self) -> FloatArray:
         """The rows' weights."""
-        return self.batch.labelled_weight
+        return self.batch.labeled_weight
 
     @cached_property
     def paid(self) -> FloatArray:
@@ -79,7 +79,7 @@ class Sample:
         """The action of least expected cost of each row, if none is rejected."""
         kept = [k for k in range(self.costs.n_actions) if k != self.costs.reject]
         table = CostMatrix(self.costs.array[kept], [f"{k}" for k in kept])
-        return np.asarray(kept)[least_cost_actions(self.batch.outputs, table)]
+        return np.asarray(kept)[optimal_actions(self.batch.outputs, table)]
 
     def outcome(self, is_rejected: BoolArray) -> Outcome:
         """Return what comes of handing some rows over and acting on the others."""
@@ -141,13 +141,13 @@ class Sample:
     @cached_property
     def least_expected(self) -> Outcome:
         """What comes of taking the action of least expected cost, row by row."""
-        action = least_cost_actions(self.batch.outputs, self.costs)
+        action = optimal_actions(self.batch.outputs, self.costs)
         return self.outcome(action == self.costs.reject)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the columns."""
-        assert isinstance(self.batch.outputs, AbstractClassOutputs)
+        assert isinstance(self.batch.outputs, BaseClassOutputs)
         return tuple(str(name) for name in names_of(self.batch.outputs))
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,20 +179,20 @@ def drawn(
     batch = sample_rows(ArrayShards(after), MOST_ROWS, seed)
     outputs, labels = batch.outputs, batch.truth
     if costs is not None:
-        if not isinstance(outputs, AbstractClassOutputs):
+        if not isinstance(outputs, BaseClassOutputs):
             rule, fix = "None beside top labels", "outputs of all classes"
             raise BadTypeError("costs", "report", rule, "a CostMatrix", fix)
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
         costs = costs if costs.rate is None else None
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
-    is_narrow = isinstance(outputs, AbstractClassOutputs) and outputs.n_classes <= MOST_CLASSES
+    is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MOST_CLASSES
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
         asked = in_single(as_question(replace(batch, outputs=answers, truth=None)))
         return Sample(
             asked, replace(batch, outputs=answers, truth=None), answer_costs(), False, False
         )
-    assert isinstance(outputs, AbstractClassOutputs)
+    assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes
     table = CostMatrix.zero_one(names) if costs is None else costs
     has_review = table.reject is not None
@@ -213,7 +213,7 @@ def answer_costs() -> CostMatrix:
 def in_single(batch: Batch) -> Batch:
     """Return a batch of probabilities in single precision, as a page holds them."""
     outputs = batch.outputs
-    assert isinstance(outputs, AbstractClassOutputs)
+    assert isinstance(outputs, BaseClassOutputs)
     array = outputs.array
     if isinstance(outputs, Logits):  # too few rows to be calibrated
         array = np.exp(log_probabilities(outputs))

@@ -12,9 +12,9 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.data.batch import Batch
 from dubito.data.rows import rows_of
 from dubito.data.truth import Labels
-from dubito.doubt import MahalanobisDistance, OutlierRegion
+from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
-from dubito.measure import auroc
+from dubito.measure import roc_auc
 
 __all__ = ["EPSILON", "Strangeness", "strangeness"]
 
@@ -25,7 +25,7 @@ FEWEST_ROWS = 40
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Strangeness:
-    """Doubts of known rows that no distance was learnt from, and of strange ones, if any are given.
+    """Doubts of known rows that no distance was learned from, and of strange ones, if any are given.
 
     `distance` is by features, None where there are none; `doubt` is least confidence. `found` is
     the share of strange rows in the region that 5 % of known rows fall into. The areas tell strange
@@ -66,7 +66,7 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
             strange_distance = fitted.score(strange.features)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DubitoWarning)  # of few rows: nothing is found
-                region = OutlierRegion(EPSILON).fit(known, batch.weight[judged])
+                region = ConformalOutlierDetector(EPSILON).fit(known, batch.weight[judged])
             found = float(region.contains(strange_distance).mean())
     doubt = batch.rows.doubt[judged]
     strange_doubt = None if strange is None else rows_of(strange.outputs, None).doubt
@@ -89,7 +89,7 @@ def distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
     """Learn the distance to the nearest class, or to all rows where classes have too few."""
     assert batch.features is not None
     features, labels = batch.features[taught], batch.truth
-    distance = MahalanobisDistance(is_normalised=True)
+    distance = MahalanobisDistance(normalize=True)
     if isinstance(labels, Labels) and labels.probabilities is None:
         try:
             return distance.fit(features, labels.codes[taught])
@@ -103,4 +103,4 @@ def area_of(known: FloatArray | None, strange: FloatArray | None) -> float | Non
     if known is None or strange is None or not (known.size and strange.size):
         return None
     is_strange = np.repeat([False, True], [known.size, strange.size])
-    return auroc(is_strange, np.concatenate([known, strange]))
+    return roc_auc(is_strange, np.concatenate([known, strange]))

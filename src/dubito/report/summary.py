@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
-from dubito.calibrate import AbstractCalibrator
-from dubito.calibrate.cross_fit import labelled_only
+from dubito.calibrate import BaseCalibrator
+from dubito.calibrate.cross_fit import labeled_only
 from dubito.data.batch import Batch
 from dubito.data.codes import is_absent
 from dubito.data.sampling import sample_rows
 from dubito.data.shards import ArrayShards, Shards
 from dubito.decide import CostMatrix, CostReport, Policy, cost_report
-from dubito.doubt import SplitDoubt, split_doubt
+from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 from dubito.outputs import Members
 from dubito.report.mending import Mended, mended
 from dubito.report.notable import class_names
@@ -65,7 +65,7 @@ class Summary:
     costs: CostMatrix | None
     decided: Decided | None
     strangeness: Strangeness | None
-    parts: SplitDoubt | None
+    parts: UncertaintyDecomposition | None
     provenance: Provenance
 
     @classmethod
@@ -73,7 +73,7 @@ class Summary:
         cls,
         shards: Shards,
         *,
-        calibration: Batch | AbstractCalibrator | None = None,
+        calibration: Batch | BaseCalibrator | None = None,
         strange: Batch | None = None,
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
@@ -84,7 +84,7 @@ class Summary:
         if policy is not None:
             calibration, costs = policy.calibrator, policy.costs
         rows = sample_rows(shards, MOST_MEASURED, seed)
-        before = labelled_only(rows)
+        before = labeled_only(rows)
         if not len(before):
             raise EmptyStateError("A report")
         mend = mended(before, calibration, seed)
@@ -145,8 +145,8 @@ class Summary:
         """Risk over coverage of the sample, before and after."""
         same = sample_rows(ArrayShards(self.before), MOST_ROWS, self.provenance.seed)
         return (
-            RiskCoverageCurve.of(RankedState.of(same)),
-            RiskCoverageCurve.of(RankedState.of(self.sample.answers)),
+            RiskCoverageCurve.of(RankingState.of(same)),
+            RiskCoverageCurve.of(RankingState.of(self.sample.answers)),
         )
 
     @property
@@ -186,12 +186,12 @@ def audit_of(batch: Batch, seed: int) -> Audit:
     return result
 
 
-def split_of(batch: Batch) -> SplitDoubt | None:
+def split_of(batch: Batch) -> UncertaintyDecomposition | None:
     """Return noise and ignorance, where there are several passes."""
     outputs = batch.outputs
     if not isinstance(outputs, Members) or outputs.n_passes < 2:
         return None
-    return split_doubt(outputs)
+    return decompose_uncertainty(outputs)
 
 
 def view(

@@ -6,7 +6,7 @@ import numpy as np
 
 from dubito.measure import RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 from dubito.measure.words import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.blocks import Verdict
@@ -73,7 +73,7 @@ def mending_of_classes(summary: Summary) -> str:
 
 def reviewing(summary: Summary) -> str:
     """Say how many rows a person must see for half of the errors."""
-    curve = RiskCoverageCurve.of(RankedState.of(summary.after))
+    curve = RiskCoverageCurve.of(RankingState.of(summary.after))
     if not curve.risk[-1] > 0:
         return "No row is wrong, so there is nothing for a person to find."
     share = share_to_halve(curve)

@@ -7,14 +7,14 @@ import re
 import numpy as np
 
 from dubito.measure.intervals import Interval
+from dubito.monitor import Comparison, Difference, DistributionShift, Drift
+from dubito.monitor.figures import TITLES
 from dubito.report.blocks import Code, Facts, Figure, Row, Section, Table, Text, Verdict
 from dubito.report.figures.canvas import percent
 from dubito.report.figures.spans import Span, span_chart
 from dubito.report.numbers import ABSENT, chance, figure, share, spaced, with_interval
 from dubito.report.page import render
 from dubito.report.reports import Report
-from dubito.watch import Comparison, Difference, Drift, Shift
-from dubito.watch.figures import TITLES
 
 __all__ = ["comparison_report", "drift_report"]
 
@@ -209,7 +209,7 @@ def shift_table(drift: Drift) -> Table:
     return Table("Both periods", columns, rows, texts=(0, 5))
 
 
-def moved(shift: Shift) -> str:
+def moved(shift: DistributionShift) -> str:
     """Return whether something moved, in a word."""
     return "not tested" if shift.p_value is None else "moved" if shift.has_moved else "not moved"
 

@@ -19,12 +19,12 @@ from dubito import __version__
 from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import api
-from dubito.serve.catalogue import Catalogue
+from dubito.serve.catalog import Catalog
 from dubito.serve.logs import log_event
 from dubito.serve.metrics import Metrics
 from dubito.serve.pages import router as pages
 from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
-from dubito.serve.security import Doorkeeper, SecureHeaders
+from dubito.serve.security import Authenticator, SecureHeaders
 from dubito.serve.service import Service
 from dubito.serve.settings import Settings
 from dubito.serve.store import Store
@@ -38,7 +38,7 @@ DAY = 86_400.0
 
 def create_app(store: Store, settings: Settings) -> FastAPI:
     """Return the service on a store; the store is closed when the server shuts down."""
-    service = Service(store, settings, Catalogue(store))
+    service = Service(store, settings, Catalog(store))
     app = FastAPI(
         title="dubito",
         version=__version__,
@@ -49,9 +49,9 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         lifespan=living,
     )
     app.state.service, app.state.store, app.state.settings = service, store, settings
-    app.state.doorkeeper = Doorkeeper(store)
+    app.state.doorkeeper = Authenticator(store)
     for router in (
-        api.health, api.deciding, api.labelling, api.reviewing, api.monitoring, api.policies, pages
+        api.health, api.deciding, api.labeling, api.reviewing, api.monitoring, api.policies, pages
     ):  # fmt: skip
         app.include_router(router)
     app.add_exception_handler(RefusedError, refused)
@@ -83,7 +83,7 @@ async def follow(service: Service) -> None:
     forgotten = -FORGET_SECONDS
     while True:
         try:
-            await run_in_threadpool(service.catalogue.refresh)
+            await run_in_threadpool(service.catalog.refresh)
             days = service.settings.retention_days
             if days is not None and time.monotonic() - forgotten > FORGET_SECONDS:
                 forgotten = time.monotonic()

@@ -14,7 +14,7 @@ import numpy as np
 
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError
-from dubito.outputs import AbstractClassOutputs, Logits, Probabilities
+from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serve.bodies import as_fields, as_ids
 from dubito.serve.matrices import CALLER, as_amounts, as_rows, counted, told
 from dubito.serve.refusals import WRONG, RefusedError
@@ -102,7 +102,7 @@ class AskedRows:
         return found
 
 
-def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> AbstractClassOutputs:
+def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> BaseClassOutputs:
     """Return what the model put out, of which the body says what it is."""
     kinds = [name for name in ("logits", "probabilities") if fields.get(name) is not None]
     if len(kinds) != 1:

@@ -1,4 +1,4 @@
-"""The active policy and a candidate on the same labelled rows, which neither learnt from."""
+"""The active policy and a candidate on the same labeled rows, which neither learned from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dubito.serve.store import Store, StoredPolicy, StoredRows
 __all__ = ["Comparison", "compare"]
 
 FEWEST_FRESH = 100  # labels of rows decided since a refit, below which its own folds tell more
-UPLOADED = "Policy {} was uploaded: if it learnt from these rows, its figures are too good."
+UPLOADED = "Policy {} was uploaded: if it learned from these rows, its figures are too good."
 OTHER_COSTS = "Their costs differ: each is judged by its own."
 
 
@@ -40,16 +40,16 @@ def compare(
     A policy that was refitted is judged on rows decided since; while these have few labels, on
     those that it was fitted to, each by what the other folds taught.
     """
-    until = max(active.learnt_until or 0.0, candidate.learnt_until or 0.0)
+    until = max(active.learned_until or 0.0, candidate.learned_until or 0.0)
     fresh = rows_taken(rows, rows.created > until)
     is_early = standing_for(fresh).rows.size < FEWEST_FRESH
-    if candidate.learnt_until is not None and is_early:
-        start = candidate.learnt_until - WINDOW_DAYS * DAY
-        if active.learnt_until is None or active.learnt_until < start:
-            return in_folds(store, active, candidate, start, candidate.learnt_until)
+    if candidate.learned_until is not None and is_early:
+        start = candidate.learned_until - WINDOW_DAYS * DAY
+        if active.learned_until is None or active.learned_until < start:
+            return in_folds(store, active, candidate, start, candidate.learned_until)
     which = f"rows of the last {WINDOW_DAYS:.0f} days"
     if until > 0:
-        which = "rows decided since the last refit, which neither learnt from"
+        which = "rows decided since the last refit, which neither learned from"
     both = [active.policy, candidate.policy]
     try:
         before, after = reports_on(fresh, both, store.features_of, "labels so far")
@@ -64,7 +64,7 @@ def in_folds(
     """Judge a candidate by its own folds, and the active policy on the rows that these are of."""
     rows = store.rows_for_monitor(start)
     rows = rows_taken(rows, rows.created <= until)
-    then = replace(rows, label=np.where(rows.labelled <= until, rows.label, -1))
+    then = replace(rows, label=np.where(rows.labeled <= until, rows.label, -1))
     (before,) = reports_on(then, [active.policy], store.features_of, "labels at the refit")
     which = "rows that the candidate was fitted to, by what other folds of them taught it"
     return Comparison(before, candidate.policy.report, which, notes_on(active, candidate))
@@ -72,7 +72,7 @@ def in_folds(
 
 def notes_on(active: StoredPolicy, candidate: StoredPolicy) -> tuple[str, ...]:
     """Say what to bear in mind."""
-    notes = [UPLOADED.format(candidate.id)] if candidate.learnt_until is None else []
+    notes = [UPLOADED.format(candidate.id)] if candidate.learned_until is None else []
     if active.policy.costs.to_dict() != candidate.policy.costs.to_dict():
         notes.append(OTHER_COSTS)
     return tuple(notes)

@@ -23,8 +23,8 @@ LARGEST = float(np.finfo(np.float32).max)  # outputs are kept in single precisio
 
 def as_rows(value: Any, name: str, settings: Settings) -> FloatArray:
     """Return a matrix of single precision, of as many rows and columns as are allowed."""
-    if isinstance(value, list) and len(value) > settings.most_rows:
-        raise too_many("rows", settings.most_rows)
+    if isinstance(value, list) and len(value) > settings.max_samples:
+        raise too_many("rows", settings.max_samples)
     try:
         array = as_floats(value, name, CALLER)
     except (BadTypeError, BadValueError) as error:
@@ -32,8 +32,8 @@ def as_rows(value: Any, name: str, settings: Settings) -> FloatArray:
     if array.ndim != 2 or not array.size:
         raise no_rows(value, name)
     n_rows, n_columns = array.shape
-    if n_rows > settings.most_rows:
-        raise too_many("rows", settings.most_rows)
+    if n_rows > settings.max_samples:
+        raise too_many("rows", settings.max_samples)
     if n_columns > settings.most_columns:
         raise too_many("columns", settings.most_columns)
     is_kept = np.abs(array) <= LARGEST

@@ -12,17 +12,17 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.truth import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
-from dubito.decide.realised import costs_of_actions
+from dubito.decide.realized import costs_of_actions
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
 from dubito.measure import Interval, confidence_interval
 from dubito.measure.binning import uniform_edges
 from dubito.measure.calibration_error import ReliabilityState
+from dubito.monitor.sequential import SequentialAlarm
+from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
 from dubito.outputs import Probabilities
 from dubito.serve.standing import Standing, rows_taken, standing_for
 from dubito.serve.store.records import History, StoredRows
-from dubito.watch.sequential import SequentialAlarm
-from dubito.watch.shifts import Shift, distribution_shift, mean_with_error
 
 __all__ = ["DAY", "Figure", "MonitorFigures", "WINDOW_DAYS", "Window", "monitor_figures"]
 
@@ -79,7 +79,7 @@ class MonitorFigures:
     whole: Window
     windows: tuple[Window, ...]
     alarms: dict[str, SequentialAlarm]
-    doubt: Shift | None
+    doubt: DistributionShift | None
     prior: PriorEstimate | None
     usual_prior: FloatArray
 
@@ -115,7 +115,7 @@ def doubt_of(rows: StoredRows) -> FloatArray:
     return np.asarray(np.clip(1.0 - top, 0.0, 1.0))
 
 
-def doubt_shift(doubt: FloatArray) -> Shift | None:
+def doubt_shift(doubt: FloatArray) -> DistributionShift | None:
     """Compare the first rows with the last, None where these are too few."""
     n_first = min(REFERENCE_ROWS, doubt.size // 2)
     if n_first < FEWEST_ROWS:

@@ -14,7 +14,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
 from dubito.decide.actions import as_amounts
-from dubito.decide.gate import DoubtGate
+from dubito.decide.gate import OODGate
 from dubito.decide.policy_report import Evidence, PolicyReport
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
@@ -76,7 +76,7 @@ class KnownRows:
 
 
 def features_for(
-    gates: Sequence[DoubtGate], ids: Sequence[str], features_of: FeaturesOf
+    gates: Sequence[OODGate], ids: Sequence[str], features_of: FeaturesOf
 ) -> tuple[FloatArray | None, str]:
     """Return what gates look at, and why one cannot be fitted again or judged if it cannot."""
     fewest = max(int(np.ceil(1 / gate.region.epsilon)) for gate in gates)
@@ -151,7 +151,7 @@ def report_on(policy: Policy, known: KnownRows, how: str) -> PolicyReport:
         decisions=policy.rules.decide(honest, is_strange, amounts if amounts.size else None),
         unbound=None,
         amounts=amounts,
-        weight=batch.labelled_weight,
+        weight=batch.labeled_weight,
         how=how,
     )
     return PolicyReport.of(evidence, policy.rules)

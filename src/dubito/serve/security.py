@@ -20,7 +20,7 @@ from dubito.serve.store import Store
 from dubito.serve.store.tokens import Token
 
 __all__ = [
-    "Doorkeeper",
+    "Authenticator",
     "SecureHeaders",
     "admitted",
     "csrf_of",
@@ -39,7 +39,7 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 @final
-class Doorkeeper:
+class Authenticator:
     """Knows tokens by their hashes, and remembers the valid ones for a second."""
 
     def __init__(self, store: Store) -> None:
@@ -107,9 +107,9 @@ def admitted(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
     return let_in
 
 
-def doorkeeper_of(request: Request) -> Doorkeeper:
+def doorkeeper_of(request: Request) -> Authenticator:
     """Return who lets a request in."""
-    keeper: Doorkeeper = request.app.state.doorkeeper
+    keeper: Authenticator = request.app.state.doorkeeper
     return keeper
 
 

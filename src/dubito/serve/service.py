@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from fastapi import Request
 
-from dubito.serve.catalogue import Catalogue
+from dubito.serve.catalog import Catalog
 from dubito.serve.deciding import Question, decide_together
 from dubito.serve.metrics import Metrics
 from dubito.serve.settings import Settings
@@ -25,7 +25,7 @@ class Service:
 
     store: Store
     settings: Settings
-    catalogue: Catalogue
+    catalog: Catalog
     metrics: Metrics = field(default_factory=Metrics)
     drawing: np.random.Generator = field(default_factory=np.random.default_rng)
     together: Together[Question, NewDecisions] = field(init=False)

@@ -28,12 +28,12 @@ class Settings:
     retention_days: float | None = None
     lease_seconds: float = 600.0
     most_bytes: int = 32 * 1024 * 1024
-    most_rows: int = 50_000
+    max_samples: int = 50_000
     most_columns: int = 10_000
 
     def __post_init__(self) -> None:
         as_share(self.audit_share, "audit_share", "Settings")
-        for name in ("lease_seconds", "most_bytes", "most_rows", "most_columns"):
+        for name in ("lease_seconds", "most_bytes", "max_samples", "most_columns"):
             require_above_0(name, getattr(self, name))
         if self.retention_days is not None:
             require_above_0("retention_days", self.retention_days)

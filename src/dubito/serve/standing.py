@@ -1,4 +1,4 @@
-"""Which labelled rows stand for all rows, and for how many each: what makes figures honest.
+"""Which labeled rows stand for all rows, and for how many each: what makes figures honest.
 
 Rows that are looked at because the model doubts are no random sample. Those that chance drew are,
 and rows that were handed over are all looked at, sooner or later.
@@ -26,7 +26,7 @@ MOST_UNSETTLED = 0.02  # of all rows: a share of wrong ones would be off by no m
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """Numbers of labelled rows, and how many rows each stands for; `unknown` says why none do.
+    """Numbers of labeled rows, and how many rows each stands for; `unknown` says why none do.
 
     `note` says which rows they do not stand for.
     """
@@ -43,7 +43,7 @@ class Standing:
 
 
 def standing_for(rows: StoredRows) -> Standing:
-    """Return the labelled rows that stand for all, weighted by one over their chance to be asked.
+    """Return the labeled rows that stand for all, weighted by one over their chance to be asked.
 
     Weights sum to the rows that were let pass and to those that were handed over, so that labels
     which are still to come do not matter. Of rows that were handed over all count once readers have

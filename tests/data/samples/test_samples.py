@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from dubito.data import samples
-from dubito.data.samples import FashionMnist, load_fashion_mnist
+from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
 
 N_CLASSES = 8
 N_FEATURES = 84
@@ -18,14 +18,14 @@ ROWS = {
     "digits": 1000,
     "corrupted": 1000,
 }
-LABELLED = ("validation", "test", "corrupted")
+LABELED = ("validation", "test", "corrupted")
 
 each_set = pytest.mark.parametrize("name", ROWS)
-each_labelled_set = pytest.mark.parametrize("name", LABELLED)
+each_labeled_set = pytest.mark.parametrize("name", LABELED)
 
 
 @pytest.fixture(scope="module")
-def sample() -> FashionMnist:
+def sample() -> FashionMNISTSample:
     return load_fashion_mnist()
 
 
@@ -38,7 +38,9 @@ def confidence_and_accuracy(
 
 
 @each_set
-def test_logits_and_features_have_their_shapes_and_types(sample: FashionMnist, name: str) -> None:
+def test_logits_and_features_have_their_shapes_and_types(
+    sample: FashionMNISTSample, name: str
+) -> None:
     logits = getattr(sample, f"{name}_logits")
     features = getattr(sample, f"{name}_features")
     assert (logits.shape, logits.dtype) == ((ROWS[name], N_CLASSES), np.float32)
@@ -46,27 +48,27 @@ def test_logits_and_features_have_their_shapes_and_types(sample: FashionMnist, n
 
 
 @each_set
-def test_logits_and_features_are_finite(sample: FashionMnist, name: str) -> None:
+def test_logits_and_features_are_finite(sample: FashionMNISTSample, name: str) -> None:
     assert np.isfinite(getattr(sample, f"{name}_logits")).all()
     assert np.isfinite(getattr(sample, f"{name}_features")).all()
     assert (getattr(sample, f"{name}_features") >= 0).all()
 
 
-@each_labelled_set
-def test_labels_are_column_numbers(sample: FashionMnist, name: str) -> None:
+@each_labeled_set
+def test_labels_are_column_numbers(sample: FashionMNISTSample, name: str) -> None:
     labels = getattr(sample, f"{name}_labels")
     assert (labels.shape, labels.dtype) == ((ROWS[name],), np.int8)
     assert np.unique(labels).tolist() == list(range(N_CLASSES))
 
 
-def test_last_layer_has_its_shape_and_type(sample: FashionMnist) -> None:
+def test_last_layer_has_its_shape_and_type(sample: FashionMNISTSample) -> None:
     assert sample.weight.shape == (N_CLASSES, N_FEATURES)
     assert sample.bias.shape == (N_CLASSES,)
     assert sample.weight.dtype == sample.bias.dtype == np.float32
 
 
 @each_set
-def test_logits_are_the_last_layer_of_the_features(sample: FashionMnist, name: str) -> None:
+def test_logits_are_the_last_layer_of_the_features(sample: FashionMNISTSample, name: str) -> None:
     features = getattr(sample, f"{name}_features").astype(np.float64)
     rebuilt = features @ sample.weight.T + sample.bias
     # Rounding to float16 moves each feature by at most 2 ** -11 of itself.
@@ -74,13 +76,15 @@ def test_logits_are_the_last_layer_of_the_features(sample: FashionMnist, name: s
     assert (np.abs(rebuilt - getattr(sample, f"{name}_logits")) <= tolerance).all()
 
 
-def test_network_is_over_confident_on_the_test_half(sample: FashionMnist) -> None:
+def test_network_is_over_confident_on_the_test_half(sample: FashionMNISTSample) -> None:
     confidence, accuracy = confidence_and_accuracy(sample.test_logits, sample.test_labels)
     assert accuracy > 0.8
     assert confidence - accuracy > 0.02
 
 
-def test_halves_are_different_rows_and_each_class_has_a_thousand(sample: FashionMnist) -> None:
+def test_halves_are_different_rows_and_each_class_has_a_thousand(
+    sample: FashionMNISTSample,
+) -> None:
     halves = (sample.validation_features, sample.test_features)
     validation, test = ({row.tobytes() for row in half} for half in halves)
     assert not validation & test
@@ -88,7 +92,7 @@ def test_halves_are_different_rows_and_each_class_has_a_thousand(sample: Fashion
     assert np.bincount(labels).tolist() == [1000] * N_CLASSES
 
 
-def test_corrupted_rows_are_the_first_test_rows_made_worse(sample: FashionMnist) -> None:
+def test_corrupted_rows_are_the_first_test_rows_made_worse(sample: FashionMNISTSample) -> None:
     assert (sample.corrupted_labels == sample.test_labels[:1000]).all()
     assert (sample.corrupted_features != sample.test_features[:1000]).any(axis=1).all()
     _, clean = confidence_and_accuracy(sample.test_logits[:1000], sample.corrupted_labels)
@@ -96,7 +100,7 @@ def test_corrupted_rows_are_the_first_test_rows_made_worse(sample: FashionMnist)
     assert corrupted < clean - 0.05
 
 
-def test_classes_and_meta_say_what_the_file_holds(sample: FashionMnist) -> None:
+def test_classes_and_meta_say_what_the_file_holds(sample: FashionMNISTSample) -> None:
     assert len(sample.classes) == N_CLASSES
     assert sample.classes[0] == "T-shirt/top"
     assert sample.meta["train_rows"] == 16_000
@@ -105,7 +109,7 @@ def test_classes_and_meta_say_what_the_file_holds(sample: FashionMnist) -> None:
     assert curve[-1] > min(curve) + 0.05
 
 
-def test_each_load_is_a_fresh_copy(sample: FashionMnist) -> None:
+def test_each_load_is_a_fresh_copy(sample: FashionMNISTSample) -> None:
     other = load_fashion_mnist()
     assert not np.shares_memory(other.test_logits, sample.test_logits)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data import Columns, FolderSink, read
+from dubito.data import Columns, DirectorySink, read
 from dubito.data.sources.manifests import (
     MANIFEST,
     Manifest,
@@ -27,7 +27,7 @@ def write(path: Path, n_rows: int) -> None:
 def test_parts_that_no_manifest_lists_are_left_out(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     write(source, 1)
-    folder = FolderSink(tmp_path / "out", {})
+    folder = DirectorySink(tmp_path / "out", {})
     for _ in folder.unfinished([source]):
         with folder.part(source) as sink:
             sink.write({"p": [0.5, 0.25]})

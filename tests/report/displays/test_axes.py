@@ -1,4 +1,4 @@
-"""Axes, colours of the style, and what is said where matplotlib is missing."""
+"""Axes, colors of the style, and what is said where matplotlib is missing."""
 
 import sys
 from typing import Any
@@ -67,7 +67,7 @@ def test_every_picture_can_be_drawn_on_given_axes_or_new_ones(name: str, style: 
         free.figure.canvas.draw()
 
 
-def test_colours_are_those_of_the_style() -> None:
+def test_colors_are_those_of_the_style() -> None:
     with pyplot.style.context("default"):
         assert ink() == "black"
         assert to_hex(color_of(0)) == "#1f77b4"

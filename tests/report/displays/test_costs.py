@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dubito.decide import CostMatrix, cost_coverage_curve, cost_over_priors
+from dubito.decide import CostMatrix, cost_coverage_curve, cost_prior_curve
 from dubito.report import CostDisplay
 
 RNG = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def test_without_reject_there_is_no_total() -> None:
 
 def test_cost_over_priors() -> None:
     display = CostDisplay.over_priors(Y, P, WITH_REJECT, class_=1)
-    curve = cost_over_priors(Y, P, WITH_REJECT, class_=1)
+    curve = cost_prior_curve(Y, P, WITH_REJECT, class_=1)
     cost, adapted, constant, measured = display.ax_.lines
     same(cost, curve.prior, curve.cost)
     same(adapted, curve.prior, curve.adapted)
@@ -78,5 +78,5 @@ def test_amounts_reach_the_curves() -> None:
     same(
         priors.ax_.lines[0],
         np.linspace(0, 1, 21),
-        cost_over_priors([1, 0], outputs, costs, amounts, class_=1).cost,
+        cost_prior_curve([1, 0], outputs, costs, amounts, class_=1).cost,
     )

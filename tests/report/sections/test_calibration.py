@@ -85,7 +85,7 @@ def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> Non
     table = table_of(leaderboard(summary))
     losses = [float(row[1]) for row in table.rows]
     assert losses == sorted(losses)
-    assert "AsItCame()" in [row[0] for row in table.rows]
+    assert "IdentityCalibrator()" in [row[0] for row in table.rows]
     best = summary.mended.leaderboard[0]
     low, high = (best["log_loss"] + sign * 1.96 * best["standard_error"] for sign in (-1, 1))
     assert table.rows[0][2] == f"{low:.4f} to {high:.4f}"

@@ -61,7 +61,7 @@ def test_what_decisions_are_worth_is_the_library_s(summary: Summary) -> None:
     assert report is not None
     words = worth(summary)
     assert words.startswith("Taking the action of least expected cost, row by row, 1,000 rows cost")
-    assert f"cost {cost(1000 * report.realised.value)} (95\u00a0% interval" in words
+    assert f"cost {cost(1000 * report.realized.value)} (95\u00a0% interval" in words
     assert f"“{report.constant_action}” would cost {cost(1000 * report.constant)}" in words
 
 
@@ -94,7 +94,7 @@ def test_costs_that_grow_have_no_editor_but_words() -> None:
     assert found.costs is not None
     expected = cost_report(after.truth, after.outputs, found.costs, np.arange(60.0))
     assert isinstance(paid, Text)
-    assert f"1,000 rows cost {cost(1000 * expected.realised.value)} (95" in paid.words
+    assert f"1,000 rows cost {cost(1000 * expected.realized.value)} (95" in paid.words
     assert isinstance(chart, Row)
     assert "data-mark" not in str(chart)
 

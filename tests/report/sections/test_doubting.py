@@ -40,8 +40,8 @@ def test_right_and_wrong_rows_are_counted(summary: Summary) -> None:
 def test_how_many_strangers_are_found_is_told(summary: Summary) -> None:
     found = summary.strangeness
     assert found is not None
-    learnt, finds = strange_words(found)
-    assert learnt.startswith("Distances are to the nearest class, learnt from the features of ")
+    learned, finds = strange_words(found)
+    assert learned.startswith("Distances are to the nearest class, learned from the features of ")
     assert finds.startswith("Where 5\u00a0% of known rows may be called strange, distance finds ")
     assert finds.endswith("of the 60 strange rows.")
 

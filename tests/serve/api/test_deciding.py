@@ -78,7 +78,7 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     content = write_stream({"logits": logits, "ids": ids, "amounts": np.ones(500)})
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.headers["content-type"] == ARROW
-    found = read_stream(answer.content, most_rows=1000, most_columns=10, most_bytes=1_000_000)
+    found = read_stream(answer.content, max_samples=1000, most_columns=10, most_bytes=1_000_000)
     assert found["id"] == ids
     wanted = policy.decide(Logits(logits))
     assert found["probability"].tolist() == wanted.probability.tolist()

@@ -87,7 +87,7 @@ def test_what_was_in_force_is_no_candidate_and_no_policy_is_made_twice(
     for _ in range(2):
         assert anna.post("/monitor/refit").status == 303
         assert [one.id for one in store.policies().all] == [1, 2]
-    assert store.policies().all[1].learnt_until is not None
+    assert store.policies().all[1].learned_until is not None
     anna.post("/monitor/activate", policy="2")
     answer = anna.post("/monitor/refit")
     assert answer.status == 409
@@ -114,7 +114,7 @@ def test_an_uploaded_candidate_is_judged_on_live_rows(
     number = store.add_policy(text_of_policy(other))
     page = anna.get("/monitor")
     assert "both on rows of the last 30 days; 95 % intervals" in page
-    assert f"Policy {number} was uploaded: if it learnt from these rows" in page
+    assert f"Policy {number} was uploaded: if it learned from these rows" in page
     table = page[page.index("both on rows of") :]
     (line,) = re.findall(r"log loss</\w+>(.*?)</tr>", table, re.DOTALL)[:1]
     active, candidate = map(float, re.findall(r"\d\.\d{4}", line))
@@ -171,7 +171,7 @@ def test_a_refit_learns_from_features_that_came_with_rows(anna: Person, store: S
     policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.05)
     policy_id = store.add_policy(text_of_policy(policy))
     store.activate(policy_id)
-    anna.app.state.service.catalogue.refresh()
+    anna.app.state.service.catalog.refresh()
     features = rng.normal(0, 3, (600, 2)).astype(np.float32)
     logits, y = draw(rng, 600, 1.8)
     outputs = Logits(logits)
@@ -192,12 +192,12 @@ def test_a_refit_learns_from_features_that_came_with_rows(anna: Person, store: S
         store.add_decisions(new)
         store.add_labels(names, y[rows].tolist())
         assert anna.post("/monitor/refit").status == 303
-    learnt, as_before = (one.policy.gate for one in store.policies().all[-2:])
+    learned, as_before = (one.policy.gate for one in store.policies().all[-2:])
     assert policy.gate is not None
-    assert learnt is not None
+    assert learned is not None
     assert as_before is not None
     assert policy.gate.contains(None, features).mean() > 0.4
-    assert learnt.contains(None, features).mean() == pytest.approx(0.05, abs=0.03)
+    assert learned.contains(None, features).mean() == pytest.approx(0.05, abs=0.03)
     assert as_before.to_dict() == policy.gate.to_dict()
     said = "Strange inputs are told as before: some rows came without their features."
     assert said in anna.get("/monitor")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dubito.decide import Policy
+from dubito.monitor.sequential import SequentialAlarm
 from dubito.report.blocks import Cards, Figure, Row, Table, Text
 from dubito.serve.comparing import Comparison
 from dubito.serve.pages.monitor_blocks import (
@@ -19,7 +20,6 @@ from dubito.serve.pages.monitor_blocks import (
 from dubito.serve.refitting import refit, reports_on
 from dubito.serve.standing import rows_taken
 from dubito.serve.store import StoredPolicy
-from dubito.watch.sequential import SequentialAlarm
 from tests.serve.stored import drawn_rows, figures_of
 
 
@@ -135,7 +135,7 @@ def test_policies_are_listed_newest_first() -> None:
     kept = [
         StoredPolicy(1, 0.0, "{}", is_active=False, was_active=True),
         StoredPolicy(2, 86_400.0, "{}", is_active=True, was_active=True),
-        StoredPolicy(3, 90_000.0, "{}", is_active=False, learnt_until=89_000.0),
+        StoredPolicy(3, 90_000.0, "{}", is_active=False, learned_until=89_000.0),
     ]
     assert policy_table(kept).rows == (
         ("3", "1970-01-02 01:00", "refitted", "never yet"),

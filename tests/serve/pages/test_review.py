@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dubito.calibrate import AsItCame
+from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
 from dubito.serve.asking import AskedRows
 from dubito.serve.deciding import decide_rows
@@ -148,7 +148,7 @@ def test_every_class_has_a_key_or_can_be_found(
     names = [f"class {k}" for k in range(n_classes)]
     costs = CostMatrix.zero_one(names).with_reject(0.1)
     shares = np.full((n_classes, n_classes), 1 / n_classes)
-    policy = Policy.fit(shares, np.arange(n_classes), costs=costs, calibrator=AsItCame())
+    policy = Policy.fit(shares, np.arange(n_classes), costs=costs, calibrator=IdentityCalibrator())
     put_in_force(store, policy)
     body = {"probabilities": shares[:1].tolist(), "ids": ["a"]}
     settings = Settings(audit_share=0)

@@ -8,7 +8,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.labelling import add_labels
+from dubito.serve.store.labeling import add_labels
 from tests.serve.conftest import TORN
 
 New = Callable[..., NewDecisions]

@@ -27,11 +27,11 @@ def test_policies_are_put_in_force_and_taken_back(store: Store, policy: Policy) 
     assert [one.was_active for one in store.policies().all] == [True, True, True]
 
 
-def test_a_refit_says_until_when_it_learnt(store: Store) -> None:
-    number = store.add_policy(text_of_policy(fitted_policy(reject_cost=0.1)), learnt_until=7.0)
+def test_a_refit_says_until_when_it_learned(store: Store) -> None:
+    number = store.add_policy(text_of_policy(fitted_policy(reject_cost=0.1)), learned_until=7.0)
     first, last = store.policies().all
-    assert (last.id, last.learnt_until, last.was_active) == (number, 7.0, False)
-    assert first.learnt_until is None
+    assert (last.id, last.learned_until, last.was_active) == (number, 7.0, False)
+    assert first.learned_until is None
 
 
 def test_the_same_policy_is_kept_once(store: Store, policy: Policy) -> None:

@@ -34,8 +34,8 @@ def test_rows_come_back_as_they_were_decided(store: Store, new: New, policy: Pol
     assert not rows.is_unsettled.any()
     assert set(rows.audit_share.tolist()) == {0.5}
     assert rows.amount.tolist() == amounts
-    assert before <= rows.labelled[3] <= time.time()
-    assert np.isnan(np.delete(rows.labelled, 3)).all()
+    assert before <= rows.labeled[3] <= time.time()
+    assert np.isnan(np.delete(rows.labeled, 3)).all()
     assert {len(getattr(rows, field.name)) for field in fields(rows)} == {50}
 
 

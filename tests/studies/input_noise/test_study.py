@@ -27,7 +27,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     assert len(paths) == 3
     for path in paths:
         with np.load(path) as found:
-            surprised = found["learnt"][:, 0]
+            surprised = found["learned"][:, 0]
             assert surprised[:, :2] == pytest.approx(found["input_errors"][:, 3])
             assert surprised[:, 4:] == pytest.approx(found["input_aurocs"][:, 2])
             likelihoods = found["likelihoods"][0]

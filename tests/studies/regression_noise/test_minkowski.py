@@ -1,4 +1,4 @@
-"""Minkowski losses and their centres are those of plain NumPy and SciPy."""
+"""Minkowski losses and their centers are those of plain NumPy and SciPy."""
 
 import numpy as np
 import pytest
@@ -8,21 +8,21 @@ from scipy import stats
 from studies.regression_noise.minkowski import (
     NOISE,
     POWERS,
-    known_centre,
+    known_center,
     minkowski_loss,
     skewed_rows,
 )
 
 
-def test_centres_are_median_and_mean_and_near_the_midrange() -> None:
-    assert known_centre(1) == pytest.approx(NOISE.median(), abs=1e-6)
-    assert known_centre(2) == pytest.approx(NOISE.mean(), abs=1e-6)
+def test_centers_are_median_and_mean_and_near_the_midrange() -> None:
+    assert known_center(1) == pytest.approx(NOISE.median(), abs=1e-6)
+    assert known_center(2) == pytest.approx(NOISE.mean(), abs=1e-6)
     grid = np.linspace(0, 1, 2_001)
     draws = NOISE.ppf((np.arange(4_000) + 0.5) / 4_000)
     for power in (1.5, 4.0):
-        losses = [np.mean(np.abs(draws - centre) ** power) for centre in grid]
-        assert known_centre(power) == pytest.approx(grid[np.argmin(losses)], abs=1e-3)
-    assert known_centre(16) < known_centre(60) < 0.5
+        losses = [np.mean(np.abs(draws - center) ** power) for center in grid]
+        assert known_center(power) == pytest.approx(grid[np.argmin(losses)], abs=1e-3)
+    assert known_center(16) < known_center(60) < 0.5
 
 
 @pytest.mark.parametrize("power", POWERS)

@@ -43,21 +43,21 @@ def test_the_teacher_is_a_mean_of_what_the_student_was() -> None:
     assert teacher.weight.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_agreement_changes_what_is_learnt_and_a_seed_repeats_it() -> None:
+def test_agreement_changes_what_is_learned_and_a_seed_repeats_it() -> None:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.rand(6, 1, 8, 8, generator=generator)
     labels = torch.randint(N_CLASSES, (6, 8, 8), generator=generator)
     lesson = Lesson(3, 2, n_passes=2, widths=(4, 4, 4))
 
-    def learnt(strength: float, weight: str) -> torch.Tensor:
+    def learned(strength: float, weight: str) -> torch.Tensor:
         teacher = taught(
             lesson, (pixels, labels), pixels, strength=strength, weight=WEIGHTS.get(weight), seed=1
         )
         assert not teacher.training
         return torch.cat([one.flatten() for one in teacher.parameters()])
 
-    ways = [learnt(1.0, way) for way in ("mean teacher", "mean teacher, surer pixels more")]
-    alone = learnt(0.0, "")
-    assert torch.equal(ways[0], learnt(1.0, "mean teacher"))
+    ways = [learned(1.0, way) for way in ("mean teacher", "mean teacher, surer pixels more")]
+    alone = learned(0.0, "")
+    assert torch.equal(ways[0], learned(1.0, "mean teacher"))
     assert not torch.equal(ways[0], alone)
     assert not torch.equal(ways[0], ways[1])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dubito.doubt import ClassDensities
+from dubito.doubt import ClassConditionalDensity
 from dubito.measure import Interval
 from studies.three_roads import roads, study
 
@@ -16,7 +16,7 @@ def test_costs_are_those_of_the_threshold_by_hand() -> None:
     rows = roads.normal(0, 200, 500)
     found = study.when_costs_change(rows, 5)
     assert rows.truth is not None
-    posterior = ClassDensities("shared").fit(rows.x, rows.y).posteriors(rows.new_x).array
+    posterior = ClassConditionalDensity("shared").fit(rows.x, rows.y).posteriors(rows.new_x).array
     is_one = rows.new_y == 1
     for way, chance in {"the truth": rows.truth, "generative": posterior[:, 1]}.items():
         is_alarm = chance > 1 / 6

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FashionMnist", "load_fashion_mnist"]
+__all__ = ["FashionMNISTSample", "load_fashion_mnist"]
 
 Float32Array = npt.NDArray[np.float32]
 Float16Array = npt.NDArray[np.float16]
@@ -18,7 +18,7 @@ LabelArray = npt.NDArray[np.int8]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FashionMnist:
+class FashionMNISTSample:
     """What an over-confident LeNet5, trained on eight classes of Fashion-MNIST, puts out.
 
     `validation` and `test` halve the official test split; Bag and Ankle boot, never trained on, are
@@ -45,7 +45,7 @@ class FashionMnist:
     meta: Mapping[str, Any]
 
 
-def load_fashion_mnist() -> FashionMnist:
+def load_fashion_mnist() -> FashionMNISTSample:
     """Predictions for Fashion-MNIST and three sets of strangers, with features and labels.
 
     `meta` says how they were made, and under which licences the images are.
@@ -61,4 +61,4 @@ def load_fashion_mnist() -> FashionMnist:
         arrays = dict(stored)
     classes = tuple(arrays.pop("classes").tolist())
     meta = json.loads(arrays.pop("meta").item())
-    return FashionMnist(**arrays, classes=classes, meta=meta)
+    return FashionMNISTSample(**arrays, classes=classes, meta=meta)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from dubito.data.sources.locations import is_url, open_file
-from dubito.data.sources.source import AbstractSource, Span
+from dubito.data.sources.source import BaseSource, Span
 from dubito.kernels import blocks
 
 __all__ = ["ArrowSource", "ParquetSource", "open_arrow", "open_parquet"]
@@ -24,7 +24,7 @@ MAGIC = b"ARROW1"  # how an Arrow file begins, and a stream does not
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ParquetSource(AbstractSource):
+class ParquetSource(BaseSource):
     """A Parquet file, or some of its row groups; pages are decoded as they are needed."""
 
     groups: tuple[int, ...] | None = None
@@ -115,7 +115,7 @@ def most_entries(metadata: parquet.FileMetaData, groups: Sequence[int], columns:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrowSource(AbstractSource):
+class ArrowSource(BaseSource):
     """An Arrow file or stream, memory-mapped."""
 
     def batches(

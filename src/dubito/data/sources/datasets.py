@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from dubito.data.sources.source import AbstractSource, Span, named_if_broken
+from dubito.data.sources.source import BaseSource, Span, named_if_broken
 from dubito.errors import BadFileError
 
 __all__ = ["DatasetSource", "PartitionSource", "dataset_of", "partition_of"]
@@ -21,10 +21,10 @@ GAP = "__HIVE_DEFAULT_PARTITION__"  # how writers of partitions spell a missing 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class PartitionSource(AbstractSource):
+class PartitionSource(BaseSource):
     """A file, and the columns that its path spells, such as day=2026-01-01."""
 
-    file: AbstractSource
+    file: BaseSource
     spelt: Mapping[str, pa.Scalar]
 
     @property
@@ -55,13 +55,13 @@ class PartitionSource(AbstractSource):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class DatasetSource(AbstractSource):
+class DatasetSource(BaseSource):
     """Files one after the other, of which those columns are the same that are needed.
 
     `schema` is that of the first. Any of them may have no rows.
     """
 
-    files: tuple[AbstractSource, ...]
+    files: tuple[BaseSource, ...]
     starts: dict[int, int] = field(default_factory=dict)  # first rows of files read so far
 
     @property
@@ -84,7 +84,7 @@ class DatasetSource(AbstractSource):
         number = bisect_right(starts, row) - 1
         return self.files[number].name, row - starts[number]
 
-    def require_alike(self, needed_in: Callable[[AbstractSource], Sequence[str]]) -> None:
+    def require_alike(self, needed_in: Callable[[BaseSource], Sequence[str]]) -> None:
         """Raise unless all files have the columns that are needed in each, of the same types."""
         first = self.files[0]
         needed = needed_in(first)
@@ -98,7 +98,7 @@ class DatasetSource(AbstractSource):
         return [span for file in self.files for span in file.spans(n_rows)]
 
 
-def dataset_of(name: str, files: Sequence[AbstractSource], base: str) -> DatasetSource:
+def dataset_of(name: str, files: Sequence[BaseSource], base: str) -> DatasetSource:
     """Return files as one table, or raise and name the one whose folders spell other columns."""
     spelt = [partition_of(file.name, base) for file in files]
     keys = list(spelt[0])
@@ -127,7 +127,7 @@ def with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Sche
     return schema
 
 
-def require_columns(file: AbstractSource, first: AbstractSource, needed: Sequence[str]) -> None:
+def require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str]) -> None:
     """Raise unless a file and the first both have columns, of the same types."""
     names, wanted = file.schema.names, first.schema.names
     for name in needed:
@@ -139,7 +139,7 @@ def require_columns(file: AbstractSource, first: AbstractSource, needed: Sequenc
             raise unlike(file, first, problem)
 
 
-def unlike(file: AbstractSource, first: AbstractSource, problem: str) -> BadFileError:
+def unlike(file: BaseSource, first: BaseSource, problem: str) -> BadFileError:
     """Say how a file differs from the first."""
     return BadFileError(file.name, problem, f"files that are all like {first.name}")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
 from dubito.data.codes import is_absent
-from dubito.data.sources.source import AbstractSource
+from dubito.data.sources.source import BaseSource
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["TableSource", "open_table"]
@@ -19,7 +19,7 @@ __all__ = ["TableSource", "open_table"]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TableSource(AbstractSource):
+class TableSource(BaseSource):
     """A table in memory."""
 
     table: pa.Table

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dubito.data.sources.source import AbstractSource, named_if_broken
+from dubito.data.sources.source import BaseSource, named_if_broken
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["ArraySource", "arrow_of", "open_npy", "open_npz"]
@@ -28,7 +28,7 @@ class Header(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ArraySource(AbstractSource):
+class ArraySource(BaseSource):
     """Arrays as columns. Those asked for must be of one length; the others are never loaded.
 
     An NPZ is loaded whole, the NPY files of a folder are memory-mapped.

@@ -23,14 +23,14 @@ from dubito.data.sources.locations import (
 )
 from dubito.data.sources.manifests import counted_files
 from dubito.data.sources.numpy_files import open_npy, open_npz
-from dubito.data.sources.source import AbstractSource, named_if_broken
+from dubito.data.sources.source import BaseSource, named_if_broken
 from dubito.data.sources.text_files import COMPRESSIONS, open_text
 from dubito.errors import BadFileError
 from dubito.kernels.blocks import map_in_order
 
 __all__ = ["open_source"]
 
-OPENERS: dict[str, Callable[[str], AbstractSource]] = {
+OPENERS: dict[str, Callable[[str], BaseSource]] = {
     ".arrow": open_arrow,
     ".csv": partial(open_text, separator=","),
     ".feather": open_arrow,
@@ -45,9 +45,9 @@ TEXTS = (".csv", ".tsv")
 ARRAYS = (".npy", ".npz")  # of which one file, or folder, is a table by itself
 
 
-def open_source(source: Any) -> AbstractSource:
+def open_source(source: Any) -> BaseSource:
     """Open a path or a table; what neither its ending nor its type tells is refused."""
-    if isinstance(source, AbstractSource):
+    if isinstance(source, BaseSource):
         return source
     if not isinstance(source, str | PathLike):
         return open_table(source)
@@ -61,7 +61,7 @@ def open_source(source: Any) -> AbstractSource:
         return open_many(name, files)
 
 
-def open_one(name: str) -> AbstractSource:
+def open_one(name: str) -> BaseSource:
     """Open a file by its ending."""
     opener = opener_of(name)
     if size_of(name) == 0:
@@ -70,7 +70,7 @@ def open_one(name: str) -> AbstractSource:
         return opener(name)
 
 
-def open_many(name: str, files: list[str]) -> AbstractSource:
+def open_many(name: str, files: list[str]) -> BaseSource:
     """Open the tables of a folder or pattern as one; other files there are no part of it.
 
     A text file of no bytes at all is a table without rows, as some writers leave them.
@@ -98,7 +98,7 @@ def ending_of(name: str) -> str:
     return before if last in COMPRESSIONS else last
 
 
-def opener_of(name: str) -> Callable[[str], AbstractSource]:
+def opener_of(name: str) -> Callable[[str], BaseSource]:
     """Return what opens a file of this ending; text files may be compressed."""
     ending, last = ending_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dubito.errors import BadFileError, DubitoError
 
-__all__ = ["AbstractSource", "Span", "named_if_broken"]
+__all__ = ["BaseSource", "Span", "named_if_broken"]
 
 # What the readers of files raise over one that is damaged, or is something else altogether.
 BROKEN = (
@@ -30,7 +30,7 @@ BROKEN = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AbstractSource(ABC):
+class BaseSource(ABC):
     """Columns by name, and a stream of their rows.
 
     `name` is the path of a file, or what errors call a table. A type of null in `schema` says that
@@ -70,7 +70,7 @@ class AbstractSource(ABC):
 class Span(NamedTuple):
     """Some rows of a file as a source: which is the first in the file, and how many if known."""
 
-    source: AbstractSource
+    source: BaseSource
     first_row: int = 0
     n_rows: int | None = None
 

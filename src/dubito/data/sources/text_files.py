@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 from dubito.data import spelling
 from dubito.data.cells import Cells
 from dubito.data.sources.locations import open_stream
-from dubito.data.sources.source import AbstractSource
+from dubito.data.sources.source import BaseSource
 from dubito.errors import BadFileError
 
 __all__ = ["COMPRESSIONS", "TextSource", "open_text"]
@@ -28,7 +28,7 @@ BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TextSource(AbstractSource):
+class TextSource(BaseSource):
     """A text file with one row a line; what stands in quotes may hold line ends."""
 
     separator: str

@@ -1,4 +1,4 @@
-"""Axes to draw on, in colours that suit light and dark styles alike."""
+"""Axes to draw on, in colors that suit light and dark styles alike."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def axes_for(ax: Axes | None, feature: str, size: tuple[float, float] = (6.0, 4.
 
 
 def ink() -> Any:
-    """Return the colour of text in the style in use, for lines that belong to no model."""
+    """Return the color of text in the style in use, for lines that belong to no model."""
     from matplotlib import rcParams
 
     return rcParams["text.color"]
 
 
 def color_of(number: int) -> Any:
-    """Return the colour of a class or action: that of the style's cycle."""
+    """Return the color of a class or action: that of the style's cycle."""
     from matplotlib import rcParams
 
     cycle = rcParams["axes.prop_cycle"].by_key().get("color", ["C0"])

@@ -8,7 +8,7 @@ from dubito.decide.cost_curves import (
     CostCoverageCurve,
     CostPriorCurve,
     cost_coverage_curve,
-    cost_over_priors,
+    cost_prior_curve,
 )
 from dubito.decide.costs import CostMatrix
 from dubito.report.displays.axes import axes_for, draw_once, finish, ink
@@ -71,7 +71,7 @@ class CostDisplay:
         ax: Axes | None = None,
     ) -> Self:
         """Draw cost as one class becomes more common, with and without telling the decisions."""
-        curve = cost_over_priors(y_true, outputs, costs, amounts, class_=class_)
+        curve = cost_prior_curve(y_true, outputs, costs, amounts, class_=class_)
         return cls(curve, name=name or f"class {class_}").plot(ax)
 
     @classmethod

@@ -25,7 +25,7 @@ HATCH = "///"
 class DecisionRegionDisplay:
     """The action taken at each point of two features, with the lines between regions.
 
-    Action k has colour k of the style's cycle; where rows are handed over the ground is hatched.
+    Action k has color k of the style's cycle; where rows are handed over the ground is hatched.
     After `plot`, `ax_` and `figure_` are what it was drawn on: rows go on top with
     `display.ax_.scatter`.
     """
@@ -91,7 +91,7 @@ class DecisionRegionDisplay:
 
 
 def fills(ax: Axes, regions: DecisionRegions) -> None:
-    """Colour the ground by action, and hatch it where rows are rejected."""
+    """Color the ground by action, and hatch it where rows are rejected."""
     from matplotlib.colors import to_rgba
 
     colors = np.array([to_rgba(color_of(k), FILLED) for k in range(len(regions.actions))])

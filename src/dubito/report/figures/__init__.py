@@ -1,1 +1,1 @@
-"""Charts of a report as SVG: lines, bands, bars and points, coloured by the page's own style."""
+"""Charts of a report as SVG: lines, bands, bars and points, colored by the page's own style."""

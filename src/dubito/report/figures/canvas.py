@@ -1,6 +1,6 @@
 """A small drawing board: two axes, and what is drawn between them, as SVG for a web page.
 
-Colours are names of classes, which the page's stylesheet gives their colour: light, dark, on paper.
+Colors are names of classes, which the page's stylesheet gives their color: light, dark, on paper.
 """
 
 from __future__ import annotations

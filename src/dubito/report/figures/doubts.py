@@ -21,7 +21,7 @@ N_BINS = 25
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """Rows of one kind: what they are called, their colour, doubts and weights."""
+    """Rows of one kind: what they are called, their color, doubts and weights."""
 
     name: str
     kind: str

@@ -19,7 +19,7 @@ MOST_LETTERS = 50
 @final
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A value between two ends, which may be the value itself; `kind` is its colour."""
+    """A value between two ends, which may be the value itself; `kind` is its color."""
 
     kind: str
     low: float

@@ -27,7 +27,7 @@ def diagrams(summary: Summary) -> Section:
     intro = (
         "On the dashed line, confidence is true. Below it, the model says more than it keeps; "
         "above it, less. Each point is the rows of one bin of confidence; point at it for counts. "
-        "The grey boxes are how far chance alone would carry a perfectly calibrated model."
+        "The gray boxes are how far chance alone would carry a perfectly calibrated model."
     )
     return Section(
         "reliability",
@@ -205,7 +205,7 @@ def leaderboard(summary: Summary) -> Section:
         "share of what is used",
     )
     words = (
-        f"Chosen: {mended.chosen}. Lower log loss is better; “AsItCame()” is what every calibrator "
+        f"Chosen: {mended.chosen}. Lower log loss is better; “IdentityCalibrator()” is what every calibrator "
         "must beat."
     )
     table = Table("Best first; every log loss is of rows the calibrator did not see", columns, rows)

@@ -57,9 +57,9 @@ def worth(summary: Summary) -> str:
     paid, low, high, expected, constant, oracle = (
         cost(1000 * value)
         for value in (
-            report.realised.value,
-            report.realised.low,
-            report.realised.high,
+            report.realized.value,
+            report.realized.low,
+            report.realized.high,
             report.predicted,
             report.constant,
             report.oracle,

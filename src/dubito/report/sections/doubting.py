@@ -33,7 +33,7 @@ def doubting(summary: Summary) -> Section:
 
 def right_and_wrong(summary: Summary) -> Figure:
     """Return the doubt of right rows against that of wrong ones."""
-    rows, weight = summary.after.rows, summary.after.labelled_weight
+    rows, weight = summary.after.rows, summary.after.labeled_weight
     kinds = (("right rows", "right", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
     populations = [
         Population(name, kind, rows.doubt[part > 0], (weight * part)[part > 0])
@@ -118,12 +118,12 @@ def known_and_strange(
 
 
 def strange_words(found: Strangeness) -> list[str]:
-    """Say what was learnt from what, and how many strangers are found."""
+    """Say what was learned from what, and how many strangers are found."""
     words = []
     if found.distance is not None:
         words.append(
             f"Distances are to the {'nearest class' if found.is_by_class else 'mean of all rows'}, "
-            f"learnt from the features of {found.n_taught:,} rows, and shown of the "
+            f"learned from the features of {found.n_taught:,} rows, and shown of the "
             f"{found.distance.size:,} others."
         )
     if found.found is not None and found.strange_distance is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dubito.measure import RegressionAudit, RiskCoverageCurve
-from dubito.measure.ranking import RankedState
+from dubito.measure.ranking import RankingState
 from dubito.measure.regression import pit_of_rows, point_of_rows, values_of
 from dubito.report.blocks import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
 from dubito.report.figures.regression import coverage_chart, pit_histogram, width_chart
@@ -202,7 +202,7 @@ def leaderboard(summary: RegressionSummary) -> Section:
         )
         for k, one in enumerate(summary.tried)
     )
-    columns = ("calibrator", "what it learnt", "CRPS", "largest gap of coverage", "")
+    columns = ("calibrator", "what it learned", "CRPS", "largest gap of coverage", "")
     words = (
         "One factor is taken unless more freedom lowers CRPS by more than a hundredth. The CRPS of "
         "quantiles is over their levels, which makes it a little lower than that of a density."
@@ -224,7 +224,7 @@ def deciding(summary: RegressionSummary) -> Section:
     squares = np.square(values_of(batch) - point_of_rows(batch.outputs)).astype(np.float64)
     squares = squares if squares.ndim == 1 else squares.mean(axis=1)
     scale = max(float(squares.max()), 1e-300)
-    state = RankedState.of_scores(squares / scale, widths_of(batch), batch.labelled_weight)
+    state = RankingState.of_scores(squares / scale, widths_of(batch), batch.labeled_weight)
     curve = RiskCoverageCurve.of(state)
     errors = np.sqrt(curve.risk * scale)
     chart = Figure(

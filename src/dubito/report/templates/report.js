@@ -7,7 +7,7 @@
   const remembered = (() => { try { return localStorage.getItem("dubito-theme"); } catch { return null; } })();
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => document.documentElement.dataset.theme || (systemDark.matches ? "dark" : "light");
-  const nameToggle = () => { toggle.textContent = theme() === "dark" ? "Light" : "Dark"; toggle.setAttribute("aria-label", `Switch to ${theme() === "dark" ? "light" : "dark"} colours`); };
+  const nameToggle = () => { toggle.textContent = theme() === "dark" ? "Light" : "Dark"; toggle.setAttribute("aria-label", `Switch to ${theme() === "dark" ? "light" : "dark"} colors`); };
   if (remembered === "dark" || remembered === "light") document.documentElement.dataset.theme = remembered;
   toggle.hidden = false;
   nameToggle();

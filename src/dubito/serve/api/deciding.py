@@ -72,9 +72,9 @@ async def decide(
         else:
             new = await service.together.ask(kind, question)
     found = await asyncio.wrap_future(service.store.submit(new))
-    if found and any(row["policy_id"] not in service.catalogue.known for row in found.values()):
-        await run_in_threadpool(service.catalogue.refresh)
-    answer = answer_columns(new, found, service.catalogue.policy)
+    if found and any(row["policy_id"] not in service.catalog.known for row in found.values()):
+        await run_in_threadpool(service.catalog.refresh)
+    answer = answer_columns(new, found, service.catalog.policy)
     for action, count in Counter(answer["action"]).items():
         service.metrics.count("dubito_decisions_total", count, action=action)
     request.state.n_rows = len(new)
@@ -94,10 +94,10 @@ def decided(service: Service, body: bytes, is_arrow: bool, key: str | None) -> N
 def question_of(service: Service, body: bytes, is_arrow: bool, key: str | None) -> Question:
     """Return what a body asks for."""
     settings = service.settings
-    policy_id, policy = service.catalogue.active
+    policy_id, policy = service.catalog.active
     if is_arrow:
         limits = {
-            "most_rows": settings.most_rows,
+            "max_samples": settings.max_samples,
             "most_columns": settings.most_columns,
             "most_bytes": settings.most_bytes,
         }
@@ -122,8 +122,8 @@ async def decision(
     if row is None:
         raise RefusedError(MISSING, f"There is no decision {name!r}", "an id that was decided")
     code = await run_in_threadpool(service.store.label, name)
-    answer = await run_in_threadpool(answer_of, row, service.catalogue.policy)
-    classes = service.catalogue.policy(row["policy_id"]).classes
+    answer = await run_in_threadpool(answer_of, row, service.catalog.policy)
+    classes = service.catalog.policy(row["policy_id"]).classes
     more = {name: row[name] for name in ("created", "amount", "link")}
     corrected = await run_in_threadpool(service.store.corrections, name)
     before = [{**asdict(one), "label": classes[one.label]} for one in corrected]

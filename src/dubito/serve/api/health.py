@@ -28,7 +28,7 @@ async def readyz(request: Request, response: Response) -> dict[str, str]:
     except SQLAlchemyError:
         response.status_code = 503
         return {"status": "the database does not answer"}
-    if service.catalogue.active_id is None:
+    if service.catalog.active_id is None:
         response.status_code = 503
         return {"status": "no policy is in force"}
     return {"status": "ok"}
@@ -41,6 +41,6 @@ async def metrics(request: Request) -> Response:
     waiting = await run_in_threadpool(service.store.queue_length)
     gauges = {
         "dubito_review_waiting": waiting,
-        "dubito_policy_active": service.catalogue.active_id or 0,
+        "dubito_policy_active": service.catalog.active_id or 0,
     }
     return Response(service.metrics.text(gauges), media_type="text/plain; version=0.0.4")

@@ -37,7 +37,7 @@ async def monitor(
 
 def figures(service: Service, days: float) -> dict[str, Any]:
     """Return the figures as plain numbers."""
-    policy_id, policy = service.catalogue.active
+    policy_id, policy = service.catalog.active
     rows = service.store.rows_for_monitor(time.time() - days * DAY)
     mine = rows_taken(rows, rows.policy_id == policy_id)
     found = monitor_figures(mine, policy, service.store.history_of(policy_id))

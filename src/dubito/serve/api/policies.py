@@ -61,9 +61,9 @@ async def activate(
     """Put a policy in force: here at once, in other processes within a second."""
     service = service_of(request)
     await run_in_threadpool(service.store.activate, policy_id)
-    await run_in_threadpool(service.catalogue.refresh)
+    await run_in_threadpool(service.catalog.refresh)
     log_event("policy activated", policy=policy_id, reader=token.name)
-    return {"active": service.catalogue.active_id}
+    return {"active": service.catalog.active_id}
 
 
 @router.post("/policies/rollback")
@@ -71,6 +71,6 @@ async def roll_back(request: Request, token: Admin) -> dict[str, int | None]:
     """Put in force the policy that was before."""
     service = service_of(request)
     policy_id = await run_in_threadpool(service.store.roll_back)
-    await run_in_threadpool(service.catalogue.refresh)
+    await run_in_threadpool(service.catalog.refresh)
     log_event("policy rolled back", policy=policy_id, reader=token.name)
-    return {"active": service.catalogue.active_id}
+    return {"active": service.catalog.active_id}

@@ -70,7 +70,7 @@ def done(service: Service, item_id: str, reader: str, fields: dict[str, Any]) ->
                 raise RefusedError(CONFLICT, problem, "POST /v1/review for the next one")
             return item
         case "settle":
-            [code] = as_codes([fields["label"]], service.catalogue.active[1].classes)
+            [code] = as_codes([fields["label"]], service.catalog.active[1].classes)
             store.settle(item_id, reader, code)
         case "unsure":
             store.unsure(item_id, reader)
@@ -89,11 +89,11 @@ def shown(item: ReviewItem, service: Service) -> dict[str, Any]:
         "created": item.created,
         "amount": item.amount,
         "link": item.link,
-        "classes": list(service.catalogue.policy(item.policy_id).classes),
+        "classes": list(service.catalog.policy(item.policy_id).classes),
     }
     if service.settings.is_blind:
         return facts
-    policy = service.catalogue.policy(item.policy_id)
+    policy = service.catalog.policy(item.policy_id)
     return {
         **facts,
         "action": policy.costs.actions[item.action],

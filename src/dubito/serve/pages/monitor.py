@@ -67,7 +67,7 @@ async def activate(request: Request, token: Admin) -> Response:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise RefusedError(WRONG, "The page sent no policy that is known", "loading it again")
     await run_in_threadpool(service.store.activate, int(text))
-    await run_in_threadpool(service.catalogue.refresh)
+    await run_in_threadpool(service.catalog.refresh)
     log_event("policy activated", policy=int(text), reader=token.name)
     return see("/monitor")
 
@@ -77,14 +77,14 @@ async def roll_back(request: Request, token: Admin) -> Response:
     """Put in force the policy that was before."""
     service = service_of(request)
     policy_id = await run_in_threadpool(service.store.roll_back)
-    await run_in_threadpool(service.catalogue.refresh)
+    await run_in_threadpool(service.catalog.refresh)
     log_event("policy rolled back", policy=policy_id, reader=token.name)
     return see("/monitor#policies")
 
 
 def candidate_of(service: Service) -> int:
     """Fit a candidate to labels of the last days, and keep it unless it is there already."""
-    _, policy = service.catalogue.active
+    _, policy = service.catalog.active
     store, now = service.store, time.time()
     rows = store.rows_for_monitor(now - WINDOW_DAYS * DAY)
     document = text_of_policy(refit(rows, policy, store.features_of))
@@ -95,12 +95,12 @@ def candidate_of(service: Service) -> int:
                 problem = f"Labels so far give policy {one.id} again, which is or was in force"
                 raise RefusedError(CONFLICT, problem, "more labels, or activating it by its id")
             return one.id
-    return store.add_policy(document, learnt_until=now)
+    return store.add_policy(document, learned_until=now)
 
 
 def values_for(service: Service) -> dict[str, Any]:
     """Return what the page shows."""
-    policy_id, policy = service.catalogue.active
+    policy_id, policy = service.catalog.active
     rows = service.store.rows_for_monitor(time.time() - WINDOW_DAYS * DAY)
     mine = rows_taken(rows, rows.policy_id == policy_id)
     figures = monitor_figures(mine, policy, service.store.history_of(policy_id))

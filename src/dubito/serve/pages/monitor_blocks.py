@@ -180,7 +180,7 @@ def policy_table(kept: Sequence[StoredPolicy]) -> Table:
         (
             f"{one.id}",
             datetime.fromtimestamp(one.created, UTC).strftime("%Y-%m-%d %H:%M"),
-            "uploaded" if one.learnt_until is None else "refitted",
+            "uploaded" if one.learned_until is None else "refitted",
             states[one.is_active, one.was_active],
         )
         for one in reversed(kept)

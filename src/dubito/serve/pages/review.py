@@ -62,7 +62,7 @@ def answered(service: Service, form: dict[str, str], reader: str) -> None:
     item_id = as_name(form.get("item"), "The id")
     kind, _, code = form.get("answer", "").partition(":")
     is_code = code.isascii() and code.isdigit() and len(code) <= MOST_DIGITS
-    n_classes = len(service.catalogue.active[1].classes)
+    n_classes = len(service.catalog.active[1].classes)
     if kind == "unsure":
         service.store.unsure(item_id, reader)
     elif kind == "skip":
@@ -100,7 +100,7 @@ def values_for(service: Service, token: Token, item_id: str | None) -> dict[str,
     if item is None:
         item = store.next_review(token.name, None, seconds)
     last = store.read(partial(last_answer, reader=token.name))
-    classes = service.catalogue.active[1].classes
+    classes = service.catalog.active[1].classes
     return {
         "row": None if item is None else row_of(item, service),
         "n_waiting": store.queue_length(),
@@ -113,7 +113,7 @@ def values_for(service: Service, token: Token, item_id: str | None) -> dict[str,
 
 def row_of(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reader may see of a row: in blind mode, nothing of what the model thinks."""
-    policy, is_blind = service.catalogue.policy(item.policy_id), service.settings.is_blind
+    policy, is_blind = service.catalog.policy(item.policy_id), service.settings.is_blind
     shares = [None] * len(policy.classes) if is_blind else item.probabilities.tolist()
     choices = [
         {"code": code, "name": str(name), "key": KEYS[code : code + 1], "share": share}

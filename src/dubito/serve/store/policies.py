@@ -16,7 +16,7 @@ from dubito.serve.store.tables import activations, policies
 __all__ = ["activate", "active_id", "add_policy", "all_policies", "roll_back"]
 
 
-def add_policy(connection: Connection, document: str, learnt_until: float | None = None) -> int:
+def add_policy(connection: Connection, document: str, learned_until: float | None = None) -> int:
     """Keep a policy; return its id, which is the old one where it was there already.
 
     Its seal, which is of what it says however that is written, tells whether it was. One that was
@@ -31,7 +31,7 @@ def add_policy(connection: Connection, document: str, learnt_until: float | None
     if (before := first.scalar()) is not None:
         require_same_classes(new, policy_of(before))
     values = {"digest": digest, "document": document, "created": time.time()}
-    values |= {"learnt_until": learnt_until}
+    values |= {"learned_until": learned_until}
     made = connection.execute(insert(policies).values(**values).returning(policies.c.id))
     return int(made.scalar_one())
 
@@ -57,7 +57,7 @@ def all_policies(connection: Connection) -> Policies:
                 row["document"],
                 is_active=row["id"] == active,
                 was_active=row["id"] in ever,
-                learnt_until=row["learnt_until"],
+                learned_until=row["learned_until"],
             )
             for row in rows
         ),

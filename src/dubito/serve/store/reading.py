@@ -47,7 +47,7 @@ def rows_since(connection: Connection, since: float) -> StoredRows:
         select(
             *(decisions.c[name] for name in names),
             labels.c.label,
-            labels.c.created.label("labelled"),
+            labels.c.created.label("labeled"),
             passed.label("is_passed"),
         )
         .outerjoin(labels, labels.c.decision_id == decisions.c.id)
@@ -55,7 +55,7 @@ def rows_since(connection: Connection, since: float) -> StoredRows:
         .order_by(*AS_THEY_CAME)
     )
     rows = connection.execute(query).all()
-    names += ["label", "labelled", "is_passed"]
+    names += ["label", "labeled", "is_passed"]
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
     return StoredRows(
@@ -64,7 +64,7 @@ def rows_since(connection: Connection, since: float) -> StoredRows:
         probabilities=matrix(columns["probabilities"]),
         **{name: np.array(columns[name], dtype=kind) for name, kind in NUMBERS.items()},
         label=label,
-        labelled=np.array(columns["labelled"], np.float64),
+        labeled=np.array(columns["labeled"], np.float64),
         is_unsettled=np.array(columns["is_passed"], np.bool_) & (label < 0),
     )
 

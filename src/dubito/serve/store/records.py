@@ -125,8 +125,8 @@ class StoredRows:
 
     `propensity` is the chance that a row had to get into review: 1 if it was rejected, else
     `audit_share`, the chance to be drawn at random, which `is_audit` was. `is_unsettled` says
-    whether readers passed it on and nobody knows its label, `labelled` when that came. `amount` and
-    `labelled` are NaN where there is none.
+    whether readers passed it on and nobody knows its label, `labeled` when that came. `amount` and
+    `labeled` are NaN where there is none.
     """
 
     id: NDArray[np.str_]
@@ -142,7 +142,7 @@ class StoredRows:
     is_audit: BoolArray
     amount: FloatArray
     label: IntArray
-    labelled: FloatArray
+    labeled: FloatArray
     is_unsettled: BoolArray
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ class History:
 @final
 @dataclass(frozen=True)
 class StoredPolicy:
-    """A policy as it was uploaded or refitted, which learnt from rows until `learnt_until`.
+    """A policy as it was uploaded or refitted, which learned from rows until `learned_until`.
 
     `was_active` says whether it is in force or ever was.
     """
@@ -177,7 +177,7 @@ class StoredPolicy:
     document: str
     is_active: bool
     was_active: bool = False
-    learnt_until: float | None = None
+    learned_until: float | None = None
 
     @cached_property
     def policy(self) -> Policy:

@@ -9,7 +9,7 @@ import numpy as np
 from sqlalchemy import Connection, Select, delete, exists, func, insert, select, update
 
 from dubito.serve.refusals import CONFLICT, MISSING, RefusedError
-from dubito.serve.store.labelling import add_labels
+from dubito.serve.store.labeling import add_labels
 from dubito.serve.store.records import ReviewItem
 from dubito.serve.store.tables import decisions, labels, review_events, reviews
 
@@ -142,9 +142,9 @@ def undo(connection: Connection, item_id: str, reader: str, lease_seconds: float
 
 def undoable(connection: Connection, state: Any, reader: str, now: float) -> bool:
     """Tell whether nobody else holds a row or has settled it."""
-    is_labelled = select(exists().where(labels.c.decision_id == state["decision_id"]))
+    is_labeled = select(exists().where(labels.c.decision_id == state["decision_id"]))
     is_elsewhere = state["lease_until"] > now and state["reader"] != reader
-    return not is_elsewhere and not connection.execute(is_labelled).scalar()
+    return not is_elsewhere and not connection.execute(is_labeled).scalar()
 
 
 def queue_length(connection: Connection) -> int:

@@ -14,14 +14,14 @@ from sqlalchemy import Connection, Engine, text
 from dubito.arrays import FloatArray
 from dubito.serve.store import (
     deciding,
-    labelling,
+    labeling,
     policies,
     reading,
     reviewing,
     tokens,
 )
 from dubito.serve.store.committer import Committer
-from dubito.serve.store.labelling import Correction, NewLabels
+from dubito.serve.store.labeling import Correction, NewLabels
 from dubito.serve.store.opening import hold_alone, open_engine, prepare, writing
 from dubito.serve.store.records import History, NewDecisions, Policies, ReviewItem, StoredRows
 from dubito.serve.store.tokens import Token
@@ -103,17 +103,17 @@ class Store:
 
     def label(self, decision_id: str) -> int | None:
         """Return the label of a decision, or None."""
-        return self.read(partial(labelling.labels_of, ids=[decision_id])).get(decision_id)
+        return self.read(partial(labeling.labels_of, ids=[decision_id])).get(decision_id)
 
     def add_labels(
         self, ids: Sequence[str], codes: Sequence[int], corrected_by: str | None = None
     ) -> NewLabels:
         """Keep labels; those that are there already must be the same, unless one corrects them."""
-        return self.write(lambda c: labelling.add_labels(c, ids, codes, None, corrected_by))
+        return self.write(lambda c: labeling.add_labels(c, ids, codes, None, corrected_by))
 
     def corrections(self, decision_id: str) -> list[Correction]:
         """Return the labels that a decision had before its last one, oldest first."""
-        return self.read(partial(labelling.corrections_of, decision_id=decision_id))
+        return self.read(partial(labeling.corrections_of, decision_id=decision_id))
 
     def next_review(
         self,
@@ -166,9 +166,9 @@ class Store:
         """Delete all decisions made before a time, and all about them; return how many."""
         return self.write(lambda c: reading.forget(c, before))
 
-    def add_policy(self, document: str, learnt_until: float | None = None) -> int:
+    def add_policy(self, document: str, learned_until: float | None = None) -> int:
         """Keep a policy, given as the text of its file; return its id."""
-        return self.write(lambda c: policies.add_policy(c, document, learnt_until))
+        return self.write(lambda c: policies.add_policy(c, document, learned_until))
 
     def policies(self) -> Policies:
         """Return all policies, oldest first."""

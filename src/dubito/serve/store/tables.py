@@ -45,7 +45,7 @@ policies = Table(
     Column("digest", String(64), nullable=False, unique=True),
     Column("document", Text, nullable=False),
     Column("created", Double, nullable=False),
-    Column("learnt_until", Double),  # rows that a refit learnt from were decided until then
+    Column("learned_until", Double),  # rows that a refit learned from were decided until then
 )
 
 # The policy in force is that of the last activation which is not undone.

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SCOPES = ("decide", "review", "admin")
-PREFIX = "dubito_"  # so that one that got lost is recognised
+PREFIX = "dubito_"  # so that one that got lost is recognized
 
 
 @final

@@ -42,13 +42,13 @@ def test_what_the_first_version_kept_is_there(
     is_passed = found.propensity < 1
     assert 0 < is_passed.sum() < N_ROWS
     assert set(found.audit_share.tolist()) == {0.125}
-    assert [one.learnt_until for one in store.policies().all] == [None]
+    assert [one.learned_until for one in store.policies().all] == [None]
     assert store.label("r3") == 2
     assert store.features_of(list(rows)) is None
     waits = store.next_ids("ann", N_ROWS)
-    by_worth = sorted(waits, key=lambda name: -columns["worth"][columns["id"].index(name)])
+    review_order = sorted(waits, key=lambda name: -columns["worth"][columns["id"].index(name)])
     assert len(waits) == N_ROWS - 1
-    assert waits != by_worth
+    assert waits != review_order
     assert store.add_decisions(new({"s": SURE}, features=[[1.0, 2.0]])) == {}
     kept = store.features_of(["s"])
     assert kept is not None

@@ -16,7 +16,7 @@ def upgrade() -> None:
     """
     op.execute("UPDATE reviews SET worth = random() WHERE is_audit")
     op.add_column("decisions", sa.Column("features", sa.LargeBinary))
-    op.add_column("policies", sa.Column("learnt_until", sa.Double))
+    op.add_column("policies", sa.Column("learned_until", sa.Double))
     keep_draws()
     op.create_table(
         "corrections",

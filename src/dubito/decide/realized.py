@@ -1,0 +1,188 @@
+"""What actions really cost, row by row, once the truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_array,
+    require_dimensions,
+    require_everywhere,
+)
+from dubito.data.batch import as_weights
+from dubito.data.truth import Labels
+from dubito.decide.actions import as_amounts, as_class_outputs, least_costs
+from dubito.decide.costs import CostMatrix, as_costs
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.measure.labeled import labeled_batch, warn_of_missing
+from dubito.outputs import Probabilities, unchecked
+
+__all__ = [
+    "Judged",
+    "SAME",
+    "action_numbers",
+    "cost_in_class",
+    "costs_of_actions",
+    "is_wrong_of",
+    "realized_cost",
+    "require_weight",
+]
+
+SAME = 1e-12  # costs this close, as a share of the smaller, are the same
+
+
+def realized_cost(
+    y_true: Any, actions: Any, costs: CostMatrix, amounts: Any = None, *, sample_weight: Any = None
+) -> float:
+    """Return what actions, by number or name, cost a row on average.
+
+    Labels are column numbers, the names of the costs' classes, or label probabilities.
+
+    >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
+    >>> realized_cost([0, 1, 1], ["treat", "treat", "send home"], costs)
+    3.6666666666666665
+    """
+    caller = "realized_cost"
+    table = as_costs(costs, "costs", caller)
+    taken = action_numbers(actions, table, caller)
+    labels = labels_of(y_true, taken.size, table, caller)
+    warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)
+    sizes = as_amounts(amounts, table, taken.size, caller)
+    weight = as_weights(sample_weight, taken.size, caller) * ~labels.is_missing
+    require_weight(weight, "The realized cost")
+    paid = costs_of_actions(table, labels, sizes)[np.arange(taken.size), taken]
+    return float(np.average(paid, weights=weight))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """What the actions of least expected cost were expected to cost and did, row by row.
+
+    `by_action` is what each action would have cost, rows x actions. Rows without a label weigh 0.
+    """
+
+    costs: CostMatrix
+    labels: Labels
+    amounts: FloatArray
+    weight: FloatArray
+    action: IntArray
+    expected: FloatArray
+    by_action: FloatArray
+
+    @classmethod
+    def of(
+        cls, y_true: Any, outputs: Any, costs: Any, amounts: Any, sample_weight: Any, caller: str
+    ) -> Judged:
+        """Decide every row, and look at what happened."""
+        wrapped = as_class_outputs(outputs, "outputs", caller)
+        table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
+        batch = labeled_batch(y_true, wrapped, sample_weight, caller)
+        assert isinstance(batch.truth, Labels)
+        require_weight(batch.labeled_weight, "The cost")
+        sizes = as_amounts(amounts, table, len(batch), caller)
+        found = least_costs(wrapped, table, amounts)
+        return cls(
+            table,
+            batch.truth,
+            sizes,
+            batch.labeled_weight,
+            found.action,
+            found.cost,
+            costs_of_actions(table, batch.truth, sizes),
+        )
+
+    @property
+    def realized(self) -> FloatArray:
+        """What the actions taken cost."""
+        return np.asarray(self.by_action[np.arange(self.action.size), self.action])
+
+    @property
+    def oracle(self) -> FloatArray:
+        """What the best action costs for someone who knows the class."""
+        soft = self.labels.probabilities
+        if soft is None:
+            return np.asarray(self.by_action.min(axis=1))
+        each = [cost_in_class(self.costs, k, self.amounts) for k in range(self.costs.n_classes)]
+        return np.asarray(sum(soft[:, k] * cost for k, cost in enumerate(each)))
+
+    @property
+    def best_constant(self) -> int:
+        """The number of the action that costs least when it is always taken, in hindsight."""
+        return int(np.average(self.by_action, axis=0, weights=self.weight).argmin())
+
+
+def costs_of_actions(costs: CostMatrix, labels: Labels, amounts: FloatArray) -> FloatArray:
+    """Return what each action costs in the class that happened, rows x actions."""
+    soft = labels.probabilities
+
+    def at(table: FloatArray) -> FloatArray:
+        # A missing label has the code -1: any column will do, as its row weighs nothing.
+        return np.asarray(table.T[labels.codes] if soft is None else soft @ table.T)
+
+    base = at(costs.array)
+    return base if costs.rate is None else base + amounts[:, np.newaxis] * at(costs.rate)
+
+
+def is_wrong_of(
+    action: IntArray, costs: CostMatrix, labels: Labels, amounts: FloatArray
+) -> BoolArray:
+    """Return where another action, other than handing over, would have cost less."""
+    by_action = costs_of_actions(costs, labels, amounts)
+    paid = by_action[np.arange(action.size), action]
+    decided = [number for number in range(costs.n_actions) if number != costs.reject]
+    least = by_action[:, decided].min(axis=1)
+    return np.asarray(paid > least + SAME * np.abs(least))
+
+
+def cost_in_class(costs: CostMatrix, class_: int, amounts: FloatArray) -> FloatArray | float:
+    """Return the least cost of all actions in a class, a row each where costs grow."""
+    base = costs.array[:, class_]
+    if costs.rate is None:
+        return float(base.min())
+    return np.asarray((base + amounts[:, np.newaxis] * costs.rate[:, class_]).min(axis=1))
+
+
+def labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:
+    """Read labels by the classes of the costs: whole numbers beside text names are columns."""
+    array = as_array(y_true, "y_true", caller)
+    is_named = costs.classes is not None and not (
+        array.dtype.kind in "iu" and all(isinstance(name, str) for name in costs.classes)
+    )
+    shape = np.broadcast_to(0.0, (n_rows, costs.n_classes))
+    classes = costs.classes if is_named else None
+    rows = unchecked(Probabilities, {"array": shape, "classes": classes})
+    return Labels.of(y_true, rows, "y_true", caller)
+
+
+def action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
+    """Return actions as row numbers of the costs, given as such or by name."""
+    array = as_array(actions, "actions", caller)
+    require_dimensions(array, (1,), "actions", caller, "one action a row")
+    names = ", ".join(repr(name) for name in costs.actions[:5])
+    if array.dtype.kind in "iu":
+        is_fine = (array >= 0) & (array < costs.n_actions)
+        rule = f"numbers from 0 to {costs.n_actions - 1}"
+        require_everywhere(is_fine, array, "actions", caller, rule, f"names, such as {names}")
+        return array.astype(np.int64)
+    if array.dtype.kind not in "UO":
+        rule, fix = "numbers or names of actions", "what optimal_actions returns"
+        raise BadTypeError("actions", caller, rule, f"dtype {array.dtype}", fix)
+    number_of = {name: number for number, name in enumerate(costs.actions)}
+    for row, name in enumerate(array.tolist()):
+        if name not in number_of:
+            rule = "names of actions of the costs"
+            raise BadValueError("actions", caller, rule, repr(name), f"one of {names}", row)
+    return np.array([number_of[name] for name in array.tolist()], dtype=np.int64)
+
+
+def require_weight(weight: FloatArray, what: str) -> None:
+    """Raise unless some row has a label and weight."""
+    if not weight.sum() > 0:
+        raise EmptyStateError(what)
