@@ -17,7 +17,7 @@ from scipy.stats import entropy
 from benchmarks.clock import best_times, peak_growth
 from dubito import Logits
 from dubito.arrays import FloatArray
-from dubito.doubt.softmax import uncertainty_scores
+from dubito.doubt.scores import uncertainty_scores
 from dubito.kernels.blocks import n_threads
 
 __all__ = ["main"]

@@ -11,8 +11,8 @@ from benchmarks.scale_rows import Shape, write_rows
 from benchmarks.scale_work import policy_of
 from dubito.calibrate import TemperatureScaling
 from dubito.data import DaskShards
-from dubito.data.folder_sink import DirectorySink
-from dubito.decide.deciding import decision_columns
+from dubito.data.directory_sink import DirectorySink
+from dubito.decide.policy.policy import decision_columns
 from dubito.measure import Audit
 
 __all__ = ["timed", "workers_table"]

@@ -15,8 +15,7 @@ import numpy as np
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.decide.combine import combine_posteriors
-from dubito.decide.independence import conditional_independence_test
+from dubito.decide.combine import combine_posteriors, conditional_independence_test
 from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.measure import accuracy, log_loss
 

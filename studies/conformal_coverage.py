@@ -18,9 +18,9 @@ from scipy import stats
 
 from dubito import Logits, Normal, Quantiles
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.conformal_intervals import ConformalRegressor
-from dubito.doubt.conformal_sets import ConformalClassifier
-from dubito.doubt.region import ConformalOutlierDetector
+from dubito.doubt.conformal.classifier import ConformalClassifier
+from dubito.doubt.conformal.regressor import ConformalRegressor
+from dubito.doubt.outliers import ConformalOutlierDetector
 
 __all__ = ["LAWFUL", "METHODS", "Fit", "covered", "fit_of", "law_of", "main"]
 

@@ -29,7 +29,7 @@ import numpy as np
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy_file import open_document, write_document
+from dubito.decide.policy.file import open_document, write_document
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
 

@@ -44,7 +44,7 @@ from dubito.doubt import (
     VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
-from dubito.keeping import HOMES, BaseKept, to_plain
+from dubito.serialization.estimators import HOMES, BaseKept, to_plain
 
 EMPTY: dict[str, Any] = {"format": 1, "settings": {}, "learned": {}}
 LABELS = np.arange(30) % 3

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.kept_arrays import array, require_each, require_rising, shares
-from dubito.kept_checks import MOST, Check, Entry
+from dubito.serialization.arrays import array, require_each, require_rising, shares
+from dubito.serialization.fields import MOST, Check, Entry
 
 ENTRY = Entry("learned.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
 

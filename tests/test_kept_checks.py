@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.kept_checks import (
+from dubito.serialization.fields import (
     MOST,
     Check,
     Entry,

@@ -29,7 +29,7 @@ from dubito.learn import flip_labels
 from dubito.measure import accuracy, expected_calibration_error, risk_coverage_curve, roc_auc
 from studies.input_noise.data import PAIRS, Source, source_of
 from studies.input_noise.picture import DOUBTS, LEVELS, RATES
-from studies.input_noise.telling import WAYS, LEARNED_LEVEL, tell
+from studies.input_noise.telling import LEARNED_LEVEL, WAYS, tell
 from studies.laboratory.runs import Found
 from studies.laboratory.study import Options, Study
 

@@ -13,8 +13,8 @@ from sklearn.model_selection import GroupKFold, PredefinedSplit, ShuffleSplit, S
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
-from dubito.calibrate.candidates import candidates
-from dubito.calibrate.cross_fit import folds_of, held_out_likelihoods
+from dubito.calibrate.auto import candidates
+from dubito.calibrate.cross_validation import folds_of, held_out_likelihoods
 from dubito.data import Batch, Columns, scan
 from dubito.errors import (
     BadTypeError,

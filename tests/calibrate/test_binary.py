@@ -16,7 +16,7 @@ from dubito.calibrate.binary import (
     StreamedScores,
     scores_by_class,
 )
-from dubito.calibrate.rows import labeled_shards
+from dubito.calibrate.inputs import labeled_shards
 from dubito.data import Columns, FileShards, scan
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
 

@@ -3,7 +3,7 @@ import pytest
 
 from dubito import Logits
 from dubito.calibrate import IdentityCalibrator, StructuredMatrixScaling, TemperatureScaling
-from dubito.calibrate.candidates import candidates
+from dubito.calibrate.auto import candidates
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 3))
 

@@ -37,8 +37,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
+from dubito.calibrate.matrix import VectorScaling
 from dubito.calibrate.temperature import TemperatureScaling
-from dubito.calibrate.vector import VectorScaling
 from dubito.data.shards import Shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities

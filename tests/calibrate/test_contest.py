@@ -6,9 +6,8 @@ from numpy.typing import NDArray
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.calibrate.candidates import IdentityCalibrator
-from dubito.calibrate.contest import Contest, Tried, name_of
-from dubito.calibrate.cross_fit import HeldOut, folds_of
+from dubito.calibrate.auto import Contest, IdentityCalibrator, Tried, name_of
+from dubito.calibrate.cross_validation import HeldOut, folds_of
 from dubito.data import Batch
 
 Floats = NDArray[np.float64]

@@ -13,15 +13,15 @@ from sklearn.model_selection import KFold
 
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, PlattScaling, TemperatureScaling, VectorScaling
-from dubito.calibrate import cross_fit as module
-from dubito.calibrate.cross_fit import (
+from dubito.calibrate import cross_validation as module
+from dubito.calibrate.cross_validation import (
     evidence_of,
     folds_of,
     held_out_likelihoods,
     held_out_logits,
 )
 from dubito.data import Batch
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.errors import BadValueError, MissingLabelsWarning
 from dubito.measure import log_loss
 

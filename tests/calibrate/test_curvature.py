@@ -6,9 +6,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dubito import Logits
-from dubito.calibrate.affine import PenalisedLoss
+from dubito.calibrate.affine import ClassGuess, CurvatureGuess, Moments, PenalisedLoss, ProductGuess
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.curvature import ClassGuess, CurvatureGuess, Moments, ProductGuess
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.arrays import FloatArray
-from dubito.calibrate.descent import descend
+from dubito.calibrate.affine import descend
 
 
 def bowl(seed: int, size: int, steepness: float) -> tuple[FloatArray, FloatArray]:

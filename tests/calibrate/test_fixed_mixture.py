@@ -4,7 +4,7 @@ import numpy as np
 
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IdentityCalibrator, TemperatureScaling
-from dubito.calibrate.fixed_mixture import FixedMixture
+from dubito.calibrate.auto import FixedMixture
 
 
 def rows_of(seed: int, n_rows: int = 400) -> tuple[Logits, np.ndarray]:

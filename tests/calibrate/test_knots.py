@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from dubito.calibrate.knots import GRID, Cells, Curves, ScoredRows, fit_curves
+from dubito.calibrate.isotonic import GRID, Cells, Curves, ScoredRows, fit_curves
 from dubito.errors import EmptyStateError
 
 Array = NDArray[Any]

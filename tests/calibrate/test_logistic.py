@@ -7,8 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from sklearn.linear_model import LogisticRegression
 
-from dubito.calibrate.binary import BinaryRows, HeldScores, Scores
-from dubito.calibrate.logistic import fit_logistic
+from dubito.calibrate.binary import BinaryRows, HeldScores, Scores, fit_logistic
 from dubito.errors import EmptyStateError
 
 rng = np.random.default_rng(0)

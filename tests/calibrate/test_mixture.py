@@ -13,7 +13,7 @@ from scipy import optimize, special
 
 from dubito import Logits
 from dubito.calibrate import EnsembleTemperatureScaling, TemperatureScaling
-from dubito.calibrate.mixture import mixture_weights
+from dubito.calibrate.temperature import mixture_weights
 from dubito.measure import log_loss
 
 Floats = NDArray[np.float64]

@@ -14,8 +14,7 @@ from sklearn.base import clone
 
 from dubito import Normal, Probabilities, Quantiles, Samples
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
-from dubito.calibrate.regression import VarianceScaling
-from dubito.calibrate.regression_calibrator import BaseRegressionCalibrator, narrowed
+from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, narrowed
 from dubito.data import Batch, Columns, Shards, scan
 from dubito.errors import (
     BadTypeError,

@@ -8,7 +8,7 @@ from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.calibrate import TemperatureScaling
-from dubito.calibrate.rows import (
+from dubito.calibrate.inputs import (
     FLOOR,
     LabelledRows,
     as_class_outputs,

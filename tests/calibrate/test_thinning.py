@@ -17,7 +17,7 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.thinning import few_knots
+from dubito.calibrate.isotonic import few_knots
 from dubito.errors import BadValueError, UnfittedError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dubito.cli.failing import findings
+from dubito.cli.audit import findings
 from dubito.errors import BadValueError
 
 FIGURES = {"expected_calibration_error": 0.05, "accuracy": 0.9, "brier_score/high": 0.25}

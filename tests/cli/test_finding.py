@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.cli.finding import found_features, found_label, found_outputs, two_classes
+from dubito.cli.columns import found_features, found_label, found_outputs, two_classes
 from dubito.errors import BadValueError
 
 FILE = Path("f.csv")

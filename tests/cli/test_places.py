@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.cli.places import require_places
+from dubito.cli.reading import require_places
 from dubito.errors import BadValueError
 
 

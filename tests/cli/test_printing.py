@@ -18,7 +18,7 @@ from dubito.cli.printing import (
     typed,
 )
 from dubito.data import Columns, scan
-from dubito.data.watching import watched_by
+from dubito.data.progress import watched_by
 from dubito.errors import BadFileError
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from pyarrow import csv
 
 from dubito.data import BadRow, BadRows, Columns, Sink, read, scan
-from dubito.data.sampling import joined
+from dubito.data.shards import joined
 from dubito.data.sources import text_files
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks

@@ -8,7 +8,7 @@ import pytest
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import Batch
-from dubito.data.truth import Labels, Targets
+from dubito.data.labels import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 3))

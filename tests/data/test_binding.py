@@ -8,7 +8,7 @@ import pytest
 
 from dubito import Logits, Probabilities
 from dubito.data import Columns
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 P = {"p_cat": [0.25, 0.5], "p_dog": [0.75, 0.5]}

@@ -24,7 +24,7 @@ from dubito.data import ArrayShards, Batch, CachedShards, Columns, Shards, scan
 from dubito.data import cache as cache_module
 from dubito.data.cache import BatchFile, cached
 from dubito.data.files import FileShards
-from dubito.data.fingerprint import fingerprint
+from dubito.data.shards import fingerprint
 from dubito.errors import BadFileError
 from dubito.kernels import blocks
 from dubito.measure import AuditState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from dubito import Probabilities
-from dubito.data.codes import codes_of, codes_of_values, is_absent
+from dubito.data.labels import codes_of, codes_of_values, is_absent
 from dubito.errors import BadTypeError, BadValueError
 
 NAMES = ["cat", "dog", "fox"]

@@ -35,11 +35,10 @@ from dubito.data import (
 )
 from dubito.data import dask as dask_module
 from dubito.data.dask import connected
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import Result, Sum
-from dubito.data.watching import watched_by
+from dubito.data.progress import watched_by
+from dubito.data.shards import Result, Sum, sample_rows
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.deciding import write_decisions
+from dubito.decide.policy.policy import write_decisions
 from dubito.doubt import ClassConditionalDensity, MahalanobisDistance, NearestNeighborDistance
 from dubito.errors import (
     BadFileError,

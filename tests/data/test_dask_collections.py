@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dubito.data import Columns
-from dubito.data.dask_collections import is_collection, partitions_of
+from dubito.data.dask_tasks import is_collection, partitions_of
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 COLUMNS = Columns(label="y", logits="z", weight="w")

@@ -24,7 +24,7 @@ from dubito.data.dask_tasks import (
     total,
     write_part,
 )
-from dubito.data.turns import Turn
+from dubito.data.directory_sink import Turn
 from dubito.errors import BadFileError, BadValueError
 
 COLUMNS = Columns(probabilities="p")

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from dubito import Logits, Normal, Probabilities, TopLabel
 from dubito.data import Batch, Columns, read, scan
 from dubito.data.files import resized
-from dubito.data.truth import Labels, Targets
+from dubito.data.labels import Labels, Targets
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 from dubito.measure import AuditState

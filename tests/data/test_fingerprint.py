@@ -8,8 +8,7 @@ import pytest
 
 from dubito import Logits, Normal, Probabilities
 from dubito.data.batch import Batch
-from dubito.data.fingerprint import fingerprint
-from dubito.data.shards import ArrayShards
+from dubito.data.shards import ArrayShards, fingerprint
 
 
 def mark(**changes: Any) -> str:

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from dubito.data.interrupts import interrupts_wait
+from dubito.data.dask import interrupts_wait
 
 
 def interrupt() -> None:

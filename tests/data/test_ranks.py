@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dubito.data.ranks import Ranks
+from dubito.data.batch import Ranks
 
 
 def dictionary_sums(scores: Any, weights: Any) -> dict[float, float]:

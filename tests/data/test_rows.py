@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.data.rows import Rows, rows_of
-from dubito.data.truth import Labels
+from dubito.data.batch import Rows, rows_of
+from dubito.data.labels import Labels
 from dubito.errors import BadTypeError
 from dubito.kernels import blocks
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.data.sampling import joined, sample_rows
-from dubito.data.truth import Labels, Targets
+from dubito.data.labels import Labels, Targets
+from dubito.data.shards import joined, sample_rows
 from dubito.outputs import BaseOutputs
 
 N = 100

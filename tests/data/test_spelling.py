@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dubito.data.spelling import GAPS, labels, number, share
+from dubito.data.parsing import GAPS, labels, number, share
 
 
 @pytest.mark.parametrize(

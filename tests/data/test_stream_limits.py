@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.data.stream import read_stream
-from dubito.data.stream_limits import require_small
+from dubito.data.stream import read_stream, require_small
 from dubito.errors import BadValueError, DubitoError
 
 

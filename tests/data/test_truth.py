@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Members, Probabilities
-from dubito.data.truth import Labels, Targets
+from dubito.data.labels import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 
 OUTPUTS = Logits(np.zeros((3, 2)))

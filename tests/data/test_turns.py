@@ -5,7 +5,7 @@ from pathlib import Path
 import fsspec  # type: ignore[import-untyped]
 import pytest
 
-from dubito.data.turns import Turn
+from dubito.data.directory_sink import Turn
 from dubito.errors import BadFileError
 
 

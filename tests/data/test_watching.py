@@ -5,8 +5,8 @@ import pytest
 
 from dubito.data import Columns, read, scan
 from dubito.data.cache import cached
+from dubito.data.progress import ignore, started, watched_by
 from dubito.data.shards import ArrayShards
-from dubito.data.watching import ignore, started, watched_by
 
 COLUMNS = Columns(probabilities="p")
 

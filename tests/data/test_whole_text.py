@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dubito.data import whole_text as module
-from dubito.data.whole_text import write_whole
+from dubito.data import sink as module
+from dubito.data.sink import write_whole
 
 
 def test_a_text_is_written_and_replaces_another(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dubito.decide.boundaries import boundaries_of
+from dubito.decide.regions import boundaries_of
 
 
 def lengths(segments: Any) -> float:

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.decide.cost_checks import as_cost_row, as_number
-from dubito.decide.costs import CostMatrix
+from dubito.decide.costs import CostMatrix, as_cost_row, as_number
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 NAMES = "Try one different name an action, such as ['approve', 'deny']."

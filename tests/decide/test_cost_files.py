@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.cost_files import MOST_BYTES, read_cost_json, read_cost_table
+from dubito.decide.costs import MOST_BYTES, read_cost_json, read_cost_table
 from dubito.errors import BadFileError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.decide.decisions import (
+from dubito.decide.policy.decide import (
     ASKING_IS_CHEAPER,
     LEAST_COST,
     REASONS,

@@ -9,8 +9,8 @@ from scipy.special import softmax
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.decisions import REASONS
-from dubito.decide.explanation import WHY
+from dubito.decide.policy.decide import REASONS
+from dubito.decide.policy.policy import WHY
 
 RNG = np.random.default_rng(0)
 Z = 4 * RNG.normal(size=(600, 3))

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dubito import Logits
-from dubito.calibrate.cross_fit import folds_of
+from dubito.calibrate.cross_validation import folds_of
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide.gate import OODGate, as_score
+from dubito.decide.policy.gate import OODGate, as_score
 from dubito.doubt import (
     MahalanobisDistance,
     NearestNeighborDistance,

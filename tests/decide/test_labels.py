@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dubito import Probabilities
-from dubito.decide.labels import plain_codes
+from dubito.decide.priors import plain_codes
 from dubito.errors import BadValueError, MissingLabelsWarning
 
 OUTPUTS = Probabilities([[0.5, 0.5]] * 3, classes=["cat", "dog"])

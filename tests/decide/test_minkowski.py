@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import integrate
 
 from dubito import Quantiles, Samples
-from dubito.decide.minkowski import Pieces, least_powers
+from dubito.decide.regression import Pieces, least_powers
 
 Floats = NDArray[np.floating[Any]]
 

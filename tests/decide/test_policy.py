@@ -34,7 +34,7 @@ from dubito.calibrate import (
 )
 from dubito.data import Batch, Columns, scan
 from dubito.decide import CostMatrix, Decisions, Policy
-from dubito.decide import policy as module
+from dubito.decide.policy import policy as module
 from dubito.doubt import (
     ClassConditionalDensity,
     MahalanobisDistance,

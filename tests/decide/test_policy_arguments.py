@@ -13,7 +13,7 @@ from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide.costs import CostMatrix
-from dubito.decide.policy_arguments import (
+from dubito.decide.policy.fit import (
     as_feature_names,
     as_score_or_none,
     column_names,

@@ -9,7 +9,7 @@ import pytest
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy_checks import checked_parts
+from dubito.decide.policy.checks import checked_parts
 from dubito.errors import DubitoError
 
 RNG = np.random.default_rng(0)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.decide import policy_file as module
-from dubito.decide.policy_file import (
+from dubito.decide.policy import file as module
+from dubito.decide.policy.file import (
     as_regular,
     digest,
     open_document,

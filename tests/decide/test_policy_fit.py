@@ -9,12 +9,13 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
-from dubito.calibrate.cross_fit import folds_of
+from dubito.calibrate.cross_validation import folds_of
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, choose_threshold
-from dubito.decide import policy_fit as module
-from dubito.decide.policy_fit import (
+from dubito.decide.policy import fit as module
+from dubito.decide.policy.decide import Rules
+from dubito.decide.policy.fit import (
     HeldOutRows,
     PolicyConfig,
     PriorShift,
@@ -22,7 +23,6 @@ from dubito.decide.policy_fit import (
     fit_parts,
     train_prior,
 )
-from dubito.decide.rules import Rules
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
 

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.calibrate.cross_fit import folds_of
+from dubito.calibrate.cross_validation import folds_of
 from dubito.data import Batch
 from dubito.decide import CostMatrix, Policy, PolicyReport
 from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose as close
 from scipy.optimize import minimize
 
 from dubito import Probabilities
-from dubito.decide.prior_confusion import PriorConfusion
+from dubito.decide.priors import PriorConfusion
 from dubito.errors import BadValueError, MissingLabelsWarning
 
 COUNTS = np.array([[80, 10, 5], [10, 180, 5], [10, 10, 90]])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import dirichlet
 
 from dubito import Probabilities
-from dubito.decide.prior_estimates import estimate_prior
+from dubito.decide.priors import estimate_prior
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 
 Floats = NDArray[np.floating[Any]]

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose as close
 from scipy.special import logsumexp
 
 from dubito import Logits, Probabilities
-from dubito.decide.prior_likelihood import PriorLikelihood
+from dubito.decide.priors import PriorLikelihood
 
 
 def log_likelihood(logits: Any, train: Any, prior: Any) -> float:

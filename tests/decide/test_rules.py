@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dubito import Logits, Probabilities
 from dubito.decide.costs import CostMatrix
-from dubito.decide.rules import Rules, of_rows, shares_of, without_reject, wrong_chances
+from dubito.decide.policy.decide import Rules, of_rows, shares_of, without_reject, wrong_chances
 
 Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.decide.costs import CostMatrix
-from dubito.decide.savings import cost_savings
+from dubito.decide.value import cost_savings
 from dubito.errors import BadTypeError, BadValueError
 
 COSTS = CostMatrix.zero_one(3).with_reject(0.2)

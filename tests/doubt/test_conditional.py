@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose as close
 from scipy import stats
 from scipy.integrate import quad
 
-from dubito.doubt.conditional import ConditionalMixture
+from dubito.doubt.joint_density import ConditionalMixture
 
 RNG = np.random.default_rng(8)
 WEIGHTS = np.array([0.5, 0.3, 0.2])

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from dubito import Normal, Probabilities, Quantiles, Samples
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal_intervals import ConformalRegressor, PredictionIntervals
+from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
 from dubito.errors import (
     BadTypeError,
     BadValueError,

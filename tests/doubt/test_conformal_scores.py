@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.doubt.conformal_scores import group_names, rows_needed, threshold_of
+from dubito.doubt.conformal.scores import group_names, rows_needed, threshold_of
 from dubito.measure.ranking import RankingState
 
 

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal_sets import (
+from dubito.doubt.conformal.classifier import (
     ConformalClassifier,
     PredictionSets,
     canonical,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 
-from dubito.doubt.covariances import fit_naive, fit_own, fit_shared
-from dubito.doubt.feature_shards import FeatureShards, feature_shards
+from dubito.doubt.features import FeatureShards, feature_shards
+from dubito.doubt.moments import fit_naive, fit_own, fit_shared
 from dubito.errors import BadValueError
 
 RNG = np.random.default_rng(5)

@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import (
 from sklearn.naive_bayes import GaussianNB
 
 from dubito.doubt.densities import ClassConditionalDensity, as_count
-from dubito.doubt.softmax import uncertainty_scores
+from dubito.doubt.scores import uncertainty_scores
 from dubito.errors import BadValueError, UnfittedError
 
 RNG = np.random.default_rng(6)

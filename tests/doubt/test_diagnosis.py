@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import load_fashion_mnist
-from dubito.doubt.activation import negative_feature_norm, unfamiliarity
+from dubito.doubt.activations import negative_feature_norm, unfamiliarity
 from dubito.doubt.diagnosis import OODDiagnosis, Separation, diagnose_ood, separation_of
-from dubito.doubt.softmax import uncertainty_scores
+from dubito.doubt.scores import uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError
 
 Floats = NDArray[np.floating[Any]]

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal as same
 
 from dubito import Normal, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.feature_shards import FeatureRows, FeatureShards, feature_shards
+from dubito.doubt.features import FeatureRows, FeatureShards, feature_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 
 RNG = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dubito.doubt import known_scores
-from dubito.doubt.known_scores import KnownScores, in_cells, ranked
+from dubito.doubt.conformal import scores as known_scores
+from dubito.doubt.conformal.scores import KnownScores, in_cells, ranked
 
 
 def test_few_scores_are_those_of_memory() -> None:
@@ -17,7 +17,7 @@ def test_few_scores_are_those_of_memory() -> None:
 
 
 def test_many_scores_move_up_past_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_scores, "MOST", 2_000)
+    monkeypatch.setattr(known_scores, "MAX_SCORES", 2_000)
     monkeypatch.setattr(known_scores, "CELLS", 1_000)
     rng = np.random.default_rng(0)
     piled = np.log(2) - 1e-9 * rng.random(10_000)  # half of all, where no grid would tell them

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.doubt.labels import codes_and_classes
+from dubito.doubt.features import codes_and_classes
 from dubito.errors import BadTypeError, BadValueError
 
 

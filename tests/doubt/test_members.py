@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt.members import UncertaintyDecomposition, decompose_uncertainty, moments_of
+from dubito.doubt.ensembles import UncertaintyDecomposition, decompose_uncertainty, moments_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
 

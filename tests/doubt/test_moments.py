@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 
-from dubito.doubt.feature_shards import feature_shards
+from dubito.doubt.features import feature_shards
 from dubito.doubt.moments import (
     class_means,
     own_scatters,

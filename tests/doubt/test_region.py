@@ -17,8 +17,8 @@ from sklearn.base import clone
 
 from dubito import Logits, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.region import ConformalOutlierDetector
-from dubito.doubt.softmax import entropy
+from dubito.doubt.outliers import ConformalOutlierDetector
+from dubito.doubt.scores import entropy
 from dubito.errors import (
     BadTypeError,
     BadValueError,

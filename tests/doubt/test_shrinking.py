@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose as close
 from sklearn.covariance import oas
 
-from dubito.doubt.shrinking import as_shrinkage, shrunk_covariance, usable_variances
+from dubito.doubt.gaussians import as_shrinkage, shrunk_covariance, usable_variances
 from dubito.errors import BadValueError
 
 RNG = np.random.default_rng(3)

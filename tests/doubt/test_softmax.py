@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.doubt.softmax import (
+from dubito.doubt.scores import (
     energy,
     entropy,
     least_confidence,

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito import Members
-from dubito.doubt.voting import top_votes, vote, weights_of
+from dubito.doubt.ensembles import top_votes, vote, weights_of
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous, freeze
-from dubito.kernels.classes import narrow_class_sums, wide_class_sums
+from dubito.kernels.bins import narrow_class_sums, wide_class_sums
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous
-from dubito.kernels import doubts
-from dubito.kernels.doubts import (
+from dubito.kernels import uncertainty as doubts
+from dubito.kernels.uncertainty import (
     ENERGY,
     ENTROPY,
     LEAST_CONFIDENCE,

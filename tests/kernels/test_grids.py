@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import freeze
-from dubito.kernels.grids import CUT, HALF, cell_bounds, cell_sums, residual_sums
+from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums, residual_sums
 
 Floats = NDArray[np.floating[Any]]
 

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from dubito.kernels.memory import keep_memory
+from dubito.kernels.blocks import keep_memory
 
 WAIT = 60  # seconds until a test that hangs fails
 

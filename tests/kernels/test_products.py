@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dubito.kernels.products import single_products
+from dubito.kernels.blocks import single_products
 
 WAIT = 60  # seconds until a test that hangs fails
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dubito.arrays import freeze
-from dubito.kernels.resample import ABOVE, poisson_weights
+from dubito.kernels.sums import ABOVE, poisson_weights
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import freeze
-from dubito.kernels.scores import N_SCORES, N_SURPRISES, score_sums, surprise_sums
+from dubito.kernels.sums import N_SCORES, N_SURPRISES, score_sums, surprise_sums
 
 Floats = NDArray[np.floating[Any]]
 

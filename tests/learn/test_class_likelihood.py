@@ -6,7 +6,7 @@ import torch
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import Categorical
-from dubito.learn.class_likelihood import cross_entropy, label_shares
+from dubito.learn.class_likelihoods import cross_entropy, label_shares
 
 ZEROS = torch.zeros(2, 3)
 

@@ -12,13 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from dubito.data import Columns, scan
 from dubito.doubt import energy
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
-from dubito.learn.categorical import Categorical
-from dubito.learn.collect import collect_outputs
-from dubito.learn.collected import CollectedOutputs
-from dubito.learn.dropout import MonteCarloDropout
+from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
+from dubito.learn.collect import CollectedOutputs, collect_outputs
+from dubito.learn.passes import MonteCarloDropout
 from dubito.learn.segmentation import LogitNoise
-from dubito.learn.squared_error import SquaredError
-from dubito.learn.uncertainty_aware import UncertaintyAware
 from dubito.measure import Audit, log_loss
 
 RNG = np.random.default_rng(0)

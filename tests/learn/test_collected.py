@@ -7,7 +7,7 @@ import pytest
 from dubito import Logits
 from dubito.data import Batch, Columns, Shards, read
 from dubito.errors import BadValueError
-from dubito.learn.collected import CollectedOutputs, in_file, in_memory
+from dubito.learn.collect import CollectedOutputs, in_file, in_memory
 
 RNG = np.random.default_rng(0)
 

@@ -7,8 +7,7 @@ import torch
 from dubito.data import Columns, read
 from dubito.decide import Policy
 from dubito.doubt import decompose_uncertainty
-from dubito.learn.demo import TrainedDemo, train_demo
-from dubito.learn.digits import digit_parts
+from dubito.learn.demo import TrainedDemo, digit_parts, train_demo
 from dubito.measure import log_loss
 
 

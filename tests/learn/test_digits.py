@@ -3,9 +3,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dubito.learn import digits
-from dubito.learn.digits import SWAPPED, digit_parts, trained_network
-from dubito.learn.modes import seeded
+from dubito.learn import demo as digits
+from dubito.learn.demo import SWAPPED, digit_parts, trained_network
+from dubito.learn.layers import seeded
 
 
 def test_parts_hold_every_digit_once_and_strangers_apart() -> None:

@@ -8,8 +8,8 @@ from torch import nn
 
 from dubito.doubt import decompose_uncertainty, vote
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.learn.dropout import MonteCarloDropout
-from dubito.learn.uncertainty_aware import UncertaintyAware
+from dubito.learn.class_likelihoods import UncertaintyAware
+from dubito.learn.passes import MonteCarloDropout
 
 INPUTS = torch.linspace(-1, 1, 12).reshape(3, 4)
 

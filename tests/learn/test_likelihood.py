@@ -22,8 +22,8 @@ from dubito.learn import (
     SquaredError,
     UncertaintyAware,
 )
-from dubito.learn.class_likelihood import BaseClassLikelihood
-from dubito.learn.likelihood import as_count, as_number
+from dubito.learn.class_likelihoods import BaseClassLikelihood
+from dubito.learn.likelihoods import as_count, as_number
 
 ALL: list[BaseLikelihood] = [
     Gaussian(n_targets=3, variance=0.25),

@@ -2,10 +2,15 @@ import pytest
 import torch
 
 from dubito.errors import BadValueError
-from dubito.learn.gaussian import HeteroscedasticGaussian
-from dubito.learn.laplace import Laplace
-from dubito.learn.likelihood import BaseLikelihood
-from dubito.learn.log_variance import as_floor, beta_weighted, floored, positive
+from dubito.learn.likelihoods import (
+    BaseLikelihood,
+    HeteroscedasticGaussian,
+    Laplace,
+    as_floor,
+    beta_weighted,
+    floored,
+    positive,
+)
 from dubito.learn.segmentation import LogitNoise
 
 

@@ -6,8 +6,8 @@ from hypothesis.extra import numpy as hnp
 
 from dubito import Logits
 from dubito.arrays import FloatArray
-from dubito.calibrate.rows import log_odds as kernel_log_odds
-from dubito.learn import maps
+from dubito.calibrate.inputs import log_odds as kernel_log_odds
+from dubito.learn import modules as maps
 
 ROWS = hnp.arrays(
     np.float64,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError
-from dubito.learn.modes import left_as_it_was, require_module, seeded
+from dubito.learn.layers import left_as_it_was, require_module, seeded
 
 
 class Counter(nn.Module):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError
-from dubito.learn.parts import Parts, parted, require_taken
+from dubito.learn.collect import Parts, parted, require_taken
 
 X, Y, W = torch.zeros(2, 4), torch.tensor([0, 1]), torch.ones(2)
 CASES: list[tuple[Any, Any, Parts]] = [

@@ -7,13 +7,10 @@ from scipy.special import expit, softmax
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.bernoulli import Bernoulli
-from dubito.learn.categorical import Categorical
-from dubito.learn.gaussian import Gaussian
+from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
+from dubito.learn.likelihoods import Bernoulli, Gaussian
 from dubito.learn.passes import array_of, logits_of, members_of, one_tensor, rows_of
 from dubito.learn.segmentation import LogitNoise
-from dubito.learn.squared_error import SquaredError
-from dubito.learn.uncertainty_aware import UncertaintyAware
 
 RNG = np.random.default_rng(0)
 

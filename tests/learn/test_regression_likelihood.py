@@ -5,7 +5,7 @@ import torch
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import Gaussian
-from dubito.learn.regression_likelihood import of_rows
+from dubito.learn.likelihoods import of_rows
 
 
 def test_several_targets_are_one_event_and_a_single_one_is_a_number() -> None:

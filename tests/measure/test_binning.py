@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.measure.binning import assign, quantile_edges, uniform_edges
+from dubito.measure.calibration_error import assign, quantile_edges, uniform_edges
 
 
 def test_bins_are_closed_on_the_right() -> None:

@@ -15,7 +15,7 @@ from dubito.measure import (
     maximum_calibration_error,
     reliability_curve,
 )
-from dubito.measure.binning import uniform_edges
+from dubito.measure.calibration_error import uniform_edges
 
 RNG = np.random.default_rng(0)
 

@@ -3,7 +3,7 @@ import pytest
 
 from dubito import Logits, measure
 from dubito.data import Batch
-from dubito.measure.catalog import CATALOG
+from dubito.measure.scorers import CATALOG
 
 RNG = np.random.default_rng(0)
 

@@ -5,7 +5,7 @@ from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import Batch
 from dubito.errors import BadTypeError, StateMismatchError
 from dubito.measure import ClasswiseCalibrationState, classwise_calibration_error
-from dubito.measure.binning import uniform_edges
+from dubito.measure.calibration_error import uniform_edges
 
 RNG = np.random.default_rng(0)
 

@@ -20,8 +20,8 @@ from dubito.measure import (
     paired_difference,
     roc_auc,
 )
-from dubito.measure.catalog import CATALOG
 from dubito.measure.intervals import over_resamples
+from dubito.measure.scorers import CATALOG
 
 ECE: Any = expected_calibration_error
 RNG = np.random.default_rng(0)

@@ -3,7 +3,7 @@ import pytest
 from dubito import TopLabel
 from dubito.errors import BadTypeError, MissingLabelsWarning
 from dubito.measure import log_loss
-from dubito.measure.labeled import labeled_batch
+from dubito.measure.state import labeled_batch
 
 
 def test_labels_or_top_labels_are_needed() -> None:

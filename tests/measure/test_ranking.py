@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dubito import Logits
 from dubito.data import Batch
-from dubito.data.ranks import Ranks
+from dubito.data.batch import Ranks
 from dubito.measure import RankingState, ranking
 from dubito.measure.ranking import GRID_STEP, on_grid
 

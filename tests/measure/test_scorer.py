@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import get_scorer
-from dubito.measure.catalog import CATALOG
+from dubito.measure.scorers import CATALOG
 
 X, NUMBERS = load_iris(return_X_y=True)
 Y = np.array(["setosa", "versicolor", "virginica"])[NUMBERS]

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from dubito import Logits, Probabilities, TopLabel, audit
 from dubito.measure import Interval
 from dubito.measure.audit import ClassReport
-from dubito.measure.words import class_said_wrongly, verdict_on
+from dubito.measure.text import class_said_wrongly, verdict_on
 
 RNG = np.random.default_rng(0)
 TRUE = audit([0, 1] * 50, [[0.75, 0.25], [0.25, 0.75]] * 50, n_resamples=0)

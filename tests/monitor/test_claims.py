@@ -10,7 +10,7 @@ from hypothesis import given
 from scipy import stats
 
 from dubito.measure import Interval
-from dubito.monitor.claims import holm, normal_p_value, plain
+from dubito.monitor.metrics import holm, normal_p_value, plain
 
 
 def slow_holm(p_values: list[float]) -> list[float]:

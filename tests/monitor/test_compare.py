@@ -23,7 +23,7 @@ from dubito.measure import (
     paired_difference,
 )
 from dubito.monitor import Comparison, compare
-from dubito.monitor.figures import TITLES
+from dubito.monitor.metrics import TITLES
 
 RNG = np.random.default_rng(0)
 N = 400

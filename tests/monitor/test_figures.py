@@ -5,7 +5,7 @@ import pytest
 
 from dubito import Logits, Normal, Probabilities, Quantiles, Samples, TopLabel, measure
 from dubito.data import Batch
-from dubito.monitor.figures import TITLES, figures_of, losses_of_rows, resampled_figures
+from dubito.monitor.metrics import TITLES, figures_of, losses_of_rows, resampled_figures
 
 RNG = np.random.default_rng(0)
 Z = RNG.normal(size=(300, 4)) * 2

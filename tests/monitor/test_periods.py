@@ -10,7 +10,7 @@ from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.monitor import detect_drift
-from dubito.monitor.periods import Period
+from dubito.monitor.drift import Period
 
 Z = np.random.default_rng(0).normal(size=(30, 3))
 P = softmax(Z, axis=1)

@@ -8,10 +8,10 @@ from scipy import optimize, special
 
 from dubito import Logits, Members, TopLabel
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.calibrate.cross_fit import folds_of
+from dubito.calibrate.cross_validation import folds_of
 from dubito.data.batch import Batch
 from dubito.outputs import Probabilities
-from dubito.report.mending import as_question, cross_fitted, mended
+from dubito.report.recalibration import as_question, cross_fitted, mended
 
 
 def made(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

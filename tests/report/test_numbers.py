@@ -3,7 +3,7 @@
 import pytest
 
 from dubito.measure import Interval
-from dubito.report.numbers import ABSENT, chance, figure, points, share, spaced, with_interval
+from dubito.report.formatting import ABSENT, chance, figure, points, share, spaced, with_interval
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dubito import Logits
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, Policy, realized_cost
 from dubito.doubt import MahalanobisDistance
-from dubito.report.policies import decided_by
+from dubito.report.summary import decided_by
 
 
 def test_figures_are_those_of_what_the_policy_decides() -> None:

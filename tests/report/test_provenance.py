@@ -4,9 +4,8 @@ import numpy as np
 
 from dubito import Logits, __version__
 from dubito.data.batch import Batch
-from dubito.data.fingerprint import fingerprint
-from dubito.data.shards import ArrayShards
-from dubito.report.provenance import Provenance
+from dubito.data.shards import ArrayShards, fingerprint
+from dubito.report.summary import Provenance
 
 ROWS = Batch.of([0, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))
 OTHERS = Batch.of([1, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))

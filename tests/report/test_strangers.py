@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits
 from dubito.data.batch import Batch
-from dubito.report.strangers import distance_from, strangeness
+from dubito.report.ood import distance_from, strangeness
 
 
 def made(n_rows: int = 200, shift: float = 0.0, is_labeled: bool = True) -> Batch:

@@ -7,7 +7,7 @@ import pytest
 from dubito.monitor import Comparison, compare, detect_drift
 from dubito.outputs import Logits, Normal, TopLabel
 from dubito.report import comparison_report, drift_report
-from dubito.report.watching import sentences_of
+from dubito.report.comparison import sentences_of
 
 NAMES = ("cat", "<i>dog</i>", "fox")
 

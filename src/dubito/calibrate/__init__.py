@@ -1,22 +1,18 @@
 """What is the honest probability?"""
 
-from dubito.calibrate.auto import AutoCalibrator
-from dubito.calibrate.beta import BetaCalibration
+from dubito.calibrate.auto import AutoCalibrator, IdentityCalibrator
+from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.candidates import IdentityCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.histogram import HistogramBinning
 from dubito.calibrate.isotonic import IsotonicCalibration
-from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling
-from dubito.calibrate.mixture import EnsembleTemperatureScaling
+from dubito.calibrate.loss_decomposition import LossDecomposition, decompose_loss
+from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling, VectorScaling
 from dubito.calibrate.one_vs_rest import OneVsRest, OneVsRestCounts
-from dubito.calibrate.platt import PlattScaling
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
-from dubito.calibrate.refinement import LossDecomposition, decompose_loss
 from dubito.calibrate.regression import VarianceScaling
-from dubito.calibrate.temperature import TemperatureScaling
-from dubito.calibrate.vector import VectorScaling
+from dubito.calibrate.temperature import EnsembleTemperatureScaling, TemperatureScaling
 
 __all__ = [
     "AutoCalibrator",

@@ -1,22 +1,18 @@
-"""Maps of log probabilities to scores, u = x + V f(x) + b: how vector and matrix scaling fit.
-
-Both start from V = 0, b = 0 and minimize mean log loss plus L2 penalties. V and b are held in a
-table of K rows whose last column is b. Before it stand the diagonal of V as one column, or all of
-V, a column for each number of the basis f.
-"""
+"""Affine maps of log probabilities, u = x + V f(x) + b, fitted by preconditioned L-BFGS."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self, final
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Self, final
 
 import numpy as np
+from scipy.linalg import eigh
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.curvature import CurvatureGuess, Moments
-from dubito.calibrate.descent import descend
-from dubito.calibrate.rows import LabelledRows
+from dubito.calibrate.inputs import LabelledRows
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
@@ -24,7 +20,155 @@ from dubito.kernels.affine import residual_rows, vector_sums
 from dubito.kernels.blocks import kept_threads
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["affine_scores", "fit_affine"]
+MOST_ROUNDS = 500
+MOST_PAIRS = 20  # steps that are remembered
+SHORTEST = 1e-12  # part of a step; below, rounding hides what is gained
+LEAST_GAIN = 1e-4  # of what the slope promises, for a step to be taken
+LEAST_LEFT = 0.1  # of what is to be gained, that a step is trusted to leave
+
+
+class Pair(NamedTuple):
+    """A step and by how much it changed the slope."""
+
+    step: FloatArray
+    change: FloatArray
+    product: float
+
+
+def descend(
+    loss: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    first: tuple[float, FloatArray],
+    guess: Callable[[FloatArray], FloatArray],
+    close: float,
+) -> FloatArray:
+    """Return where a loss is least, to about `close`.
+
+    `loss` gives value and slope, `first` are those of the start, `guess` is the inverse curvature
+    times a slope, as known beforehand; what steps show of the curvature is put on top. The last
+    step is taken unseen, once it leaves less than `close` if it does as well as the one before.
+
+    >>> import numpy as np
+    >>> bowl = lambda x: (float((x - 3) @ (x - 3)), 2 * (x - 3))
+    >>> start = np.zeros(2)
+    >>> descend(bowl, start, bowl(start), lambda slope: slope / 3, 1e-12).round(4).tolist()
+    [3.0, 3.0]
+    """
+    x, (value, slope) = start, first
+    pairs: deque[Pair] = deque(maxlen=MOST_PAIRS)
+    before = 0.0
+    for _ in range(MOST_ROUNDS):
+        step = -inverse_times(slope, pairs, guess)
+        promise = -float(np.vdot(slope, step))
+        left = min(max(promise / before, LEAST_LEFT), 1.0) if before > 0 else 1.0
+        if promise * left < 2 * close:
+            return x + step
+        before = promise
+        length = 1.0
+        tried, new_slope = loss(x + step)
+        while tried > value - LEAST_GAIN * length * promise and length > SHORTEST:
+            bend = tried - value + length * promise  # of the parabola through what is known
+            length *= min(max(0.5 * length * promise / bend, 0.1), 0.5)
+            tried, new_slope = loss(x + length * step)
+        if not tried < value:
+            break
+        change = new_slope - slope
+        product = length * float(np.vdot(step, change))
+        if product > 0:
+            pairs.append(Pair(length * step, change, product))
+        x, value, slope = x + length * step, tried, new_slope
+    return x
+
+
+def inverse_times(
+    slope: FloatArray, pairs: deque[Pair], guess: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Return the inverse curvature times a slope: the guess, corrected by every pair."""
+    shares = []
+    for step, change, product in reversed(pairs):
+        shares.append(float(np.vdot(step, slope)) / product)
+        slope = slope - shares[-1] * change
+    result = guess(slope)
+    for (step, change, product), share in zip(pairs, reversed(shares), strict=True):
+        result = result + (share - float(np.vdot(change, result)) / product) * step
+    return result
+
+
+TINY = np.finfo(np.float64).tiny
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Sums over rows that the curvature is guessed from; h is p (1 - p) of a class.
+
+    `classes` and `numbers` have no entries for a diagonal map, whose scores do not share numbers.
+    """
+
+    weights: FloatArray  # sum of h, for each entry of the table
+    firsts: FloatArray  # of h f
+    squares: FloatArray  # of h f^2
+    classes: FloatArray  # of diag(p) - p p'
+    numbers: FloatArray  # of f f', by the trace of diag(p) - p p'
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
+
+
+@final
+class CurvatureGuess:
+    """The inverse curvature of the mean loss plus penalty, as guessed from the moments."""
+
+    def __init__(self, moments: Moments, weight: float, penalty: FloatArray) -> None:
+        self.by_class = ClassGuess(moments, weight, penalty)
+        self.by_product = None
+        if moments.classes.size:
+            self.by_product = ProductGuess(moments, weight, penalty)
+
+    def __call__(self, slope: FloatArray) -> FloatArray:
+        """Return the inverse curvature times a slope."""
+        first = self.by_class(slope)
+        return first if self.by_product is None else (first + self.by_product(slope)) / 2
+
+
+@final
+class ClassGuess:
+    """A diagonal plus h m m' for each class, m the mean of f: exact for a diagonal and a bias."""
+
+    def __init__(self, moments: Moments, weight: float, penalty: FloatArray) -> None:
+        h = np.maximum(moments.weights / weight, TINY)
+        firsts = moments.firsts / weight
+        self.diagonal = np.maximum(moments.squares / weight - firsts**2 / h, 0) + 2 * penalty
+        along = firsts / np.sqrt(h)
+        self.scaled = along / self.diagonal
+        self.length = 1 + (along * self.scaled).sum(axis=1, keepdims=True)
+
+    def __call__(self, slope: FloatArray) -> FloatArray:
+        """Return the inverse times a slope, by Sherman and Morrison's formula."""
+        share = (self.scaled * slope).sum(axis=1, keepdims=True) / self.length
+        return np.asarray(slope / self.diagonal - share * self.scaled)
+
+
+@final
+class ProductGuess:
+    """The mean of diag(p) - p p' times the mean of f f', penalized as most entries of a column."""
+
+    def __init__(self, moments: Moments, weight: float, penalty: FloatArray) -> None:
+        trace = max(float(np.trace(moments.classes)), TINY)
+        # In units in which every column's penalty is 1, both factors and it share directions.
+        self.units = 1 / np.sqrt(2 * np.median(penalty, axis=0))
+        scaled = moments.numbers / trace * np.outer(self.units, self.units)
+        of_classes, self.classes = eigh(moments.classes / weight, driver="evd")
+        of_numbers, self.numbers = eigh(scaled, driver="evd")
+        self.diagonal = 1 + np.outer(np.maximum(of_classes, 0), np.maximum(of_numbers, 0))
+
+    def __call__(self, slope: FloatArray) -> FloatArray:
+        """Return the inverse times a slope, in the directions in which it is diagonal."""
+        turned = self.classes.T @ (slope * self.units) @ self.numbers
+        return np.asarray(self.classes @ (turned / self.diagonal) @ self.numbers.T) * self.units
+
 
 LEAST_PENALTY = 1e-6  # keeps finite what the data leave free
 MANY_ENTRIES = 1 << 16  # of a part of the rows

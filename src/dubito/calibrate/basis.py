@@ -8,12 +8,11 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.cross_fit import labeled_only
-from dubito.calibrate.rows import FLOOR, as_class_outputs, log_probabilities
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import Shards
+from dubito.calibrate.cross_validation import labeled_only
+from dubito.calibrate.inputs import FLOOR, as_class_outputs, log_probabilities
+from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError
-from dubito.kernels.bumps import bump_rows
+from dubito.kernels.affine import bump_rows
 from dubito.outputs import Logits, Probabilities
 
 __all__ = ["Basis", "as_shape", "bumps_of"]

@@ -11,17 +11,17 @@ import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray, IntArray, as_share, contiguous
-from dubito.calibrate.cross_fit import evidence_of, mark_of
-from dubito.calibrate.rows import FLOOR, as_class_outputs, labeled_outputs, labeled_shards
+from dubito.calibrate.cross_validation import evidence_of, mark_of
+from dubito.calibrate.inputs import FLOOR, as_class_outputs, labeled_outputs, labeled_shards
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, CountedShards, Shards
 from dubito.errors import BadValueError
-from dubito.keeping import BaseKept
-from dubito.kept_checks import Entry, Maybe, entries, names, number, record, whole
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
-from dubito.measure.labeled import warn_of_missing
+from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.serialization.estimators import BaseKept
+from dubito.serialization.fields import Entry, Maybe, entries, names, number, record, whole
 
 __all__ = ["BaseCalibrator", "require_same_classes"]
 

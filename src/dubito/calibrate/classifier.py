@@ -23,8 +23,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.cross_fit import n_group_folds
-from dubito.calibrate.rows import FLOOR
+from dubito.calibrate.cross_validation import n_group_folds
+from dubito.calibrate.inputs import FLOOR
 from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities

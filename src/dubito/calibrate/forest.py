@@ -10,19 +10,18 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.calibrate.basis import Basis
 from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
-from dubito.calibrate.cross_fit import labeled_only
-from dubito.calibrate.rows import FLOOR, LabelledRows, as_strength
-from dubito.calibrate.vector import VectorScaling
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import Shards
+from dubito.calibrate.cross_validation import labeled_only
+from dubito.calibrate.inputs import FLOOR, LabelledRows, as_strength
+from dubito.calibrate.matrix import VectorScaling
+from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError
-from dubito.keeping import kept
-from dubito.kept_arrays import array, require_each, require_rising
-from dubito.kept_checks import MOST, Entry, entries
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
+from dubito.serialization.arrays import array, require_each, require_rising
+from dubito.serialization.estimators import kept
+from dubito.serialization.fields import MOST, Entry, entries
 
 __all__ = ["ForestCalibration"]
 

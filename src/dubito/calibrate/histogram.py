@@ -9,12 +9,12 @@ from scipy.special import expit, logit
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows, HeldScores, Scores
-from dubito.calibrate.knots import GRID
-from dubito.calibrate.rows import FLOOR
+from dubito.calibrate.inputs import FLOOR
+from dubito.calibrate.isotonic import GRID
 from dubito.errors import BadValueError, EmptyStateError
-from dubito.kept_arrays import array, require_rising
-from dubito.kept_checks import MOST, Entry, entries, number
-from dubito.measure.binning import assign, uniform_edges
+from dubito.measure.calibration_error import assign, uniform_edges
+from dubito.serialization.arrays import array, require_rising
+from dubito.serialization.fields import MOST, Entry, entries, number
 
 __all__ = ["HistogramBinning"]
 

@@ -12,15 +12,14 @@ from sklearn.base import clone
 from dubito.arrays import BoolArray, FloatArray
 from dubito.calibrate.binary import BaseBinaryCalibrator, scores_by_class
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.isotonic import IsotonicCalibration
-from dubito.calibrate.knots import Curves, ScoredRows, fit_curves
-from dubito.calibrate.rows import FLOOR, LabelledRows, log_odds, log_probabilities
+from dubito.calibrate.inputs import FLOOR, LabelledRows, log_odds, log_probabilities
+from dubito.calibrate.isotonic import Curves, IsotonicCalibration, ScoredRows, fit_curves
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
-from dubito.keeping import kept
-from dubito.kept_checks import Entry, entries, listed, whole
 from dubito.outputs import Logits, Probabilities
+from dubito.serialization.estimators import kept
+from dubito.serialization.fields import Entry, entries, listed, whole
 
 __all__ = ["OneVsRest", "OneVsRestCounts"]
 

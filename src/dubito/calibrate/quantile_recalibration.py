@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
-from dubito.calibrate.regression_calibrator import (
+from dubito.calibrate.regression import (
     BaseRegressionCalibrator,
     Regression,
     narrowed,
@@ -27,10 +27,10 @@ from dubito.calibrate.regression_calibrator import (
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
-from dubito.kept_arrays import array, require_rising
-from dubito.kept_checks import Entry, Maybe, entries, listed
 from dubito.measure.regression import values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
+from dubito.serialization.arrays import array, require_rising
+from dubito.serialization.fields import Entry, Maybe, entries, listed
 
 __all__ = ["QuantileRecalibration"]
 

@@ -17,8 +17,7 @@ from dubito.cli.doctor import doctor
 from dubito.cli.drift import drift
 from dubito.cli.fit import fit
 from dubito.cli.policy import policy
-from dubito.cli.serve import serve
-from dubito.cli.token import token
+from dubito.cli.serve import serve, token
 
 __all__ = ["app"]
 

@@ -1,9 +1,12 @@
-"""`dubito audit FILE`: how far is the confidence in a file of predictions from truth?"""
+"""`dubito audit FILE`: is the confidence in a file of predictions calibrated?"""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +15,56 @@ import typer
 
 from dubito.cli.columns import Given, with_columns
 from dubito.cli.reading import Reader
+from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito.data import Shards
     from dubito.decide import CostMatrix, CostReport
     from dubito.measure import Audit, RegressionAudit
 
-__all__ = ["audit"]
+
+SHORT = {
+    "ece": "expected_calibration_error",
+    "mce": "maximum_calibration_error",
+    "brier": "brier_score",
+    "nll": "negative_log_likelihood",
+    "aurc": "area_under_risk_coverage",
+    "augrc": "area_under_generalized_risk_coverage",
+}
+RULE = re.compile(r"\s*([\w/]+)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*")
+
+
+def findings(rules: list[str], figures: Mapping[str, float]) -> list[str]:
+    """Return in words which rules are met by the figures: what should not be.
+
+    >>> findings(["ece>0.03"], {"expected_calibration_error": 0.05})
+    ['expected_calibration_error is 0.05, which is > 0.03']
+    """
+    told = []
+    for rule in rules:
+        name, sign, limit = parsed(rule)
+        if name not in figures:
+            [near] = get_close_matches(name, [*figures, *SHORT], 1, 0) or ["ece"]
+            rule, fix = "about a figure that --json shows", f"'{near}{sign}{limit:g}'"
+            raise BadValueError("--fail-on", "dubito", rule, name, fix)
+        value = figures[name]
+        is_beyond = value > limit if ">" in sign else value < limit
+        if is_beyond or ("=" in sign and value == limit):
+            told.append(f"{name} is {value:.6g}, which is {sign} {limit:g}")
+    return told
+
+
+def parsed(rule: str) -> tuple[str, str, float]:
+    """Return the figure, the sign and the number of a rule."""
+    match = RULE.fullmatch(rule)
+    try:
+        if match is not None:
+            return SHORT.get(match[1], match[1]), match[2], float(match[3])
+    except ValueError:
+        pass
+    form = "a figure, one of < <= > >=, and a number"
+    raise BadValueError("--fail-on", "dubito", form, repr(rule), "'ece>0.03'")
+
 
 MOST_ROWS = 100_000  # of more, costs are those of a seeded sample
 
@@ -49,9 +95,8 @@ def audit(
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
-    from dubito.cli.failing import findings
-    from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.reading import require_places
     from dubito.cli.tables import costs_of
     from dubito.measure import Audit, RegressionAudit
     from dubito.report import Report
@@ -96,7 +141,7 @@ def figures_of(result: Audit | RegressionAudit) -> dict[str, float]:
 
 def cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
     """Return what deciding by the outputs as they are costs."""
-    from dubito.data.sampling import sample_rows
+    from dubito.data.shards import sample_rows
     from dubito.decide import cost_report
 
     batch = sample_rows(rows, MOST_ROWS, is_labeled=True)

@@ -32,9 +32,9 @@ def calibrate(
     import json
 
     from dubito.calibrate import AutoCalibrator
-    from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, show_table
-    from dubito.data.whole_text import write_whole
+    from dubito.cli.reading import require_places
+    from dubito.data.sink import write_whole
 
     require_places({"--output": output}, [file])
     [columns] = given.columns(file)

@@ -34,8 +34,8 @@ def compare(
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
-    from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.reading import require_places
     from dubito.cli.tables import costs_of
     from dubito.monitor import compare as compared
 
@@ -65,7 +65,7 @@ def compare(
 
 def names_of_models(files: list[str]) -> list[str]:
     """Return what models are called: their files, by as little as tells them apart."""
-    from dubito.cli.places import resolved
+    from dubito.cli.reading import resolved
     from dubito.errors import BadValueError
 
     if len(set(map(resolved, files))) < max(len(files), 2):
@@ -80,7 +80,7 @@ def drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     import numpy as np
 
     from dubito.data import ArrayShards
-    from dubito.data.sampling import joined, sample_rows
+    from dubito.data.shards import joined, sample_rows
     from dubito.errors import BadValueError
     from dubito.monitor.rows import SAMPLE_ROWS
 

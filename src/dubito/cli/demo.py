@@ -170,7 +170,7 @@ def decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
 def strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
     """Return how sure the network is of what it never learned, and how much of it is asked about."""
     from dubito.data import Batch
-    from dubito.decide.decisions import STRANGE
+    from dubito.decide.policy.decide import STRANGE
 
     told = {}
     for name, field in STRANGERS.items():

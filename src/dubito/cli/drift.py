@@ -32,8 +32,8 @@ def drift(
 
     Labels are used where there are some. Example: dubito drift may.csv june.csv --logits 'z_*'
     """
-    from dubito.cli.places import require_places
     from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.reading import require_places
     from dubito.monitor import detect_drift as drifted
 
     files = [reference, current]

@@ -59,9 +59,9 @@ def fit(
 
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
-    from dubito.calibrate.rows import as_class_outputs
-    from dubito.cli.places import require_places
+    from dubito.calibrate.inputs import as_class_outputs
     from dubito.cli.printing import passes, say, say_json
+    from dubito.cli.reading import require_places
     from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
     from dubito.decide import Policy
 

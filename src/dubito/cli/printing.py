@@ -114,7 +114,7 @@ def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[
 @contextmanager
 def passes() -> Iterator[None]:
     """Show each pass over streamed rows: which it is, how far, how fast, and the time left."""
-    from dubito.data.watching import watched_by
+    from dubito.data.progress import watched_by
 
     console = Console(file=sys.stderr)
     if not sys.stderr.isatty():

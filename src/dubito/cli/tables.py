@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dubito import calibrate
 from dubito.calibrate import BaseCalibrator, OneVsRest
-from dubito.data.codes import names_of
+from dubito.data.labels import names_of
 from dubito.decide.costs import CostMatrix
 from dubito.errors import BadFileError, BadValueError
 from dubito.outputs import BaseClassOutputs, BaseOutputs, ClassName

@@ -5,8 +5,8 @@ from dubito.data.batch import Batch
 from dubito.data.cache import CachedShards
 from dubito.data.columns import Columns
 from dubito.data.dask import DaskShards
+from dubito.data.directory_sink import DirectorySink
 from dubito.data.files import FileShards, read, scan
-from dubito.data.folder_sink import DirectorySink
 from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
 from dubito.data.shards import ArrayShards, Shards
 from dubito.data.sink import EncodedLabels, Sink

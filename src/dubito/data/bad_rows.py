@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dubito.data.batch import Batch
-from dubito.data.binding import BoundColumns
+from dubito.data.columns import BoundColumns
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["BadRow", "BadRows", "batch_of_good_rows"]

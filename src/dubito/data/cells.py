@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.data import spelling
+from dubito.data import parsing as spelling
 from dubito.errors import BadTypeError, BadValueError
 
 __all__ = ["Cells", "is_list", "whole"]

@@ -3,41 +3,70 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import accumulate
+from multiprocessing import resource_tracker
 from typing import Any, final
 
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
-from dubito.data.dask_collections import Partition, is_collection, partitions_of
 from dubito.data.dask_tasks import (
     Counts,
     Elsewhere,
     Numbering,
+    Partition,
     added,
     columns_of,
     counted,
     decoded,
+    is_collection,
     nth,
+    partitions_of,
     results,
     total,
     write_part,
 )
+from dubito.data.directory_sink import DirectorySink, Slot
 from dubito.data.files import FileShards, FileSpan, scan, without_rows
-from dubito.data.folder_sink import DirectorySink, Slot
-from dubito.data.interrupts import interrupts_wait
+from dubito.data.progress import ignore, started
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
 from dubito.data.sources.frames import TableSource
-from dubito.data.watching import ignore, started
 from dubito.errors import BadFileError, BadTypeError, BadValueError, MissingExtraError
 from dubito.kernels.blocks import n_threads
 
-__all__ = ["DaskShards", "connected", "extra"]
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Hold an interrupt back until the block ends; processes that start inside never see one.
+
+    Only the main thread is told of interrupts: in others, and where signals have no mask, this does
+    nothing.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_main and hasattr(signal, "pthread_sigmask")):
+        yield
+        return
+    resource_tracker.ensure_running()  # which multiprocessing starts, and then clears the mask
+    noted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    # Threads and processes that start inside inherit the mask; threads from before it do not, and
+    # may take the interrupt for the whole process: then it is noted.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if noted:
+        raise KeyboardInterrupt
+
 
 PATIENCE = "10s"  # for a scheduler to answer
 JOINING = "60s"  # for a worker to join it: some clusters start them when they are asked for

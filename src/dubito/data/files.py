@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from dubito.data.bad_rows import BadRows, batch_of_good_rows
 from dubito.data.batch import Batch
-from dubito.data.binding import BoundColumns
 from dubito.data.cells import is_list
-from dubito.data.columns import Columns
+from dubito.data.columns import BoundColumns, Columns
 from dubito.data.shards import Shards
 from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.datasets import DatasetSource

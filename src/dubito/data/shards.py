@@ -1,22 +1,26 @@
-"""`Shards`: the one seam between a sum and where its rows are."""
+"""`Shards`: the single abstraction over where rows are; samples and digests of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from hashlib import sha256
 from operator import add
 from typing import Any, Generic, Protocol, Self, TypeVar, final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import IntArray
 from dubito.data.batch import Batch
+from dubito.data.labels import Labels, Targets
+from dubito.data.progress import started
 from dubito.data.sink import Sink
-from dubito.data.watching import started
 from dubito.errors import EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.outputs import BaseClassOutputs
-
-__all__ = ["ArrayShards", "CountedShards", "Result", "Shards", "Sum"]
+from dubito.outputs import BaseClassOutputs, BaseOutputs, Members, unchecked
 
 
 class Summable(Protocol):
@@ -161,3 +165,130 @@ class Tally(Generic[Sum]):
             self.n_missing + other.n_missing,
             self.n_rows + other.n_rows,
         )
+
+
+OF_ALL_ROWS = ("classes", "levels")  # fields of outputs that have no entry a row
+
+
+def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool = False) -> Batch:
+    """Return all rows as one batch, or a seeded sample in order where there are over `n_rows`.
+
+    `is_labeled` is for rows with truth and weight alone: the others are neither drawn nor counted.
+    The sample is the same wherever the rows are.
+    """
+
+    def n_in(batch: Batch) -> int:
+        return int(np.count_nonzero(batch.labeled_weight)) if is_labeled else len(batch)
+
+    def taken(batch: Batch, wanted: IntArray) -> Batch:
+        if wanted.size == len(batch):
+            return batch
+        return batch.take(np.flatnonzero(batch.labeled_weight)[wanted] if is_labeled else wanted)
+
+    def part(number: int, batch: Batch) -> Batch:
+        low, high = np.searchsorted(chosen, ends[number : number + 2])
+        return taken(batch, chosen[low:high] - ends[number])
+
+    if isinstance(shards, ArrayShards):
+        return taken(shards.batch, choice(n_in(shards.batch), n_rows, seed))
+    ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
+    chosen = choice(ends[-1], n_rows, seed)
+    return joined(list(shards.map(part)))
+
+
+def choice(total: int, n_rows: int, seed: int) -> IntArray:
+    """Return the numbers of the rows that are taken, in order."""
+    if total <= n_rows:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of batches that are alike as one."""
+
+    def column(name: str) -> Any:
+        return concatenated([getattr(batch, name) for batch in batches])
+
+    return Batch(
+        outputs=joined_outputs([batch.outputs for batch in batches]),
+        truth=joined_truth([batch.truth for batch in batches]),
+        weight=column("weight"),
+        features=column("features"),
+        ids=column("ids"),
+        groups=column("groups"),
+        amounts=column("amounts"),
+    )
+
+
+def joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
+    """Return outputs of one kind as one."""
+    first = parts[0]
+    axis = 1 if isinstance(first, Members) else 0
+    names: tuple[str, ...] = first.__slots__
+    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    fields = {
+        name: column[0] if name in OF_ALL_ROWS else concatenated(column, axis)
+        for name, column in columns.items()
+    }
+    return unchecked(type(first), fields)
+
+
+def joined_truth(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
+    """Return labels or targets as one."""
+    if isinstance(parts[0], Targets):
+        return Targets(concatenated([part.values for part in parts if isinstance(part, Targets)]))
+    labels = [part for part in parts if isinstance(part, Labels)]
+    if not labels:
+        return None
+    return Labels(
+        concatenated([part.codes for part in labels]),
+        concatenated([part.probabilities for part in labels]),
+    )
+
+
+def concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
+    """Return arrays as one, None if there are none."""
+    return None if parts[0] is None else np.concatenate(parts, axis=axis)
+
+
+def fingerprint(shards: Shards) -> str:
+    """Return a digest of all that shards hold, in the order of rows (SHA-256).
+
+    The same rows from the same kind of place give the same digest, whatever the machine.
+
+    >>> from dubito.data.shards import ArrayShards
+    >>> fingerprint(ArrayShards(Batch.of([1, 0], [0.8, 0.4])))[:16]
+    'sha256:dbb5149f7'
+    """
+    digests = shards.sum(lambda batch: [digest(batch)])
+    return f"sha256:{sha256(b''.join(digests)).hexdigest()}"
+
+
+def digest(batch: Batch) -> bytes:
+    """Return the digest of a batch."""
+    whole = sha256()
+    for name, array in arrays_of(batch):
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        whole.update(f"{name} {little.dtype.str} {little.shape};".encode())
+        whole.update(little.tobytes())
+    return whole.digest()
+
+
+def arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the name and the entries of everything a batch holds."""
+    for part in (batch.outputs, batch.truth):
+        names: tuple[str, ...] = () if part is None else type(part).__slots__
+        for name in names:
+            yield from plain(f"{type(part).__name__}.{name}", getattr(part, name))
+    for name in ("weight", "features", "ids", "groups", "amounts"):
+        yield from plain(name, getattr(batch, name))
+
+
+def plain(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield numbers and texts as they are, other entries as Python writes them, None not at all."""
+    if value is None:
+        return
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        yield name, value
+    else:
+        yield name, np.array([repr(entry) for entry in value])

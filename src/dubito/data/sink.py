@@ -1,4 +1,4 @@
-"""Columns to a file, batch by batch: the file is there whole or not at all."""
+"""Columns written to a file batch by batch, and text files; both atomic: complete or absent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from pyarrow import csv, ipc, parquet
 from dubito.arrays import IntArray
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
-
-__all__ = ["EncodedLabels", "Sink", "replace_whole"]
 
 GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
 
@@ -239,3 +237,29 @@ def column_of(name: str, values: Any, where: str) -> pa.Array:
         rule = "numbers, text, or true and false, one a row"
         got, fix = f"shape {array.shape} of {array.dtype}", "one column for each kind of value"
         raise BadTypeError(name, where, rule, got, fix) from error
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text aside, and give it its name, or send it to its URL, when all of it is there.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "policy.json"
+    >>> write_whole(path, "{}")
+    >>> path.read_text()
+    '{}'
+    """
+    name = os.fspath(path)
+    if is_url(name):
+        with tempfile.TemporaryDirectory() as folder:
+            aside = Path(folder, "text")
+            aside.write_bytes(text.encode())
+            send(aside, name)
+        return
+    target = Path(os.path.realpath(name))
+    partial = target.with_name(f"{target.name}.{uuid4().hex[:8]}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(text.encode())
+            replace_whole(file, partial, target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dubito.data import spelling
+from dubito.data import parsing as spelling
 from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.locations import is_url
 

@@ -2,7 +2,11 @@
 
 from dubito.decide.actions import LeastCosts, expected_costs, least_costs, optimal_actions
 from dubito.decide.classifier import CostSensitiveClassifier
-from dubito.decide.combine import combine_posteriors
+from dubito.decide.combine import (
+    ConditionalIndependenceTest,
+    combine_posteriors,
+    conditional_independence_test,
+)
 from dubito.decide.cost_curves import (
     CostCoverageCurve,
     CostPriorCurve,
@@ -10,16 +14,13 @@ from dubito.decide.cost_curves import (
     cost_prior_curve,
 )
 from dubito.decide.costs import CostMatrix
-from dubito.decide.deciding import write_decisions
-from dubito.decide.decisions import Decisions
 from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
-from dubito.decide.gate import OODGate
-from dubito.decide.independence import ConditionalIndependenceTest, conditional_independence_test
-from dubito.decide.policy import Policy
-from dubito.decide.policy_report import PolicyReport
+from dubito.decide.policy.decide import Decisions
+from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.policy import Policy, write_decisions
+from dubito.decide.policy.report import PolicyReport
 from dubito.decide.pools import LinearPool, LogLinearPool
-from dubito.decide.prior_estimates import PriorEstimate, estimate_prior
-from dubito.decide.priors import adjust_prior
+from dubito.decide.priors import PriorEstimate, adjust_prior, estimate_prior
 from dubito.decide.realized import realized_cost
 from dubito.decide.regions import DecisionRegions, decision_regions
 from dubito.decide.regression import (
@@ -37,8 +38,7 @@ from dubito.decide.reject import (
     reject_by_threshold,
     reject_threshold,
 )
-from dubito.decide.savings import CostSavings, cost_savings
-from dubito.decide.value import CostReport, cost_report, expected_risk
+from dubito.decide.value import CostReport, CostSavings, cost_report, cost_savings, expected_risk
 
 __all__ = [
     "ConditionalIndependenceTest",

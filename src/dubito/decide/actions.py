@@ -18,8 +18,7 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.decide.cost_checks import HIGHEST_COST
-from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.costs import (

@@ -15,8 +15,8 @@ from dubito.arrays import (
     require_dimensions,
     require_rows,
 )
-from dubito.data.codes import names_of
-from dubito.data.ranks import Ranks
+from dubito.data.batch import Ranks
+from dubito.data.labels import names_of
 from dubito.decide.actions import as_class_outputs, expected_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import adjust_prior

@@ -1,33 +1,70 @@
-"""Pools: several models of the same rows as one, with weights learned on validation data.
-
-No independence is assumed: how much a model is worth beside the others is learned. Both pools are
-fitted on rows that no model was trained on.
-"""
+"""Opinion pools: several models of the same rows combined with weights learned on validation data."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, contiguous
-from dubito.calibrate.mixture import mixture_weights
-from dubito.calibrate.rows import FLOOR, as_strength
+from dubito.arrays import BoolArray, FloatArray, contiguous
+from dubito.calibrate.inputs import FLOOR, LabelledRows, as_strength, log_probabilities
+from dubito.calibrate.temperature import mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
-from dubito.decide.pool_data import PoolData, logs_of
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.keeping import BaseKept
-from dubito.kept_arrays import array, shares
-from dubito.kept_checks import entries, flag, names, number, optional, whole
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
-from dubito.measure.labeled import warn_of_missing
+from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.serialization.arrays import array, shares
+from dubito.serialization.estimators import BaseKept
+from dubito.serialization.fields import entries, flag, names, number, optional, whole
 
-__all__ = ["BasePool", "LinearPool", "LogLinearPool"]
+LOWEST = -1e4  # a log probability; lower ones would drown all others in a sum
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolData:
+    """Log probabilities (models x rows x classes), label probabilities and weights."""
+
+    logs: FloatArray
+    labels: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch, models: Sequence[Logits | Probabilities]) -> PoolData:
+        """Return the rows of a batch, all of which have a label."""
+        rows = LabelledRows.of(batch)
+        labels = rows.soft if rows.soft.shape[0] else np.eye(rows.outputs.n_classes)[rows.codes]
+        return cls(logs_of(models), labels, rows.weight)
+
+    def take(self, rows: BoolArray) -> PoolData:
+        """Return some of the rows."""
+        return PoolData(self.logs[:, rows], self.labels[rows], self.weight[rows])
+
+    def likelihoods(self) -> tuple[FloatArray, FloatArray]:
+        """Return what each model (column) gives each label, and the label's weight."""
+        shares = self.weight[:, np.newaxis] * self.labels
+        rows, classes = np.nonzero(shares)
+        likelihoods = np.maximum(np.exp(self.logs[:, rows, classes]), FLOOR)
+        return likelihoods.T, shares[rows, classes]
+
+    def loss_of(self, scores: FloatArray) -> float:
+        """Return the log loss of log probabilities, up to a shift a row."""
+        right = (self.labels * scores).sum(axis=1)
+        return float(self.weight @ (logsumexp(scores, axis=1) - right) / self.weight.sum())
+
+
+def logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:
+    """Return log probabilities, models x rows x classes, none below -10000."""
+    return np.maximum(np.stack([log_probabilities(model) for model in models]), LOWEST)
+
 
 N_FOLDS = 2  # of the log loss in the summary
 FEWEST_ROWS = 20  # for it

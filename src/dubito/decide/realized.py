@@ -16,11 +16,11 @@ from dubito.arrays import (
     require_everywhere,
 )
 from dubito.data.batch import as_weights
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.decide.actions import as_amounts, as_class_outputs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.measure.labeled import labeled_batch, warn_of_missing
+from dubito.measure.state import labeled_batch, warn_of_missing
 from dubito.outputs import Probabilities, unchecked
 
 __all__ = [

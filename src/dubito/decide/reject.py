@@ -9,11 +9,10 @@ import numpy as np
 from scipy import special
 
 from dubito.arrays import BoolArray, FloatArray, as_share, require_everywhere
-from dubito.data.batch import Batch
-from dubito.data.rows import rows_of
+from dubito.data.batch import Batch, rows_of
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError, EmptyStateError
-from dubito.measure.labeled import warn_of_missing
+from dubito.measure.state import warn_of_missing
 from dubito.outputs import as_outputs
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What the model does not know, and why: scores where larger always means more doubt."""
 
-from dubito.doubt.activation import (
+from dubito.doubt.activations import (
     SoftmaxDecomposition,
     familiarity,
     feature_norm,
@@ -9,16 +9,16 @@ from dubito.doubt.activation import (
     softmax_decomposition,
     unfamiliarity,
 )
-from dubito.doubt.conformal_intervals import ConformalRegressor, PredictionIntervals
-from dubito.doubt.conformal_sets import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.classifier import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.regressor import ConformalRegressor, PredictionIntervals
 from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.diagnosis import OODDiagnosis, diagnose_ood
+from dubito.doubt.ensembles import UncertaintyDecomposition, Vote, decompose_uncertainty, vote
 from dubito.doubt.joint_density import JointDensity
 from dubito.doubt.mahalanobis import MahalanobisDistance
-from dubito.doubt.members import UncertaintyDecomposition, decompose_uncertainty
 from dubito.doubt.neighbors import NearestNeighborDistance
-from dubito.doubt.region import ConformalOutlierDetector
-from dubito.doubt.softmax import (
+from dubito.doubt.outliers import ConformalOutlierDetector
+from dubito.doubt.scores import (
     UncertaintyScores,
     energy,
     entropy,
@@ -27,7 +27,6 @@ from dubito.doubt.softmax import (
     uncertainty_scores,
 )
 from dubito.doubt.virtual_logit import VirtualLogitMatching
-from dubito.doubt.voting import Vote, vote
 
 __all__ = [
     "ClassConditionalDensity",

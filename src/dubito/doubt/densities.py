@@ -9,20 +9,20 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dubito.arrays import FloatArray, as_seed
-from dubito.doubt.covariances import fit_naive, fit_own, fit_shared
 from dubito.doubt.features import BaseOODScore, FeatureShards, over_blocks
 from dubito.doubt.gaussians import (
     BaseGaussians,
     NaiveGaussians,
     OwnGaussians,
     SharedGaussians,
+    as_shrinkage,
     require_covariance,
 )
-from dubito.doubt.shrinking import as_shrinkage
+from dubito.doubt.moments import fit_naive, fit_own, fit_shared
 from dubito.errors import BadValueError
-from dubito.kept_arrays import array, shares
-from dubito.kept_checks import MOST, Entry, entries, one_of
 from dubito.outputs import Probabilities, unchecked
+from dubito.serialization.arrays import array, shares
+from dubito.serialization.fields import MOST, Entry, entries, one_of
 
 __all__ = ["ClassConditionalDensity", "as_count"]
 

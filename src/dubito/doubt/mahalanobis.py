@@ -8,13 +8,12 @@ from typing import Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.covariances import fit_shared
 from dubito.doubt.features import BaseOODScore, FeatureShards
-from dubito.doubt.gaussians import SharedGaussians, require_covariance, squares_of
-from dubito.doubt.shrinking import as_shrinkage
+from dubito.doubt.gaussians import SharedGaussians, as_shrinkage, require_covariance, squares_of
+from dubito.doubt.moments import fit_shared
 from dubito.errors import BadTypeError
-from dubito.kept_arrays import array
-from dubito.kept_checks import MOST, Entry, entries, flag, number
+from dubito.serialization.arrays import array
+from dubito.serialization.fields import MOST, Entry, entries, flag, number
 
 __all__ = ["MahalanobisDistance"]
 

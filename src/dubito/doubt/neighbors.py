@@ -10,13 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
-from dubito.doubt.feature_shards import FeatureRows
-from dubito.doubt.features import BaseOODScore, FeatureShards
+from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadValueError
-from dubito.kept_arrays import array
-from dubito.kept_checks import MOST, Entry, entries, flag, whole
 from dubito.kernels.blocks import row_blocks
 from dubito.kernels.neighbors import nearest_rows, unit_rows
+from dubito.serialization.arrays import array
+from dubito.serialization.fields import MOST, Entry, entries, flag, whole
 
 __all__ = ["NearestNeighborDistance"]
 

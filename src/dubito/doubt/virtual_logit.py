@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kept_arrays import array
-from dubito.kept_checks import MOST, Entry, Maybe, entries, number, optional
+from dubito.serialization.arrays import array
+from dubito.serialization.fields import MOST, Entry, Maybe, entries, number, optional
 
 __all__ = ["VirtualLogitMatching"]
 

@@ -1,16 +1,10 @@
-"""Sums over rows for maps of log probabilities x to scores u = W x + b.
-
-With p = softmax(u), q the label probabilities and r = p - q, the loss of a row is
-log(sum exp(u)) - sum_k q_k u_k, and its derivative in u is r.
-"""
+"""Sums over rows for affine maps u = W x + b of log probabilities, and radial basis functions."""
 
 import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.rows import CHUNK
-
-__all__ = ["residual_rows", "vector_sums"]
 
 ROWS = 64  # summed in the precision of x before float64 takes over
 LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
@@ -114,3 +108,23 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
                     sums[j, k] += part[j, k]
                     part[j, k] = 0
     return loss
+
+
+@kernel
+def bump_rows(rows, centers, width, bumps):
+    """Fill `bumps` with exp(-d^2 / 2 width^2) of each row's distance d to each center.
+
+    Lanes run over centers, whose numbers are put side by side for it.
+    """
+    scale = -0.5 / (width * width)
+    across = centers.T.copy()
+    squares = np.empty(centers.shape[0])
+    for i in range(rows.shape[0]):
+        for m in range(squares.size):
+            squares[m] = 0.0
+        for k in range(centers.shape[1]):
+            x, numbers = np.float64(rows[i, k]), across[k]
+            for m in range(squares.size):
+                squares[m] += (x - numbers[m]) * (x - numbers[m])
+        for m in range(squares.size):
+            bumps[i, m] = exponential(scale * squares[m])

@@ -1,8 +1,9 @@
-"""Right-closed bins (a, b]: one rule for whoever fits, predicts or measures with bins."""
+"""Right-closed bins (a, b], shared by fit, predict and measure, and per-class reliability sums."""
+
+import numpy as np
 
 from dubito.kernels.compile import kernel
-
-__all__ = ["bin_indices", "bin_of", "reliability_sums"]
+from dubito.kernels.elementary import exponential
 
 
 @kernel
@@ -46,3 +47,118 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
         sums[3, b] += weight * correct[i]
         sums[4, b] += weight * weight * confidence[i] * doubt[i]
         sums[5, b] += 1.0
+
+
+TILE = 256  # rows a tile of the narrow kernel
+
+
+@kernel
+def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
+    """Add each row to `sums` as `wide_class_sums` does, lanes running over the rows.
+
+    Probabilities above the first bin are put side by side before they are added one by one: a
+    branch that depends on a probability would be guessed wrong too often.
+    """
+    n_rows, n_classes = array.shape
+    edge = edges[1] if edges.size > 2 else np.inf
+    tile, raw = np.empty((n_classes, TILE)), np.empty((n_classes, TILE), array.dtype)
+    others = np.empty(TILE, np.int64)
+    for low in range(0, n_rows, TILE):
+        size = min(TILE, n_rows - low)
+        rows, some = array[low : low + size], weights[low : low + size]
+        fill_shares(
+            rows, predicted[low : low + size], confidence[low : low + size], is_logits, raw, tile
+        )
+        for k in range(n_classes):
+            shares = tile[k]
+            weight, share = 0.0, 0.0
+            for j in range(size):
+                is_first = shares[j] <= edge
+                weight += some[j] if is_first else 0.0
+                share += some[j] * shares[j] if is_first else 0.0
+            sums[0, k, 0] += weight
+            sums[1, k, 0] += share
+            n_others = 0
+            for j in range(size):
+                others[n_others] = j
+                n_others += shares[j] > edge
+            for m in range(n_others):
+                j = others[m]
+                b = bin_of(shares[j], edges)
+                sums[0, k, b] += some[j]
+                sums[1, k, b] += some[j] * shares[j]
+        add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
+
+
+@kernel
+def fill_shares(rows, predicted, confidence, is_logits, raw, shares):
+    """Fill `shares`, classes x rows, with probabilities; `raw` is room to make them."""
+    size, n_classes = rows.shape
+    for j in range(size):
+        row = rows[j]
+        top = row[predicted[j]] if is_logits else row.dtype.type(0)
+        for k in range(n_classes):
+            raw[k, j] = row[k] - top
+    for k in range(n_classes):
+        column, share = raw[k], shares[k]
+        if is_logits:
+            for j in range(size):
+                column[j] = exponential(column[j])
+            for j in range(size):
+                share[j] = column[j] * confidence[j]
+        else:
+            for j in range(size):
+                share[j] = column[j]
+
+
+@kernel
+def add_labels(tile, labels, soft, weights, edges, sums):
+    """Add the labels of a tile, classes x rows, to the bins of their probabilities."""
+    if soft.shape[0] > 0:
+        for k in range(tile.shape[0]):
+            for j in range(labels.size):
+                if weights[j] != 0.0:  # a label that is missing is NaN
+                    sums[k, bin_of(tile[k, j], edges)] += weights[j] * soft[j, k]
+    else:
+        for j in range(labels.size):
+            sums[labels[j], bin_of(tile[labels[j], j], edges)] += weights[j]
+
+
+@kernel
+def wide_class_sums(array, labels, soft, weights, predicted, confidence, is_logits, edges, sums):
+    """Add each row to `sums` (weight, probability, label; each classes x bins).
+
+    Nearly all probabilities lie in the first bin: those of a row are added to it as one vector, and
+    only the few above its edge are put elsewhere one by one. `labels` are column numbers; where
+    `soft` has rows, they are label probabilities instead.
+    """
+    n_rows, n_classes = array.shape
+    is_soft = soft.shape[0] > 0
+    edge = edges[1] if edges.size > 2 else np.inf
+    shares = np.empty(n_classes)
+    first_weight, first_share = np.zeros(n_classes), np.zeros(n_classes)
+    for i in range(n_rows):
+        weight = weights[i]
+        if weight == 0.0:
+            continue
+        row = array[i]
+        top, factor = row[predicted[i]], confidence[i]
+        for k in range(n_classes):
+            share = exponential(row[k] - top) * factor if is_logits else np.float64(row[k])
+            shares[k] = share
+            is_first = share <= edge
+            first_weight[k] += weight if is_first else 0.0
+            first_share[k] += weight * share if is_first else 0.0
+        for k in range(n_classes):
+            if shares[k] > edge:
+                b = bin_of(shares[k], edges)
+                sums[0, k, b] += weight
+                sums[1, k, b] += weight * shares[k]
+        if is_soft:
+            for k in range(n_classes):
+                sums[2, k, bin_of(shares[k], edges)] += weight * soft[i, k]
+        else:
+            sums[2, labels[i], bin_of(shares[labels[i]], edges)] += weight
+    for k in range(n_classes):
+        sums[0, k, 0] += first_weight[k]
+        sums[1, k, 0] += first_share[k]

@@ -1,29 +1,89 @@
-"""Rows in blocks of fixed size, over threads. The blocks never depend on the number of threads.
-
-`DUBITO_THREADS` sets the number of threads; without it, as many as this process may use.
-"""
+"""Rows in blocks of fixed size over threads: the thread pool, single-threaded matrix products, and reusable block memory."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from ctypes import CDLL
+from functools import cache, partial
 from itertools import islice
-from threading import local
-from typing import TypeVar
+from threading import Lock, local
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
 
 from dubito.errors import BadValueError
-from dubito.kernels.memory import keep_memory
-from dubito.kernels.products import single_products
 
-__all__ = [
-    "BLOCK_ENTRIES",
-    "kept_threads",
-    "map_in_order",
-    "n_threads",
-    "row_blocks",
-]
+
+@contextmanager
+def single_products() -> Iterator[None]:
+    """Keep matrix products to the thread they are asked in, until the last one inside has left.
+
+    The number of their threads is one for the whole process: were it set and set back by several
+    threads at once, the last to leave would set it back to what another had set.
+    """
+    with INSIDE.lock:
+        if not INSIDE.n_inside:
+            let_go()
+            INSIDE.limits = blas().limit(limits=1, user_api="blas")
+        INSIDE.n_inside += 1
+    try:
+        yield
+    finally:
+        with INSIDE.lock:
+            INSIDE.n_inside -= 1
+            if not INSIDE.n_inside:
+                let_go()
+                INSIDE.limits.restore_original_limits()
+                let_go()
+
+
+class Inside:
+    """How many want products on one thread, and what sets it back."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.n_inside = 0
+        self.limits: Any = None
+
+
+INSIDE = Inside()
+
+
+@cache
+def blas() -> ThreadpoolController:
+    """Return what sets the number of threads of matrix products; finding it takes a while."""
+    return ThreadpoolController()
+
+
+def let_go() -> None:
+    """Have any thread set the number, not only the one that did so first.
+
+    From threadpoolctl 3.8 on the others are not heard, and not told: limits that a worker thread
+    set would do nothing, and those of one that has left first would stay.
+    """
+    for library in blas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
+KEPT_BYTES = 32 << 20  # the most that glibc takes from what it keeps
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h of glibc numbers them
+
+
+@cache
+def keep_memory() -> None:
+    """Have freed memory kept for the next block, rather than fresh pages made for each.
+
+    Those would take as long as a pass over what is in them. Workers of Dask are told to give back
+    all that is free above 64 kB, which is the same. Only glibc can be told otherwise.
+    """
+    set_option: Any = getattr(CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if set_option is not None:
+        set_option(M_MMAP_THRESHOLD, KEPT_BYTES)
+        set_option(M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+
 
 BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
 

@@ -1,37 +1,9 @@
-"""The fused row pass: top class, confidence, doubt, entropy, losses and more, a row at a time.
-
-Logits and probabilities go through the same sums. Each entry stands for a share e = exp(d): d = z -
-z_top for logits, e = p for probabilities. With e_top and d_top of the top class and sums over all
-*other* classes, `rest` = sum e, `spread` = sum d e, `bends` = sum d^2 e, `squares` = sum e^2:
-
-    total = e_top + rest          confidence = e_top / total        doubt = rest / total
-    entropy = log(total) - mean d            variance of log p = mean d^2 - (mean d)^2
-
-Leaving the top class out of the sums keeps the doubt of a saturated float32 row: no 1 - 0.9999999.
-"""
+"""The fused row pass: top class, confidence, entropy, losses and more, one row at a time."""
 
 import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, logarithm, logarithm_past_1, ordered
-
-__all__ = [
-    "BRIER",
-    "CHUNK",
-    "CONFIDENCE",
-    "DOUBT",
-    "ENTROPY",
-    "HIGHEST_LOSS",
-    "LOG_SUM",
-    "LOSS",
-    "NARROW",
-    "N_NUMBERS",
-    "SQUARES",
-    "VARIANCE",
-    "narrow_rows",
-    "top_class",
-    "wide_rows",
-]
 
 # Where each number of a row stands in the output of the kernels.
 CONFIDENCE, DOUBT, ENTROPY, VARIANCE, SQUARES, LOG_SUM, LOSS, BRIER = range(8)
@@ -266,3 +238,23 @@ def sum_strip(strip, first, size, top, best, is_logits, sums):
                 spread[j] += d * e
                 bends[j] += d * d * e
                 squares[j] += e * e
+
+
+@kernel
+def soft_losses(array, labels, is_logits, log_sum, losses):
+    """Fill `losses` with cross-entropy -sum q log p and Brier score sum (q - p)^2 of each row.
+
+    A class that the model rules out (p = 0) though its label does not (q > 0) makes the first
+    infinite; where both are 0 it adds nothing.
+    """
+    for i in range(array.shape[0]):
+        cross_entropy, squares = 0.0, 0.0
+        for k in range(array.shape[1]):
+            q = np.float64(labels[i, k])
+            x = np.float64(array[i, k])
+            p = np.exp(x - log_sum[i]) if is_logits else x
+            squares += (q - p) * (q - p)
+            if q > 0.0:
+                cross_entropy -= q * (x - log_sum[i] if is_logits else np.log(x))
+        losses[0, i] = cross_entropy if cross_entropy < HIGHEST_LOSS else np.inf
+        losses[1, i] = squares

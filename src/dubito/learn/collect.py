@@ -2,27 +2,187 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, final
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dubito.arrays import FloatArray, as_finite, as_floats
 from dubito.data.batch import Batch
+from dubito.data.columns import Columns
+from dubito.data.files import scan
+from dubito.data.labels import Labels
+from dubito.data.shards import ArrayShards, Shards, joined
+from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.learn.collected import CollectedOutputs, in_file, in_memory
-from dubito.learn.layers import Call, last_linear, layer_named, only_call, watched
-from dubito.learn.modes import left_as_it_was, require_module
-from dubito.learn.parts import Parts, Unpack, parted, require_taken
+from dubito.learn.layers import (
+    Call,
+    last_linear,
+    layer_named,
+    left_as_it_was,
+    only_call,
+    require_module,
+    watched,
+)
 from dubito.learn.passes import array_of, logits_of, rows_of
 from dubito.outputs import Logits
 
-__all__ = ["collect_outputs"]
+Unpack = Callable[[Any], tuple[Any, ...]]
+
+COLLECT = "collect_outputs"
+BY_PLACE = "unpack=lambda batch: (batch[0], batch[1], batch[2]) for inputs, labels and weights"
+BY_NAME = (
+    "unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the names of "
+    "its own"
+)
+
+
+class Parts(NamedTuple):
+    """Inputs by place and by name; labels and weights, None where there are none."""
+
+    inputs: tuple[Any, ...]
+    named: dict[str, Any]
+    labels: Any = None
+    weights: Any = None
+
+
+def parted(batch: Any, unpack: Unpack | None, where: str) -> Parts:
+    """Return the parts of a batch: as `unpack` says, or inputs with the labels last.
+
+    >>> parted((torch.zeros(2, 4), torch.tensor([0, 1])), None, "batch 0").labels
+    tensor([0, 1])
+    """
+    if unpack is not None:
+        return unpacked(batch, unpack, where)
+    if isinstance(batch, torch.Tensor):
+        return Parts((batch,), {})
+    if not isinstance(batch, list | tuple) or not batch:
+        rule, fix = "inputs, or inputs and labels", "a loader of pairs (inputs, labels)"
+        fix = BY_NAME if isinstance(batch, Mapping) else fix
+        raise BadTypeError(where, COLLECT, rule, type(batch).__name__, fix)
+    return Parts(tuple(batch), {}) if len(batch) == 1 else Parts(tuple(batch[:-1]), {}, batch[-1])
+
+
+def unpacked(batch: Any, unpack: Unpack, where: str) -> Parts:
+    """Return the parts of a batch that a function of the caller told apart."""
+    if not callable(unpack):
+        rule = "a function of a batch"
+        raise BadTypeError("unpack", COLLECT, rule, type(unpack).__name__, BY_PLACE)
+    found = unpack(batch)
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        rule = "a function that returns (inputs, labels) or (inputs, labels, weights)"
+        got = f"{type(found).__name__} for {where}"
+        raise BadTypeError("unpack", COLLECT, rule, got, BY_PLACE)
+    inputs, *others = found
+    if isinstance(inputs, Mapping):
+        return Parts((), dict(inputs), *others)
+    return Parts(tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,), {}, *others)
+
+
+def require_taken(model: nn.Module, parts: Parts, where: str) -> None:
+    """Raise unless a model takes as many inputs, of such names."""
+    try:
+        inspect.signature(model.forward).bind(*parts.inputs, **parts.named)
+    except TypeError as error:
+        rule, got = f"inputs that {type(model).__name__} takes, then labels", str(error)
+        raise BadTypeError(where, COLLECT, rule, got, BY_PLACE) from error
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CollectedOutputs:
+    """What a model said of all rows of a loader.
+
+    `shards` hold logits, features and labels, in memory or in a file, for anything that takes
+    shards. `weights` (classes x features) and `bias` are those of the last layer, None where it is
+    not known.
+    """
+
+    shards: Shards
+    weights: FloatArray | None
+    bias: FloatArray | None
+
+    @cached_property
+    def batch(self) -> Batch:
+        """All rows in memory; of a file, read when first asked for."""
+        return joined(list(self.shards.batches()))
+
+    @property
+    def logits(self) -> Logits:
+        """The model's outputs."""
+        assert isinstance(self.batch.outputs, Logits)
+        return self.batch.outputs
+
+    @property
+    def features(self) -> FloatArray | None:
+        """What the layer gave out, rows x features, or None."""
+        return self.batch.features
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The labels, or rows x classes of label probabilities, NaN where missing; or None."""
+        return labels_of(self.batch)
+
+
+def in_memory(batches: Iterable[Batch]) -> Shards:
+    """Return rows that are held."""
+    return ArrayShards(joined(list(batches)))
+
+
+def in_file(
+    batches: Iterable[Batch], path: str | os.PathLike[str], is_weighted: bool = False
+) -> Shards:
+    """Write rows to a file, whole or not at all, and return them as they are read from it."""
+    has: dict[str, str] = {}
+    with Sink(path) as sink:
+        for batch in batches:
+            columns, has = columns_of(batch)
+            if is_weighted:
+                columns, has = {**columns, "weight": batch.weight}, {**has, "weight": "weight"}
+            sink.write(columns)
+    return scan(path, Columns(logits="logit_*", **has))
+
+
+def columns_of(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return a batch as columns, and what those beside the logits are found by."""
+    assert isinstance(batch.outputs, Logits)
+    columns, has = numbered("logit", batch.outputs.array), {}
+    if batch.features is not None:
+        columns, has["features"] = columns | numbered("feature", batch.features), "feature_*"
+    labels = labels_of(batch)
+    if labels is None:
+        return columns, has
+    if labels.ndim == 2:
+        return columns | numbered("label", labels), {**has, "label": "label_*"}
+    if labels.dtype.kind == "f":  # a gap among whole numbers
+        labels = np.array([None if np.isnan(one) else int(one) for one in labels], object)
+    return {**columns, "label": labels}, {**has, "label": "label"}
+
+
+def labels_of(batch: Batch) -> NDArray[Any] | None:
+    """Return the labels of a batch, NaN where missing, or None where it has none."""
+    if not isinstance(batch.truth, Labels):
+        return None
+    soft, is_missing = batch.truth.probabilities, batch.truth.is_missing
+    if soft is not None:
+        return np.where(is_missing[:, np.newaxis], np.nan, soft)
+    return (
+        np.where(is_missing, np.nan, batch.truth.codes) if is_missing.any() else batch.truth.codes
+    )
+
+
+def numbered(name: str, matrix: FloatArray) -> dict[str, NDArray[Any]]:
+    """Return the columns of a matrix by name and number."""
+    return {f"{name}_{k}": column for k, column in enumerate(matrix.T)}
+
 
 CALLER = "collect_outputs"
 NO_LAST_LAYER = (

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dubito.errors import BadValueError
-from dubito.learn.likelihood import as_count, require_tensor
+from dubito.learn.likelihoods import as_count, require_tensor
 
 __all__ = ["CORRUPTIONS", "corrupt"]
 

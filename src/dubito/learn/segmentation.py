@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, distributions
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.doubt.members import decompose_uncertainty
+from dubito.doubt.ensembles import decompose_uncertainty
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.class_likelihood import BaseClassLikelihood, cross_entropy
-from dubito.learn.likelihood import as_count, require_tensor
-from dubito.learn.log_variance import as_floor, floored, positive
-from dubito.learn.modes import seeded
+from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
+from dubito.learn.layers import seeded
+from dubito.learn.likelihoods import as_count, as_floor, floored, positive, require_tensor
 
 __all__ = [
     "LogitNoise",

@@ -5,19 +5,20 @@ from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
+    SmoothCalibrationErrorState,
     debiased_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_curve,
+    smooth_calibration_error,
 )
 from dubito.measure.calibration_test import (
     CalibrationTest,
     CalibrationTestState,
     calibration_test,
 )
-from dubito.measure.class_wise import ClasswiseCalibrationState, classwise_calibration_error
+from dubito.measure.classwise import ClasswiseCalibrationState, classwise_calibration_error
 from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
-from dubito.measure.groups import GroupedState
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
 from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import (
@@ -37,7 +38,7 @@ from dubito.measure.regression import (
     sharpness,
 )
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.scorer import Scorer, get_scorer
+from dubito.measure.scorers import Scorer, get_scorer
 from dubito.measure.selective import (
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -46,8 +47,7 @@ from dubito.measure.selective import (
     excess_area_under_risk_coverage,
     risk_coverage_curve,
 )
-from dubito.measure.smooth import SmoothCalibrationErrorState, smooth_calibration_error
-from dubito.measure.state import State
+from dubito.measure.state import GroupedState, State
 
 __all__ = [
     "Audit",

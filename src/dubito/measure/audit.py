@@ -14,18 +14,18 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import ReliabilityCurve
-from dubito.measure.class_wise import ClasswiseCalibrationState
+from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.detection import (
     auroc_bounds,
     auroc_of,
     average_precision_of,
     false_positive_rate_of,
 )
-from dubito.measure.groups import GroupedState
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.words import audit_lines, verdict_on
+from dubito.measure.state import GroupedState
+from dubito.measure.text import audit_lines, verdict_on
 from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
 __all__ = ["Audit", "ClassReport", "audit", "read"]

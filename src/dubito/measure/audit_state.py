@@ -9,14 +9,16 @@ import numpy as np
 
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError
-from dubito.measure.binning import uniform_edges
-from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.calibration_error import (
+    ReliabilityState,
+    SmoothCalibrationErrorState,
+    uniform_edges,
+)
 from dubito.measure.calibration_test import CalibrationTestState
-from dubito.measure.class_wise import ClasswiseCalibrationState
+from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.intervals import over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
-from dubito.measure.smooth import SmoothCalibrationErrorState
 from dubito.measure.state import pooled
 from dubito.outputs import BaseClassOutputs, ClassName
 

@@ -1,29 +1,73 @@
-"""Reliability bins, and the calibration errors read off them."""
+"""Reliability bins and the calibration errors computed from them, and the smooth calibration error."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal, Self, final
 
 import numpy as np
+from scipy.fft import dct, idct
 
 from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError, EmptyStateError
-from dubito.kernels.bins import reliability_sums
-from dubito.measure.binning import quantile_edges, uniform_edges
-from dubito.measure.labeled import labeled_batch
-from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.kernels.bins import bin_indices, reliability_sums
+from dubito.kernels.sums import residual_sums
+from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 
-__all__ = [
-    "ReliabilityCurve",
-    "ReliabilityState",
-    "debiased_calibration_error",
-    "expected_calibration_error",
-    "maximum_calibration_error",
-    "reliability_curve",
-]
+MOST_BINS = 100_000
+
+
+def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
+    """Return the edges of bins of equal width over [0, 1].
+
+    >>> uniform_edges(4).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    return np.linspace(0.0, 1.0, as_n_bins(n_bins, caller) + 1)
+
+
+def quantile_edges(
+    values: FloatArray, weight: FloatArray, n_bins: int, caller: str = "quantile_edges"
+) -> FloatArray:
+    """Return edges between which bins hold equal weight, as far as ties allow.
+
+    A cut inside a tie moves to the tie's end, and cuts that meet become one: there may be fewer
+    bins than asked for, and never an empty one.
+
+    >>> quantile_edges(np.array([0.1, 0.1, 0.1, 0.9]), np.ones(4), 2).tolist()
+    [0.0, 0.1, 1.0]
+    """
+    n_bins = as_n_bins(n_bins, caller)
+    order = np.argsort(values, kind="stable")
+    ranked = values[order][weight[order] > 0]
+    if ranked.size == 0:
+        return np.array([0.0, 1.0])
+    cumulative = np.cumsum(weight[order][weight[order] > 0])
+    wanted = cumulative[-1] * np.arange(1, n_bins) / n_bins
+    # Rounding must not push a cut past the row that fills a bin exactly.
+    cuts = ranked[np.searchsorted(cumulative, wanted * (1 - 1e-12))]
+    inner = np.unique(cuts[(cuts > 0) & (cuts < ranked[-1])])
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+def as_n_bins(n_bins: Any, caller: str) -> int:
+    """Return a number of bins that is a whole number from 1 up."""
+    is_whole = isinstance(n_bins, int | np.integer) and not isinstance(n_bins, bool)
+    if not is_whole or not 1 <= n_bins <= MOST_BINS:
+        rule = f"a whole number from 1 to {MOST_BINS:,}"
+        raise BadValueError("n_bins", caller, rule, repr(n_bins), "n_bins=15")
+    return int(n_bins)
+
+
+def assign(values: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the bin of each value."""
+    indices = np.empty(values.size, dtype=np.int64)
+    bin_indices(freeze(values), freeze(edges), indices)
+    return indices
+
 
 Strategy = Literal["uniform", "quantile"]
 Norm = Literal["l1", "l2", "max"]
@@ -242,3 +286,85 @@ def reliability_curve(
     """
     caller = "reliability_curve"
     return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).value
+
+
+N_CELLS = 1 << 14
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SmoothCalibrationErrorState:
+    """Residuals (correct less confidence) summed on a fixed fine grid of confidence.
+
+    Each residual is shared between its two nearest grid points in proportion, which keeps the mean
+    place of every residual: the error of the grid is of second order, (1 / (16,384 width))^2 of the
+    value.
+    """
+
+    residual: FloatArray
+    weight: float
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        # Grid points are the middles of the cells, where the cosine transform takes them to be.
+        sums, rows = np.zeros(N_CELLS), batch.rows
+        columns = (rows.confidence, rows.correct, batch.labeled_weight)
+        return cls(sums, residual_sums(*(freeze(column) for column in columns), sums))
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other)
+
+    @property
+    def value(self) -> float:
+        if not self.weight > 0:
+            raise EmptyStateError("Smooth calibration error")
+        spectrum = dct(self.residual / self.weight, type=2)
+        return fixed_point(lambda width: smoothed_error(spectrum, width))
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
+
+
+def smoothed_error(spectrum: FloatArray, width: float) -> float:
+    """Return the area of |residuals smoothed by a Gaussian of this width, reflected at 0 and 1|.
+
+    Reflection at both ends is what the cosine transform assumes; a Gaussian damps its terms.
+    """
+    frequencies = np.pi * np.arange(spectrum.size)
+    damped = spectrum * np.exp(-0.5 * (width * frequencies) ** 2)
+    return float(np.abs(idct(damped, type=2)).sum())
+
+
+def fixed_point(error: Callable[[float], float]) -> float:
+    """Return the width at which a falling error equals it, by false position (Illinois)."""
+    low, high = 0.0, 1.0
+    above, below = error(low), error(high) - high
+    if above <= 0:
+        return 0.0
+    for _ in range(60):
+        width = (low * below - high * above) / (below - above)
+        excess = error(width) - width
+        if abs(excess) < 1e-10 or high - low < 1e-10:
+            return width
+        if excess > 0:
+            low, above, below = width, excess, below / 2
+        else:
+            high, below, above = width, excess, above / 2
+    return (low + high) / 2
+
+
+def smooth_calibration_error(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+    """Return the calibration error of the top label smoothed at its own scale (smECE).
+
+    The width s of the smoothing is the one at which the error is s: no bins to choose.
+    Blasiok and Nakkiran, "Smooth ECE: principled reliability diagrams via kernel smoothing", 2023.
+
+    >>> round(smooth_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]]), 3)
+    0.25
+    """
+    batch = labeled_batch(y_true, outputs, sample_weight, "smooth_calibration_error")
+    return SmoothCalibrationErrorState.of(batch).value

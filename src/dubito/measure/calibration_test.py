@@ -10,12 +10,10 @@ import numpy as np
 from scipy.special import gammainc, gammaincc
 
 from dubito.arrays import FloatArray, freeze
-from dubito.data.batch import Batch
-from dubito.data.rows import Rows
+from dubito.data.batch import Batch, Rows
 from dubito.errors import EmptyStateError
-from dubito.kernels.scores import N_SURPRISES, surprise_sums
-from dubito.measure.labeled import labeled_batch
-from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.kernels.sums import N_SURPRISES, surprise_sums
+from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 
 __all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
 

@@ -13,9 +13,9 @@ from dubito.arrays import FloatArray, as_share, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
-from dubito.kernels.resample import poisson_weights
-from dubito.measure.catalog import CATALOG, Metric
-from dubito.measure.labeled import labeled_batch
+from dubito.kernels.sums import poisson_weights
+from dubito.measure.scorers import CATALOG, Metric
+from dubito.measure.state import labeled_batch
 
 __all__ = [
     "Interval",

@@ -11,9 +11,8 @@ import numpy as np
 from dubito.arrays import freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning
-from dubito.kernels.scores import N_SCORES, score_sums
-from dubito.measure.labeled import labeled_batch
-from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.kernels.sums import N_SCORES, score_sums
+from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 from dubito.outputs import TopLabel
 
 __all__ = [

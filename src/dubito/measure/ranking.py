@@ -8,10 +8,9 @@ from typing import Any, Self, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, freeze
-from dubito.data.batch import Batch
-from dubito.data.ranks import Ranks
+from dubito.data.batch import Batch, Ranks
 from dubito.errors import EmptyStateError
-from dubito.kernels.grids import CUT, HALF, cell_bounds, cell_sums
+from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import from_plain, to_plain
 
 __all__ = ["GRID_STEP", "RankingState", "on_grid"]

@@ -12,9 +12,9 @@ from scipy.special import ndtr, ndtri
 
 from dubito.arrays import BoolArray, FloatArray, as_share
 from dubito.data.batch import Batch
-from dubito.data.truth import Targets
+from dubito.data.labels import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.measure.labeled import warn_of_missing
+from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 __all__ = [

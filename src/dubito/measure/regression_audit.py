@@ -13,7 +13,6 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
-from dubito.measure.groups import GroupedState
 from dubito.measure.regression import (
     central_interval,
     crps_of_rows,
@@ -24,7 +23,7 @@ from dubito.measure.regression import (
     require_targets,
     values_of,
 )
-from dubito.measure.state import from_plain, pooled, to_plain
+from dubito.measure.state import GroupedState, from_plain, pooled, to_plain
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 __all__ = ["RegressionAudit", "RegressionState"]

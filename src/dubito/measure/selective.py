@@ -16,8 +16,8 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch
-from dubito.measure.labeled import labeled_batch
 from dubito.measure.ranking import RankingState
+from dubito.measure.state import labeled_batch
 
 __all__ = [
     "RiskCoverageCurve",

@@ -1,16 +1,17 @@
-"""A metric is a small immutable state that can be added."""
+"""A metric is a small immutable state that can be added; batches it accepts; states per group."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, Protocol, Self, TypeVar
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Protocol, Self, TypeVar, final
 
 import numpy as np
 
 from dubito.data.batch import Batch
-from dubito.errors import BadValueError, StateMismatchError
-
-__all__ = ["State", "from_plain", "pooled", "to_plain"]
+from dubito.data.labels import is_absent
+from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
 
 
 class State(Protocol):
@@ -82,3 +83,62 @@ def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
         rule, fix = f"the fields of {kind.__name__}", "what `to_dict` of the same version wrote"
         got = ", ".join(map(str, values)) or "none"
         raise BadValueError("values", "from_dict", rule, got, fix) from error
+
+
+def labeled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
+    """Return a batch that has labels, and warn of those that are missing."""
+    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
+    batch.require_truth(caller)
+    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
+    return batch
+
+
+def warn_of_missing(n_missing: int, n_rows: int, caller: str, stacklevel: int) -> None:
+    """Say how many rows have no truth and are left out."""
+    if n_missing:
+        text = f"{caller}: {n_missing:,} of {n_rows:,} rows have no label and were left out."
+        warnings.warn(text, MissingLabelsWarning, stacklevel)
+
+
+Inner = TypeVar("Inner")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedState(Generic[Inner]):
+    """A state for each group that occurs; a batch without groups has none."""
+
+    states: dict[str, Inner]
+
+    @classmethod
+    def of(cls, batch: Batch, *, of: Callable[[Batch], Inner]) -> Self:
+        """Take a state of each group of a batch, in the order of their names."""
+        if batch.groups is None:
+            return cls({})
+        names = np.array(["(missing)" if is_absent(n) else str(n) for n in batch.groups.tolist()])
+        different, positions = np.unique(names, return_inverse=True)
+        order = np.argsort(positions, kind="stable")
+        ends = np.cumsum(np.bincount(positions, minlength=different.size))
+        parts = np.split(order, ends[:-1])
+        pairs = zip(different.tolist(), parts, strict=True)
+        return cls({name: of(batch.take(part)) for name, part in pairs})
+
+    def __add__(self, other: Self) -> Self:
+        merged: dict[str, Any] = dict(self.states)
+        for name, state in other.states.items():
+            merged[name] = merged[name] + state if name in merged else state
+        return type(self)(dict(sorted(merged.items())))
+
+    @property
+    def value(self) -> dict[str, Inner]:
+        """The state of each group that has any weight."""
+        return {name: state for name, state in self.states.items() if has_value(state)}
+
+
+def has_value(state: Any) -> bool:
+    """Whether a state holds any labeled row of positive weight."""
+    try:
+        _ = state.value
+    except EmptyStateError:
+        return False
+    return True

@@ -1,28 +1,40 @@
-"""Two periods of one model: have confidence, classes, doubt or inputs moved, and what to do?"""
+"""Two periods of one model: drift of confidence, classes, uncertainty or inputs, and what to do."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeGuard, final
+from dataclasses import dataclass
+from functools import cached_property
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+
+from dubito.arrays import FloatArray, IntArray
+from dubito.data.batch import Batch
+from dubito.data.labels import Labels
+from dubito.decide.priors import log_posteriors, probabilities_of
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure.state import warn_of_missing
+from dubito.monitor.rows import rows_in_memory
+from dubito.outputs import BaseClassOutputs, Logits, Members, Probabilities, TopLabel
+
+if TYPE_CHECKING:
+    from dubito.monitor.shifts import DistributionShift
+import warnings
+from dataclasses import fields, replace
+from typing import TypeGuard
+
 from scipy.special import ndtri
 from scipy.stats import wasserstein_distance
 
-from dubito.arrays import FloatArray, as_share
-from dubito.data.batch import Batch
-from dubito.data.codes import names_of
+from dubito.arrays import as_share
+from dubito.data.labels import names_of
 from dubito.decide import PriorEstimate, estimate_prior
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance, uncertainty_scores
 from dubito.errors import DubitoWarning
-from dubito.measure.binning import uniform_edges
-from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
-from dubito.monitor.claims import holm, plain
-from dubito.monitor.drift_words import drift_lines, verdict_on
-from dubito.monitor.figures import N_BINS, TITLES
-from dubito.monitor.periods import CALLER, Period, both_periods
+from dubito.monitor.metrics import N_BINS, TITLES, holm, plain
 from dubito.monitor.shifts import (
     DistributionShift,
     distribution_shift,
@@ -33,7 +45,252 @@ from dubito.monitor.shifts import (
 )
 from dubito.outputs import ClassName
 
-__all__ = ["Drift", "detect_drift"]
+CALLER = "drift"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Period:
+    """Rows of one period, members by their mean."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @property
+    def outputs(self) -> Logits | Probabilities | None:
+        """All classes of all rows; None for top labels alone."""
+        outputs = self.batch.outputs
+        if isinstance(outputs, Members):
+            return outputs.mean
+        return outputs if isinstance(outputs, Logits | Probabilities) else None
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are; 0 for top labels alone."""
+        outputs = self.batch.outputs
+        return outputs.n_classes if isinstance(outputs, BaseClassOutputs) else 0
+
+    @cached_property
+    def labeled(self) -> Batch | None:
+        """The rows whose truth is known, None if it is known of none."""
+        batch = self.batch
+        if batch.truth is None:
+            return batch if isinstance(batch.outputs, TopLabel) else None
+        known = np.flatnonzero(~batch.truth.is_missing)
+        return batch.take(known) if known.size else None
+
+    @property
+    def codes(self) -> IntArray | None:
+        """The column number of each label, -1 where it is missing; None without plain labels."""
+        truth = self.batch.truth
+        is_plain = isinstance(truth, Labels) and truth.probabilities is None
+        return truth.codes if isinstance(truth, Labels) and is_plain else None
+
+    @property
+    def mean_probability(self) -> FloatArray:
+        """How common the outputs themselves say that each class is."""
+        assert self.outputs is not None
+        shares = probabilities_of(log_posteriors(self.outputs), np.float64)
+        return np.asarray(shares.mean(axis=0))
+
+
+def both_periods(
+    reference: Any, current: Any, y: tuple[Any, Any], features: tuple[Any, Any], seed: int
+) -> tuple[Period, Period]:
+    """Return what is known of both periods, outputs of one model."""
+    before = period_of(reference, y[0], features[0], seed, "reference")
+    after = period_of(current, y[1], features[1], seed + 1, "current")
+    kinds = type(before.batch.outputs), type(after.batch.outputs)
+    if kinds[0] is not kinds[1] or before.n_classes != after.n_classes:
+        rule = f"{kinds[0].__name__} of {before.n_classes} classes, like `reference`"
+        got = f"{kinds[1].__name__} of {after.n_classes}"
+        raise BadValueError("current", CALLER, rule, got, "outputs of one model")
+    if (before.batch.features is None) != (after.batch.features is None):
+        alone = "reference" if after.batch.features is None else "current"
+        rule, fix = "given of both periods", "features of the other too, or of neither"
+        raise BadValueError("features", CALLER, rule, f"those of `{alone}` alone", fix)
+    return before, after
+
+
+def period_of(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
+    """Return what is known of one period, and warn of missing labels."""
+    batch = rows_in_memory(
+        y, outputs, seed, argument, CALLER, features=features, label=f"y_{argument}"
+    )
+    if not isinstance(batch.outputs, BaseClassOutputs | TopLabel):
+        kinds = "Logits, Probabilities, Members, TopLabel or an array of probabilities"
+        got = type(batch.outputs).__name__
+        raise BadTypeError(argument, CALLER, kinds, got, "a classifier's outputs")
+    if not len(batch):
+        raise BadValueError(argument, CALLER, "1 row or more", "none", "rows of both periods")
+    if (batch.weight != 1).any():
+        rule, fix = "without weights: each row counts once", "columns without `weight`"
+        raise BadValueError(argument, CALLER, rule, "weights", fix)
+    warn_of_missing(batch.n_missing, len(batch), CALLER, stacklevel=5)
+    return Period(batch)
+
+
+WIDTH = 80
+FEWEST_ROWS_SHOWN = 20
+MOST_CLASSES_SHOWN = 10
+
+
+def verdict_on(found: Drift) -> str:
+    """Say what moved and what to do about it."""
+    n_rows = f"{found.n_reference:,} and {found.n_current:,} rows"
+    if min(found.n_reference, found.n_current) < FEWEST_ROWS_SHOWN:
+        return f"Too few rows to tell ({n_rows})."
+    if not found.moved:
+        return f"No sign of drift between {n_rows}."
+    words = [input_words(found), prior_words(found), confidence_words(found), truth_words(found)]
+    return " ".join(filter(None, words))
+
+
+def input_words(found: Drift) -> str:
+    """Say whether inputs are strange."""
+    if "strange inputs" not in found.moved:
+        return ""
+    shift = found.shifts["strange inputs"]
+    return (
+        f"Inputs are strange: {shift.current:.1%} of them are further out than all but "
+        f"{shift.reference:.0%} of known rows. Look at them before anything else."
+    )
+
+
+def prior_words(found: Drift) -> str:
+    """Say whether classes are as common as they were."""
+    if "labels" in found.shifts:
+        has_moved = "labels" in found.moved
+        seen = f", by the labels (distance {found.shifts['labels'].distance:.3f})"
+    else:
+        has_moved = "predicted classes" in found.moved
+        seen = f", as far as predictions tell{change_words(found)}"
+    if not has_moved:
+        if "predicted classes" not in found.moved:
+            return ""
+        return "Other classes are predicted while labels are as common as before: retrain."
+    said = f"The prior moved{seen}: adjust_prior."
+    if "strange inputs" in found.moved:
+        said += " Only if inputs of a class look as they did: strange ones may not."
+    return said
+
+
+def change_words(found: Drift) -> str:
+    """Say which class changed most, where its share could be estimated."""
+    if found.prior is None or found.reference_prior is None:
+        return ""
+    change = np.abs(found.prior.prior - found.reference_prior) * found.prior.is_identified
+    k = int(change.argmax())
+    if not change[k]:
+        return ""
+    low, high = found.prior.low[k], found.prior.high[k]
+    name = found.classes[k] if found.classes else k
+    return (
+        f" (class {name} from {found.reference_prior[k]:.1%} to about {found.prior.prior[k]:.1%}, "
+        f"{low:.1%} to {high:.1%})"
+    )
+
+
+def confidence_words(found: Drift) -> str:
+    """Say whether confidence moved, and whether something else explains it."""
+    doubts = [name for name in ("confidence", "entropy", "energy") if name in found.moved]
+    if not doubts:
+        return ""
+    shift = found.shifts["confidence"]
+    means = f"mean confidence {shift.reference:.1%}, now {shift.current:.1%}"
+    if doubts == ["energy"]:
+        return f"The size of logits moved, the confidence did not ({means}): look at the inputs."
+    has_prior = "labels" in found.moved or "predicted classes" in found.moved
+    if "over-confidence" in found.moved:
+        return f"Confidence moved ({means})."
+    if "over-confidence" in found.shifts:
+        return f"Confidence moved ({means}), and is as true as before: nothing to recalibrate."
+    if has_prior or "strange inputs" in found.moved:
+        why = "strange inputs" if "strange inputs" in found.moved else "another prior"
+        return f"Confidence moved too ({means}), as {why} can make it: look again after that."
+    alone = " while the classes predicted did not" if "predicted classes" in found.shifts else ""
+    return f"Confidence moved ({means}){alone}: recalibrate."
+
+
+def truth_words(found: Drift) -> str:
+    """Say whether the model is as right as it was."""
+    words = []
+    if "accuracy" in found.moved:
+        shift = found.shifts["accuracy"]
+        assert shift.difference is not None
+        verb = "fell" if shift.difference.value < 0 else "rose"
+        words.append(f"Accuracy {verb} from {shift.reference:.1%} to {shift.current:.1%}.")
+        if found.moved == ("accuracy",):
+            words.append("Outputs look as before: what labels mean may have changed. Retrain.")
+    elif "log loss" in found.moved:
+        shift = found.shifts["log loss"]
+        words.append(f"Log loss went from {shift.reference:.3g} to {shift.current:.3g}.")
+    if "over-confidence" in found.moved:
+        shift = found.shifts["over-confidence"]
+        words.append(
+            f"Confidence less accuracy went from {shift.reference:+.1%} to {shift.current:+.1%}: "
+            "recalibrate on rows of this period."
+        )
+    return " ".join(words)
+
+
+def drift_lines(found: Drift) -> list[str]:
+    """Tell drift line by line, in 80 columns."""
+    tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
+    note = (
+        f"{found.n_reference:,} reference rows, {found.n_current:,} current ones. All "
+        f"{len(tested)} tests together raise a false alarm in at most {1 - found.level:.0%} of "
+        "cases (Holm)."
+    )
+    change = f"change ({found.level:.0%})"
+    head = f"  {'':<22} {'before':>8} {'now':>8}  {change:<20} {'apart':>5} {'p':>7}"
+    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
+    lines += [shift_line(name, shift) for name, shift in found.shifts.items()]
+    lines += ["", *accuracy_lines(found), *prior_lines(found)]
+    return lines
+
+
+def shift_line(name: str, shift: DistributionShift) -> str:
+    """Tell one figure of both periods."""
+    before = "" if shift.reference is None else f"{shift.reference:.3g}"
+    now = "" if shift.current is None else f"{shift.current:.3g}"
+    one = shift.difference
+    difference = "" if one is None else f"{one.low:+.2g} to {one.high:+.2g}"
+    far = "" if shift.distance is None else f"{shift.distance:.3f}"
+    p_value = "" if shift.p_value is None else f"{shift.p_value:.4f}"
+    p_value = "<0.0001" if p_value == "0.0000" else p_value
+    mark = " *" if shift.has_moved else ""
+    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {far:>5} {p_value:>7}{mark}"
+    return line.rstrip()
+
+
+def accuracy_lines(found: Drift) -> list[str]:
+    """Tell the accuracy to expect without labels of this period."""
+    lines = [f"  accuracy expected if calibrated      {found.expected_accuracy:.1%}"]
+    one = found.thresholded_accuracy
+    if one is not None:
+        between = f"({one.low:.1%} to {one.high:.1%})"
+        lines.append(f"  accuracy expected by its threshold   {one.value:.1%} {between}")
+    return lines
+
+
+def prior_lines(found: Drift) -> list[str]:
+    """Tell how common classes were and are, those that changed most first."""
+    if found.prior is None or found.reference_prior is None:
+        return []
+    prior, before = found.prior, found.reference_prior
+    names = found.classes or range(before.size)
+    order = np.argsort(-np.abs(prior.prior - before), kind="stable")[:MOST_CLASSES_SHOWN]
+    lines = ["", f"  {'class':<22} {'before':>8} {'now':>8}  (estimated, {prior.method})"]
+    for k in order:
+        between = f"{prior.low[k]:.1%} to {prior.high[k]:.1%}"
+        between = between if prior.is_identified[k] else "not identified"
+        name = str(list(names)[k])[:22]
+        lines.append(f"  {name:<22} {before[k]:>8.1%} {prior.prior[k]:>8.1%}  {between}")
+    return lines
+
 
 EPSILON = 0.05  # of known rows are as strange as what is called strange
 FEWEST_ROWS = 20  # of either period, below which nothing is said to have moved

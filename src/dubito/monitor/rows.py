@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dubito.data.batch import Batch
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BadTypeError
 
 __all__ = ["SAMPLE_ROWS", "rows_in_memory"]

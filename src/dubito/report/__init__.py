@@ -1,6 +1,7 @@
 """What was found, shown: pictures to draw on, and reports to hand on."""
 
 from dubito.report.blocks import Section, Verdict
+from dubito.report.comparison import comparison_report, drift_report
 from dubito.report.displays import (
     CostDisplay,
     DecisionRegionDisplay,
@@ -11,7 +12,6 @@ from dubito.report.displays import (
 )
 from dubito.report.page import render
 from dubito.report.reports import Report, make_report
-from dubito.report.watching import comparison_report, drift_report
 
 __all__ = [
     "CostDisplay",

@@ -9,8 +9,7 @@ import numpy as np
 
 from dubito.arrays import IntArray
 from dubito.data.batch import Batch
-from dubito.data.codes import names_of
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels, names_of
 from dubito.outputs import BaseClassOutputs
 
 __all__ = [

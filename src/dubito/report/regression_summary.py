@@ -14,8 +14,7 @@ from sklearn.base import clone
 from dubito.arrays import FloatArray
 from dubito.calibrate import QuantileRecalibration, VarianceScaling
 from dubito.data.batch import Batch
-from dubito.data.sampling import joined, sample_rows
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, joined, sample_rows
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoError, DubitoWarning, EmptyStateError
 from dubito.measure import Interval, RegressionAudit
@@ -27,8 +26,7 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.outputs import Normal
-from dubito.report.provenance import Provenance
-from dubito.report.summary import MOST_MEASURED
+from dubito.report.summary import MOST_MEASURED, Provenance
 
 __all__ = ["RegressionSummary", "Tried", "widths_of"]
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dubito.calibrate import BaseCalibrator
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.data.whole_text import write_whole
+from dubito.data.sink import write_whole
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError
@@ -21,11 +21,10 @@ from dubito.report.blocks import Section
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.calibration import diagrams, figures, leaderboard
-from dubito.report.sections.computing import computing
-from dubito.report.sections.deciding import deciding
-from dubito.report.sections.doubting import doubting
-from dubito.report.sections.looking import looking
+from dubito.report.sections.decisions import deciding
+from dubito.report.sections.notable import computing, looking
 from dubito.report.sections.regression import regression_sections, regression_verdict
+from dubito.report.sections.uncertainty import doubting
 from dubito.report.summary import Summary
 from dubito.report.verdict import verdict_on
 

@@ -10,19 +10,17 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.calibrate.rows import log_probabilities
+from dubito.calibrate.inputs import log_probabilities
 from dubito.data.batch import Batch
-from dubito.data.codes import names_of
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import ArrayShards
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels, names_of
+from dubito.data.shards import ArrayShards, sample_rows
 from dubito.decide import CostMatrix, optimal_actions, reject_by_threshold
 from dubito.decide.actions import MARGIN
+from dubito.decide.policy.decide import wrong_shares
 from dubito.decide.realized import costs_of_actions
-from dubito.decide.rules import wrong_shares
 from dubito.errors import BadTypeError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
-from dubito.report.mending import as_question
+from dubito.report.recalibration import as_question
 
 __all__ = ["MOST_CLASSES", "MOST_ROWS", "Outcome", "Sample", "drawn"]
 

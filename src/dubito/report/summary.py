@@ -1,36 +1,85 @@
-"""Everything a report of a classifier says, computed once."""
+"""Everything a classification report shows, computed once."""
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dubito import __version__
 from dubito.arrays import IntArray
 from dubito.calibrate import BaseCalibrator
-from dubito.calibrate.cross_fit import labeled_only
+from dubito.calibrate.cross_validation import labeled_only
+from dubito.calibrate.inputs import as_class_outputs
 from dubito.data.batch import Batch
-from dubito.data.codes import is_absent
-from dubito.data.sampling import sample_rows
-from dubito.data.shards import ArrayShards, Shards
-from dubito.decide import CostMatrix, CostReport, Policy, cost_report
+from dubito.data.labels import is_absent
+from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
+from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
+from dubito.decide.policy.report import Evidence
 from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.outputs import Members
-from dubito.report.mending import Mended, mended
 from dubito.report.notable import class_names
-from dubito.report.policies import Decided, decided_by
-from dubito.report.provenance import Provenance
+from dubito.report.ood import Strangeness, strangeness
+from dubito.report.recalibration import Mended, mended
 from dubito.report.sample import MOST_ROWS, Sample, drawn
-from dubito.report.strangers import Strangeness, strangeness
 
-__all__ = ["MOST_MEASURED", "Summary", "View"]
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a report was made of, and by what."""
+
+    fingerprint: str
+    seed: int
+    command: str | None
+    versions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch | None], seed: int, command: str | None) -> Provenance:
+        """Take the fingerprints of all rows, and the versions at work."""
+        own = [("dubito", __version__), ("Python", platform.python_version())]
+        others = [(name, version(name)) for name in PACKAGES]
+        marks = [fingerprint(ArrayShards(batch)) for batch in batches if batch is not None]
+        return cls(", ".join(marks), seed, command, (*own, *others))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Decided:
+    """The action that a policy takes on each row, and the figures of that."""
+
+    action: IntArray
+    report: PolicyReport
+
+
+def decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
+    """Let a policy decide labeled rows, by their features and amounts where it needs them."""
+    raw = as_class_outputs(batch.outputs, "report")
+    decisions = policy.decide(raw, batch.features, batch.amounts)
+    evidence = Evidence(
+        batch=batch,
+        raw=raw,
+        honest=policy.honest(raw),
+        decisions=decisions,
+        unbound=None,
+        amounts=np.empty(0) if batch.amounts is None else batch.amounts,
+        weight=batch.labeled_weight,
+        how="the rows of the report",
+    )
+    return Decided(decisions.action, PolicyReport.of(evidence, policy.rules, seed=seed))
+
 
 MOST_MEASURED = 50_000  # rows that figures are taken of, where they need rows
 MOST_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones

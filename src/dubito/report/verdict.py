@@ -7,11 +7,11 @@ import numpy as np
 from dubito.measure import RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
-from dubito.measure.words import class_said_wrongly
+from dubito.measure.text import class_said_wrongly
 from dubito.outputs import Logits
 from dubito.report.blocks import Verdict
-from dubito.report.numbers import share as told
-from dubito.report.numbers import spaced
+from dubito.report.formatting import share as told
+from dubito.report.formatting import spaced
 from dubito.report.summary import Summary
 
 __all__ = ["share_to_halve", "verdict_on"]

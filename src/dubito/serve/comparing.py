@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from dubito.decide.policy_report import PolicyReport
+from dubito.decide.policy.report import PolicyReport
 from dubito.serve.monitor import DAY, WINDOW_DAYS
 from dubito.serve.refitting import reports_on
 from dubito.serve.refusals import RefusedError

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.decide import Policy
-from dubito.decide.decisions import REASONS
+from dubito.decide.policy.decide import REASONS
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.rows import NARROW

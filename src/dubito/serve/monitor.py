@@ -10,14 +10,13 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.decide import CostMatrix, Policy, PriorEstimate, estimate_prior
 from dubito.decide.realized import costs_of_actions
 from dubito.decide.value import MeanInterval
 from dubito.errors import DubitoWarning
 from dubito.measure import Interval, confidence_interval
-from dubito.measure.binning import uniform_edges
-from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
 from dubito.outputs import Probabilities

@@ -14,8 +14,8 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
 from dubito.decide.actions import as_amounts
-from dubito.decide.gate import OODGate
-from dubito.decide.policy_report import Evidence, PolicyReport
+from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
 from dubito.serve.refusals import CONFLICT, RefusedError

@@ -13,8 +13,8 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.report.numbers import counted
-from dubito.report.numbers import share as percent
+from dubito.report.formatting import counted
+from dubito.report.formatting import share as percent
 from dubito.serve.store.records import StoredRows
 
 __all__ = ["Standing", "drawn_by_weight", "rows_taken", "standing_for"]

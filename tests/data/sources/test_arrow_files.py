@@ -10,9 +10,9 @@ import pytest
 from pyarrow import feather, ipc, parquet
 
 from dubito.data import Columns, read
+from dubito.data.labels import Labels
 from dubito.data.sources import arrow_files
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
-from dubito.data.truth import Labels
 
 TABLE = pa.table({"p": [0.25, 0.5, 0.75], "y": [1, 0, 1], "note": ["a", "b", "c"]})
 

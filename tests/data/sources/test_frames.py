@@ -10,7 +10,7 @@ import pytest
 
 from dubito import Probabilities
 from dubito.data import Batch, Columns, read, scan
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, BadValueError
 
 COLUMNS = Columns(label="y", probabilities="p")

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data import Columns, DirectorySink, read
-from dubito.data.sources.manifests import (
+from dubito.data.sources.datasets import (
     MANIFEST,
     Manifest,
     counted_files,

@@ -10,7 +10,7 @@ import pytest
 
 from dubito import Logits
 from dubito.data import Columns, read, scan
-from dubito.data.truth import Labels
+from dubito.data.labels import Labels
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dubito.data import Batch, Columns, read, scan
+from dubito.data.labels import Labels
 from dubito.data.sources import text_files
-from dubito.data.truth import Labels
 from dubito.errors import BadFileError, BadValueError
 
 COLUMNS = Columns(label="y", logits="z_*")

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dubito.report.figures.doubts import Population, doubt_histogram, doubt_parts, shares_in
+from dubito.report.figures.charts import Population, doubt_histogram, doubt_parts, shares_in
 
 
 def test_shares_are_weighted_and_none_is_lost() -> None:

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dubito.report.figures.regression import coverage_chart, pit_histogram, width_chart
+from dubito.report.figures.charts import coverage_chart, pit_histogram, width_chart
 
 LEVELS = np.array([0.5, 0.9])
 

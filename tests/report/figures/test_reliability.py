@@ -7,7 +7,7 @@ import pytest
 
 from dubito.measure import ReliabilityCurve, reliability_curve
 from dubito.report.figures.canvas import Axis, Canvas
-from dubito.report.figures.reliability import confidence_histogram, reliability_diagram
+from dubito.report.figures.charts import confidence_histogram, reliability_diagram
 
 
 def made() -> ReliabilityCurve:

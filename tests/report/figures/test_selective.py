@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dubito.report.figures.selective import cost_chart, risk_chart, thinned
+from dubito.report.figures.charts import cost_chart, risk_chart, thinned
 
 
 def test_a_risk_chart_says_where_its_axes_lie() -> None:

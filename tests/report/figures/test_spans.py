@@ -1,6 +1,6 @@
 import re
 
-from dubito.report.figures.spans import MOST_LETTERS, Span, span_chart
+from dubito.report.figures.charts import MOST_LETTERS, Span, span_chart
 
 
 def test_a_row_has_a_line_from_end_to_end_and_a_mark_at_its_value() -> None:

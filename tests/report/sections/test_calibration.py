@@ -11,7 +11,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.measure import reliability_curve
 from dubito.report.blocks import Cards, Choice, Row, Table, Text
-from dubito.report.numbers import figure, share
+from dubito.report.formatting import figure, share
 from dubito.report.sections.calibration import NEAR_ZERO, diagrams, figures, leaderboard, seen
 from dubito.report.summary import Summary
 

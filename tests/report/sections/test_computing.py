@@ -1,8 +1,8 @@
 """Where a report comes from."""
 
 from dubito.report.blocks import Code, Facts, Text
-from dubito.report.provenance import Provenance
-from dubito.report.sections.computing import computing
+from dubito.report.sections.notable import computing
+from dubito.report.summary import Provenance
 
 
 def test_facts_then_the_command() -> None:

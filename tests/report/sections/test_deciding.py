@@ -10,9 +10,9 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.report.blocks import Row, Text
-from dubito.report.numbers import cost, share
+from dubito.report.formatting import cost, share
 from dubito.report.sample import Outcome, drawn
-from dubito.report.sections.deciding import deciding, line, origin, panel, policy_worth, worth
+from dubito.report.sections.decisions import deciding, line, origin, panel, policy_worth, worth
 from dubito.report.summary import Summary
 
 

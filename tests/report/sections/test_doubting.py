@@ -8,7 +8,7 @@ from dubito import Logits, Members
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.blocks import Figure, Row, Text
-from dubito.report.sections.doubting import doubting, right_and_wrong, strange_words, two_parts
+from dubito.report.sections.uncertainty import doubting, right_and_wrong, strange_words, two_parts
 from dubito.report.summary import Summary
 
 

@@ -3,8 +3,8 @@
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.blocks import Row, Table, Text
-from dubito.report.numbers import share
-from dubito.report.sections.looking import class_table, group_table, looking
+from dubito.report.formatting import share
+from dubito.report.sections.notable import class_table, group_table, looking
 from dubito.report.summary import Summary
 
 

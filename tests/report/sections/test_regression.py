@@ -9,7 +9,7 @@ from dubito import Normal, Quantiles
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.blocks import Section, Table, Text
-from dubito.report.numbers import figure, share
+from dubito.report.formatting import figure, share
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.regression import regression_sections, regression_verdict
 

@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
-from dubito.data.codes import is_absent
+from dubito.data.labels import is_absent
 from dubito.data.sources.source import BaseSource
 from dubito.errors import BadTypeError, BadValueError
 

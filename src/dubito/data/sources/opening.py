@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
-from dubito.data.sources.datasets import dataset_of
+from dubito.data.sources.datasets import counted_files, dataset_of
 from dubito.data.sources.frames import open_table
 from dubito.data.sources.locations import (
     base_of,
@@ -21,7 +21,6 @@ from dubito.data.sources.locations import (
     is_url,
     size_of,
 )
-from dubito.data.sources.manifests import counted_files
 from dubito.data.sources.numpy_files import open_npy, open_npz
 from dubito.data.sources.source import BaseSource, named_if_broken
 from dubito.data.sources.text_files import COMPRESSIONS, open_text

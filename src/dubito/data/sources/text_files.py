@@ -13,7 +13,7 @@ from typing import final
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from dubito.data import spelling
+from dubito.data import parsing as spelling
 from dubito.data.cells import Cells
 from dubito.data.sources.locations import open_stream
 from dubito.data.sources.source import BaseSource

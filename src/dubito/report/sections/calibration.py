@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.report.blocks import Card, Cards, Choice, Figure, Row, Section, Table, Text
-from dubito.report.figures.reliability import confidence_histogram, reliability_diagram
-from dubito.report.numbers import chance, counted, figure, points, share, with_interval
+from dubito.report.figures.charts import confidence_histogram, reliability_diagram
+from dubito.report.formatting import chance, counted, figure, points, share, with_interval
 from dubito.report.summary import Summary, View
 
 __all__ = ["diagrams", "figures", "leaderboard"]

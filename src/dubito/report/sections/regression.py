@@ -8,9 +8,8 @@ from dubito.measure import RegressionAudit, RiskCoverageCurve
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import pit_of_rows, point_of_rows, values_of
 from dubito.report.blocks import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
-from dubito.report.figures.regression import coverage_chart, pit_histogram, width_chart
-from dubito.report.figures.selective import risk_chart
-from dubito.report.numbers import ABSENT, counted, figure, share, spaced, with_interval
+from dubito.report.figures.charts import coverage_chart, pit_histogram, risk_chart, width_chart
+from dubito.report.formatting import ABSENT, counted, figure, share, spaced, with_interval
 from dubito.report.regression_summary import RegressionSummary, Tried, widths_of
 
 __all__ = ["regression_sections", "regression_verdict"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide.decisions import REASONS
+from dubito.decide.policy.decide import REASONS
 from dubito.serve.api.schemas import BEARER, REFUSALS, body_of
 from dubito.serve.bodies import as_codes, as_fields, as_json, as_name, read_body
 from dubito.serve.refusals import CONFLICT, WRONG, RefusedError

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import numpy as np
 
 from dubito.decide import Policy
-from dubito.decide.policy_report import PolicyReport
+from dubito.decide.policy.report import PolicyReport
 from dubito.measure import Interval
 from dubito.report.blocks import Block, Card, Cards, Row, Table, Text, Verdict
 from dubito.report.blocks import Figure as Drawn
 from dubito.report.figures.canvas import percent, plain
-from dubito.report.numbers import counted, figure, share, with_interval
+from dubito.report.formatting import counted, figure, share, with_interval
 from dubito.serve.comparing import Comparison
 from dubito.serve.monitor import WINDOW_DAYS, Figure, MonitorFigures, Window
 from dubito.serve.pages.charts import over_time

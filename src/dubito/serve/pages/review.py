@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide.decisions import REASONS
+from dubito.decide.policy.decide import REASONS
 from dubito.serve.bodies import as_name
 from dubito.serve.pages.last_answer import last_answer
 from dubito.serve.pages.rendering import PageRoute, page, see

@@ -1,0 +1,217 @@
+"""Ground truth: class labels as column numbers however they are written, or regression targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_array,
+    as_distributions,
+    as_finite,
+    as_floats,
+    freeze,
+    require_dimensions,
+    require_rows,
+)
+from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import BaseClassOutputs, ClassName
+
+MISSING = -1
+
+
+def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
+    """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
+    if y.dtype.kind in "biuf" and is_numbered(outputs):
+        return codes_of_numbers(y, outputs, argument, caller)
+    try:
+        values, positions = different(y)
+    except TypeError as error:
+        rule, fix = "one label a row", "a name or a column number in every row"
+        raise BadTypeError(argument, caller, rule, str(error), fix) from error
+    return codes_of_values(values, positions, outputs, argument, caller)
+
+
+def codes_of_numbers(
+    y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str
+) -> IntArray:
+    """Return labels that are column numbers already."""
+    is_fine = (y >= 0) & (y < outputs.n_classes)
+    codes = y
+    if y.dtype.kind == "f":
+        is_missing = np.isnan(y)
+        is_fine = (is_fine & (y == np.floor(y))) | is_missing
+        codes = np.where(is_missing, MISSING, y)
+    if not is_fine.all():
+        row = int(np.argmin(is_fine))
+        raise no_class(y[row].item(), row, outputs, argument, caller)
+    return codes.astype(np.int64)
+
+
+def codes_of_values(
+    values: Sequence[Any],
+    positions: IntArray,
+    outputs: BaseClassOutputs,
+    argument: str,
+    caller: str,
+) -> IntArray:
+    """Return the codes of labels given as different values, and which of them each row holds."""
+    code_of = {name: code for code, name in enumerate(names_of(outputs))}
+    found = [MISSING if is_absent(value) else code_of.get(value) for value in values]
+    is_fine = np.array([code is not None for code in found], dtype=bool)[positions]
+    if not is_fine.all():
+        row = int(np.argmin(is_fine))
+        raise no_class(values[int(positions[row])], row, outputs, argument, caller)
+    codes = np.array([MISSING if code is None else code for code in found], dtype=np.int64)
+    return np.asarray(codes[positions])
+
+
+def no_class(
+    value: Any, row: int, outputs: BaseClassOutputs, argument: str, caller: str
+) -> BadValueError:
+    """Say what a label that stands for no class should have been."""
+    names = names_of(outputs)
+    value = value.item() if isinstance(value, np.generic) else value
+    if not is_numbered(outputs):
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        rule = f"one of the classes ({shown})"
+        fix = "labels spelt as the classes are, or None for a missing one"
+        return BadValueError(argument, caller, rule, repr(value), fix, row)
+    rule = f"column numbers from 0 to {len(names) - 1}"
+    if not isinstance(value, int | float):
+        fix = "naming the classes: `classes=[...]`, in files the columns that `*` stands for"
+    elif value < 0:
+        fix = "NaN or None for a missing label"
+    elif not np.isfinite(value):
+        fix = "a finite number, or NaN for a missing label"
+    elif value < len(names):
+        fix = f"rows x {len(names)} for label probabilities"
+    else:
+        fix = f"a column for every class (there are {len(names)}), or labels that start at 0"
+    return BadValueError(argument, caller, rule, repr(value), fix, row)
+
+
+def names_of(outputs: BaseClassOutputs) -> tuple[ClassName, ...]:
+    """Return what the classes are called: by their column numbers if by no other name."""
+    return tuple(range(outputs.n_classes)) if outputs.classes is None else outputs.classes
+
+
+def is_numbered(outputs: BaseClassOutputs) -> bool:
+    """Whether the classes are called by their column numbers."""
+    return outputs.classes in (None, tuple(range(outputs.n_classes)))
+
+
+def different(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
+    """Return the different entries as Python values, and which of them each row holds."""
+    if y.dtype.kind in "biuf":
+        values, positions = np.unique(y, return_inverse=True)
+        return values.tolist(), positions
+    seen: dict[Any, int] = {}
+    keys = (None if is_absent(value) else value for value in y.tolist())
+    positions = np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64, y.size)
+    return list(seen), positions
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a value is None, NaN, or pandas' NA or NaT."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """The true class of each row: a column number, or a probability a class.
+
+    `codes` holds -1 for a missing label. `probabilities` is None for plain labels; where it is
+    given, a code of 0 only says that the row has a label.
+
+    >>> from dubito import Probabilities
+    >>> pets = Probabilities([[0.8, 0.2], [0.3, 0.7]], classes=["cat", "dog"])
+    >>> Labels.of(["dog", None], pets).codes.tolist()
+    [1, -1]
+    """
+
+    codes: IntArray
+    probabilities: FloatArray | None = None
+
+    @classmethod
+    def of(
+        cls, y: Any, outputs: BaseClassOutputs, argument: str = "y_true", caller: str = "Labels"
+    ) -> Labels:
+        """Read column numbers, names where the classes have names, or label probabilities."""
+        array = as_array(y, argument, caller)
+        if array.dtype.kind == "U" and isinstance(y, list | tuple):
+            array = np.array(y, dtype=object)  # NumPy made text of numbers and NaN among names
+        require_rows(array, outputs.n_rows, argument, caller)
+        if array.ndim == 2 and array.shape[1] == outputs.n_classes:
+            return cls.of_probabilities(array, argument, caller)
+        rule = f"one label a row, or rows x {outputs.n_classes} label probabilities"
+        require_dimensions(array, (1,), argument, caller, rule)
+        return cls(freeze(codes_of(array, outputs, argument, caller)))
+
+    @classmethod
+    def of_probabilities(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
+        """Read rows x classes of label probabilities; a row that is all NaN is a missing label."""
+        if array.dtype.kind == "b":
+            array = array.astype(np.float64)
+        floats = as_floats(array, argument, caller).astype(np.float64)
+        is_missing = np.isnan(floats).all(axis=1)
+        floats[is_missing] = 1 / floats.shape[1]
+        probabilities = as_distributions(floats, argument, caller)
+        return cls(freeze(np.where(is_missing, MISSING, 0)), freeze(probabilities))
+
+    @property
+    def is_missing(self) -> BoolArray:
+        """Which rows have no label."""
+        return np.asarray(self.codes == MISSING)
+
+    @property
+    def n_missing(self) -> int:
+        """How many rows have no label."""
+        return int(np.count_nonzero(self.is_missing))
+
+    def take(self, rows: slice | IntArray) -> Labels:
+        """Return the labels of some rows."""
+        soft = self.probabilities
+        return Labels(self.codes[rows], None if soft is None else soft[rows])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """The true value of each row of a regression, rows or rows x targets; NaN is missing."""
+
+    values: FloatArray
+
+    @classmethod
+    def of(cls, y: Any, n_rows: int, argument: str = "y_true", caller: str = "Targets") -> Targets:
+        """Read targets; infinity is refused."""
+        values = as_floats(y, argument, caller)
+        require_rows(values, n_rows, argument, caller)
+        require_dimensions(values, (1, 2), argument, caller, "rows, or rows x targets")
+        as_finite(np.where(np.isnan(values), 0, values), argument, caller)
+        return cls(freeze(values))
+
+    @property
+    def is_missing(self) -> BoolArray:
+        """Which rows lack a target, or one of them."""
+        missing = np.isnan(self.values)
+        return np.asarray(missing if missing.ndim == 1 else missing.any(axis=1))
+
+    @property
+    def n_missing(self) -> int:
+        """How many rows lack a target."""
+        return int(np.count_nonzero(self.is_missing))
+
+    def take(self, rows: slice | IntArray) -> Targets:
+        """Return the targets of some rows."""
+        return Targets(self.values[rows])

@@ -1,0 +1,135 @@
+"""Weighted sums of row statistics: proper scores, Poisson-bootstrap weights, and sums on fixed fine grids."""
+
+from math import exp, factorial
+
+import numpy as np
+
+from dubito.kernels.compile import kernel
+from dubito.kernels.elementary import bits_of, logarithm
+
+N_SCORES = 9
+N_SURPRISES = 10
+
+
+@kernel
+def score_sums(weights, correct, confidence, entropy, squares, brier, losses, sums):
+    """Fill `sums` with the weight, and weight times each number of a row.
+
+    The last three are the weighted finite losses, and weight and number of the infinite ones.
+    """
+    w = c = f = h = s = b = loss = impossible = count = 0.0
+    for i in range(weights.size):
+        weight = weights[i]
+        w += weight
+        c += weight * correct[i]
+        f += weight * confidence[i]
+        h += weight * entropy[i]
+        s += weight * squares[i]
+        b += weight * brier[i]
+        is_impossible = losses[i] == np.inf and weight > 0.0
+        loss += 0.0 if losses[i] == np.inf else weight * losses[i]
+        impossible += weight if is_impossible else 0.0
+        count += 1.0 if is_impossible else 0.0
+    sums[0], sums[1], sums[2], sums[3], sums[4] = w, c, f, h, s
+    sums[5], sums[6], sums[7], sums[8] = b, loss, impossible, count
+
+
+@kernel
+def surprise_sums(weights, correct, confidence, doubt, entropy, variance, losses, sums):
+    """Fill `sums` with what a test of calibration needs.
+
+    These are: rows of infinite loss, weight, loss above entropy (where finite), confidence above
+    correct, the variances of both and their covariance if confidence is true, squared weight,
+    errors, and errors to be expected.
+    """
+    n = w = a = b = v = u = c = s = wrong = expected = 0.0
+    for i in range(weights.size):
+        weight, says = weights[i], confidence[i]
+        is_impossible = losses[i] == np.inf
+        square = weight * weight
+        n += 1.0 if is_impossible and weight > 0.0 else 0.0
+        w += weight
+        a += 0.0 if is_impossible else weight * (losses[i] - entropy[i])
+        b += weight * (says - correct[i])
+        v += square * variance[i]
+        u += square * says * doubt[i]
+        # E[1(top) (log p + entropy)] = c (log c + entropy).
+        c += square * says * (logarithm(says) + entropy[i])
+        s += square
+        wrong += weight * (1.0 - correct[i])
+        expected += weight * doubt[i]
+    sums[0], sums[1], sums[2], sums[3], sums[4] = n, w, a, b, v
+    sums[5], sums[6], sums[7], sums[8], sums[9] = u, c, s, wrong, expected
+
+
+# P(a Poisson variable of mean 1 is above j), as thresholds of a 32-bit number, down to 1e-9.
+ABOVE = np.array(
+    [round((1 - sum(exp(-1) / factorial(i) for i in range(j + 1))) * 2**32) for j in range(12)],
+    dtype=np.uint32,
+)
+
+
+@kernel
+def poisson_weights(weights, seed, first_row, resampled):
+    """Fill `resampled` with each weight times how often its row is drawn in this resample.
+
+    The draw of a row depends on `seed` and its number alone, so that any split of the rows into
+    pieces gives the same resample. The mixing is that of SplitMix64.
+    """
+    for i in range(weights.size):
+        x = np.uint64(first_row + i + 1) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        uniform = np.uint32((x ^ (x >> np.uint64(31))) >> np.uint64(32))
+        times = 0
+        for j in range(ABOVE.size):
+            times += uniform < ABOVE[j]
+        resampled[i] = weights[i] * times
+
+
+CUT = 42  # bits of a float64 that are cut off
+HALF = 1022 << (52 - CUT)  # the cell of a doubt of 1/2
+
+
+@kernel
+def cell_of(doubt):
+    """Return the number of a doubt's cell."""
+    near = bits_of(min(doubt, 1.0 - doubt)) >> np.int64(CUT)
+    return near if doubt <= 0.5 else 2 * HALF - near
+
+
+@kernel
+def cell_bounds(doubt):
+    """Return the first and the last cell that doubts lie in."""
+    lowest, highest = doubt[0], doubt[0]
+    for i in range(doubt.size):
+        lowest, highest = min(lowest, doubt[i]), max(highest, doubt[i])
+    return cell_of(lowest), cell_of(highest)
+
+
+@kernel
+def cell_sums(doubt, weights, correct, first, sums):
+    """Add each row's weight, all of it and what was wrong, to its cell of `sums` (cells x 2)."""
+    for i in range(doubt.size):
+        cell = np.uint64(cell_of(doubt[i]) - first)
+        sums[cell, 0] += weights[i]
+        sums[cell, 1] += weights[i] * (1.0 - correct[i])
+
+
+@kernel
+def residual_sums(confidence, correct, weights, sums):
+    """Share each residual, correct less confidence, between the two cells of the nearest middles.
+
+    Returns the weight of all rows.
+    """
+    total = 0.0
+    last = sums.size - 1
+    for i in range(confidence.size):
+        place = min(max(confidence[i] * sums.size - 0.5, 0.0), np.float64(last))
+        low = np.uint64(min(int(place), last - 1))
+        share = place - low
+        residual = weights[i] * (correct[i] - confidence[i])
+        sums[low] += residual * (1.0 - share)
+        sums[low + np.uint64(1)] += residual * share
+        total += weights[i]
+    return total

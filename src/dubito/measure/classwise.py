@@ -1,0 +1,129 @@
+"""Reliability of every class, not only of the predicted one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, contiguous, freeze
+from dubito.data.batch import Batch
+from dubito.data.labels import Labels
+from dubito.errors import BadTypeError, EmptyStateError
+from dubito.kernels.bins import narrow_class_sums, wide_class_sums
+from dubito.kernels.blocks import map_in_order, row_blocks
+from dubito.kernels.rows import NARROW
+from dubito.measure.calibration_error import uniform_edges
+from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
+from dubito.outputs import BaseClassOutputs, Logits, Members
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClasswiseCalibrationState:
+    """Sums a class and bin: weight, stated probability, and how often the class was true."""
+
+    edges: FloatArray
+    weight: FloatArray
+    probability: FloatArray
+    true: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
+        edges = uniform_edges(15) if edges is None else edges
+        outputs, labels = batch.outputs, batch.truth
+        if not isinstance(outputs, BaseClassOutputs) or not isinstance(labels, Labels):
+            rule, fix = "a whole distribution with labels", "Logits or Probabilities"
+            caller = "classwise_calibration_error"
+            raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+        matrix = outputs.mean if isinstance(outputs, Members) else outputs
+        rows, is_logits = batch.rows, isinstance(matrix, Logits)
+        assert rows.predicted is not None
+        predicted, confidence = freeze(rows.predicted), freeze(rows.confidence)
+        weight, edges, codes = freeze(batch.labeled_weight), freeze(edges), freeze(labels.codes)
+        soft = freeze(np.zeros((0, 0))) if labels.probabilities is None else labels.probabilities
+
+        add = narrow_class_sums if matrix.n_classes <= NARROW else wide_class_sums
+
+        def sums_of(part: slice) -> FloatArray:
+            sums = np.zeros((3, matrix.n_classes, edges.size - 1))
+            add(
+                contiguous(matrix.array[part]),
+                codes[part],
+                contiguous(soft[part]),
+                weight[part],
+                predicted[part],
+                confidence[part],
+                is_logits,
+                edges,
+                sums,
+            )
+            return sums
+
+        total = np.zeros((3, matrix.n_classes, edges.size - 1))
+        for sums in map_in_order(sums_of, row_blocks(*matrix.array.shape)):
+            total += sums
+        return cls(edges, *total)
+
+    def __add__(self, other: Self) -> Self:
+        return pooled(self, other, shared="edges")
+
+    @property
+    def by_class(self) -> FloatArray:
+        """The calibration error of each class: its mean gap between probability and frequency."""
+        total = self.weight.sum(axis=1)
+        if not total.any():
+            raise EmptyStateError("Class-wise calibration error")
+        return np.asarray(np.abs(self.probability - self.true).sum(axis=1) / total)
+
+    @property
+    def value(self) -> float:
+        return float(self.by_class.mean())
+
+    def resampled_values(self, seed: int, n_resamples: int) -> FloatArray:
+        """Return the error in Poisson bootstrap resamples of the bins, not of the rows.
+
+        In each bin the rows of the class and the other ones are drawn anew; all keep the bin's mean
+        probability.
+        """
+        _ = self.by_class
+        held = self.weight > 0
+        class_of = np.nonzero(held)[0]
+        weight, probability = self.weight[held], self.probability[held]
+        true = np.clip(self.true[held], 0.0, weight)
+        rng = np.random.default_rng(seed)
+        values = np.empty(n_resamples)
+        n_classes = self.weight.shape[0]
+        for k in range(n_resamples):
+            hits, misses = rng.poisson(true), rng.poisson(weight - true)
+            drawn = hits + misses
+            gaps = np.abs(drawn * probability / weight - hits)
+            total = np.bincount(class_of, drawn, minlength=n_classes)
+            errors = np.bincount(class_of, gaps, minlength=n_classes) / np.maximum(total, 1.0)
+            values[k] = errors.mean()
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return from_plain(cls, values)
+
+
+def classwise_calibration_error(
+    y_true: Any, outputs: Any, *, n_bins: int = 15, sample_weight: Any = None
+) -> float:
+    """Return the mean over classes of the gap between stated probability and frequency.
+
+    Every probability counts, not only the largest of a row. Bins have equal width.
+    Kull et al., "Beyond temperature scaling", 2019.
+
+    >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
+    0.25
+    """
+    batch = labeled_batch(y_true, outputs, sample_weight, "classwise_calibration_error")
+    return ClasswiseCalibrationState.of(
+        batch, uniform_edges(n_bins, "classwise_calibration_error")
+    ).value

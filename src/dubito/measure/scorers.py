@@ -1,0 +1,158 @@
+"""Every metric by name, with its bootstrap and its scikit-learn scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any, final
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.errors import BadTypeError, BadValueError
+from dubito.measure import calibration_error as bins
+from dubito.measure import calibration_error as smooth
+from dubito.measure import classwise as class_wise
+from dubito.measure import proper_scores, selective
+from dubito.measure.calibration_error import uniform_edges
+from dubito.outputs import Probabilities
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A public function, how to compute it of a batch, and whether higher is better.
+
+    `resampled` is a shorter way to resample it than by weighing every row anew, where there is one.
+    """
+
+    function: Callable[..., float]
+    of_batch: Callable[..., float]
+    is_higher_better: bool = False
+    resampled: Callable[..., FloatArray] | None = None
+
+    def require_settings(self, settings: Mapping[str, Any], caller: str) -> None:
+        """Raise unless the function could be called with these settings."""
+        try:
+            signature(self.function).bind(None, None, **settings)
+        except TypeError as error:
+            rule, fix = f"what {self.name} takes", f"see help({self.name})"
+            raise BadValueError("settings", caller, rule, str(error), fix) from error
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+
+def score(name: str, batch: Batch) -> float:
+    """Return one of the proper scores."""
+    return proper_scores.ProperScoresState.of(batch).score(name)
+
+
+def curve(name: str, batch: Batch, doubt: Any = None) -> float:
+    """Return one of the areas of the risk-coverage curve."""
+    state = selective.ranked_by(doubt, batch, name)
+    return float(getattr(selective.RiskCoverageCurve.of(state), name))
+
+
+def coverage_at_risk(batch: Batch, risk: float, doubt: Any = None) -> float:
+    """Return the coverage at a risk."""
+    state = selective.ranked_by(doubt, batch, "coverage_at_risk")
+    return selective.RiskCoverageCurve.of(state).coverage_at(risk)
+
+
+def expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:
+    """Return the expected calibration error."""
+    return bins.reliability_of(batch, **settings).expected(norm)
+
+
+def maximum(batch: Batch, **settings: Any) -> float:
+    """Return the maximum calibration error."""
+    return bins.reliability_of(batch, **settings).expected("max")
+
+
+def debiased(batch: Batch, **settings: Any) -> float:
+    """Return the debiased calibration error."""
+    return bins.reliability_of(batch, **settings).debiased
+
+
+def class_wise_error(batch: Batch, n_bins: int = 15) -> float:
+    """Return the class-wise calibration error."""
+    return class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
+
+
+def resampled_class_wise_errors(
+    batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
+) -> FloatArray:
+    """Return resampled class-wise errors, from the bins of one pass over the matrix."""
+    state = class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins))
+    return state.resampled_values(seed, n_resamples)
+
+
+def smoothed(batch: Batch) -> float:
+    """Return the smooth calibration error."""
+    return smooth.SmoothCalibrationErrorState.of(batch).value
+
+
+CATALOG = {
+    metric.name: metric
+    for metric in (
+        Metric(proper_scores.accuracy, partial(score, "accuracy"), is_higher_better=True),
+        Metric(proper_scores.log_loss, partial(score, "log_loss")),
+        Metric(proper_scores.brier_score, partial(score, "brier_score")),
+        Metric(bins.expected_calibration_error, expected),
+        Metric(bins.maximum_calibration_error, maximum),
+        Metric(bins.debiased_calibration_error, debiased),
+        Metric(smooth.smooth_calibration_error, smoothed),
+        Metric(
+            class_wise.classwise_calibration_error,
+            class_wise_error,
+            resampled=resampled_class_wise_errors,
+        ),
+        Metric(selective.area_under_risk_coverage, partial(curve, "area")),
+        Metric(selective.excess_area_under_risk_coverage, partial(curve, "excess_area")),
+        Metric(selective.area_under_generalized_risk_coverage, partial(curve, "generalized_area")),
+        Metric(selective.coverage_at_risk, coverage_at_risk, is_higher_better=True),
+    )
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A metric of a fitted classifier, larger is better, as `scoring=` takes it.
+
+    Classes are matched by name with the classifier's own `classes_`.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the metric of the classifier's probabilities, negative if it is a loss."""
+        metric = CATALOG[self.name]
+        if not hasattr(estimator, "predict_proba"):
+            rule, fix = "a classifier with predict_proba", "CalibratedClassifierCV around it"
+            raise BadTypeError("estimator", "get_scorer", rule, type(estimator).__name__, fix)
+        outputs = Probabilities(estimator.predict_proba(X), classes=estimator.classes_)
+        value = metric.function(y, outputs, sample_weight=sample_weight, **self.settings)
+        return value if metric.is_higher_better else -value
+
+
+def get_scorer(name: str, **settings: Any) -> Scorer:
+    """Return a scikit-learn scorer of the metric of that name; losses come with a minus sign.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> model, (X, y) = LogisticRegression(max_iter=999), load_iris(return_X_y=True)
+    >>> bool(cross_val_score(model, X, y, scoring=get_scorer("log_loss")).max() < 0)
+    True
+    """
+    if name not in CATALOG:
+        fix = f"one of {', '.join(sorted(CATALOG))}"
+        raise BadValueError("name", "get_scorer", "a metric's name", repr(name), fix)
+    CATALOG[name].require_settings(settings, "get_scorer")
+    return Scorer(name, settings)

@@ -1,0 +1,131 @@
+"""The metrics that models are compared by, and multiplicity-adjusted claims about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.measure.calibration_error import ReliabilityState, uniform_edges
+from dubito.measure.intervals import Interval, over_resamples
+from dubito.measure.proper_scores import ProperScoresState
+from dubito.measure.ranking import RankingState
+from dubito.measure.regression import (
+    crps_of_rows,
+    nll_of_rows,
+    pinballs,
+    point_of_rows,
+    require_targets,
+    values_of,
+)
+from dubito.measure.selective import RiskCoverageCurve
+from dubito.outputs import Normal, Quantiles
+
+N_BINS = 15
+TITLES = {
+    "cost": "cost a row",
+    "log_loss": "log loss",
+    "accuracy": "accuracy",
+    "brier_score": "Brier score",
+    "expected_calibration_error": f"ECE ({N_BINS} uniform bins)",
+    "debiased_calibration_error": f"debiased ECE ({N_BINS} uniform bins)",
+    "area_under_risk_coverage": "AURC",
+    "continuous_ranked_probability_score": "CRPS",
+    "negative_log_likelihood": "negative log-likelihood",
+    "pinball_loss": "pinball loss",
+    "mean_squared_error": "mean squared error",
+}
+HIGHER_IS_BETTER = frozenset({"accuracy"})
+
+
+def figures_of(batch: Batch) -> dict[str, float]:
+    """Return the figures of a classifier on labeled rows; what top labels cannot tell is absent.
+
+    >>> figures_of(Batch.of([0, 1], [[0.75, 0.25], [0.75, 0.25]]))["accuracy"]
+    0.5
+    """
+    scores = ProperScoresState.of(batch).value
+    bins = ReliabilityState.of(batch, uniform_edges(N_BINS))
+    found = {
+        "log_loss": scores.log_loss,
+        "accuracy": scores.accuracy,
+        "brier_score": scores.brier_score,
+        "expected_calibration_error": bins.expected(),
+        "debiased_calibration_error": bins.debiased,
+        "area_under_risk_coverage": RiskCoverageCurve.of(RankingState.of(batch)).area,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def resampled_figures(
+    batch: Batch, metrics: Sequence[str], seed: int, n_resamples: int
+) -> dict[str, FloatArray]:
+    """Return the figures of each Poisson bootstrap resample; one that draws no row is left out."""
+
+    def figures(resample: Batch) -> Mapping[str, float] | None:
+        return figures_of(resample) if resample.labeled_weight.any() else None
+
+    drawn = [one for one in over_resamples(batch, figures, seed, n_resamples) if one is not None]
+    return {name: np.array([one[name] for one in drawn]) for name in metrics}
+
+
+def losses_of_rows(batch: Batch, caller: str) -> dict[str, FloatArray]:
+    """Return the losses of a regression, one number a row each; vector targets by their mean."""
+    require_targets(batch, caller)
+    outputs, y = batch.outputs, values_of(batch)
+    losses: dict[str, Any] = {"continuous_ranked_probability_score": crps_of_rows(outputs, y)}
+    if isinstance(outputs, Normal):
+        losses["negative_log_likelihood"] = nll_of_rows(outputs, y)
+    if isinstance(outputs, Quantiles):
+        losses["pinball_loss"] = pinballs(outputs, y).mean(axis=1)
+    losses["mean_squared_error"] = (y - point_of_rows(outputs)) ** 2
+    return {
+        name: np.asarray(rows if rows.ndim == 1 else rows.mean(axis=1), dtype=np.float64)
+        for name, rows in losses.items()
+    }
+
+
+def holm(p_values: Sequence[float]) -> FloatArray:
+    """Return p-values adjusted so that all claims below a level hold together at that level.
+
+    Holm, "A simple sequentially rejective multiple test procedure", 1979: valid however the tests
+    hang together.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    scaled = values[order] * np.arange(values.size, 0, -1)
+    adjusted = np.empty(values.size)
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted
+
+
+def normal_p_value(interval: Interval, level: float) -> float:
+    """Return the two-sided p-value of 0, of an estimate that varies as its interval says.
+
+    >>> round(normal_p_value(Interval(1.96, 0.0, 3.92), 0.95), 3)
+    0.05
+    """
+    error = (interval.high - interval.low) / (2 * ndtri((1 + level) / 2))
+    if error == 0:
+        return 1.0 if interval.value == 0 else 0.0
+    return float(2 * ndtr(-abs(interval.value) / error))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it: an interval by its names, what is not finite as None."""
+    if isinstance(value, Interval):
+        return {name: plain(getattr(value, name)) for name in ("value", "low", "high")}
+    if isinstance(value, dict):
+        return {name: plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not np.isfinite(value) else value
