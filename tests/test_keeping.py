@@ -44,7 +44,7 @@ from dubito.doubt import (
     VirtualLogitMatching,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning, UnfittedError
-from dubito.serialization.estimators import HOMES, BaseKept, to_plain
+from dubito.serialization.estimators import HOMES, BaseKept, _to_plain
 
 EMPTY: dict[str, Any] = {"format": 1, "settings": {}, "learned": {}}
 LABELS = np.arange(30) % 3
@@ -327,7 +327,7 @@ def test_names_of_classes_come_back_as_they_were() -> None:
     [None, True, 3, 0.5, "name", [], [1.0, 2.0], [[1.0], [2.0, 3.0]], [{"a": [1.0]}], {"b": None}],
 )
 def test_plain_things_survive(value: Any) -> None:
-    assert json.loads(json.dumps(to_plain(value))) == value
+    assert json.loads(json.dumps(_to_plain(value))) == value
 
 
 def test_a_calibrator_inside_a_calibrator_survives_fitted_or_not() -> None:

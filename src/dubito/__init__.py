@@ -12,15 +12,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dubito.calibrate import AutoCalibrator
+    from dubito.decide import CostMatrix, Policy
     from dubito.measure import audit
     from dubito.outputs import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutoCalibrator",
+    "CostMatrix",
     "Logits",
     "Members",
     "Normal",
+    "Policy",
     "Probabilities",
     "Quantiles",
     "Samples",
@@ -28,19 +33,24 @@ __all__ = [
     "audit",
 ]
 
-PACKAGES = (
+_PACKAGES = (
     "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "monitor", "report", "serve"
 )  # fmt: skip
+_HOMES = {
+    "AutoCalibrator": "calibrate",
+    "CostMatrix": "decide",
+    "Policy": "decide",
+    "audit": "measure",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in PACKAGES:
+    if name in _PACKAGES:
         return import_module(f"dubito.{name}")
     if name in __all__:
-        home = import_module("dubito.measure" if name == "audit" else "dubito.outputs")
-        return getattr(home, name)
+        return getattr(import_module(f"dubito.{_HOMES.get(name, 'outputs')}"), name)
     raise AttributeError(f"module 'dubito' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *PACKAGES, "__version__"])
+    return sorted([*__all__, *_PACKAGES, "__version__"])

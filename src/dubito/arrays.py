@@ -10,26 +10,6 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.checks import FAULTLESS, first_not_finite, probability_faults
 
-__all__ = [
-    "BoolArray",
-    "FloatArray",
-    "IntArray",
-    "PERCENTAGES",
-    "as_array",
-    "as_distributions",
-    "as_finite",
-    "as_floats",
-    "as_list",
-    "as_seed",
-    "as_share",
-    "as_shares",
-    "contiguous",
-    "freeze",
-    "require_dimensions",
-    "require_everywhere",
-    "require_rows",
-]
-
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 BoolArray = NDArray[np.bool_]
@@ -118,7 +98,7 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) ->
         index = first_not_finite(contiguous(array[rows]).reshape(-1))
         if index != FAULTLESS:
             place = np.unravel_index(rows.start * n_columns + index, array.shape)
-            raise fault_at(place, array, argument, caller, "finite", fix)
+            raise _fault_at(place, array, argument, caller, "finite", fix)
 
     for _ in map_in_order(check, row_blocks(array.shape[0], n_columns)):
         pass
@@ -136,7 +116,7 @@ def as_distributions(
     def furthest(rows: slice) -> float:
         row, distance = probability_faults(contiguous(array[rows]), SUM_TOLERANCE)
         if row != FAULTLESS:
-            raise fault_of(array, rows.start + row, argument, caller, or_else)
+            raise _fault_of(array, rows.start + row, argument, caller, or_else)
         return float(distance)
 
     distances = map_in_order(furthest, row_blocks(*array.shape))
@@ -148,7 +128,7 @@ def as_distributions(
     return np.divide(array, sums.astype(array.dtype))
 
 
-def fault_of(
+def _fault_of(
     array: FloatArray, row: int, argument: str, caller: str, or_else: str
 ) -> BadValueError:
     """Say what is wrong with a row that is no distribution."""
@@ -161,7 +141,7 @@ def fault_of(
     for is_fine, rule, fix in checks:
         if not is_fine.all():
             place = row, int(np.argmin(is_fine))
-            return fault_at(place, array, argument, caller, rule, fix)
+            return _fault_at(place, array, argument, caller, rule, fix)
     return BadValueError(
         argument,
         caller,
@@ -172,7 +152,7 @@ def fault_of(
     )
 
 
-def fault_at(
+def _fault_at(
     place: Iterable[Any], array: NDArray[Any], argument: str, caller: str, rule: str, fix: str
 ) -> BadValueError:
     """Say which entry breaks a rule."""
@@ -247,4 +227,4 @@ def require_everywhere(
 ) -> None:
     """Raise at the first entry that is not fine."""
     if not is_fine.all():
-        raise fault_at(np.argwhere(~is_fine)[0], array, argument, caller, rule, fix)
+        raise _fault_at(np.argwhere(~is_fine)[0], array, argument, caller, rule, fix)

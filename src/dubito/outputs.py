@@ -31,21 +31,6 @@ from dubito.arrays import (
 )
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = [
-    "BaseClassOutputs",
-    "BaseOutputs",
-    "ClassName",
-    "Logits",
-    "Members",
-    "Normal",
-    "Probabilities",
-    "Quantiles",
-    "Samples",
-    "TopLabel",
-    "as_outputs",
-    "unchecked",
-]
-
 ClassName = str | int | float | bool
 
 
@@ -104,11 +89,11 @@ class Logits(BaseClassOutputs):
 
     def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
         fix = "leaving such rows out, or -10000 for a class that is masked out"
-        logits = as_finite(as_matrix(array, "array", "Logits"), "array", "Logits", fix)
+        logits = as_finite(_as_matrix(array, "array", "Logits"), "array", "Logits", fix)
         if logits.shape[1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        set_field(self, "array", freeze(logits))
-        set_field(self, "classes", as_classes(classes, self.n_classes, "Logits"))
+        _set_field(self, "array", freeze(logits))
+        _set_field(self, "classes", _as_classes(classes, self.n_classes, "Logits"))
 
     def take(self, rows: slice | IntArray) -> Logits:
         return unchecked(Logits, {"array": self.array[rows], "classes": self.classes})
@@ -129,9 +114,9 @@ class Probabilities(BaseClassOutputs):
     classes: tuple[ClassName, ...] | None
 
     def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
-        probabilities = as_probabilities(array, "array", "Probabilities")
-        set_field(self, "array", freeze(probabilities))
-        set_field(self, "classes", as_classes(classes, self.n_classes, "Probabilities"))
+        probabilities = _as_probabilities(array, "array", "Probabilities")
+        _set_field(self, "array", freeze(probabilities))
+        _set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
 
     def take(self, rows: slice | IntArray) -> Probabilities:
         return unchecked(Probabilities, {"array": self.array[rows], "classes": self.classes})
@@ -159,24 +144,24 @@ class Members(BaseClassOutputs):
         if floats.ndim != 3:
             rule, fix = "3-D, passes x rows x classes", "Members.of([pass_1, pass_2, ...])"
             raise BadValueError("array", "Members", rule, f"shape {floats.shape}", fix)
-        require_passes(floats.shape[0], "array", "Members")
+        _require_passes(floats.shape[0], "array", "Members")
         passes = list(floats)
         logits = "Members.of([Logits(one), ...]) if these are logits, or "
         checked = [
-            as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
+            _as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
         ]
         is_as_it_came = all(new is old for new, old in zip(checked, passes, strict=True))
-        set_field(self, "array", freeze(floats if is_as_it_came else np.stack(checked)))
-        set_field(self, "classes", as_classes(classes, self.n_classes, "Members"))
-        set_field(self, "certainty", as_certainty(certainty, floats.shape[:2]))
+        _set_field(self, "array", freeze(floats if is_as_it_came else np.stack(checked)))
+        _set_field(self, "classes", _as_classes(classes, self.n_classes, "Members"))
+        _set_field(self, "certainty", _as_certainty(certainty, floats.shape[:2]))
 
     @classmethod
     def of(cls, passes: Iterable[Any], *, certainty: Any = None) -> Members:
         """Stack the outputs of several passes: `Logits`, `Probabilities` or plain probabilities."""
         rule, fix = "a list of outputs, one a pass", "Members.of([pass_1, pass_2, ...])"
         listed = as_list(passes, "passes", "Members.of", rule, fix)
-        require_passes(len(listed), "passes", "Members.of")
-        wrapped = [as_pass(one, f"passes[{i}]") for i, one in enumerate(listed)]
+        _require_passes(len(listed), "passes", "Members.of")
+        wrapped = [_as_pass(one, f"passes[{i}]") for i, one in enumerate(listed)]
         first = wrapped[0]
         for i, one in enumerate(wrapped):
             if one.array.shape != first.array.shape or one.classes != first.classes:
@@ -187,7 +172,7 @@ class Members(BaseClassOutputs):
                     f"shape {one.array.shape}, classes {one.classes}",
                     "passes over the same rows, columns in the same order",
                 )
-        stack = np.stack([softmax(o.array) if isinstance(o, Logits) else o.array for o in wrapped])
+        stack = np.stack([_softmax(o.array) if isinstance(o, Logits) else o.array for o in wrapped])
         return cls(stack, first.classes, certainty)
 
     @property
@@ -228,8 +213,8 @@ class TopLabel(BaseOutputs):
             right = right.astype(np.float64)
         right = as_shares(right, "correct", "TopLabel", "1 for right and 0 for wrong")
         require_rows(right, says.shape[0], "correct", "TopLabel", "the confidence")
-        set_field(self, "confidence", freeze(says.astype(np.float64)))
-        set_field(self, "correct", freeze(right.astype(np.float64)))
+        _set_field(self, "confidence", freeze(says.astype(np.float64)))
+        _set_field(self, "correct", freeze(right.astype(np.float64)))
 
     @property
     def n_rows(self) -> int:
@@ -260,8 +245,8 @@ class Normal(BaseOutputs):
             rule, fix = f"of the mean's shape {means.shape}", "np.broadcast_to(std, mean.shape)"
             raise BadValueError("std", "Normal", rule, f"shape {stds.shape}", fix)
         require_everywhere(stds > 0, stds, "std", "Normal", "above 0", "a floor, say 1e-6")
-        set_field(self, "mean", freeze(means))
-        set_field(self, "std", freeze(stds))
+        _set_field(self, "mean", freeze(means))
+        _set_field(self, "std", freeze(stds))
 
     @property
     def n_rows(self) -> int:
@@ -285,7 +270,7 @@ class Samples(BaseOutputs):
     def __init__(self, array: Any) -> None:
         draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
         require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
-        set_field(self, "array", freeze(draws))
+        _set_field(self, "array", freeze(draws))
 
     @property
     def n_rows(self) -> int:
@@ -310,12 +295,12 @@ class Quantiles(BaseOutputs):
     def __init__(self, array: Any, levels: Any) -> None:
         values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
         require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
-        set_field(self, "levels", freeze(as_levels(levels, values.shape[1])))
+        _set_field(self, "levels", freeze(_as_levels(levels, values.shape[1])))
         is_sorted = np.ones(values.shape, dtype=bool)
         is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
         rule, fix = "non-decreasing along its levels", "np.sort(array, axis=1)"
         require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
-        set_field(self, "array", freeze(values))
+        _set_field(self, "array", freeze(values))
 
     @property
     def n_rows(self) -> int:
@@ -329,11 +314,11 @@ def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
     """Return wrapped outputs as they are, and a plain array as probabilities."""
     if isinstance(outputs, BaseOutputs):
         return outputs
-    array = freeze(as_probabilities(outputs, argument, caller))
+    array = freeze(_as_probabilities(outputs, argument, caller))
     return unchecked(Probabilities, {"array": array, "classes": None})
 
 
-def as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
+def _as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
     """Return the outputs of one pass of several."""
     wrapped = as_outputs(outputs, argument, "Members.of")
     if not isinstance(wrapped, Logits | Probabilities):
@@ -342,7 +327,7 @@ def as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
     return wrapped
 
 
-def as_matrix(value: Any, argument: str, caller: str) -> FloatArray:
+def _as_matrix(value: Any, argument: str, caller: str) -> FloatArray:
     """Return rows x columns of floats, not yet checked for what they mean."""
     array = as_floats(value, argument, caller)
     array = array[:, np.newaxis] if array.ndim == 1 else array
@@ -351,18 +336,18 @@ def as_matrix(value: Any, argument: str, caller: str) -> FloatArray:
     return array
 
 
-def as_probabilities(
+def _as_probabilities(
     value: Any, argument: str, caller: str, or_else: str = "`Logits` if these are logits, or "
 ) -> FloatArray:
     """Return rows x classes that sum to 1; the negative class is added where only one came."""
-    array = as_matrix(value, argument, caller)
+    array = _as_matrix(value, argument, caller)
     if array.shape[1] > 1:
         return as_distributions(array, argument, caller, or_else)
     positive = as_shares(array[:, 0], argument, caller, f"{or_else}{PERCENTAGES}")
     return np.stack([1 - positive, positive], axis=1)
 
 
-def as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...] | None:
+def _as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...] | None:
     """Return the names of the columns as plain Python values, or None."""
     if names is None:
         return None
@@ -384,7 +369,7 @@ def as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...]
     return plain
 
 
-def as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray | None:
+def _as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray | None:
     """Return what each pass says of its own trust, passes x rows, or None."""
     if value is None:
         return None
@@ -400,7 +385,7 @@ def as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray | None:
     return freeze(certainty)
 
 
-def as_levels(value: Any, n_columns: int) -> FloatArray:
+def _as_levels(value: Any, n_columns: int) -> FloatArray:
     """Return the levels of quantiles: one a column, rising between 0 and 1."""
     levels = as_finite(as_floats(value, "levels", "Quantiles"), "levels", "Quantiles")
     require_dimensions(levels, (1,), "levels", "Quantiles", "one number a column")
@@ -414,20 +399,20 @@ def as_levels(value: Any, n_columns: int) -> FloatArray:
     return levels
 
 
-def require_passes(n_passes: int, argument: str, caller: str) -> None:
+def _require_passes(n_passes: int, argument: str, caller: str) -> None:
     """Raise unless there is a pass."""
     if n_passes < 1:
         raise BadValueError(argument, caller, "1 pass or more", "none", "at least one pass")
 
 
-def softmax(logits: FloatArray) -> FloatArray:
+def _softmax(logits: FloatArray) -> FloatArray:
     """Return the probabilities that logits stand for."""
     with np.errstate(over="ignore"):  # a distance beyond the largest float is a share of 0
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def set_field(outputs: BaseOutputs, name: str, value: Any) -> None:
+def _set_field(outputs: BaseOutputs, name: str, value: Any) -> None:
     """Fill a field of a frozen wrapper while it is being made."""
     object.__setattr__(outputs, name, value)
 
@@ -439,5 +424,5 @@ def unchecked(kind: type[Kind], fields: dict[str, Any]) -> Kind:
     """Make a wrapper of parts that were checked before."""
     outputs = object.__new__(kind)
     for name, value in fields.items():
-        set_field(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)
+        _set_field(outputs, name, freeze(value) if isinstance(value, np.ndarray) else value)
     return outputs

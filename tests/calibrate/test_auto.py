@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupKFold, PredefinedSplit, ShuffleSplit, S
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
-from dubito.calibrate.auto import candidates
+from dubito.calibrate.auto import _candidates
 from dubito.calibrate.cross_validation import folds_of, held_out_likelihoods
 from dubito.data import Batch, Columns, scan
 from dubito.errors import (
@@ -50,8 +50,8 @@ def test_the_leaderboard_is_what_cross_fitting_by_hand_gives() -> None:
     batch = Batch.of(y, Logits(logits))
     folds = folds_of(batch, 5, seed=3)
     told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
-    assert len(told) == len(list(candidates(3, 300))) + 1
-    for candidate in candidates(3, 300):
+    assert len(told) == len(list(_candidates(3, 300))) + 1
+    for candidate in _candidates(3, 300):
         likelihoods, weights, *_ = held_out_likelihoods(candidate, batch, folds)
         by_hand = -(weights @ np.log(likelihoods)) / weights.sum()
         assert told[repr(candidate)] == pytest.approx(by_hand, rel=1e-9)
@@ -232,7 +232,7 @@ def test_rows_without_a_label_do_not_count_as_many() -> None:
     partly = np.where(np.arange(1100) < 800, np.nan, y)
     with pytest.warns(MissingLabelsWarning):
         auto = AutoCalibrator().fit(Logits(logits), partly)
-    assert len(auto.leaderboard_) == len(list(candidates(3, 300))) + 1
+    assert len(auto.leaderboard_) == len(list(_candidates(3, 300))) + 1
 
 
 @pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])

@@ -3,7 +3,7 @@ import pytest
 
 from dubito import Logits
 from dubito.calibrate import IdentityCalibrator, StructuredMatrixScaling, TemperatureScaling
-from dubito.calibrate.auto import candidates
+from dubito.calibrate.auto import _candidates
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 3))
 
@@ -18,17 +18,17 @@ def test_as_it_came_changes_nothing() -> None:
 @pytest.mark.parametrize("n_classes", [2, 3, 100, 101, 250, 251, 1000])
 @pytest.mark.parametrize("n_rows", [10, 999, 1000, 100_000])
 def test_the_first_two_are_doing_nothing_and_the_simplest(n_classes: int, n_rows: int) -> None:
-    tried = list(candidates(n_classes, n_rows))
+    tried = list(_candidates(n_classes, n_rows))
     assert isinstance(tried[0], IdentityCalibrator)
     assert isinstance(tried[1], TemperatureScaling)
     assert len({repr(one) for one in tried}) == len(tried)
 
 
 def test_more_rows_allow_more_and_more_classes_less() -> None:
-    few, many = (list(candidates(10, n_rows)) for n_rows in (100, 10_000))
+    few, many = (list(_candidates(10, n_rows)) for n_rows in (100, 10_000))
     assert {repr(one) for one in few} < {repr(one) for one in many}
     matrices = {
-        n_classes: [one for one in candidates(n_classes, 10_000) if is_matrix(one)]
+        n_classes: [one for one in _candidates(n_classes, 10_000) if is_matrix(one)]
         for n_classes in (10, 150, 1000)
     }
     assert len(matrices[10]) > len(matrices[150]) > len(matrices[1000]) == 0
@@ -44,7 +44,7 @@ def test_every_candidate_takes_two_classes_or_many() -> None:
     for n_classes in (2, 4):
         y = rng.integers(0, n_classes, 60)
         logits = Logits(np.eye(n_classes)[y] + rng.normal(size=(60, n_classes)))
-        for one in candidates(n_classes, 1000):
+        for one in _candidates(n_classes, 1000):
             p = one.fit(logits, y).predict_proba(logits)
             assert p.sum(axis=1) == pytest.approx(np.ones(60))
 
@@ -52,7 +52,7 @@ def test_every_candidate_takes_two_classes_or_many() -> None:
 @pytest.mark.parametrize("n_classes", [2, 3, 100, 1000])
 def test_parametric_candidates_are_all_but_two_kinds(n_classes: int) -> None:
     every, parametric = (
-        [repr(one) for one in candidates(n_classes, 10_000, parametric_only)]
+        [repr(one) for one in _candidates(n_classes, 10_000, parametric_only)]
         for parametric_only in (False, True)
     )
     assert parametric == [one for one in every if "Isotonic" not in one and "Forest" not in one]

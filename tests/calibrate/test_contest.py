@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.calibrate.auto import Contest, IdentityCalibrator, Tried, name_of
+from dubito.calibrate.auto import Contest, IdentityCalibrator, Tried, _name_of
 from dubito.calibrate.cross_validation import HeldOut, folds_of
 from dubito.data import Batch
 
@@ -40,7 +40,7 @@ def test_a_candidate_that_is_better_everywhere_wins_alone() -> None:
     assert "better alone" in won.reason
     assert won.shares.tolist() == [0.0, 0.0, 1.0]
     members, shares = won.winners()
-    assert [name_of(member) for member in members] == ["VectorScaling()"]
+    assert [_name_of(member) for member in members] == ["VectorScaling()"]
     assert shares.tolist() == [1.0]
 
 
@@ -62,7 +62,7 @@ def test_weights_count_as_rows() -> None:
 
 def test_the_leaderboard_has_a_line_for_each_and_for_the_mixture() -> None:
     lines = contest(np.random.default_rng(0).uniform(0.1, 1, (50, 3))).leaderboard()
-    assert {line["name"] for line in lines} == {*map(name_of, CANDIDATES), "mixture"}
+    assert {line["name"] for line in lines} == {*map(_name_of, CANDIDATES), "mixture"}
     assert [line["log_loss"] for line in lines] == sorted(line["log_loss"] for line in lines)
     assert sum(line["share"] or 0 for line in lines) == pytest.approx(1)
     (mixture,) = (line for line in lines if line["name"] == "mixture")
@@ -79,7 +79,7 @@ def test_no_time_is_time_for_two() -> None:
     logits = np.random.default_rng(0).normal(size=(60, 3))
     batch = Batch.of(logits.argmax(axis=1), Logits(logits))
     held = Contest.held(batch, folds_of(batch, 5), 0)
-    assert [name_of(one.calibrator) for one in held.tried] == [
+    assert [_name_of(one.calibrator) for one in held.tried] == [
         "IdentityCalibrator()",
         "TemperatureScaling()",
     ]
@@ -118,6 +118,6 @@ def test_only_parametric_candidates_are_tried_on_demand() -> None:
     logits = np.random.default_rng(0).normal(size=(1000, 2))
     batch = Batch.of(logits.argmax(axis=1), Logits(logits))
     held = Contest.held(batch, folds_of(batch, 2), None, parametric_only=True)
-    names = [name_of(one.calibrator) for one in held.tried]
+    names = [_name_of(one.calibrator) for one in held.tried]
     assert "EnsembleTemperatureScaling()" in names
     assert not any("Isotonic" in name or "Forest" in name for name in names)

@@ -164,7 +164,7 @@ def test_evidence_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, y = made(100)
     scaling = TemperatureScaling().fit(Logits(logits), y)
     text = evidence_of(scaling)
-    monkeypatch.setattr(module, "cross_fitted_losses", None)
+    monkeypatch.setattr(module, "_cross_fitted_losses", None)
     assert evidence_of(scaling) == text
     assert evidence_of(pickle.loads(pickle.dumps(scaling))) == text
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 from sklearn.linear_model import LogisticRegression
 
-from dubito.calibrate.binary import BinaryRows, HeldScores, Scores, fit_logistic
+from dubito.calibrate.binary import BinaryRows, HeldScores, Scores, _fit_logistic
 from dubito.errors import EmptyStateError
 
 rng = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def test_coefficients_are_those_of_scipy(targets: tuple[float, float], penalty: 
 
     expected = minimize(loss, start, method="BFGS", options={"gtol": 1e-9, "xrtol": 1e-12}).x
     for scores in (HeldScores(BinaryRows(S, Y, W)), InParts()):
-        found = fit_logistic(scores, cubic, targets, start, penalty)
+        found = _fit_logistic(scores, cubic, targets, start, penalty)
         assert_allclose(found, expected, atol=2e-6)
         assert loss(found) <= loss(expected) + 1e-12
 
@@ -51,7 +51,7 @@ def test_coefficients_are_those_of_scipy(targets: tuple[float, float], penalty: 
 def test_coefficients_are_those_of_scikit_learn() -> None:
     theirs = LogisticRegression(C=np.inf, tol=1e-10).fit(S[:, np.newaxis], Y, W)
     rows = HeldScores(BinaryRows(S, Y, W))
-    found = fit_logistic(rows, line, (0.0, 1.0), np.zeros(2), penalty=1e-12)
+    found = _fit_logistic(rows, line, (0.0, 1.0), np.zeros(2), penalty=1e-12)
     assert_allclose(found, [theirs.coef_[0, 0], theirs.intercept_[0]], atol=1e-5)
 
 
@@ -59,14 +59,14 @@ def test_coefficients_are_those_of_scikit_learn() -> None:
 def test_any_start_ends_at_the_same_place(start: list[float]) -> None:
     rows = HeldScores(BinaryRows(S, Y, W))
     near, far = (
-        fit_logistic(rows, line, (0.0, 1.0), np.array(one), 1e-12) for one in ([1.0, 0.0], start)
+        _fit_logistic(rows, line, (0.0, 1.0), np.array(one), 1e-12) for one in ([1.0, 0.0], start)
     )
     assert_allclose(far, near, rtol=1e-5)
 
 
 def test_separable_rows_end_where_the_penalty_holds_them() -> None:
     rows = HeldScores(BinaryRows(S, (S > 0).astype(float), np.ones(400)))
-    slope, _ = found = fit_logistic(rows, line, (0.0, 1.0), np.array([1.0, 0.0]), 1e-6)
+    slope, _ = found = _fit_logistic(rows, line, (0.0, 1.0), np.array([1.0, 0.0]), 1e-6)
 
     def loss(coefficients: Any) -> Any:
         odds = line(S) @ coefficients
@@ -80,4 +80,4 @@ def test_separable_rows_end_where_the_penalty_holds_them() -> None:
 
 def test_no_weight_is_no_fit() -> None:
     with pytest.raises(EmptyStateError, match="A calibrator"):
-        fit_logistic(HeldScores(BinaryRows(S, Y, 0 * W)), line, (0.0, 1.0), np.zeros(2), 1e-6)
+        _fit_logistic(HeldScores(BinaryRows(S, Y, 0 * W)), line, (0.0, 1.0), np.zeros(2), 1e-6)

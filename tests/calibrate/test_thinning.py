@@ -17,7 +17,7 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.isotonic import few_knots
+from dubito.calibrate.isotonic import _few_knots
 from dubito.errors import BadValueError, UnfittedError
 
 
@@ -47,7 +47,7 @@ def curves(draw: Any) -> Any:
 @given(curves(), st.sampled_from([0.0, 1e-6, 1e-4, 1e-2, 0.3, 1.0]))
 def test_nothing_moves_by_more_than_the_bound(curve: Any, bound: float) -> None:
     x, y = curve
-    kept = few_knots(x, y, bound)
+    kept = _few_knots(x, y, bound)
     assert kept[0] == 0
     assert kept[-1] == x.size - 1
     assert (np.diff(kept) > 0).all()
@@ -60,7 +60,7 @@ def test_curves_made_to_be_hard_stay_within_the_bound(bound: float) -> None:
     zigzag = np.maximum.accumulate(np.arange(3000) / 3000 + bound * np.tile([0.9, -0.9], 1500))
     stairs = np.floor(np.arange(3000) / 7) * 1.9 * bound % 1
     for y in (np.clip(zigzag, 0, 1), np.sort(stairs), np.repeat([0.0, 1.0], 1500)):
-        assert furthest_apart(x, y, few_knots(x, y, bound)) <= bound
+        assert furthest_apart(x, y, _few_knots(x, y, bound)) <= bound
 
 
 def fewest(x: Any, y: Any, bound: float) -> int:
@@ -79,15 +79,15 @@ def test_a_smooth_curve_needs_hardly_more_knots_than_the_fewest() -> None:
     x = np.linspace(-6, 6, 120)
     for bound in (1e-3, 1e-2):
         for y in (expit(x), expit(2 * x), np.sqrt((x + 6) / 12)):
-            n_knots = few_knots(x, y, bound).size
+            n_knots = _few_knots(x, y, bound).size
             assert n_knots < 40
             assert n_knots <= fewest(x, y, bound) + 1
 
 
 def test_a_straight_line_needs_its_ends() -> None:
     x = np.arange(1001.0)
-    assert few_knots(x, x / 1024, 0.0).tolist() == [0, 1000]
-    assert few_knots(x[:1], x[:1], 0.1).tolist() == [0]
+    assert _few_knots(x, x / 1024, 0.0).tolist() == [0, 1000]
+    assert _few_knots(x[:1], x[:1], 0.1).tolist() == [0]
 
 
 def made(n_rows: int) -> tuple[Any, Any]:

@@ -77,7 +77,7 @@ def test_a_warning_is_told_in_words(run: Run, monkeypatch: pytest.MonkeyPatch) -
         warnings.warn("Rows are few. Try more.", DubitoWarning, stacklevel=2)
         return {}
 
-    monkeypatch.setattr("dubito.cli.doctor.figures", warned)
+    monkeypatch.setattr("dubito.cli.doctor._figures", warned)
     monkeypatch.setattr("dubito.cli.doctor.STORED", {})
     assert run("doctor", "--json").stderr == "dubito: Rows are few. Try more.\n"
 

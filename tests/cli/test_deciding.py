@@ -39,7 +39,7 @@ def test_a_folder_has_a_part_a_file_and_a_stopped_run_goes_on(
             raise KeyboardInterrupt
         return write_decisions(*arguments, source=source, **settings)
 
-    monkeypatch.setattr("dubito.cli.decide.write_decisions", interrupted)
+    monkeypatch.setattr("dubito.cli.decision_run.write_decisions", interrupted)
     Path("errors.csv").unlink()
     assert run(*words, "-o", "parts").exit_code != 0
     assert sorted(path.name for path in Path("parts").iterdir()) == [
@@ -64,7 +64,7 @@ def test_an_interrupted_file_leaves_nothing(
     def interrupted(*_: Any, **__: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dubito.cli.decide.write_decisions", interrupted)
+    monkeypatch.setattr("dubito.cli.decision_run.write_decisions", interrupted)
     assert run("decide", made / "policy.json", made / "sure_new.csv").exit_code != 0
     assert list(Path().iterdir()) == []
 

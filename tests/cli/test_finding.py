@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.cli.columns import found_features, found_label, found_outputs, two_classes
+from dubito.cli.columns import _found_features, _found_label, _found_outputs, _two_classes
 from dubito.errors import BadValueError
 
 FILE = Path("f.csv")
@@ -10,7 +10,7 @@ FILE = Path("f.csv")
 
 @pytest.mark.parametrize("name", ["label", "y", "target"])
 def test_one_column_that_is_called_like_a_label_is_found(name: str) -> None:
-    assert found_label(["id", name, "labels"], FILE, is_needed=True) == {"label": name}
+    assert _found_label(["id", name, "labels"], FILE, is_needed=True) == {"label": name}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ def test_one_column_that_is_called_like_a_label_is_found(name: str) -> None:
     ],
 )
 def test_a_label_that_could_be_several_is_refused(names: list[str], got: str, fix: str) -> None:
-    assert found_label(names, FILE, is_needed=False) == {}
+    assert _found_label(names, FILE, is_needed=False) == {}
     with pytest.raises(BadValueError) as caught:
-        found_label(names, FILE, is_needed=True)
+        _found_label(names, FILE, is_needed=True)
     assert str(caught.value) == (
         "`--label` of f.csv must be named, unless one column is called label, y or target. "
         f"Got {got}. Try {fix}."
@@ -35,7 +35,7 @@ def test_a_label_that_could_be_several_is_refused(names: list[str], got: str, fi
     ("prefix", "kind"), [("logit_", "logits"), ("p_", "probabilities"), ("prob_", "probabilities")]
 )
 def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
-    assert found_outputs([f"{prefix}a", f"{prefix}b", "y"], FILE) == {kind: f"{prefix}*"}
+    assert _found_outputs([f"{prefix}a", f"{prefix}b", "y"], FILE) == {kind: f"{prefix}*"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
 )
 def test_what_numbers_mean_is_never_guessed(names: list[str], got: str) -> None:
     with pytest.raises(BadValueError) as caught:
-        found_outputs(names, FILE)
+        _found_outputs(names, FILE)
     assert str(caught.value) == (
         "`outputs` of f.csv must be named, unless columns are called logit_* or else p_* or "
         f"prob_*. Got {got}. Try --logits 'z_*' or --probabilities 'z_*'."
@@ -56,8 +56,8 @@ def test_what_numbers_mean_is_never_guessed(names: list[str], got: str) -> None:
 
 
 def test_features_are_found_if_there_are_any() -> None:
-    assert found_features(["feature_a", "y"]) == {"features": "feature_*"}
-    assert found_features(["feature_", "features", "y"]) == {}
+    assert _found_features(["feature_a", "y"]) == {"features": "feature_*"}
+    assert _found_features(["feature_", "features", "y"]) == {}
 
 
 def write(folder: Path, labels: list[str]) -> Path:
@@ -67,26 +67,26 @@ def write(folder: Path, labels: list[str]) -> Path:
 
 
 def test_the_other_class_stands_among_the_labels(tmp_path: Path) -> None:
-    assert two_classes(write(tmp_path, ["ok", "fraud", "ok"]), "y", "fraud") == ("ok", "fraud")
-    assert two_classes(write(tmp_path, ["ok", "ok"]), "y", "fraud") == ("ok", "fraud")
-    assert two_classes(write(tmp_path, ["0", "1"]), "y", None) is None
-    assert two_classes(tmp_path / "never read", None, "fraud") == ("not fraud", "fraud")
-    assert two_classes(tmp_path / "never read", None, None) is None
+    assert _two_classes(write(tmp_path, ["ok", "fraud", "ok"]), "y", "fraud") == ("ok", "fraud")
+    assert _two_classes(write(tmp_path, ["ok", "ok"]), "y", "fraud") == ("ok", "fraud")
+    assert _two_classes(write(tmp_path, ["0", "1"]), "y", None) is None
+    assert _two_classes(tmp_path / "never read", None, "fraud") == ("not fraud", "fraud")
+    assert _two_classes(tmp_path / "never read", None, None) is None
 
 
 def test_a_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
     path = write(tmp_path, ["ok", "fraud"])
     with pytest.raises(BadValueError) as caught:
-        two_classes(path, "y", None)
+        _two_classes(path, "y", None)
     assert str(caught.value) == (
         f"`--positive` of {path} must be named, as `y` is neither 0 nor 1. Got fraud, ok. "
         "Try --positive fraud."
     )
     with pytest.raises(BadValueError) as caught:
-        two_classes(path, "y", "frad")
+        _two_classes(path, "y", "frad")
     assert str(caught.value) == (
         f"`--positive` of {path} must be one of two classes in `y`. Got frad, beside fraud, ok. "
         "Try --positive fraud."
     )
     with pytest.raises(BadValueError, match=r"Got a, beside b, c, d\. Try one column a class\."):
-        two_classes(write(tmp_path, ["a", "b", "c", "d"]), "y", "a")
+        _two_classes(write(tmp_path, ["a", "b", "c", "d"]), "y", "a")

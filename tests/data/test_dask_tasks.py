@@ -13,12 +13,12 @@ from dubito.data import Batch, Columns, scan
 from dubito.data.dask_tasks import (
     Decoded,
     Numbering,
+    _decoded_arrays,
+    _decoded_frame,
     added,
     columns_of,
     counted,
     decoded,
-    decoded_arrays,
-    decoded_frame,
     nth,
     results,
     total,
@@ -36,7 +36,7 @@ def rows_of(batch: Batch) -> dict[str, Any]:
 
 
 def frame_rows(most: int | None) -> Decoded:
-    return decoded_frame(pd.DataFrame({"p": P}), COLUMNS, 3, most)
+    return _decoded_frame(pd.DataFrame({"p": P}), COLUMNS, 3, most)
 
 
 def test_bad_rows_stop_a_task_or_come_back_with_it() -> None:
@@ -66,7 +66,7 @@ def test_numbers_and_ids_made_of_them_count_through_the_whole() -> None:
 
 
 def test_no_rows_add_up_to_nothing() -> None:
-    empty = decoded_arrays(["p"], [np.empty(0)], COLUMNS, 0, None)
+    empty = _decoded_arrays(["p"], [np.empty(0)], COLUMNS, 0, None)
     assert empty == Decoded([], [])
     assert added(len, empty, Numbering(0, is_ids=False)) is None
     assert added(len, frame_rows(9), Numbering(0, is_ids=False)) == 3

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from dubito import Logits, Normal, Probabilities, TopLabel
 from dubito.data import Batch, Columns, read, scan
-from dubito.data.files import resized
+from dubito.data.files import _resized
 from dubito.data.labels import Labels, Targets
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
@@ -264,7 +264,7 @@ def test_pieces_are_of_one_size_however_batches_are_cut(sizes: list[int], n_rows
         pa.record_batch({"i": np.arange(end - size, end)})
         for end, size in zip(ends, sizes, strict=True)
     ]
-    pieces = list(resized(batches, n_rows))
+    pieces = list(_resized(batches, n_rows))
     assert [len(piece) for piece in pieces[:-1]] == [n_rows] * (len(pieces) - 1)
     assert pa.concat_tables(pieces)["i"].to_pylist() == list(range(10))
 

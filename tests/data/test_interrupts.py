@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from dubito.data.dask import interrupts_wait
+from dubito.data.dask import _interrupts_wait
 
 
 def interrupt() -> None:
@@ -36,7 +36,7 @@ def test_an_interrupt_waits_for_the_end_of_the_block(press: Callable[[], None]) 
     before, done = signal.getsignal(signal.SIGINT), []
 
     def start() -> None:
-        with interrupts_wait():
+        with _interrupts_wait():
             press()
             done.append("the rest")
 
@@ -50,7 +50,7 @@ def test_an_interrupt_waits_for_the_end_of_the_block(press: Callable[[], None]) 
 
 def test_processes_that_start_inside_see_none() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('went on')"
-    with interrupts_wait():
+    with _interrupts_wait():
         done = subprocess.check_output([sys.executable, "-c", code], text=True)
         process = get_context("spawn").Process(target=interrupt)
         process.start()
@@ -61,7 +61,7 @@ def test_processes_that_start_inside_see_none() -> None:
 
 def test_an_error_is_told_rather_than_an_interrupt() -> None:
     def fail() -> None:
-        with interrupts_wait():
+        with _interrupts_wait():
             interrupt()
             raise ValueError("first")
 
@@ -73,7 +73,7 @@ def test_other_threads_are_left_alone() -> None:
     seen: list[str] = []
 
     def run() -> None:
-        with interrupts_wait():
+        with _interrupts_wait():
             seen.append("inside")
 
     thread = Thread(target=run)

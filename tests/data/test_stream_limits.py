@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.data.stream import read_stream, require_small
+from dubito.data.stream import _require_small, read_stream
 from dubito.errors import BadValueError, DubitoError
 
 
@@ -40,9 +40,9 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
     # Written buffers are padded to 64 bytes only outside of what their lengths say.
     parts = [table.slice(start, 400).combine_chunks() for start in (0, 400, 800)]
     floats = sum(8 * part.num_rows + 12 * part.num_rows for part in parts)
-    require_small(content, 2 * floats)
+    _require_small(content, 2 * floats)
     with pytest.raises(BadValueError) as refused:
-        require_small(content, floats)
+        _require_small(content, floats)
     assert str(refused.value).startswith(
         f"`bytes` of an Arrow stream must be {floats:,} at most, uncompressed. Got "
     )
@@ -55,9 +55,9 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_the_exact_size_is_told(compression: str) -> None:
     content = stream_of(pa.table({"x": np.zeros(300), "y": np.arange(300.0)}), compression)
-    require_small(content, 4800)
+    _require_small(content, 4800)
     with pytest.raises(BadValueError, match=r"must be 4,799 at most, uncompressed. Got 4,800 or"):
-        require_small(content, 4799)
+        _require_small(content, 4799)
 
 
 # Not `ru_maxrss`: a child's begins with its parent's peak, and would hide what it takes itself.

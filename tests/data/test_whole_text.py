@@ -25,7 +25,7 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path, monkeypatch: pytest.Monk
     def failing(*arguments: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(module, "replace_whole", failing)
+    monkeypatch.setattr(module, "_replace_whole", failing)
     with pytest.raises(OSError, match="the disk is full"):
         write_whole(path, "after")
     assert path.read_text() == "before"

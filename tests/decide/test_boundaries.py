@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dubito.decide.regions import boundaries_of
+from dubito.decide.regions import _boundaries_of
 
 
 def lengths(segments: Any) -> float:
@@ -19,7 +19,7 @@ def test_three_planes_meet_in_a_point() -> None:
     x = np.linspace(0, 0.5, 8)
     columns, rows = np.meshgrid(x, x)
     costs = 1 - np.stack([columns, rows, 1 - columns - rows], axis=-1)
-    found = boundaries_of(x, x, costs)
+    found = _boundaries_of(x, x, costs)
     long = float(np.hypot(1 / 6, 1 / 3))
     for pair, length in [((0, 1), np.hypot(1 / 6, 1 / 6)), ((0, 2), long), ((1, 2), long)]:
         lines = found.segments[(found.between == pair).all(axis=1)]
@@ -33,17 +33,17 @@ def test_a_line_through_points_of_the_grid_is_drawn_once() -> None:
     x = np.linspace(-1, 1, 5)
     columns, _ = np.meshgrid(x, x)
     noise = np.array([1e-17, -1e-17, 0, 1e-17, 0])[:, np.newaxis]
-    found = boundaries_of(x, x, np.stack([columns + noise, -columns], axis=-1))
+    found = _boundaries_of(x, x, np.stack([columns + noise, -columns], axis=-1))
     assert lengths(found.segments) == pytest.approx(2)
     assert np.abs(found.segments[..., 0]).max() < 1e-15
 
 
 def test_one_action_has_no_boundary_and_equal_actions_have_none_between_them() -> None:
     x, y = np.arange(4.0), np.arange(3.0)
-    assert boundaries_of(x, y, np.zeros((3, 4, 1))).segments.shape == (0, 2, 2)
-    assert boundaries_of(x, y, np.zeros((3, 4, 3))).between.shape == (0, 2)
+    assert _boundaries_of(x, y, np.zeros((3, 4, 1))).segments.shape == (0, 2, 2)
+    assert _boundaries_of(x, y, np.zeros((3, 4, 3))).between.shape == (0, 2)
     slope = np.broadcast_to(x - 1.5, (3, 4))
-    found = boundaries_of(x, y, np.stack([slope, -slope, -slope], axis=-1))
+    found = _boundaries_of(x, y, np.stack([slope, -slope, -slope], axis=-1))
     assert np.unique(found.between, axis=0).tolist() == [[0, 1]]
     assert lengths(found.segments) == pytest.approx(2)
 
@@ -71,7 +71,7 @@ TABLES = hnp.arrays(
 @given(TABLES)
 def test_along_a_line_both_actions_cost_the_same_and_no_other_less(costs: Any) -> None:
     x, y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([-1.0, 1.0, 3.0])
-    found = boundaries_of(x, y, costs)
+    found = _boundaries_of(x, y, costs)
     seen = np.unique(costs.argmin(axis=-1))
     for (start, end), (i, j) in zip(found.segments, found.between, strict=True):
         assert {i, j} <= set(seen.tolist())
@@ -88,7 +88,7 @@ def test_between_two_points_of_different_action_there_is_a_line(costs: Any) -> N
     x, y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([-1.0, 1.0, 3.0])
     # Away from ties, at which a line may end in a corner and have no length.
     costs = costs + np.random.default_rng(0).uniform(0, 1e-3, costs.shape)
-    found = boundaries_of(x, y, costs)
+    found = _boundaries_of(x, y, costs)
     ends = found.segments.reshape(-1, 2)
     least = costs.argmin(axis=-1)
     for row, column in zip(*np.nonzero(least[:, 1:] != least[:, :-1]), strict=True):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.decide.costs import CostMatrix, as_cost_row, as_number
+from dubito.decide.costs import CostMatrix, _as_cost_row, _as_number
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 NAMES = "Try one different name an action, such as ['approve', 'deny']."
@@ -134,12 +134,12 @@ def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str)
 
 
 def test_numbers_of_any_kind_are_costs() -> None:
-    assert as_number(np.float32(0.5), "cost", "f") == 0.5
-    assert as_number(-3, "cost", "f") == -3.0
+    assert _as_number(np.float32(0.5), "cost", "f") == 0.5
+    assert _as_number(-3, "cost", "f") == -3.0
     with pytest.raises(BadValueError, match="Got True"):
-        as_number(True, "cost", "f")
-    assert as_cost_row(2, 3, "f").tolist() == [2.0, 2.0, 2.0]
-    assert as_cost_row((1, 2), 2, "f").tolist() == [1.0, 2.0]
+        _as_number(True, "cost", "f")
+    assert _as_cost_row(2, 3, "f").tolist() == [2.0, 2.0, 2.0]
+    assert _as_cost_row((1, 2), 2, "f").tolist() == [1.0, 2.0]
 
 
 def test_names_become_plain_values() -> None:

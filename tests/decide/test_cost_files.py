@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.costs import MOST_BYTES, read_cost_json, read_cost_table
+from dubito.decide.costs import MOST_BYTES, _read_cost_json, _read_cost_table
 from dubito.errors import BadFileError
 
 
 def test_a_table_by_action_and_by_truth(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_bytes('\ufeffaction,"a, b",c\r\ngo,1,2e3\r\n'.encode())
-    table = read_cost_table(path)
+    table = _read_cost_table(path)
     assert (table.costs, table.actions, table.classes) == ([[1.0, 2000.0]], ["go"], ["a, b", "c"])
     path.write_text("truth,go,stay\na,1,2\n")
-    table = read_cost_table(str(path))
+    table = _read_cost_table(str(path))
     assert (table.costs, table.actions, table.classes) == ([[1.0], [2.0]], ["go", "stay"], ["a"])
 
 
@@ -49,7 +49,7 @@ def test_bad_tables(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "costs.csv"
     path.write_bytes(content)
     with pytest.raises(BadFileError) as caught:
-        read_cost_table(path)
+        _read_cost_table(path)
     assert str(caught.value) == f"{path} cannot be read: {message}"
 
 
@@ -57,20 +57,20 @@ def test_a_field_beyond_all_bounds(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_text("action," + "a" * 200_000)
     with pytest.raises(BadFileError, match="it is no CSV"):
-        read_cost_table(path)
+        _read_cost_table(path)
 
 
 def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
     path = tmp_path / "none.csv"
     with pytest.raises(BadFileError) as caught:
-        read_cost_table(path)
+        _read_cost_table(path)
     assert str(caught.value) == (
         f"{path} cannot be read: No such file or directory. Try the path of a file."
     )
     with path.open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     with pytest.raises(BadFileError, match=r"larger than 64 MB\. Try a table of costs"):
-        read_cost_json(path)
+        _read_cost_json(path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 200_000])
@@ -78,4 +78,4 @@ def test_bad_json(tmp_path: Path, content: str) -> None:
     path = tmp_path / "costs.json"
     path.write_text(content)
     with pytest.raises(BadFileError, match="it is no JSON"):
-        read_cost_json(path)
+        _read_cost_json(path)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import integrate
 
 from dubito import Quantiles, Samples
-from dubito.decide.regression import Pieces, least_powers
+from dubito.decide.regression import Pieces, _least_powers
 
 Floats = NDArray[np.floating[Any]]
 
@@ -46,7 +46,7 @@ def plain_loss(values: Floats, levels: Floats | None, t: float, q: float) -> flo
 @pytest.mark.parametrize("q", POWERS)
 def test_no_grid_point_beats_the_estimate_from_draws(q: float) -> None:
     draws = np.random.default_rng(1).gamma(2.0, 1.0, (6, 17)).round(1)
-    found = least_powers(Pieces.of(Samples(draws)), q)
+    found = _least_powers(Pieces.of(Samples(draws)), q)
     for row, t, loss in zip(draws, found.estimate, found.loss, strict=True):
         grid = np.concatenate([np.linspace(row.min() - 1, row.max() + 1, 4001), row])
         losses = np.mean(np.abs(row[:, np.newaxis] - grid) ** q, axis=0)
@@ -60,7 +60,7 @@ def test_no_grid_point_beats_the_estimate_from_quantiles(q: float) -> None:
     levels = np.array([0.05, 0.25, 0.5, 0.6, 0.95])
     rows = np.random.default_rng(2).gamma(2.0, 1.0, (3, 5))
     rows = np.sort(np.concatenate([rows, [[0.0, 1.0, 1.0, 1.0, 2.0]]]), axis=1)
-    found = least_powers(Pieces.of(Quantiles(rows, levels)), q)
+    found = _least_powers(Pieces.of(Quantiles(rows, levels)), q)
     for row, t, loss in zip(rows, found.estimate, found.loss, strict=True):
         close(loss, plain_loss(row, levels, t, q), rtol=1e-7)
         grid = np.concatenate([np.linspace(row[0] - 0.5, row[-1] + 0.5, 61), row])
@@ -72,8 +72,8 @@ def test_narrow_pieces_are_measured_without_cancellation(q: float) -> None:
     row = np.array([[0.0, 1.0, 1.0 + 1e-9, 1.0 + 2e-9, 3.0]])
     levels = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
     points = np.array([[0.0, 1.0, 1.0, 1.0, 3.0]])
-    near = least_powers(Pieces.of(Quantiles(row, levels)), q)
-    same = least_powers(Pieces.of(Quantiles(points, levels)), q)
+    near = _least_powers(Pieces.of(Quantiles(row, levels)), q)
+    same = _least_powers(Pieces.of(Quantiles(points, levels)), q)
     close(near.loss, same.loss, rtol=1e-8)
     close(near.estimate, same.estimate, rtol=1e-7)
 
@@ -81,7 +81,7 @@ def test_narrow_pieces_are_measured_without_cancellation(q: float) -> None:
 def test_the_estimate_of_many_quantiles_nears_that_of_the_law_itself() -> None:
     levels = np.arange(1, 2000) / 2000
     row = -np.log1p(-levels)[np.newaxis]  # exponential: q = 3 solved from its moments
-    found = least_powers(Pieces.of(Quantiles(row, levels)), 3.0).estimate[0]
+    found = _least_powers(Pieces.of(Quantiles(row, levels)), 3.0).estimate[0]
     # The slope of E|y - t|^3 is 3 (t^2 - 2t + 2 - 4 exp(-t)); its root:
     roots = np.linspace(1.2, 1.6, 400001)
     wanted = roots[np.argmin(np.abs(roots**2 - 2 * roots + 2 - 4 * np.exp(-roots)))]
@@ -91,7 +91,7 @@ def test_the_estimate_of_many_quantiles_nears_that_of_the_law_itself() -> None:
 def test_a_small_power_finds_no_mode_of_a_skewed_density() -> None:
     levels = np.arange(1, 400) / 400
     row = -np.log1p(-levels)[np.newaxis]
-    found = least_powers(Pieces.of(Quantiles(row, levels)), 1e-6).estimate[0]
+    found = _least_powers(Pieces.of(Quantiles(row, levels)), 1e-6).estimate[0]
     close(found, 0.3725, atol=0.02)  # the root of the exponential integral Ei; the mode is 0
 
 
@@ -107,7 +107,7 @@ def test_a_small_power_finds_no_mode_of_a_skewed_density() -> None:
 def test_estimates_lie_in_the_range_of_the_draws_whatever_they_are(draws: Floats, q: float) -> None:
     levels = (np.arange(draws.shape[1]) + 1) / (draws.shape[1] + 1)
     for outputs in (Samples(draws), Quantiles(np.sort(draws, axis=1), levels)):
-        found = least_powers(Pieces.of(outputs), q)
+        found = _least_powers(Pieces.of(outputs), q)
         low, high = draws.min(axis=1), draws.max(axis=1)
         # Draws bound their estimates; quantiles may be left by the range they span.
         beyond = np.abs(draws).max(axis=1) * 1e-12
@@ -122,15 +122,15 @@ def test_estimates_lie_in_the_range_of_the_draws_whatever_they_are(draws: Floats
 @pytest.mark.parametrize("q", [0.5, 1.0, 1.5, 2.0])
 def test_the_order_of_draws_and_the_blocks_do_not_matter(q: float) -> None:
     draws = np.random.default_rng(3).normal(size=(3000, 41))
-    whole = least_powers(Pieces.of(Samples(draws)), q)
-    turned = least_powers(Pieces.of(Samples(draws[::-1, ::-1])), q)
+    whole = _least_powers(Pieces.of(Samples(draws)), q)
+    turned = _least_powers(Pieces.of(Samples(draws[::-1, ::-1])), q)
     close(whole.estimate, turned.estimate[::-1], rtol=0, atol=1e-13)
-    one = least_powers(Pieces.of(Samples(draws[2500:2501])), q)
+    one = _least_powers(Pieces.of(Samples(draws[2500:2501])), q)
     close(whole.estimate[2500:2501], one.estimate, rtol=0, atol=1e-13)
 
 
 def test_a_large_power_takes_the_middle_of_the_range() -> None:
-    found = least_powers(Pieces.of(Samples([[0.0, 0.0, 0.0, 10.0]])), 1e5)
+    found = _least_powers(Pieces.of(Samples([[0.0, 0.0, 0.0, 10.0]])), 1e5)
     close(found.estimate, 5.0, rtol=1e-4)
     assert found.loss[0] == np.inf
 
@@ -141,9 +141,9 @@ def test_tails_go_on_evenly_but_no_further_than_the_range() -> None:
     close(pieces.high[:, -1] * 4, [4.75, 0.0])
     lopsided = Pieces.of(Quantiles([[0.0, 1.0, 2.0]], [0.9, 0.95, 0.99]))
     close(lopsided.low[:, 0] * 2, -2.0)
-    alone = least_powers(Pieces.of(Quantiles([[3.0]], [0.5])), 1.7)
+    alone = _least_powers(Pieces.of(Quantiles([[3.0]], [0.5])), 1.7)
     assert (alone.estimate.tolist(), alone.loss.tolist()) == ([3.0], [0.0])
 
 
 def test_no_rows_have_no_estimates() -> None:
-    assert least_powers(Pieces.of(Samples(np.empty((0, 3)))), 1.5).estimate.shape == (0,)
+    assert _least_powers(Pieces.of(Samples(np.empty((0, 3)))), 1.5).estimate.shape == (0,)

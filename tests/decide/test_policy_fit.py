@@ -19,7 +19,7 @@ from dubito.decide.policy.fit import (
     HeldOutRows,
     PolicyConfig,
     PriorShift,
-    deployed_weight,
+    _deployed_weight,
     fit_parts,
     train_prior,
 )
@@ -170,11 +170,11 @@ def test_rows_weigh_as_much_as_their_classes_where_the_policy_works() -> None:
     prior = PriorShift(np.array([0.5, 0.25, 0.25]), np.array([0.1, 0.2, 0.7]))
     ratio = np.array([0.2, 0.8, 2.8])
     weight = np.arange(1.0, 501.0)
-    assert deployed_weight(batch_of(sample_weight=weight), None).tolist() == weight.tolist()
-    found = deployed_weight(batch_of(sample_weight=weight), prior)
+    assert _deployed_weight(batch_of(sample_weight=weight), None).tolist() == weight.tolist()
+    found = _deployed_weight(batch_of(sample_weight=weight), prior)
     assert found == pytest.approx(weight * ratio[Y])
     soft = 0.7 * np.eye(3)[Y] + 0.1
-    votes = deployed_weight(Batch.of(soft, Logits(Z)), prior)
+    votes = _deployed_weight(Batch.of(soft, Logits(Z)), prior)
     assert votes == pytest.approx(soft @ ratio)
 
 

@@ -16,10 +16,10 @@ from dubito.decide.reject import (
     LOG_ODDS,
     STARTS,
     ThresholdChoice,
+    _upper_bound,
     choose_threshold,
     reject_by_threshold,
     reject_threshold,
-    upper_bound,
 )
 from dubito.errors import BadValueError, DubitoError, EmptyStateError, MissingLabelsWarning
 
@@ -222,8 +222,8 @@ def test_no_risk_can_be_promised_to_be_none_and_any_to_be_one() -> None:
 def test_the_upper_bound_is_that_of_clopper_and_pearson() -> None:
     for k, n in [(0, 1), (0, 30), (3, 30), (29, 30), (30, 30), (0, 0)]:
         expected = stats.beta.ppf(0.9, k + 1, n - k) if k < n else 1.0
-        assert float(upper_bound(k, n, 0.1)) == pytest.approx(expected, rel=1e-9)
-    tail = stats.binom.cdf(3, 30, float(upper_bound(3, 30, 0.1)))
+        assert float(_upper_bound(k, n, 0.1)) == pytest.approx(expected, rel=1e-9)
+    tail = stats.binom.cdf(3, 30, float(_upper_bound(3, 30, 0.1)))
     assert tail == pytest.approx(0.1)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dubito import Logits, Probabilities
 from dubito.decide.costs import CostMatrix
-from dubito.decide.policy.decide import Rules, of_rows, shares_of, without_reject, wrong_chances
+from dubito.decide.policy.decide import Rules, _without_reject, of_rows, shares_of, wrong_chances
 
 Array = NDArray[Any]
 
@@ -94,7 +94,7 @@ def test_without_anyone_to_ask_nothing_is_handed_over() -> None:
     assert found.action.tolist() == [1]
     assert found.reason.tolist() == [0]
     assert found.worth.tolist() == [0.0]
-    assert without_reject(costs) is costs
+    assert _without_reject(costs) is costs
 
 
 def test_leaving_reject_out() -> None:
@@ -102,7 +102,7 @@ def test_leaving_reject_out() -> None:
     costs = CostMatrix(
         [[0, 1], [9, 9], [1, 0]], ["a", "ask", "b"], ["x", "y"], rate=rate, reject="ask"
     )
-    rest = without_reject(costs)
+    rest = _without_reject(costs)
     assert rest.actions == ("a", "b")
     assert rest.array.tolist() == [[0, 1], [1, 0]]
     assert rest.rate is not None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.doubt.conformal.scores import group_names, rows_needed, threshold_of
+from dubito.doubt.conformal.scores import _group_names, _rows_needed, _threshold_of
 from dubito.measure.ranking import RankingState
 
 
@@ -23,38 +23,38 @@ def state_of(scores: list[float], weight: list[float] | None = None) -> RankingS
 def test_the_threshold_is_the_kth_smallest_score(scores: list[float], level: Fraction) -> None:
     k = -(-(len(scores) + 1) * level // 1)  # the ceiling, without rounding
     expected = sorted(scores)[int(k) - 1] if k <= len(scores) else None
-    assert threshold_of(state_of(scores), float(level)) == expected
-    assert (expected is None) == (len(scores) < rows_needed(float(level)))
+    assert _threshold_of(state_of(scores), float(level)) == expected
+    assert (expected is None) == (len(scores) < _rows_needed(float(level)))
 
 
 def test_a_rank_that_is_whole_is_not_rounded_up() -> None:
     assert np.ceil(100 * 0.07) == 8  # what a plain ceiling would make of it
-    assert threshold_of(state_of([float(i) for i in range(1, 100)]), 0.07) == 7
+    assert _threshold_of(state_of([float(i) for i in range(1, 100)]), 0.07) == 7
 
 
 def test_a_weight_counts_rows() -> None:
-    assert threshold_of(state_of([1, 2, 3], [2, 0, 6]), 0.3) == 3
-    assert threshold_of(state_of([1, 2, 3], [2, 1, 6]), 0.3) == 2
+    assert _threshold_of(state_of([1, 2, 3], [2, 0, 6]), 0.3) == 3
+    assert _threshold_of(state_of([1, 2, 3], [2, 1, 6]), 0.3) == 2
 
 
 def test_an_infinite_score_is_no_threshold() -> None:
-    assert threshold_of(state_of([1.0, np.inf]), 0.6) is None
-    assert threshold_of(state_of([]), 0.6) is None
+    assert _threshold_of(state_of([1.0, np.inf]), 0.6) is None
+    assert _threshold_of(state_of([]), 0.6) is None
 
 
 @pytest.mark.parametrize(
     ("level", "n_rows"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99), (0.999, 999)]
 )
 def test_how_many_rows_it_takes(level: float, n_rows: int) -> None:
-    assert rows_needed(level) == n_rows
+    assert _rows_needed(level) == n_rows
 
 
 def test_groups_have_names_whatever_they_are() -> None:
-    names, positions = group_names(np.array([2, None, "a", 2, np.nan], dtype=object), 5)
+    names, positions = _group_names(np.array([2, None, "a", 2, np.nan], dtype=object), 5)
     assert names == ["(missing)", "2", "a"]
     assert positions.tolist() == [1, 0, 2, 1, 0]
-    assert group_names(None, 2)[1].tolist() == [0, 0]
-    names, positions = group_names(np.array([2.5, np.nan, -1, np.nan]), 4)
+    assert _group_names(None, 2)[1].tolist() == [0, 0]
+    names, positions = _group_names(np.array([2.5, np.nan, -1, np.nan]), 4)
     assert [names[i] for i in positions] == ["2.5", "(missing)", "-1.0", "(missing)"]
-    names, positions = group_names(np.array([True, False]), 2)
+    names, positions = _group_names(np.array([True, False]), 2)
     assert [names[i] for i in positions] == ["True", "False"]

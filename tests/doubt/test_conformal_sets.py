@@ -21,9 +21,9 @@ from dubito.data import ArrayShards, Batch, Shards
 from dubito.doubt.conformal.classifier import (
     ConformalClassifier,
     PredictionSets,
-    canonical,
-    falling,
-    shares_of,
+    _canonical,
+    _falling,
+    _shares_of,
 )
 from dubito.errors import (
     BadTypeError,
@@ -91,7 +91,7 @@ def shares(outputs: Any, sets: ConformalClassifier) -> Any:
     if sets.method == "lac":
         return [None] * outputs.n_rows
     is_drawn = sets.is_randomized
-    return shares_of(canonical(outputs), sets.seed) if is_drawn else np.ones(outputs.n_rows)
+    return _shares_of(_canonical(outputs), sets.seed) if is_drawn else np.ones(outputs.n_rows)
 
 
 @pytest.mark.parametrize(
@@ -195,20 +195,20 @@ def test_the_shares_are_as_good_as_random_and_hang_on_the_seed() -> None:
     # Rows that differ in little: one entry, by one unit of its last place.
     array = np.tile(np.array([0.25, 0.75]), (20_000, 1))
     array[:, 0] += np.arange(20_000) * np.spacing(0.25)
-    drawn = shares_of(array, 0)
+    drawn = _shares_of(array, 0)
     assert ((drawn >= 0) & (drawn < 1)).all()
     counts = np.histogram(drawn, 20, (0, 1))[0]
     assert ((counts - 1000) ** 2 / 1000).sum() < 43.8  # chi-square of 19, 0.1 %
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.03
-    assert abs(np.corrcoef(drawn, shares_of(array, 1))[0, 1]) < 0.03
-    assert drawn.tolist() == shares_of(array[::-1], 0)[::-1].tolist()
-    assert shares_of(array[:1], 2**64 - 1)[0] != shares_of(array[:1], 2**63)[0]
+    assert abs(np.corrcoef(drawn, _shares_of(array, 1))[0, 1]) < 0.03
+    assert drawn.tolist() == _shares_of(array[::-1], 0)[::-1].tolist()
+    assert _shares_of(array[:1], 2**64 - 1)[0] != _shares_of(array[:1], 2**63)[0]
 
 
 def test_of_equal_classes_the_first_comes_first() -> None:
     p = np.repeat(np.arange(60.0), 3).reshape(1, -1) / np.arange(1.0, 6.0)[:, None]
     p[0] += np.random.default_rng(0).permutation(180) / 1000
-    assert falling(p).tolist() == np.argsort(-p, axis=1, kind="stable").tolist()
+    assert _falling(p).tolist() == np.argsort(-p, axis=1, kind="stable").tolist()
 
 
 def test_sets_that_are_not_randomized_hold_those_that_are() -> None:

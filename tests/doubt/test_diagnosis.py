@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import load_fashion_mnist
 from dubito.doubt.activations import negative_feature_norm, unfamiliarity
-from dubito.doubt.diagnosis import OODDiagnosis, Separation, diagnose_ood, separation_of
+from dubito.doubt.diagnosis import OODDiagnosis, Separation, _separation_of, diagnose_ood
 from dubito.doubt.scores import uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError
 
@@ -133,16 +133,16 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
 )
 def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
-    found = separation_of(known, strange)
+    found = _separation_of(known, strange)
     close([found.auroc, found.standard_error], plain_separation(known, strange), atol=1e-12)
-    turned = separation_of(strange, known)
+    turned = _separation_of(strange, known)
     close([turned.auroc, turned.standard_error], [1 - found.auroc, found.standard_error], atol=1e-9)
 
 
 def test_the_standard_errors_are_those_of_many_draws() -> None:
     rng = np.random.default_rng(0)
     draws = [
-        separation_of(rng.normal(size=60), rng.normal(shift, 1, 40))
+        _separation_of(rng.normal(size=60), rng.normal(shift, 1, 40))
         for shift in (0.0, 1.0)
         for _ in range(1500)
     ]
@@ -155,7 +155,7 @@ def test_the_standard_errors_are_those_of_many_draws() -> None:
 
 
 def test_one_row_of_each_has_the_error_of_chance_only() -> None:
-    found = separation_of(np.array([0.0]), np.array([1.0]))
+    found = _separation_of(np.array([0.0]), np.array([1.0]))
     assert found == Separation(1.0, 0.0, 0.5)
 
 

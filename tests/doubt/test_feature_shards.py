@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal as same
 
 from dubito import Normal, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.features import FeatureRows, FeatureShards, feature_shards
+from dubito.doubt.features import FeatureRows, FeatureShards, _feature_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 
 RNG = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def whole(shards: FeatureShards) -> FeatureRows:
 
 
 def test_blocks_are_bounded_and_make_up_the_rows() -> None:
-    shards = feature_shards(X, Y, None, "caller")
+    shards = _feature_shards(X, Y, None, "caller")
     assert max(block.features.size for block in shards.blocks()) <= 1 << 20
     assert len(list(shards.blocks())) == 3
     rows = whole(shards)
@@ -63,7 +63,7 @@ def test_digits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     sums = []
     for threads in ("1", "3"):
         monkeypatch.setenv("DUBITO_THREADS", threads)
-        sums.append(feature_shards(X, Y, None, "caller").sum(moments))
+        sums.append(_feature_shards(X, Y, None, "caller").sum(moments))
     same(*sums)
 
 
@@ -73,15 +73,15 @@ def test_streams_and_arrays_hold_the_same_rows() -> None:
     batch = Batch.of(y, OUTPUTS, sample_weight=weight, features=X)
     kept = (weight > 0) & ~np.isnan(y)
     for source in (streamed(batch), ArrayShards(batch)):
-        shards = feature_shards(source, None, None, "caller")
+        shards = _feature_shards(source, None, None, "caller")
         rows = whole(shards)
         same(rows.features, X[kept])
         same(rows.codes, y[kept])
         same(rows.weight, weight[kept])
         assert (shards.n_rows, shards.n_missing, shards.classes) == (3000, 300, (0, 1, 2, 3))
     same(
-        feature_shards(X, y, weight, "caller").sum(moments),
-        feature_shards(ArrayShards(batch), None, None, "caller").sum(moments),
+        _feature_shards(X, y, weight, "caller").sum(moments),
+        _feature_shards(ArrayShards(batch), None, None, "caller").sum(moments),
     )
 
 
@@ -91,8 +91,8 @@ def test_classes_that_do_not_occur_or_weigh_nothing_have_no_number() -> None:
     y = ["cat", "fox", "dog", "fox"]
     batch = Batch.of(y, pets, sample_weight=weight, features=x)
     for shards in (
-        feature_shards(ArrayShards(batch), None, None, "caller"),
-        feature_shards(x, y, weight, "caller"),
+        _feature_shards(ArrayShards(batch), None, None, "caller"),
+        _feature_shards(x, y, weight, "caller"),
     ):
         assert shards.classes == ("cat", "fox")
         assert shards.weights.tolist() == [1, 4]
@@ -102,13 +102,13 @@ def test_classes_that_do_not_occur_or_weigh_nothing_have_no_number() -> None:
 def test_rows_without_labels_are_one_class() -> None:
     batch = Batch.of(None, OUTPUTS, features=X)
     for source in (X, ArrayShards(batch), streamed(batch)):
-        shards = feature_shards(source, None, None, "caller")
+        shards = _feature_shards(source, None, None, "caller")
         assert (shards.classes, shards.n_classes) == (None, 1)
         same(whole(shards).features, X)
 
 
 def test_features_go_through_a_function_block_by_block() -> None:
-    shards = feature_shards(X, Y, None, "caller").mapped(np.square)
+    shards = _feature_shards(X, Y, None, "caller").mapped(np.square)
     same(whole(shards).features, np.square(X))
     same(whole(shards).codes, Y)
 
@@ -121,43 +121,43 @@ def batch_of(n_features: int) -> Batch:
     ("call", "kind", "text"),
     [
         (
-            lambda: feature_shards([1.0, 2.0], None, None, "caller"),
+            lambda: _feature_shards([1.0, 2.0], None, None, "caller"),
             BadValueError,
             "`features` of caller must be rows x dimensions. Got shape (2,). "
             "Try `.reshape(-1, 1)` for a single column.",
         ),
         (
-            lambda: feature_shards([[1.0], [np.nan]], None, None, "caller"),
+            lambda: _feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
             "`features` of caller must be finite. Got nan in row 1, column 0. "
             "Try leaving such rows out, or mending what made them.",
         ),
         (
-            lambda: feature_shards(np.empty((0, 2)), None, None, "caller"),
+            lambda: _feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
             "caller needs at least 1 row of positive weight. Got 0. "
             "Try rows whose weights are not all 0.",
         ),
         (
-            lambda: feature_shards([[1.0]], [None], None, "caller"),
+            lambda: _feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
             "caller needs at least 1 labeled row of positive weight. Got 0. "
             "Try rows whose labels are not all missing and whose weights are not all 0.",
         ),
         (
-            lambda: feature_shards(Parts(), None, None, "caller"),
+            lambda: _feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
             "caller needs at least 1 row of positive weight. Got 0. "
             "Try rows whose weights are not all 0.",
         ),
         (
-            lambda: feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
+            lambda: _feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
             BadTypeError,
             "`features` of caller must be shards that hold features. Got none. "
             "Try `features=` among the columns of the shards.",
         ),
         (
-            lambda: feature_shards(
+            lambda: _feature_shards(
                 ArrayShards(Batch.of([[0.5, 0.5]], [[1, 0]], features=[[1.0]])),
                 None,
                 None,
@@ -168,7 +168,7 @@ def batch_of(n_features: int) -> Batch:
             "Try plain labels, or none at all.",
         ),
         (
-            lambda: feature_shards(
+            lambda: _feature_shards(
                 ArrayShards(Batch.of([0.5], Normal([1.0], [1.0]), features=[[1.0]])),
                 None,
                 None,
@@ -179,19 +179,19 @@ def batch_of(n_features: int) -> Batch:
             "Try plain labels, or none at all.",
         ),
         (
-            lambda: feature_shards(ArrayShards(batch_of(1)), [0, 1], None, "caller"),
+            lambda: _feature_shards(ArrayShards(batch_of(1)), [0, 1], None, "caller"),
             BadTypeError,
             "`features` of caller must be arrays beside labels or weights. Got labels. Try "
             "caller().fit(shards), with labels and weights among the shards' columns.",
         ),
         (
-            lambda: feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
+            lambda: _feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
             BadTypeError,
             "`features` of caller must be arrays beside labels or weights. Got weights. Try "
             "caller().fit(shards), with labels and weights among the shards' columns.",
         ),
         (
-            lambda: feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
+            lambda: _feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
             StateMismatchError,
             "States can be added only when their numbers of features are the same. Got 1 and 2. "
             "Try making both with the same settings.",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dubito.doubt.conformal import scores as known_scores
-from dubito.doubt.conformal.scores import KnownScores, in_cells, ranked
+from dubito.doubt.conformal.scores import KnownScores, _in_cells, ranked
 
 
 def test_few_scores_are_those_of_memory() -> None:
@@ -37,8 +37,8 @@ def test_many_scores_move_up_past_few_others(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_cells_are_cut_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_scores, "CELLS", 2)
-    found = in_cells(ranked(np.array([1.0, 2.0, 3.0, np.inf]), np.array([1.0, 1.0, 96.0, 2.0])))
+    found = _in_cells(ranked(np.array([1.0, 2.0, 3.0, np.inf]), np.array([1.0, 1.0, 96.0, 2.0])))
     assert found.doubt.tolist() == [2.0, np.inf]
     assert found.weight.tolist() == [2.0, 98.0]
     few = ranked(np.array([1.0, 2.0]), np.ones(2))
-    assert in_cells(few) is few
+    assert _in_cells(few) is few

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.doubt.features import codes_and_classes
+from dubito.doubt.features import _codes_and_classes
 from dubito.errors import BadTypeError, BadValueError
 
 
@@ -27,14 +27,14 @@ from dubito.errors import BadTypeError, BadValueError
 def test_codes_are_places_among_the_sorted_classes(
     y: Any, codes: list[int], classes: tuple[Any, ...]
 ) -> None:
-    found, names = codes_and_classes(y, len(y), "caller")
+    found, names = _codes_and_classes(y, len(y), "caller")
     assert found.tolist() == codes
     assert names == classes
     assert [type(name) for name in names or ()] == [type(name) for name in classes]
 
 
 def test_no_labels_are_one_class_without_a_name() -> None:
-    codes, classes = codes_and_classes(None, 3, "caller")
+    codes, classes = _codes_and_classes(None, 3, "caller")
     assert codes.tolist() == [0, 0, 0]
     assert classes is None
 
@@ -69,5 +69,5 @@ RULE = "`y` of caller must be class numbers from 0 up, or names."
 )
 def test_labels_that_are_none_are_refused(y: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
-        codes_and_classes(y, 2, "caller")
+        _codes_and_classes(y, 2, "caller")
     assert str(caught.value) == text

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 
-from dubito.doubt.features import feature_shards
+from dubito.doubt.features import _feature_shards
 from dubito.doubt.moments import (
-    class_means,
-    own_scatters,
-    pooled_scatter,
-    squared_deviations,
+    _class_means,
+    _own_scatters,
+    _pooled_scatter,
+    _squared_deviations,
 )
 from dubito.errors import BadValueError
 
@@ -38,8 +38,8 @@ def test_sums_are_those_of_the_reference(
 ) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", block)
     x = X + shift
-    shards = feature_shards(x, LABELS, W, "caller")
-    means = class_means(shards, "caller")
+    shards = _feature_shards(x, LABELS, W, "caller")
+    means = _class_means(shards, "caller")
     parts = [np.flatnonzero(np.equal(LABELS, k)) for k in range(3)]
     expected = [np.average(x[rows], axis=0, weights=W[rows]) for rows in parts]
     close(means.means, expected, rtol=1e-12)
@@ -49,23 +49,23 @@ def test_sums_are_those_of_the_reference(
     scatters = expected_scatters(x)
     sizes = np.sqrt(np.einsum("kii->i", scatters))
     near = 1e-10 * np.outer(sizes, sizes)
-    assert (np.abs(own_scatters(shards, means, "caller") - scatters) < near).all()
-    assert (np.abs(pooled_scatter(shards, means, "caller") - scatters.sum(axis=0)) < near).all()
-    close(squared_deviations(shards, means, "caller"), np.einsum("kii->ki", scatters), rtol=1e-9)
+    assert (np.abs(_own_scatters(shards, means, "caller") - scatters) < near).all()
+    assert (np.abs(_pooled_scatter(shards, means, "caller") - scatters.sum(axis=0)) < near).all()
+    close(_squared_deviations(shards, means, "caller"), np.einsum("kii->ki", scatters), rtol=1e-9)
 
 
 def test_a_feature_that_never_varies_scatters_by_exactly_nothing() -> None:
     x = np.column_stack([X[:, 0], np.full(400, 0.1)])
-    shards = feature_shards(x, None, None, "caller")
-    means = class_means(shards, "caller")
+    shards = _feature_shards(x, None, None, "caller")
+    means = _class_means(shards, "caller")
     assert means.means[0, 1] == 0.1
-    assert pooled_scatter(shards, means, "caller")[1].tolist() == [0, 0]
+    assert _pooled_scatter(shards, means, "caller")[1].tolist() == [0, 0]
 
 
 def test_features_too_large_to_be_squared_are_refused() -> None:
-    shards = feature_shards([[1e200], [-1e200]], None, None, "caller")
+    shards = _feature_shards([[1e200], [-1e200]], None, None, "caller")
     with pytest.raises(BadValueError) as caught:
-        pooled_scatter(shards, class_means(shards, "caller"), "caller")
+        _pooled_scatter(shards, _class_means(shards, "caller"), "caller")
     assert str(caught.value) == (
         "`features` of caller must be small enough to be squared and summed. "
         "Got sums beyond the largest float. Try dividing them by a scale of theirs."

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito import Members
-from dubito.doubt.ensembles import top_votes, vote, weights_of
+from dubito.doubt.ensembles import _top_votes, _weights_of, vote
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 
@@ -65,12 +65,12 @@ def counted(members: Members, by: str, threshold: float | None) -> tuple[list[in
 
 def test_the_printed_example() -> None:
     members = views([7, 7, 7, 4, 4], CONFIDENCES, certainty=CERTAINTIES)
-    _, confidence = top_votes(members)
-    hard = weights_of(members, confidence, "confidence", 0.34)
+    _, confidence = _top_votes(members)
+    hard = _weights_of(members, confidence, "confidence", 0.34)
     assert hard[:, 0].tolist() == [1, 0, 1, 0, 0]
     assert vote(members, by="confidence", threshold=0.34).class_.tolist() == [7]
     assert vote(members, by="confidence", threshold=0.34).weight.tolist() == [1.0]
-    sure = weights_of(members, confidence, "certainty", 0.34)
+    sure = _weights_of(members, confidence, "certainty", 0.34)
     assert sure[:, 0].tolist() == [1, 1, 1, 1, 1]
     found = vote(members, by="certainty", threshold=0.34)
     assert (found.class_.tolist(), found.weight.tolist()) == ([7], [0.6])

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from dubito.kernels.blocks import keep_memory
+from dubito.kernels.blocks import _keep_memory
 
 WAIT = 60  # seconds until a test that hangs fails
 
@@ -21,7 +21,7 @@ def fresh_pages() -> int:
 
 
 def least_fresh_pages() -> int:
-    keep_memory()
+    _keep_memory()
     fresh_pages()
     return min(fresh_pages() for _ in range(5))
 

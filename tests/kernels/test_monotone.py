@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from dubito.arrays import contiguous
-from dubito.kernels.monotone import add_to_cells, index_of, part_of, pool_neighbors, read_knots
+from dubito.kernels.monotone import _index_of, _part_of, add_to_cells, pool_neighbors, read_knots
 
 Array = NDArray[Any]
 
@@ -133,8 +133,8 @@ def test_every_class_has_its_own_curve() -> None:
 
 def test_the_index_tells_where_each_class_and_part_starts() -> None:
     knots, offsets = np.array([-99.0, -28.0, 0.0, 0.1, 27.99, 99.0, 5.0]), np.array([0, 6, 6, 7])
-    starts = index_of(contiguous(knots), contiguous(offsets))
-    parts = [part_of(knot) for knot in knots]
+    starts = _index_of(contiguous(knots), contiguous(offsets))
+    parts = [_part_of(knot) for knot in knots]
     assert parts == [0, 0, 128, 128, 255, 255, 150]
     for k in range(3):
         own = parts[offsets[k] : offsets[k + 1]]

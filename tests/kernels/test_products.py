@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dubito.kernels.blocks import single_products
+from dubito.kernels.blocks import _single_products
 
 WAIT = 60  # seconds until a test that hangs fails
 
@@ -25,7 +25,7 @@ def two_of_blas() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_of_blas")
 def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
-    with single_products():
+    with _single_products():
         assert n_of_blas() == {1}
     assert n_of_blas() == {2}
 
@@ -33,7 +33,7 @@ def test_matrix_products_start_no_threads_of_their_own_inside() -> None:
 @pytest.mark.usefixtures("two_of_blas")
 def test_matrix_products_of_any_thread_start_none() -> None:
     def inside(_: int) -> set[int]:
-        with single_products():
+        with _single_products():
             return n_of_blas()
 
     with ThreadPoolExecutor(1) as other:
@@ -46,14 +46,14 @@ def test_whoever_leaves_last_sets_the_threads_of_products_back() -> None:
     first_is_in, second_is_in = threading.Event(), threading.Event()
 
     def enter_first_and_leave_first() -> None:
-        with single_products():
+        with _single_products():
             first_is_in.set()
             assert second_is_in.wait(WAIT)
 
     with ThreadPoolExecutor(1) as other:
         first = other.submit(enter_first_and_leave_first)
         assert first_is_in.wait(WAIT)
-        with single_products():
+        with _single_products():
             second_is_in.set()
             first.result(WAIT)
             assert n_of_blas() == {1}

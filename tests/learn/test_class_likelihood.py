@@ -6,22 +6,22 @@ import torch
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import Categorical
-from dubito.learn.class_likelihoods import cross_entropy, label_shares
+from dubito.learn.class_likelihoods import _label_shares, cross_entropy
 
 ZEROS = torch.zeros(2, 3)
 
 
 def test_classes_and_shares_are_put_on_the_last_axis() -> None:
     y = torch.tensor([[0, 2], [1, 1]])
-    shares = label_shares(y, (2, 2), 3, "test")
+    shares = _label_shares(y, (2, 2), 3, "test")
     assert torch.equal(shares.argmax(-1), y)
     soft = torch.rand(2, 3, 4, 5)
     soft = soft / soft.sum(1, keepdim=True)
-    torch.testing.assert_close(label_shares(soft, (2, 4, 5), 3, "test"), soft.movedim(1, -1))
+    torch.testing.assert_close(_label_shares(soft, (2, 4, 5), 3, "test"), soft.movedim(1, -1))
 
 
 def test_shares_close_to_1_are_renormalized() -> None:
-    shares = label_shares(torch.tensor([[0.5, 0.5005]]), (1,), 2, "test")
+    shares = _label_shares(torch.tensor([[0.5, 0.5005]]), (1,), 2, "test")
     assert shares.sum().item() == pytest.approx(1)
 
 

@@ -7,7 +7,7 @@ import torch
 from dubito.data import Columns, read
 from dubito.decide import Policy
 from dubito.doubt import decompose_uncertainty
-from dubito.learn.demo import TrainedDemo, digit_parts, train_demo
+from dubito.learn.demo import TrainedDemo, _digit_parts, train_demo
 from dubito.measure import log_loss
 
 
@@ -31,7 +31,7 @@ def demo(folder: Path, told: list[str]) -> TrainedDemo:
 
 
 def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
-    parts = digit_parts()
+    parts = _digit_parts()
     assert demo.test.labels is not None
     assert (demo.test.labels == parts.test.labels.numpy()).all()
     honest = demo.policy.calibrator.transform(demo.test.logits)

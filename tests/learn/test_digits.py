@@ -4,12 +4,12 @@ import torch
 from sklearn.datasets import load_digits
 
 from dubito.learn import demo as digits
-from dubito.learn.demo import SWAPPED, digit_parts, trained_network
+from dubito.learn.demo import SWAPPED, _digit_parts, _trained_network
 from dubito.learn.layers import seeded
 
 
 def test_parts_hold_every_digit_once_and_strangers_apart() -> None:
-    parts = digit_parts()
+    parts = _digit_parts()
     labels = np.concatenate([part.labels.numpy() for part in parts])
     assert (np.bincount(labels) == np.bincount(load_digits().target)).all()
     assert all((part.labels < 8).all() for part in parts[:3])
@@ -23,11 +23,11 @@ def test_parts_hold_every_digit_once_and_strangers_apart() -> None:
 
 def test_training_is_seeded_and_swaps_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "N_EPOCHS", 2)
-    train = digit_parts().train
+    train = _digit_parts().train
     models = []
     for _ in range(2):
         with seeded(0):
-            model, noisy, is_flipped = trained_network(train)
+            model, noisy, is_flipped = _trained_network(train)
         models.append(model.state_dict())
     assert all(one.equal(models[1][name]) for name, one in models[0].items())
     assert (is_flipped == (noisy != train.labels).numpy()).all()

@@ -20,7 +20,7 @@ ROWS = hnp.arrays(
 def test_log_odds_are_those_of_the_kernels(
     rows: FloatArray,
 ) -> None:
-    found = maps.log_odds(torch.from_numpy(rows)).numpy()
+    found = maps._log_odds(torch.from_numpy(rows)).numpy()
     np.testing.assert_allclose(found, kernel_log_odds(Logits(rows)), atol=1e-6)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError
-from dubito.learn.collect import Parts, parted, require_taken
+from dubito.learn.collect import Parts, _parted, _require_taken
 
 X, Y, W = torch.zeros(2, 4), torch.tensor([0, 1]), torch.ones(2)
 CASES: list[tuple[Any, Any, Parts]] = [
@@ -22,7 +22,7 @@ CASES: list[tuple[Any, Any, Parts]] = [
 
 @pytest.mark.parametrize(("batch", "unpack", "expected"), CASES)
 def test_batches_are_told_apart(batch: Any, unpack: Any, expected: Parts) -> None:
-    found = parted(batch, unpack, "batch 0")
+    found = _parted(batch, unpack, "batch 0")
     assert [id(one) for one in found.inputs] == [id(one) for one in expected.inputs]
     assert found.named == expected.named
     assert found.labels is expected.labels
@@ -32,21 +32,21 @@ def test_batches_are_told_apart(batch: Any, unpack: Any, expected: Parts) -> Non
 PLACES = "unpack=lambda batch: (batch[0], batch[1], batch[2]) for inputs, labels and weights"
 BAD: list[tuple[Any, str]] = [
     (
-        lambda: parted(7, None, "batch 3"),
+        lambda: _parted(7, None, "batch 3"),
         "`batch 3` of collect_outputs must be inputs, or inputs and labels. Got int. "
         "Try a loader of pairs (inputs, labels).",
     ),
     (
-        lambda: parted(X, "labels", "batch 3"),  # type: ignore[arg-type]
+        lambda: _parted(X, "labels", "batch 3"),  # type: ignore[arg-type]
         f"`unpack` of collect_outputs must be a function of a batch. Got str. Try {PLACES}.",
     ),
     (
-        lambda: parted(X, lambda batch: batch, "batch 3"),
+        lambda: _parted(X, lambda batch: batch, "batch 3"),
         "`unpack` of collect_outputs must be a function that returns (inputs, labels) or (inputs, labels, "
         f"weights). Got Tensor for batch 3. Try {PLACES}.",
     ),
     (
-        lambda: require_taken(nn.Linear(4, 2), Parts((), {"x": X}), "batch 3"),
+        lambda: _require_taken(nn.Linear(4, 2), Parts((), {"x": X}), "batch 3"),
         "`batch 3` of collect_outputs must be inputs that Linear takes, then labels. Got missing a "
         f"required argument: 'input'. Try {PLACES}.",
     ),
@@ -61,5 +61,5 @@ def test_what_cannot_be_told_apart_is_told(call: Any, message: str) -> None:
 
 
 def test_what_a_model_takes_passes() -> None:
-    require_taken(nn.Linear(4, 2), Parts((X,), {}), "batch 0")
-    require_taken(nn.Linear(4, 2), Parts((), {"input": X}), "batch 0")
+    _require_taken(nn.Linear(4, 2), Parts((X,), {}), "batch 0")
+    _require_taken(nn.Linear(4, 2), Parts((), {"input": X}), "batch 0")

@@ -9,7 +9,7 @@ from torch import nn
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
 from dubito.learn.likelihoods import Bernoulli, Gaussian
-from dubito.learn.passes import array_of, logits_of, members_of, one_tensor, rows_of
+from dubito.learn.passes import _members_of, _one_tensor, array_of, logits_of, rows_of
 from dubito.learn.segmentation import LogitNoise
 
 RNG = np.random.default_rng(0)
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 def test_outputs_are_logits_without_a_likelihood() -> None:
     passes = RNG.normal(size=(4, 5, 3))
-    members = members_of([torch.from_numpy(one) for one in passes], None, "Passes")
+    members = _members_of([torch.from_numpy(one) for one in passes], None, "Passes")
     np.testing.assert_allclose(members.array, softmax(passes, axis=2), rtol=1e-12)
     assert members.certainty is None
 
@@ -31,7 +31,7 @@ def test_raw_logits_are_kept_under_likelihoods_of_classes(likelihood: object) ->
 def test_likelihoods_that_draw_draw_the_same_for_all_passes() -> None:
     rows, random = torch.from_numpy(RNG.normal(size=(5, 6))), torch.get_rng_state()
     likelihood = LogitNoise(3, n_samples=4000)
-    members = members_of([rows, rows], likelihood, "Passes")
+    members = _members_of([rows, rows], likelihood, "Passes")
     assert torch.get_rng_state().equal(random)
     assert (members.array[0] == members.array[1]).all()
     noise = np.exp(rows[:, 3:].numpy() / 2) * np.random.default_rng(1).normal(size=(4000, 5, 3))
@@ -41,7 +41,7 @@ def test_likelihoods_that_draw_draw_the_same_for_all_passes() -> None:
 
 def test_certainties_come_with_uncertainty_aware_outputs() -> None:
     passes = RNG.normal(size=(4, 5, 3)).astype(np.float32)
-    members = members_of([torch.from_numpy(one) for one in passes], UncertaintyAware(2), "Passes")
+    members = _members_of([torch.from_numpy(one) for one in passes], UncertaintyAware(2), "Passes")
     np.testing.assert_allclose(members.array, softmax(passes[:, :, :2], axis=2), rtol=1e-5)
     assert members.certainty is not None
     expected = np.exp(-np.maximum(passes[:, :, 2], -4))
@@ -49,7 +49,7 @@ def test_certainties_come_with_uncertainty_aware_outputs() -> None:
 
 
 def test_yes_or_no_is_of_two_classes() -> None:
-    members = members_of([torch.tensor([[0.0], [2.0]])] * 2, Bernoulli(), "Passes")
+    members = _members_of([torch.tensor([[0.0], [2.0]])] * 2, Bernoulli(), "Passes")
     expected = softmax([[0, 0], [0, 2]], axis=1)
     np.testing.assert_allclose(members.array, np.stack([expected] * 2), rtol=1e-6)
 
@@ -59,7 +59,7 @@ def test_pixels_are_rows() -> None:
     rows = rows_of(maps)
     assert rows.shape == (8, 3)
     assert rows[5].tolist() == maps[1, :, 0, 1].tolist()
-    assert members_of([maps, maps], None, "Passes").array.shape == (2, 8, 3)
+    assert _members_of([maps, maps], None, "Passes").array.shape == (2, 8, 3)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_told() -> None:
         "Try Categorical(n_classes)."
     )
     with pytest.raises(BadTypeError) as told:
-        one_tensor((torch.zeros(1), torch.zeros(1)), "Passes")
+        _one_tensor((torch.zeros(1), torch.zeros(1)), "Passes")
     assert str(told.value) == (
         "`model` of Passes must be one that returns one tensor. Got tuple. "
         "Try a module that returns one head of it."
@@ -105,14 +105,14 @@ def test_noise_in_logits_leaves_log_probabilities() -> None:
 
 def test_classes_are_on_axis_1() -> None:
     maps = torch.from_numpy(RNG.normal(size=(2, 4, 3, 2)))
-    found = members_of([maps, maps], UncertaintyAware(3), "Passes")
+    found = _members_of([maps, maps], UncertaintyAware(3), "Passes")
     expected = softmax(maps[:, :3].numpy(), axis=1).transpose(0, 2, 3, 1).reshape(-1, 3)
     np.testing.assert_allclose(found.array[0], expected, rtol=1e-12)
     assert found.certainty is not None
     s = np.maximum(maps[:, 3].numpy().ravel(), -4)
     np.testing.assert_allclose(found.certainty[1], np.exp(-s), rtol=1e-12)
     steps = torch.from_numpy(RNG.normal(size=(2, 3, 5)))
-    assert members_of([steps], Categorical(3), "Passes").array.shape == (1, 10, 3)
+    assert _members_of([steps], Categorical(3), "Passes").array.shape == (1, 10, 3)
     assert logits_of(steps[:, :1], Bernoulli(), "Passes").shape == (10, 1)
 
 
@@ -134,6 +134,6 @@ def test_sequences_of_unclear_axes_are_refused() -> None:
 def test_views_may_vote_by_the_other_certainty() -> None:
     rows = torch.from_numpy(RNG.normal(size=(5, 3)))
     likelihood = UncertaintyAware(2, certainty_form="sigmoid")
-    found = members_of([rows], likelihood, "Passes")
+    found = _members_of([rows], likelihood, "Passes")
     assert found.certainty is not None
     np.testing.assert_allclose(found.certainty[0], 1 - expit(rows[:, 2].numpy()), rtol=1e-12)

@@ -5,13 +5,13 @@ import torch
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import Gaussian
-from dubito.learn.likelihoods import of_rows
+from dubito.learn.likelihoods import _of_rows
 
 
 def test_several_targets_are_one_event_and_a_single_one_is_a_number() -> None:
     normal = torch.distributions.Normal
-    assert of_rows(normal, torch.zeros(5, 3), torch.ones(5, 3)).event_shape == (3,)
-    single = of_rows(normal, torch.zeros(5, 1), torch.ones(5, 1))
+    assert _of_rows(normal, torch.zeros(5, 3), torch.ones(5, 3)).event_shape == (3,)
+    single = _of_rows(normal, torch.zeros(5, 1), torch.ones(5, 1))
     assert (single.batch_shape, single.event_shape) == ((5,), ())
 
 

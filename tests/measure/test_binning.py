@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.measure.calibration_error import assign, quantile_edges, uniform_edges
+from dubito.measure.calibration_error import _quantile_edges, assign, uniform_edges
 
 
 def test_bins_are_closed_on_the_right() -> None:
@@ -26,7 +26,7 @@ def test_every_value_lies_in_its_bin(values: list[float], n_bins: int) -> None:
 )
 def test_equal_mass_bins_are_never_empty(values: list[float], n_bins: int) -> None:
     array = np.array(values)
-    edges = quantile_edges(array, np.ones(array.size), n_bins)
+    edges = _quantile_edges(array, np.ones(array.size), n_bins)
     counts = np.bincount(assign(array, edges), minlength=edges.size - 1)
     assert counts.sum() == array.size
     assert (counts > 0).all()
@@ -37,15 +37,15 @@ def test_equal_mass_bins_are_never_empty(values: list[float], n_bins: int) -> No
 
 def test_equal_mass_bins_hold_equal_mass_without_ties() -> None:
     values = np.random.default_rng(0).permutation(np.linspace(0.01, 0.99, 90))
-    counts = np.bincount(assign(values, quantile_edges(values, np.ones(90), 9)))
+    counts = np.bincount(assign(values, _quantile_edges(values, np.ones(90), 9)))
     assert counts.tolist() == [10] * 9
 
 
 def test_a_weight_counts_as_so_many_rows() -> None:
     values, weight = np.array([0.1, 0.2, 0.6, 0.7]), np.array([3, 1, 1, 0])
     repeated = np.repeat(values, weight)
-    expected = quantile_edges(repeated, np.ones(repeated.size), 3)
-    assert quantile_edges(values, weight.astype(float), 3).tolist() == expected.tolist()
+    expected = _quantile_edges(repeated, np.ones(repeated.size), 3)
+    assert _quantile_edges(values, weight.astype(float), 3).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 1.5, True, "15", 10**12])

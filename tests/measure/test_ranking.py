@@ -7,13 +7,13 @@ from dubito import Logits
 from dubito.data import Batch
 from dubito.data.batch import Ranks
 from dubito.measure import RankingState, ranking
-from dubito.measure.ranking import GRID_STEP, on_grid
+from dubito.measure.ranking import GRID_STEP, _on_grid
 
 
 @given(st.lists(st.floats(1e-300, 1.0), min_size=1, max_size=50))
 def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list[float]) -> None:
     doubt = np.array(values)
-    grid = on_grid(doubt)
+    grid = _on_grid(doubt)
     assert (np.abs(doubt - grid) <= GRID_STEP * np.minimum(doubt, 1 - doubt) + 1e-15).all()
     order = np.argsort(doubt, kind="stable")
     assert (np.diff(grid[order]) >= 0).all()
@@ -21,8 +21,8 @@ def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list
 
 def test_a_grid_holds_few_cells_however_many_rows() -> None:
     doubt = 10 ** np.random.default_rng(0).uniform(-16, 0, 200_000)
-    assert np.unique(on_grid(doubt)).size < 55_000
-    assert np.unique(on_grid(1 - doubt)).size < 55_000
+    assert np.unique(_on_grid(doubt)).size < 55_000
+    assert np.unique(_on_grid(1 - doubt)).size < 55_000
 
 
 def test_ties_are_one_step_whatever_the_order_of_rows() -> None:
@@ -61,7 +61,7 @@ def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
     logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
     y = [None, *rng.integers(0, 5, 399)]
     batch = Batch.of(y, Logits(logits), sample_weight=rng.integers(0, 3, 400))
-    ranks, weight = Ranks.of(on_grid(batch.rows.doubt)), batch.labeled_weight
+    ranks, weight = Ranks.of(_on_grid(batch.rows.doubt)), batch.labeled_weight
     expected = RankingState.of_ranks(ranks, weight, weight * (1 - batch.rows.correct))
     found = RankingState.of(batch, is_gridded=True)
     for name, values in expected.to_dict().items():

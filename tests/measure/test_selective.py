@@ -18,14 +18,14 @@ from dubito.measure import (
     excess_area_under_risk_coverage,
     risk_coverage_curve,
 )
-from dubito.measure.audit import read
+from dubito.measure.audit import _read
 from dubito.measure.selective import area_bounds
 
 RNG = np.random.default_rng(0)
 
 
 def audit_of(batch: Batch) -> Audit:
-    return read(AuditState.of(batch))
+    return _read(AuditState.of(batch))
 
 
 def sample(n: int, step: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

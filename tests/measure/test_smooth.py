@@ -4,7 +4,7 @@ import pytest
 from dubito import TopLabel
 from dubito.data import Batch
 from dubito.measure import SmoothCalibrationErrorState, smooth_calibration_error
-from dubito.measure.calibration_error import smoothed_error
+from dubito.measure.calibration_error import _smoothed_error
 
 
 def plain_smoothed_error(confidence: np.ndarray, correct: np.ndarray, width: float) -> float:
@@ -58,5 +58,5 @@ def test_wider_smoothing_never_shows_more_error() -> None:
     rng = np.random.default_rng(5)
     batch = Batch.of(None, TopLabel(rng.random(100), rng.random(100) < 0.5))
     spectrum = dct(SmoothCalibrationErrorState.of(batch).residual, type=2)
-    errors = [smoothed_error(spectrum, width) for width in (0.01, 0.03, 0.1, 0.3, 1.0)]
+    errors = [_smoothed_error(spectrum, width) for width in (0.01, 0.03, 0.1, 0.3, 1.0)]
     assert errors == sorted(errors, reverse=True)

@@ -15,15 +15,15 @@ from dubito.monitor.sequential import (
     TOO_LITTLE,
     TOO_MUCH,
     SequentialAlarm,
-    gains,
-    waiting,
+    _gains,
+    _waiting,
 )
 
 
 def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tuple[float, float]]:
     """Return both e-values after each label, money by money, in plain numbers."""
     n_bets = len(TOO_MUCH)
-    wealth = [[1 - waiting(0)] * n_bets, [1 - waiting(0)] * n_bets]
+    wealth = [[1 - _waiting(0)] * n_bets, [1 - _waiting(0)] * n_bets]
     seen = []
     for t, (p, x, s) in enumerate(zip(stated, found, share, strict=True)):
         for side, bets in enumerate((TOO_MUCH, TOO_LITTLE)):
@@ -37,8 +37,8 @@ def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tup
                 )  # fmt: skip
                 ratio = x * other / inner + (1 - x) * (1 - other) / (1 - inner)
                 factor = 1 + s * (ratio - 1) if is_open else 1.0
-                wealth[side][j] = wealth[side][j] * factor + waiting(t) - waiting(t + 1)
-        over, under = (np.mean(side) + waiting(t + 1) for side in wealth)
+                wealth[side][j] = wealth[side][j] * factor + _waiting(t) - _waiting(t + 1)
+        over, under = (np.mean(side) + _waiting(t + 1) for side in wealth)
         seen.append((float(over), float(under)))
     return seen
 
@@ -94,8 +94,8 @@ def test_no_bet_wins_on_average_while_the_claim_is_true(
 ) -> None:
     low, high = max(stated - tolerance, 0), min(stated + tolerance, 1)
     mean = low + where * (high - low)
-    right = gains(np.array([stated]), np.array([1.0]), tolerance)[0]
-    wrong = gains(np.array([stated]), np.array([0.0]), tolerance)[0]
+    right = _gains(np.array([stated]), np.array([1.0]), tolerance)[0]
+    wrong = _gains(np.array([stated]), np.array([0.0]), tolerance)[0]
     assert (mean * right + (1 - mean) * wrong <= 1e-9).all()
     assert (np.minimum(right, wrong) >= -1).all()
 

@@ -5,11 +5,11 @@ from typing import get_args
 from markupsafe import Markup
 
 from dubito.report import blocks
-from dubito.report.page import asset
+from dubito.report.page import _asset
 
 
 def test_every_kind_of_block_has_a_place_in_the_template() -> None:
-    template = asset("blocks.html.j2")
+    template = _asset("blocks.html.j2")
     kinds = {block.kind for block in get_args(blocks.Block) if block is not Markup}
     assert len(kinds) == 8
     assert all(f'block.kind == "{kind}"' in template for kind in kinds)

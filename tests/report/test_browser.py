@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from dubito import Normal, Probabilities, TopLabel
 from dubito.decide import CostMatrix, Policy
 from dubito.doubt import MahalanobisDistance
-from dubito.report.reports import TITLE, classifier_report, make_report
+from dubito.report.reports import TITLE, _classifier_report, make_report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="module")
 def path(summary: Summary, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    page = classifier_report(summary, f"{HOSTILE} & co")
+    page = _classifier_report(summary, f"{HOSTILE} & co")
     return page.save(tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -191,7 +191,7 @@ def test_a_row_of_costs_that_asks_is_the_review(browser: Browser, tmp_path: Path
     costs = CostMatrix.from_csv(tmp_path / "costs.csv", reject="ask")
     batch = Batch.of(y, Probabilities(p, ("ham", "spam")))
     summary = Summary.of(ArrayShards(batch), costs=costs)
-    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    opened = Opened(browser, _classifier_report(summary, TITLE).save(tmp_path / "page.html"))
     assert opened.page.locator(".costs tbody tr").count() == 3
     assert opened.page.inner_text(".costs tr.reject th").split() == ["ask", "a", "person"]
     assert opened.figures("none").coverage == 1.0
@@ -218,7 +218,7 @@ def test_a_policy_is_shown_as_the_library_judges_it(
     summary = Summary.of(ArrayShards(batch), policy=policy)
     assert summary.decided is not None
     found, judged = summary.sample, summary.decided.report
-    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    opened = Opened(browser, _classifier_report(summary, TITLE).save(tmp_path / "page.html"))
     assert judged.risk is not None
     expected = Outcome(judged.coverage.value, judged.risk.value, 1000 * judged.cost.value)
     assert_same(opened.figures("policy"), expected)
@@ -389,7 +389,7 @@ def test_what_a_top_label_report_computes_is_the_library_s(
     rng = np.random.default_rng(2)
     outputs = TopLabel(rng.uniform(size=150), rng.uniform(size=150))
     summary = Summary.of(ArrayShards(Batch.of(None, outputs)))
-    opened = Opened(browser, classifier_report(summary, TITLE).save(tmp_path / "page.html"))
+    opened = Opened(browser, _classifier_report(summary, TITLE).save(tmp_path / "page.html"))
     for threshold in (0.2, 0.4, 0.6, 0.9):
         opened.set_threshold(threshold)
         assert_same(opened.figures("yours"), summary.sample.at(threshold))

@@ -11,7 +11,7 @@ from dubito.calibrate import TemperatureScaling, VectorScaling
 from dubito.calibrate.cross_validation import folds_of
 from dubito.data.batch import Batch
 from dubito.outputs import Probabilities
-from dubito.report.recalibration import as_question, cross_fitted, mended
+from dubito.report.recalibration import _cross_fitted, as_question, mended
 
 
 def made(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def test_each_fold_is_tempered_by_what_the_others_teach() -> None:
     y, logits = made(200)
     batch = Batch.of(y, Logits(logits))
     folds = folds_of(batch, 5, 3)
-    found = cross_fitted(TemperatureScaling(), batch, folds)
+    found = _cross_fitted(TemperatureScaling(), batch, folds)
     for train, test in folds:
         temperature = best_temperature(y[train], logits[train])
         expected = special.softmax(logits[test] / temperature, axis=1)
@@ -43,11 +43,11 @@ def test_the_label_of_a_row_never_reaches_its_own_probability() -> None:
     y, logits = made(60)
     batch = Batch.of(y, Logits(logits))
     folds = folds_of(batch, 5, 0)
-    before = cross_fitted(VectorScaling(), batch, folds)
+    before = _cross_fitted(VectorScaling(), batch, folds)
     test = folds[0][1]
     changed = y.copy()
     changed[test] = (y[test] + 1) % 3
-    after = cross_fitted(VectorScaling(), Batch.of(changed, Logits(logits)), folds)
+    after = _cross_fitted(VectorScaling(), Batch.of(changed, Logits(logits)), folds)
     np.testing.assert_array_equal(before[test], after[test])
 
 

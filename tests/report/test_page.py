@@ -23,7 +23,7 @@ from dubito.report.blocks import (
     Text,
     Verdict,
 )
-from dubito.report.page import fragment, in_script, render
+from dubito.report.page import _in_script, fragment, render
 
 
 def page_of(text: str, data: object = None) -> str:
@@ -79,7 +79,7 @@ def test_no_text_changes_what_elements_there_are(text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_data_come_back_as_they_were_and_end_no_script(text: str) -> None:
-    written = str(in_script({"name": text}))
+    written = str(_in_script({"name": text}))
     assert json.loads(written) == {"name": text}
     assert not re.search("[<>&\u2028\u2029]", written)
 

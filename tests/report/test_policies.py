@@ -7,7 +7,7 @@ from dubito import Logits
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, Policy, realized_cost
 from dubito.doubt import MahalanobisDistance
-from dubito.report.summary import decided_by
+from dubito.report.summary import _decided_by
 
 
 def test_figures_are_those_of_what_the_policy_decides() -> None:
@@ -27,7 +27,7 @@ def test_figures_are_those_of_what_the_policy_decides() -> None:
     )
     weight = rng.integers(1, 4, 200).astype(float)
     batch = Batch.of(y[rest], Logits(logits[rest]), sample_weight=weight, features=features[rest])
-    found = decided_by(policy, batch, 0)
+    found = _decided_by(policy, batch, 0)
     expected = policy.decide(Logits(logits[rest]), features[rest])
     assert found.action.tolist() == expected.action.tolist()
     paid = realized_cost(y[rest], expected.action, costs, sample_weight=weight)

@@ -14,13 +14,13 @@ from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, Policy
 from dubito.errors import BadTypeError
 from dubito.report import Report, make_report
-from dubito.report.reports import TITLE, classifier_report
+from dubito.report.reports import TITLE, _classifier_report
 from dubito.report.summary import Summary
 
 
 @pytest.fixture(scope="module")
 def page(summary: Summary) -> Report:
-    return classifier_report(summary, TITLE)
+    return _classifier_report(summary, TITLE)
 
 
 def test_all_parts_are_there_in_order(page: Report) -> None:

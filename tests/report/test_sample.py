@@ -10,7 +10,7 @@ from dubito import Logits, Probabilities, TopLabel
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
 from dubito.errors import BadTypeError
-from dubito.report.sample import Outcome, Sample, drawn, packed
+from dubito.report.sample import Outcome, Sample, _packed, drawn
 
 COSTS = CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]).with_reject([0.5, 0.4, 0.3])
 
@@ -164,7 +164,7 @@ def test_top_labels_have_no_costs_of_classes() -> None:
     ],
 )
 def test_packed_numbers_come_back(array: Any, kind: str) -> None:
-    found = packed(array)
+    found = _packed(array)
     assert found["type"] == kind
     assert np.frombuffer(b64decode(found["data"]), f"<{kind}").tolist() == array.tolist()
 

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits
 from dubito.data.batch import Batch
-from dubito.report.ood import distance_from, strangeness
+from dubito.report.ood import _distance_from, strangeness
 
 
 def made(n_rows: int = 200, shift: float = 0.0, is_labeled: bool = True) -> Batch:
@@ -45,7 +45,7 @@ def test_rows_that_taught_are_not_judged() -> None:
     assert found is not None
     order = np.random.default_rng(1).permutation(200)
     taught, judged = np.sort(order[:100]), np.sort(order[100:])
-    fitted = distance_from(known, taught)
+    fitted = _distance_from(known, taught)
     assert known.features is not None
     np.testing.assert_array_equal(found.distance, fitted.score(known.features[judged]))
     np.testing.assert_array_equal(found.is_right, known.rows.correct[judged] == 1)

@@ -8,7 +8,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.measure import classwise_calibration_error, risk_coverage_curve
 from dubito.report.summary import Summary
-from dubito.report.verdict import share_to_halve, verdict_on
+from dubito.report.verdict import _share_to_halve, verdict_on
 
 
 def made(n_rows: int, scale: float) -> Batch:
@@ -77,7 +77,7 @@ def test_half_of_the_errors_are_in_that_share(seed: int) -> None:
     rng = np.random.default_rng(seed)
     confidence = rng.integers(50, 100, 60) / 100
     correct = rng.uniform(size=60) < confidence
-    found = share_to_halve(risk_coverage_curve(None, TopLabel(confidence, correct)))
+    found = _share_to_halve(risk_coverage_curve(None, TopLabel(confidence, correct)))
     shares = []
     for threshold in [0.0, *np.unique(confidence)]:
         is_sent = confidence <= threshold

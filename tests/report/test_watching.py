@@ -7,7 +7,7 @@ import pytest
 from dubito.monitor import Comparison, compare, detect_drift
 from dubito.outputs import Logits, Normal, TopLabel
 from dubito.report import comparison_report, drift_report
-from dubito.report.comparison import sentences_of
+from dubito.report.comparison import _sentences_of
 
 NAMES = ("cat", "<i>dog</i>", "fox")
 
@@ -124,7 +124,7 @@ def test_many_classes_are_drawn_by_those_that_changed_most() -> None:
 
 def test_sentences_end_with_a_word_or_a_bracket_not_inside_a_number() -> None:
     text = "It fell from 0.5 to 0.4 (by 0.1). It rose by 5%. b is worse: retrain."
-    assert sentences_of(text) == (
+    assert _sentences_of(text) == (
         "It fell from 0.5 to 0.4 (by 0.1).",
         "It rose by 5\u00a0%.",
         "b is worse: retrain.",

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from dubito.decide import Policy
 from dubito.serve.app import create_app
 from dubito.serve.asking import AskedRows
-from dubito.serve.deciding import decide_rows
+from dubito.serve.deciding import _decide_rows
 from dubito.serve.running import listening, put_in_force
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions, Store
@@ -102,7 +102,7 @@ def new(policy: Policy) -> Callable[..., NewDecisions]:
         asked = AskedRows.of(body, policy.costs.n_classes, settings)
         drawing = np.random.default_rng(0)
         digest = repr(body).encode()[:16]
-        return decide_rows(asked, 1, policy, settings, drawing, key, digest)
+        return _decide_rows(asked, 1, policy, settings, drawing, key, digest)
 
     return made
 

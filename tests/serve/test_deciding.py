@@ -11,9 +11,9 @@ from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
 from dubito.serve.deciding import (
     Question,
+    _decide_rows,
     answer_columns,
     answer_of,
-    decide_rows,
     decide_together,
 )
 from dubito.serve.refusals import RefusedError
@@ -27,7 +27,7 @@ def test_what_is_kept_is_what_the_policy_says(policy: Policy) -> None:
     logits = (3 * rng.normal(size=(400, 3))).astype(np.float32)
     settings = Settings(audit_share=0.25)
     asked = AskedRows.of({"logits": logits}, 3, settings)
-    new = decide_rows(asked, 5, policy, settings, np.random.default_rng(0))
+    new = _decide_rows(asked, 5, policy, settings, np.random.default_rng(0))
     wanted = policy.decide(Logits(logits))
     for name in ("action", "class_", "probability", "expected_cost", "reason", "worth"):
         assert new.columns[name] == getattr(wanted, name).tolist()
@@ -117,7 +117,7 @@ def test_rows_get_the_same_answer_alone_and_together(
     drawing, n_before = np.random.default_rng(0), 0
     for one, part in zip(questions, parts, strict=True):
         settings = Settings(audit_share=0.5)
-        alone = decide_rows(one.asked, 5, policy, settings, drawing, one.key, one.key_digest)
+        alone = _decide_rows(one.asked, 5, policy, settings, drawing, one.key, one.key_digest)
         created = part.columns.pop("created")
         assert len(created) == len(alone.columns.pop("created")) == len(part)
         # Those that are decided together have one time: their order is that of all of them.
@@ -158,6 +158,6 @@ def test_what_a_policy_needs_and_did_not_get_is_told_as_a_field() -> None:
     settings = Settings()
     asked = AskedRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)
     with pytest.raises(RefusedError) as refused:
-        decide_rows(asked, 1, policy, settings, np.random.default_rng(0))
+        _decide_rows(asked, 1, policy, settings, np.random.default_rng(0))
     assert str(refused.value).startswith("`amounts` must be ")
     assert "Policy" not in str(refused.value)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dubito.serve.demo import AUDIT_SHARE, N_WAITING, demo_policy, demo_store, fill
+from dubito.serve.demo import AUDIT_SHARE, N_WAITING, _demo_store, demo_policy, fill
 from dubito.serve.monitor import monitor_figures
 from dubito.serve.store import Store
 
 
 def test_the_demo_fills_a_store_once(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path}/demo.db")
-    token = store.find_token(demo_store(store))
+    token = store.find_token(_demo_store(store))
     assert token is not None
     assert token.scopes == {"decide", "review", "admin"}
     policy = demo_policy()

@@ -10,7 +10,7 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
-from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, refit, report_on, reports_on
+from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, _report_on, refit, reports_on
 from dubito.serve.refusals import RefusedError
 from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
 from tests.serve.stored import draw, drawn_rows, fitted_policy, without_draws
@@ -49,7 +49,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
-    report = report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""), "all")
+    report = _report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""), "all")
     decided = policy.decide(outputs)
     paid = np.where(decided.is_rejected, 0.25, decided.action != y)
     assert report.cost.value == pytest.approx(paid.mean())

@@ -35,7 +35,7 @@ class Pair(NamedTuple):
     product: float
 
 
-def descend(
+def _descend(
     loss: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     first: tuple[float, FloatArray],
@@ -51,14 +51,14 @@ def descend(
     >>> import numpy as np
     >>> bowl = lambda x: (float((x - 3) @ (x - 3)), 2 * (x - 3))
     >>> start = np.zeros(2)
-    >>> descend(bowl, start, bowl(start), lambda slope: slope / 3, 1e-12).round(4).tolist()
+    >>> _descend(bowl, start, bowl(start), lambda slope: slope / 3, 1e-12).round(4).tolist()
     [3.0, 3.0]
     """
     x, (value, slope) = start, first
     pairs: deque[Pair] = deque(maxlen=MOST_PAIRS)
     before = 0.0
     for _ in range(MOST_ROUNDS):
-        step = -inverse_times(slope, pairs, guess)
+        step = -_inverse_times(slope, pairs, guess)
         promise = -float(np.vdot(slope, step))
         left = min(max(promise / before, LEAST_LEFT), 1.0) if before > 0 else 1.0
         if promise * left < 2 * close:
@@ -80,7 +80,7 @@ def descend(
     return x
 
 
-def inverse_times(
+def _inverse_times(
     slope: FloatArray, pairs: deque[Pair], guess: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
     """Return the inverse curvature times a slope: the guess, corrected by every pair."""
@@ -211,7 +211,7 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         start = shards.sum(loss.start_of)
         guess = CurvatureGuess(start.moments, weight, penalty)
         first = loss.of(start.sums, np.zeros(penalty.shape))
-        return descend(loss.at, np.zeros(penalty.shape), first, guess, loss.close)
+        return _descend(loss.at, np.zeros(penalty.shape), first, guess, loss.close)
 
 
 @final
@@ -254,10 +254,10 @@ class PenalisedLoss:
         """Return loss and slope of a batch, without the penalty."""
         rows, numbers = self.rows_of(batch)
         if table.shape[1] == 2:
-            loss, sums = vector_sums_of(rows, numbers, table, 2)
+            loss, sums = _vector_sums_of(rows, numbers, table, 2)
             return np.concatenate([[loss], sums.T.ravel()])
         weights = (table + np.eye(*table.shape)).astype(numbers.dtype)
-        return full_sums_of(rows, numbers, numbers @ weights.T)
+        return _full_sums_of(rows, numbers, numbers @ weights.T)
 
     def rows_of(self, batch: Batch) -> tuple[LabelledRows, FloatArray]:
         """Return the rows of a batch and their f(x), with a 1 for the bias if V is whole."""
@@ -275,20 +275,20 @@ class PenalisedLoss:
         """Return what a batch says of the loss and its curvature at the start."""
         rows, numbers = self.rows_of(batch)
         if self.penalty.shape[1] == 2:
-            loss, sums = vector_sums_of(rows, numbers, np.zeros(self.penalty.shape), 5)
+            loss, sums = _vector_sums_of(rows, numbers, np.zeros(self.penalty.shape), 5)
             squares, firsts, weights = (np.column_stack([one, sums[4]]) for one in sums[2:])
             none = np.empty((0, 0))
             moments = Moments(weights, firsts, squares, none, none)
             return Start(np.concatenate([[loss], sums[:2].T.ravel()]), moments)
         is_large = rows.array.size >= MANY_ENTRIES
         step = max(1, len(numbers) // ENOUGH_ROWS) if is_large else 1
-        moments = moments_of(numbers[::step], step * rows.weight[::step], self.penalty.shape[0])
+        moments = _moments_of(numbers[::step], step * rows.weight[::step], self.penalty.shape[0])
         # No product is needed where V = 0 and b = 0.
         scores = numbers[:, : self.penalty.shape[0]].copy()
-        return Start(full_sums_of(rows, numbers, scores), moments)
+        return Start(_full_sums_of(rows, numbers, scores), moments)
 
 
-def moments_of(numbers: FloatArray, weight: FloatArray, n_classes: int) -> Moments:
+def _moments_of(numbers: FloatArray, weight: FloatArray, n_classes: int) -> Moments:
     """Return the sums over rows of f(x) that the curvature at the start is guessed from."""
     p = np.exp(numbers[:, :n_classes])
     weighted = weight.astype(p.dtype)[:, np.newaxis] * p
@@ -303,13 +303,13 @@ def moments_of(numbers: FloatArray, weight: FloatArray, n_classes: int) -> Momen
     )
 
 
-def full_sums_of(rows: LabelledRows, numbers: FloatArray, scores: FloatArray) -> FloatArray:
+def _full_sums_of(rows: LabelledRows, numbers: FloatArray, scores: FloatArray) -> FloatArray:
     """Return the loss of scores, which are written over, and its slope in the table."""
     loss = residual_rows(scores, rows.codes, rows.soft, rows.weight)
     return np.concatenate([[loss], (scores.T @ numbers).ravel()])
 
 
-def vector_sums_of(
+def _vector_sums_of(
     rows: LabelledRows, x: FloatArray, table: FloatArray, n_sums: int
 ) -> tuple[float, FloatArray]:
     """Return the loss of a diagonal map, and its slope (2 sums a class) and curvature (3 more)."""

@@ -77,7 +77,7 @@ class IdentityCalibrator(BaseCalibrator):
         return "probabilities are left as they came"
 
 
-def candidates(
+def _candidates(
     n_classes: int, n_rows: int, parametric_only: bool = False
 ) -> Iterator[BaseCalibrator]:
     """Yield calibrators, those that are most often of use first, or only parametric ones."""
@@ -134,13 +134,13 @@ class FixedMixture(BaseCalibrator):
         return max(one._n_numbers() for one in self.calibrators_)
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return mixed_logits(self.calibrators_, self.shares, outputs)
+        return _mixed_logits(self.calibrators_, self.shares, outputs)
 
     def _words(self) -> str:
         return f"a mixture of {len(self.calibrators_)} calibrators"
 
 
-def mixed_logits(
+def _mixed_logits(
     calibrators: Sequence[BaseCalibrator], shares: FloatArray, outputs: Logits | Probabilities
 ) -> FloatArray:
     """Return the log of the mean of what calibrators say, by their shares."""
@@ -197,7 +197,7 @@ class Contest:
         n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
         tried: list[Tried] = []
         held = []
-        for candidate in candidates(n_classes, len(labeled_only(batch)), parametric_only):
+        for candidate in _candidates(n_classes, len(labeled_only(batch)), parametric_only):
             begun = time.perf_counter()
             if begun > end and len(tried) >= FEWEST_TRIED:
                 break
@@ -250,7 +250,7 @@ class Contest:
     @property
     def chosen(self) -> str:
         """The winner's name."""
-        return "mixture" if self.is_mixed else name_of(self.tried[self.best].calibrator)
+        return "mixture" if self.is_mixed else _name_of(self.tried[self.best].calibrator)
 
     @property
     def reason(self) -> str:
@@ -280,7 +280,7 @@ class Contest:
     def leaderboard(self) -> list[dict[str, Any]]:
         """Return what each candidate and the mixture achieved, best first."""
         rows = [
-            self.line(name_of(one.calibrator), self.likelihoods[:, k], one.seconds, self.shares[k])
+            self.line(_name_of(one.calibrator), self.likelihoods[:, k], one.seconds, self.shares[k])
             for k, one in enumerate(self.tried)
         ]
         seconds = sum(one.seconds for one in self.tried)
@@ -311,7 +311,7 @@ class Contest:
         return float(np.sqrt(np.sum(by_row**2)))
 
 
-def name_of(calibrator: BaseCalibrator) -> str:
+def _name_of(calibrator: BaseCalibrator) -> str:
     """Return a calibrator as one would write it, on one line."""
     return " ".join(repr(calibrator).split())
 
@@ -327,7 +327,7 @@ LINE = record(  # of the leaderboard
 )
 
 
-def folds(value: Any, entry: Entry) -> Any:
+def _folds(value: Any, entry: Entry) -> Any:
     """Check for a number of folds, or the rows of each."""
     rows = array(None, low=0, is_whole=True)
     is_list = isinstance(value, list | tuple | np.ndarray)
@@ -364,7 +364,7 @@ class AutoCalibrator(BaseCalibrator):
     weights_: FloatArray
     evidence_: dict[str, Any]
 
-    setting_checks = entries(cv=Maybe(folds), parametric_only=Maybe(flag))
+    setting_checks = entries(cv=Maybe(_folds), parametric_only=Maybe(flag))
     learned_checks = entries(
         chosen_=text,
         reason_=text,
@@ -459,7 +459,7 @@ class AutoCalibrator(BaseCalibrator):
         return max(one._n_numbers() for one in self.calibrators_)
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return mixed_logits(self.calibrators_, self.weights_, outputs)
+        return _mixed_logits(self.calibrators_, self.weights_, outputs)
 
     def _words(self) -> str:
         if len(self.calibrators_) == 1:
@@ -467,6 +467,6 @@ class AutoCalibrator(BaseCalibrator):
         ranked = sorted(
             zip(self.weights_, self.calibrators_, strict=True), key=lambda pair: -pair[0]
         )
-        parts = [f"{share:.0%} {name_of(member)}" for share, member in ranked[:3]]
+        parts = [f"{share:.0%} {_name_of(member)}" for share, member in ranked[:3]]
         more = f" and {len(ranked) - 3} more" if len(ranked) > 3 else ""
         return f"a mixture of {', '.join(parts)}{more}"

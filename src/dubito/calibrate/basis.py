@@ -15,8 +15,6 @@ from dubito.errors import BadValueError
 from dubito.kernels.affine import bump_rows
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["Basis", "as_shape", "bumps_of"]
-
 SHAPES = ("straight", "bent", "local")
 BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
 N_BUMPS = 200
@@ -78,7 +76,7 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     rounded = np.round(Basis(1.0).numbers(outputs), 6)
     distinct, firsts = np.unique(rounded, axis=0, return_index=True)
     # The finer ones are for rows so close that the coarser are the same.
-    left, finer = remainders(np.round(distinct, 3)), remainders(distinct)
+    left, finer = _remainders(np.round(distinct, 3)), _remainders(distinct)
     last = np.lexsort((finer, left))[:N_BUMPS][-1]
     is_chosen = (left < left[last]) | ((left == left[last]) & (finer <= finer[last]))
     chosen = outputs.take(firsts[is_chosen])
@@ -88,7 +86,7 @@ def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:
     return centers, WIDTH * float(np.median(apart[is_apart])) if is_apart.any() else 1.0
 
 
-def remainders(rows: FloatArray) -> FloatArray:
+def _remainders(rows: FloatArray) -> FloatArray:
     """Return a number from 0 to 1 for each row, which tells nothing of the row."""
     left = np.mod(np.mod(STRIDE * rows, 1).sum(axis=1), 1)
     return np.asarray(np.round(left, 9))  # sums in another order change last digits

@@ -112,7 +112,7 @@ CLOSE = 1e-9  # what a Newton step promises to gain, below which a fit has ended
 MOST_ROUNDS = 100
 
 
-def fit_logistic(
+def _fit_logistic(
     scores: Scores,
     numbers_of: Callable[[FloatArray], FloatArray],
     targets: tuple[float, float],
@@ -121,7 +121,7 @@ def fit_logistic(
 ) -> FloatArray:
     """Return the coefficients of least mean log loss, plus `penalty` times the squared step away.
 
-    `numbers_of` turns log odds into rows x coefficients. `targets` are what a row of the rest and a
+    `_numbers_of` turns log odds into rows x coefficients. `targets` are what a row of the rest and a
     row of the class count as.
     """
 
@@ -187,7 +187,7 @@ class PlattScaling(BaseBinaryCalibrator):
         )
         targets = 1 / (total - positive + 2), (positive + 1) / (positive + 2)
         start = np.array([1.0, 0.0])
-        found = fit_logistic(scores, with_ones, targets, start, penalty=1e-12)
+        found = _fit_logistic(scores, _with_ones, targets, start, penalty=1e-12)
         self.slope_, self.intercept_ = map(float, found)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
@@ -202,7 +202,7 @@ class PlattScaling(BaseBinaryCalibrator):
         return f"log odds x {self.slope_:.3g} {self.intercept_:+.3g}: confidence was {verdict}"
 
 
-def with_ones(scores: FloatArray) -> FloatArray:
+def _with_ones(scores: FloatArray) -> FloatArray:
     """Return the scores beside a column of ones."""
     return np.column_stack([scores, np.ones(scores.size)])
 
@@ -227,7 +227,7 @@ class BetaCalibration(BaseBinaryCalibrator):
     def _learn_scores(self, scores: Scores) -> None:
         is_free = np.ones(3, dtype=bool)
         while True:
-            found = self.coefficients_ = best_of(scores, is_free)
+            found = self.coefficients_ = _best_of(scores, is_free)
             if found[:2].min() >= 0:
                 return
             is_free[np.argmin(found[:2])] = False
@@ -238,24 +238,24 @@ class BetaCalibration(BaseBinaryCalibrator):
         require_each(is_fine, self.coefficients_, entry.at("coefficients_"), rule)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
-        return np.asarray(numbers_of(scores) @ self.coefficients_)
+        return np.asarray(_numbers_of(scores) @ self.coefficients_)
 
     def _words(self) -> str:
         a, b, c = self.coefficients_
         return f"log odds = {a:.3g} log(p) - {b:.3g} log(1 - p) {c:+.3g}"
 
 
-def numbers_of(scores: FloatArray) -> FloatArray:
+def _numbers_of(scores: FloatArray) -> FloatArray:
     """Return log(p), -log(1 - p) and 1 of log odds."""
     return np.column_stack([log_expit(scores), -log_expit(-scores), np.ones(scores.size)])
 
 
-def best_of(scores: Scores, is_free: BoolArray) -> FloatArray:
+def _best_of(scores: Scores, is_free: BoolArray) -> FloatArray:
     """Return the best coefficients among those whose others are 0."""
     found = np.zeros(3)
-    found[is_free] = fit_logistic(
+    found[is_free] = _fit_logistic(
         scores,
-        lambda values: numbers_of(values)[:, is_free],
+        lambda values: _numbers_of(values)[:, is_free],
         targets=(0.0, 1.0),
         start=np.array([1.0, 1.0, 0.0])[is_free],
         penalty=1e-6,

@@ -23,8 +23,6 @@ from dubito.outputs import ClassName, Logits, Probabilities
 from dubito.serialization.estimators import BaseKept
 from dubito.serialization.fields import Entry, Maybe, entries, names, number, record, whole
 
-__all__ = ["BaseCalibrator", "require_same_classes"]
-
 WIDE_ENTRIES = 1 << 18  # of a block whose rows take more numbers than they have: 2 MB
 
 

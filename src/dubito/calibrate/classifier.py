@@ -29,8 +29,6 @@ from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["CalibratedClassifier"]
-
 NAME = "CalibratedClassifier"
 
 
@@ -81,23 +79,23 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         estimator, calibrator = self._base(), self._base_calibrator()
         if isinstance(estimator, FrozenEstimator):
             check_is_fitted(estimator)
-            fitted, classes = estimator, require_classes(np.asarray(estimator.classes_))
-            rows, outputs = np.arange(labels.size), outputs_of(fitted, features, classes)
+            fitted, classes = estimator, _require_classes(np.asarray(estimator.classes_))
+            rows, outputs = np.arange(labels.size), _outputs_of(fitted, features, classes)
         else:
-            classes = require_classes(np.unique(labels))
-            warn_of_lost_weights(estimator, weight)
-            splits = splits_of(self.cv, data, groups)
-            rows, outputs = held_out_outputs(estimator, data, splits, classes)
+            classes = _require_classes(np.unique(labels))
+            _warn_of_lost_weights(estimator, weight)
+            splits = _splits_of(self.cv, data, groups)
+            rows, outputs = _held_out_outputs(estimator, data, splits, classes)
             fitted = data.fit(estimator)
         weight = None if weight is None else weight[rows]
-        calibrator.fit(outputs, labels[rows], weight, **groups_for(calibrator, groups, rows))
+        calibrator.fit(outputs, labels[rows], weight, **_groups_for(calibrator, groups, rows))
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
         """Return calibrated probabilities, rows x classes, in the order of `classes_`."""
         check_is_fitted(self)
-        return self.calibrator_.predict_proba(outputs_of(self.estimator_, X, self.classes_))
+        return self.calibrator_.predict_proba(_outputs_of(self.estimator_, X, self.classes_))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """Return the most probable class of each row, which may not be the estimator's own."""
@@ -163,15 +161,15 @@ class Data:
         if rows is not None:
             features, labels = _safe_split(estimator, features, labels, rows)
             weight = None if weight is None else weight[rows]
-        argument = None if weight is None else weight_argument(estimator)
+        argument = None if weight is None else _weight_argument(estimator)
         return clone(estimator).fit(features, labels, **({argument: weight} if argument else {}))
 
 
-def held_out_outputs(
+def _held_out_outputs(
     estimator: Any, data: Data, splits: list[tuple[IntArray, IntArray]], classes: NDArray[Any]
 ) -> tuple[IntArray, Logits | Probabilities]:
     """Return the rows that were held out, and what models that never saw them say of them."""
-    run = delayed(held_out)
+    run = delayed(_held_out)
     folds = Parallel()(run(estimator, data, train, test, classes) for train, test in splits)
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in folds)])
     n_unseen = sum(test.size for _, test in splits) - rows.size
@@ -186,7 +184,7 @@ def held_out_outputs(
     return rows, type(parts[0])(np.concatenate([part.array for part in parts]), classes)
 
 
-def held_out(
+def _held_out(
     estimator: Any, data: Data, train: IntArray, test: IntArray, classes: NDArray[Any]
 ) -> tuple[IntArray, Logits | Probabilities | None]:
     """Return the rows of one fold that can teach something, and what was said of them.
@@ -199,10 +197,10 @@ def held_out(
     if rows.size == 0:
         return rows, None
     features, _ = _safe_split(estimator, data.features, None, rows, train)
-    return rows, outputs_of(model, features, classes)
+    return rows, _outputs_of(model, features, classes)
 
 
-def outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Probabilities:
+def _outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Probabilities:
     """Return what a fitted model says, a column for each of `classes` whether it saw it or not."""
     is_score = hasattr(model, "decision_function")
     if not (is_score or hasattr(model, "predict_proba")):
@@ -213,7 +211,7 @@ def outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Pro
         said = np.stack([np.zeros_like(said), said], axis=1)
     known, names = np.asarray(model.classes_).tolist(), classes.tolist()
     # Their number tells nothing: three classes have three pairs.
-    is_pairwise = getattr(final_model(model), "decision_function_shape", None) == "ovo"
+    is_pairwise = getattr(_final_model(model), "decision_function_shape", None) == "ovo"
     if said.shape[1:] != (len(known),) or (is_pairwise and len(known) > 2):
         rule, fix = "a classifier with one output a class", "decision_function_shape='ovr'"
         got = "scores of pairs of classes" if is_pairwise else f"outputs of shape {said.shape}"
@@ -227,7 +225,7 @@ def outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Pro
     return (Logits if is_score else Probabilities)(said, classes)
 
 
-def splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray]]:
+def _splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray]]:
     """Return the rows that each fold trains and tests on."""
     if isinstance(cv, str):
         rule, fix = "a number, a splitter or splits", "FrozenEstimator(model) for a fitted model"
@@ -239,13 +237,13 @@ def splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray
     return [(rows[train], rows[test]) for train, test in splits]
 
 
-def groups_for(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
+def _groups_for(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
     """Return the groups of some rows for a calibrator that makes folds of its own."""
     is_taken = groups is not None and has_fit_parameter(calibrator, "groups")
     return {"groups": np.asarray(groups)[rows]} if is_taken else {}
 
 
-def require_classes(classes: NDArray[Any]) -> NDArray[Any]:
+def _require_classes(classes: NDArray[Any]) -> NDArray[Any]:
     """Return the classes, of which there must be two."""
     if classes.size < 2:
         rule, fix = "labels of 2 classes or more", "rows of another class"
@@ -253,27 +251,27 @@ def require_classes(classes: NDArray[Any]) -> NDArray[Any]:
     return classes
 
 
-def final_model(model: Any) -> Any:
+def _final_model(model: Any) -> Any:
     """Return the model that speaks in the end, inside searches and pipelines, frozen or not."""
     inner = getattr(model, "best_estimator_", None)
     if inner is None and hasattr(model, "named_steps"):
         inner = model.steps[-1][1]
-    return model if inner is None else final_model(inner)
+    return model if inner is None else _final_model(inner)
 
 
-def weight_argument(estimator: Any) -> str | None:
+def _weight_argument(estimator: Any) -> str | None:
     """Return by what name `fit` takes weights, or None if it takes none."""
     if isinstance(estimator, Pipeline) and not get_config()["enable_metadata_routing"]:
         name, last = estimator.steps[-1]
-        inner = weight_argument(last)
+        inner = _weight_argument(last)
         return None if inner is None else f"{name}__{inner}"
     is_taken = isinstance(estimator, Pipeline) or has_fit_parameter(estimator, "sample_weight")
     return "sample_weight" if is_taken else None
 
 
-def warn_of_lost_weights(estimator: Any, weight: FloatArray | None) -> None:
+def _warn_of_lost_weights(estimator: Any, weight: FloatArray | None) -> None:
     """Say so where only the calibrator can use the weights."""
-    if weight is not None and weight_argument(estimator) is None:
+    if weight is not None and _weight_argument(estimator) is None:
         kind = type(estimator).__name__
         text = f"{NAME}: fit of {kind} takes no sample_weight; only the calibrator uses it."
         warnings.warn(text, DubitoWarning, stacklevel=3)

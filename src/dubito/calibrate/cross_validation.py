@@ -42,12 +42,12 @@ def evidence_of(calibrator: BaseCalibrator) -> str:
             return "too few rows to tell what it does to log loss"
         if batch.groups is not None and len(set(batch.groups.tolist())) < 2:
             return "what it does to log loss cannot be told by rows that are all of one group"
-        calibrator.evidence_ = cross_fitted_losses(calibrator, batch)
+        calibrator.evidence_ = _cross_fitted_losses(calibrator, batch)
     before, after, n_rows = (calibrator.evidence_[key] for key in ("before", "after", "n_rows"))
     return f"log loss {before:.3f} to {after:.3f}, cross-fitted on {n_rows:,} rows"
 
 
-def cross_fitted_losses(calibrator: BaseCalibrator, batch: Batch) -> dict[str, Any]:
+def _cross_fitted_losses(calibrator: BaseCalibrator, batch: Batch) -> dict[str, Any]:
     """Return the log loss of what came in, and of rows that each fold's calibrator did not see."""
     folds = folds_of(batch, min(N_FOLDS, len(batch)))
     held = held_out_likelihoods(calibrator, batch, folds)
@@ -123,7 +123,7 @@ def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
         n_folds = n_group_folds(batch.groups[is_used], cv, "AutoCalibrator")
         cv = GroupKFold(n_folds, shuffle=True, random_state=seed)
     try:
-        splits = list(check_cv(cv).split(rows, codes_of(batch), batch.groups))
+        splits = list(check_cv(cv).split(rows, _codes_of(batch), batch.groups))
         found = [(rows[train], rows[test]) for train, test in splits]
     except (TypeError, ValueError, IndexError) as error:
         rule = "a number of folds, or a splitter of scikit-learn that suits the rows"
@@ -148,7 +148,7 @@ def is_number(cv: Any) -> bool:
     return isinstance(cv, int | np.integer) and not isinstance(cv, bool)
 
 
-def codes_of(batch: Batch) -> IntArray:
+def _codes_of(batch: Batch) -> IntArray:
     """Return a class a row: the label, or the most probable one."""
     labels = batch.truth
     assert isinstance(labels, Labels)

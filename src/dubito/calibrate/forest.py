@@ -23,8 +23,6 @@ from dubito.serialization.arrays import array, require_each, require_rising
 from dubito.serialization.estimators import kept
 from dubito.serialization.fields import MOST, Entry, entries
 
-__all__ = ["ForestCalibration"]
-
 HEAVIEST = 1e200  # labels of a leaf; sums of such can be held
 
 
@@ -97,7 +95,7 @@ class ForestCalibration(BaseCalibrator):
 
     def _require_learned(self, entry: Entry) -> None:
         require_same_classes(self, self.prior_, entry.at("prior_"))
-        require_trees(self, entry)
+        _require_trees(self, entry)
 
     def _learn(self, shards: Shards) -> None:
         self.prior_ = VectorScaling(strength=1.0)
@@ -105,7 +103,7 @@ class ForestCalibration(BaseCalibrator):
         self.prior_._learn(shards)
         rows = LabelledRows.of(labeled_only(sample_rows(shards, self.max_samples, self.seed)))
         seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_estimators).tolist()
-        grow = partial(tree_of, Counted.of(rows), float(self.min_samples_leaf))
+        grow = partial(_tree_of, Counted.of(rows), float(self.min_samples_leaf))
         self._plant(list(map_in_order(grow, seeds)))
 
     def _require_whole(self, argument: str, least: int) -> None:
@@ -133,7 +131,7 @@ class ForestCalibration(BaseCalibrator):
         softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, shares)
         nodes = (self.roots_, self.column_, self.threshold_, self.child_, self.start_)
         leaves = (self.labels_, self.weights_)
-        add_forest(numbers_of(outputs), *map(freeze, nodes + leaves), float(self.pull), shares)
+        add_forest(_numbers_of(outputs), *map(freeze, nodes + leaves), float(self.pull), shares)
         return np.log(np.maximum(shares, FLOOR))
 
     def _words(self) -> str:
@@ -141,7 +139,7 @@ class ForestCalibration(BaseCalibrator):
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
 
 
-def require_trees(forest: ForestCalibration, entry: Entry) -> None:
+def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     """Raise unless every row ends at a leaf, wherever it turns, and finds something there."""
     n_nodes, n_labels = forest.child_.size, forest.labels_.size
     roots, start, child = forest.roots_, forest.start_, forest.child_
@@ -171,7 +169,7 @@ def require_trees(forest: ForestCalibration, entry: Entry) -> None:
         raise entry.at("weights_").refused("above 0 in each leaf", f"none in node {node}")
 
 
-def numbers_of(outputs: Logits | Probabilities) -> FloatArray:
+def _numbers_of(outputs: Logits | Probabilities) -> FloatArray:
     """Return what trees look at: log probabilities, and probabilities."""
     x = Basis(1.0).numbers(outputs)
     return freeze(np.column_stack([x, np.exp(x)]).astype(np.float32))
@@ -186,7 +184,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, rows: LabelledRows) -> Counted:
-        numbers = numbers_of(rows.outputs)
+        numbers = _numbers_of(rows.outputs)
         if not rows.soft.shape[0]:
             return cls(numbers, rows.codes, rows.weight)
         shares = rows.weight[:, np.newaxis] * rows.soft
@@ -194,7 +192,7 @@ class Counted(NamedTuple):
         return cls(freeze(numbers[chosen]), freeze(codes), freeze(shares[chosen, codes]))
 
 
-def tree_of(rows: Counted, min_samples_leaf: float, seed: int) -> Tree:
+def _tree_of(rows: Counted, min_samples_leaf: float, seed: int) -> Tree:
     """Grow a tree, and count the labels in its leaves."""
     size = 2 * rows.codes.size + 1
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)

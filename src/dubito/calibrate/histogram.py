@@ -16,8 +16,6 @@ from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.serialization.arrays import array, require_rising
 from dubito.serialization.fields import MOST, Entry, entries, number
 
-__all__ = ["HistogramBinning"]
-
 TIE = 1e-9  # weights this close, as a share of all, are the same but for rounding
 LEAST = 1e-9  # nearer to 0 or 1, a probability says less about where its mirror image is
 ROUNDING = 1e-12  # a probability at an edge may come back from its log odds this much above it
@@ -70,7 +68,7 @@ class HistogramBinning(BaseBinaryCalibrator):
         edges = self._edges(scores)
 
         def sums(rows: BinaryRows) -> FloatArray:
-            bins = bins_of(rows.scores, edges)
+            bins = _bins_of(rows.scores, edges)
             columns = (rows.weight, rows.weight * rows.targets)
             return np.stack([np.bincount(bins, column, edges.size - 1) for column in columns])
 
@@ -88,15 +86,15 @@ class HistogramBinning(BaseBinaryCalibrator):
         if self.strategy == "uniform":
             return uniform_edges(self.n_bins, type(self).__name__)
         if isinstance(scores, HeldScores):
-            return equal_mass_edges(scores.rows.scores, scores.rows.weight, self.n_bins)
+            return _equal_mass_edges(scores.rows.scores, scores.rows.weight, self.n_bins)
         middles = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
         weight = scores.sum(
             lambda rows: np.bincount(np.searchsorted(GRID, rows.scores), rows.weight, middles.size)
         )
-        return equal_mass_edges(middles, weight, self.n_bins)
+        return _equal_mass_edges(middles, weight, self.n_bins)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
-        values = self.values_[bins_of(scores, self.edges_)]
+        values = self.values_[_bins_of(scores, self.edges_)]
         return np.asarray(logit(np.clip(values, FLOOR, 1 - FLOOR)))
 
     def _words(self) -> str:
@@ -107,7 +105,7 @@ class HistogramBinning(BaseBinaryCalibrator):
         )
 
 
-def equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
+def _equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     """Return edges, as probabilities, that part scores into bins of about equal weight.
 
     A cut goes to the middle of the gap that is nearest by weight, of two as near to the wider one,
@@ -128,6 +126,6 @@ def equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> Flo
     return np.concatenate([[0.0], np.unique(cuts[(cuts > LEAST) & (cuts < 1 - LEAST)]), [1.0]])
 
 
-def bins_of(scores: FloatArray, edges: FloatArray) -> IntArray:
+def _bins_of(scores: FloatArray, edges: FloatArray) -> IntArray:
     """Return the bin of each row's probability, told by its log odds."""
     return assign(expit(scores) * (1 - ROUNDING), edges)

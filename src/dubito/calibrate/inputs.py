@@ -110,7 +110,7 @@ def labeled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Sha
         batch = Batch.of(y, wrapped, sample_weight=sample_weight, caller=caller, argument="y")
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
         if sample_weight is not None:
-            warn_of_light(batch.labeled_weight, caller, stacklevel=4)
+            _warn_of_light(batch.labeled_weight, caller, stacklevel=4)
         return ArrayShards(batch)
     if y is not None or sample_weight is not None:
         got = "labels" if y is not None else "weights"
@@ -119,7 +119,7 @@ def labeled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Sha
     return outputs
 
 
-def warn_of_light(weight: FloatArray, caller: str, stacklevel: int) -> None:
+def _warn_of_light(weight: FloatArray, caller: str, stacklevel: int) -> None:
     """Say that weights count rows, where those of many rows together count as one."""
     n_rows, total = np.count_nonzero(weight), weight.sum()
     if total < min(A_ROW_OR_SO, n_rows / 10):

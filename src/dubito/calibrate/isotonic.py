@@ -101,16 +101,16 @@ def fit_curves(sum_over: Sum, n_curves: int, *, is_held: bool) -> Curves:
     """
     if is_held:
         found = sum_over(lambda rows: [rows.positives()])
-        knots, offsets = different_scores(found, n_curves)
+        knots, offsets = _different_scores(found, n_curves)
     else:
         knots, offsets = np.tile(GRID, n_curves), np.arange(n_curves + 1) * GRID.size
     cells = sum_over(lambda rows: Cells.of(rows, knots, offsets))
     if not cells.weight.sum() > 0:
         raise EmptyStateError("A calibrator")
-    return curves_of(cells, offsets)
+    return _curves_of(cells, offsets)
 
 
-def different_scores(
+def _different_scores(
     found: list[tuple[IntArray, FloatArray]], n_curves: int
 ) -> tuple[FloatArray, IntArray]:
     """Return each class's different scores, rising, class after class, and where each starts."""
@@ -124,21 +124,21 @@ def different_scores(
     return scores[is_new], np.concatenate([[0], np.cumsum(counts)])
 
 
-def curves_of(cells: Cells, offsets: IntArray) -> Curves:
+def _curves_of(cells: Cells, offsets: IntArray) -> Curves:
     """Return each class's rising curve, nowhere 0 or 1."""
     bounds = offsets + np.arange(offsets.size)  # n knots make n + 1 cells
-    curves = [curve_of(cells, slice(*bounds[k : k + 2])) for k in range(offsets.size - 1)]
+    curves = [_curve_of(cells, slice(*bounds[k : k + 2])) for k in range(offsets.size - 1)]
     xs, ys, n_certain = zip(*curves, strict=True)
     ends = np.cumsum([x.size for x in xs])
     return Curves(np.concatenate(xs), np.concatenate(ys), np.append(0, ends), np.array(n_certain))
 
 
-def curve_of(cells: Cells, part: slice) -> tuple[FloatArray, FloatArray, float]:
+def _curve_of(cells: Cells, part: slice) -> tuple[FloatArray, FloatArray, float]:
     """Return the knots of the rising curve through some cells, its values, and `n_certain`."""
     columns = (cells.positive, cells.weight, cells.low, cells.high)
-    blocks = pooled([np.array(column[part]) for column in columns])
+    blocks = _pooled([np.array(column[part]) for column in columns])
     positive, weight = (column[part].sum() for column in columns[:2])
-    blocks, n_certain = with_smooth_ends(blocks, prior=(positive + 0.5) / (weight + 1))
+    blocks, n_certain = _with_smooth_ends(blocks, prior=(positive + 0.5) / (weight + 1))
     positive, weight, low, high = blocks
     x = np.stack([low, high], axis=1).ravel()
     y = np.repeat(positive / weight, 2)
@@ -146,13 +146,13 @@ def curve_of(cells: Cells, part: slice) -> tuple[FloatArray, FloatArray, float]:
     return x[is_new], y[is_new], n_certain
 
 
-def pooled(cells: list[FloatArray]) -> list[FloatArray]:
+def _pooled(cells: list[FloatArray]) -> list[FloatArray]:
     """Return cells (positive weight, weight, lowest and highest score), pooled until they rise."""
     n_blocks = pool_neighbors(*cells)
     return [column[:n_blocks] for column in cells]
 
 
-def with_smooth_ends(blocks: list[FloatArray], prior: float) -> tuple[list[FloatArray], float]:
+def _with_smooth_ends(blocks: list[FloatArray], prior: float) -> tuple[list[FloatArray], float]:
     """Add one row of the prior to an end that is 0 or 1, pool again, and count the rows there.
 
     That is (s + prior) / (n + 1): smoothed by 1 / (n + 1) towards the prior. Pooling again keeps
@@ -163,32 +163,32 @@ def with_smooth_ends(blocks: list[FloatArray], prior: float) -> tuple[list[Float
     n_certain = float(weight[is_certain].sum())
     positive[is_certain] += prior
     weight[is_certain] += 1
-    return pooled(blocks), n_certain
+    return _pooled(blocks), n_certain
 
 
 AHEAD = 50  # knots looked at beyond the last one that fits, so that time grows with the knots
 REDUCTION_ROUNDING = 1e-12  # of values
 
 
-def few_knots(x: FloatArray, y: FloatArray, bound: float) -> IntArray:
+def _few_knots(x: FloatArray, y: FloatArray, bound: float) -> IntArray:
     """Return which knots of a curve to keep, so that it differs nowhere by more than `bound`.
 
     Greedy: from each knot kept, a straight line goes on to the furthest knot that it can reach
     while it passes all knots between within the bound. The ends, and so all extremes of a rising
     curve, stay.
 
-    >>> few_knots(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 0.1, 0.2, 0.9]), 0.01).tolist()
+    >>> _few_knots(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 0.1, 0.2, 0.9]), 0.01).tolist()
     [0, 2, 3]
     """
     bound = max(bound - REDUCTION_ROUNDING, 0.0)
     places, values = x.tolist(), y.tolist()
     kept = [0]
     while kept[-1] < len(places) - 1:
-        kept.append(furthest(places, values, kept[-1], bound))
+        kept.append(_furthest(places, values, kept[-1], bound))
     return np.array(kept)
 
 
-def furthest(places: list[float], values: list[float], start: int, bound: float) -> int:
+def _furthest(places: list[float], values: list[float], start: int, bound: float) -> int:
     """Return the furthest knot that a line from another one reaches within the bound."""
     found, least, most = start + 1, -np.inf, np.inf  # slopes that pass all knots so far
     for k in range(start + 1, len(places)):
@@ -231,7 +231,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     def _learn_scores(self, scores: Scores) -> None:
         def sum_over(function: Callable[[ScoredRows], Any]) -> Any:
-            return scores.sum(lambda rows: function(as_column(rows)))
+            return scores.sum(lambda rows: function(_as_column(rows)))
 
         self._take(fit_curves(sum_over, 1, is_held=isinstance(scores, HeldScores)))
 
@@ -246,7 +246,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         require_rising(self.values_, entry.at("values_"), least=-ROUNDING)
 
     def _thinned(self, bound: float) -> Self:
-        twin, kept = copy(self), few_knots(self.knots_, self.values_, bound)
+        twin, kept = copy(self), _few_knots(self.knots_, self.values_, bound)
         twin.knots_, twin.values_ = self.knots_[kept], self.values_[kept]
         return twin
 
@@ -261,7 +261,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         )
 
 
-def as_column(rows: BinaryRows) -> ScoredRows:
+def _as_column(rows: BinaryRows) -> ScoredRows:
     """Return the rows of one class as a table of one column."""
     codes = np.zeros(rows.scores.size, dtype=np.int64)
     return ScoredRows(rows.scores[:, np.newaxis], codes, rows.targets[:, np.newaxis], rows.weight)

@@ -75,22 +75,22 @@ def decompose_loss(
     if not isinstance(model, BaseCalibrator):
         rule, fix = "a calibrator of classes", "calibrator=TemperatureScaling()"
         raise BadTypeError("calibrator", "decompose_loss", rule, type(model).__name__, fix)
-    rows = scored_rows(y_true, outputs, sample_weight)
-    n_folds = n_folds_of(cv, len(rows))
+    rows = _scored_rows(y_true, outputs, sample_weight)
+    n_folds = _n_folds_of(cv, len(rows))
     before = ProperScoresState.of(rows).score(score)
-    after = recalibrated_state(rows, model, n_folds, seed).score(score)
+    after = _recalibrated_state(rows, model, n_folds, seed).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
     return LossDecomposition(before, calibration, refinement, after, score, len(rows), n_folds)
 
 
-def scored_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
+def _scored_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
     """Return the rows that have a label and a weight."""
     wrapped = as_class_outputs(outputs, "decompose_loss")
     batch = labeled_batch(y_true, wrapped, sample_weight, "decompose_loss")
     return batch.take(np.flatnonzero(batch.labeled_weight))
 
 
-def n_folds_of(cv: Any, n_rows: int) -> int:
+def _n_folds_of(cv: Any, n_rows: int) -> int:
     """Return how many folds there can be."""
     if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
         rule, fix = "a whole number from 2 up", "cv=5"
@@ -103,7 +103,7 @@ def n_folds_of(cv: Any, n_rows: int) -> int:
     return min(int(cv), n_rows)
 
 
-def recalibrated_state(
+def _recalibrated_state(
     rows: Batch, calibrator: BaseCalibrator, n_folds: int, seed: int
 ) -> ProperScoresState:
     """Return the scores of each fold after a recalibration fitted on the others."""

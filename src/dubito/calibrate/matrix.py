@@ -70,7 +70,7 @@ class VectorScaling(BaseCalibrator):
         )
 
 
-def matrix_penalty(
+def _matrix_penalty(
     n_classes: int, *, diagonal: float, off_diagonal: float, intercept: float
 ) -> FloatArray:
     """Return the penalties of a table of matrix and intercept."""
@@ -154,7 +154,7 @@ class MatrixScaling(BaseMatrixScaling):
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
-        return matrix_penalty(
+        return _matrix_penalty(
             self.n_classes_,
             diagonal=0.0,
             off_diagonal=float(self.off_diagonal) * unit * (self.n_classes_ - 1),
@@ -224,7 +224,7 @@ class StructuredMatrixScaling(BaseMatrixScaling):
         strength = float(self.strength)
         own = strength * self.n_classes_ / n_rows
         across = own * (self.n_classes_ - 1)
-        penalty = matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
+        penalty = _matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
         parts = [np.tile(penalty[:, :-1], self._basis().n_parts())]
         if self.shape == "local":
             parts.append(np.full((self.n_classes_, len(self.centers_)), strength / n_rows))

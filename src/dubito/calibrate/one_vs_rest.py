@@ -21,8 +21,6 @@ from dubito.outputs import Logits, Probabilities
 from dubito.serialization.estimators import kept
 from dubito.serialization.fields import Entry, entries, listed, whole
 
-__all__ = ["OneVsRest", "OneVsRestCounts"]
-
 
 @final
 class OneVsRest(BaseCalibrator):
@@ -67,7 +65,7 @@ class OneVsRest(BaseCalibrator):
 
     def _learn(self, shards: Shards) -> None:
         if isinstance(self.calibrator, IsotonicCalibration):
-            curves = all_curves(shards, self.n_classes_)
+            curves = _all_curves(shards, self.n_classes_)
             for k, one in enumerate(self._start()):
                 one._take(curves, k)
         else:
@@ -100,7 +98,7 @@ class OneVsRest(BaseCalibrator):
         return np.asarray(expit(np.column_stack(columns)))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return together(self._shares(outputs), outputs)
+        return _together(self._shares(outputs), outputs)
 
     def counts(self, outputs: Any) -> OneVsRestCounts:
         """Count the rows that fall back, and those whose predicted class changes."""
@@ -109,8 +107,8 @@ class OneVsRest(BaseCalibrator):
 
     def _counts(self, outputs: Logits | Probabilities) -> FloatArray:
         shares = self._shares(outputs)
-        before, after = outputs.array.argmax(axis=1), together(shares, outputs).argmax(axis=1)
-        return np.array([fell_back(shares).sum(), (before != after).sum()])
+        before, after = outputs.array.argmax(axis=1), _together(shares, outputs).argmax(axis=1)
+        return np.array([_fell_back(shares).sum(), (before != after).sum()])
 
     def _words(self) -> str:
         return (
@@ -129,21 +127,21 @@ class OneVsRestCounts:
     n_changed: int
 
 
-def fell_back(shares: FloatArray) -> BoolArray:
+def _fell_back(shares: FloatArray) -> BoolArray:
     """Tell the rows to which no class's calibrator gives anything."""
     return np.asarray(shares.sum(axis=1) <= shares.shape[1] * FLOOR)
 
 
-def together(shares: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
+def _together(shares: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
     """Return the log probabilities that shares make, those that came in where a row falls back."""
-    is_empty = fell_back(shares)
+    is_empty = _fell_back(shares)
     result = np.log(np.maximum(shares, FLOOR))
     if is_empty.any():
         result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
     return np.asarray(result)
 
 
-def all_curves(shards: Shards, n_classes: int) -> Curves:
+def _all_curves(shards: Shards, n_classes: int) -> Curves:
     """Return every class's rising curve, from one pass over the matrix."""
 
     def scored(batch: Batch) -> ScoredRows:

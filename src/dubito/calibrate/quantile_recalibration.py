@@ -32,8 +32,6 @@ from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.arrays import array, require_rising
 from dubito.serialization.fields import Entry, Maybe, entries, listed
 
-__all__ = ["QuantileRecalibration"]
-
 LEVELS = tuple(k / 20 for k in range(1, 20))
 FARTHEST = 1e6  # normal scores beyond count as this
 FURTHEST = 40.0  # no share that a float holds has a normal score beyond
@@ -76,12 +74,12 @@ class QuantileRecalibration(BaseRegressionCalibrator):
     def observed(self, levels: Any) -> FloatArray:
         """Return R, the share of truths below some stated levels: levels, or levels x targets."""
         self._require_fitted("observed")
-        scores = ndtri(as_levels(levels, "QuantileRecalibration.observed"))
-        columns = [ndtr(observed_score(scores, *knots)) for knots in self._knots()]
+        scores = ndtri(_as_levels(levels, "QuantileRecalibration.observed"))
+        columns = [ndtr(_observed_score(scores, *knots)) for knots in self._knots()]
         return columns[0] if self.n_targets_ is None else np.stack(columns, axis=1)
 
     def _require_settings(self) -> None:
-        as_levels(self.levels, type(self).__name__)
+        _as_levels(self.levels, type(self).__name__)
 
     def _require_learned(self, entry: Entry) -> None:
         for k, (stated, observed) in enumerate(self._knots()):
@@ -90,24 +88,24 @@ class QuantileRecalibration(BaseRegressionCalibrator):
                 raise places[1].refused(f"{stated.size} numbers", f"{observed.size}")
             for values, place in zip((stated, observed), places, strict=True):
                 require_rising(values, place, least=-FLAT)
-            if tail_slope(stated, observed) > STEEPEST:
+            if _tail_slope(stated, observed) > STEEPEST:
                 raise places[1].refused("further apart at its ends", "almost nothing")
 
     def _learn(self, shards: Shards) -> None:
         if isinstance(shards, ArrayShards):
-            knots = exact_knots(shards)
+            knots = _exact_knots(shards)
         else:
-            knots = [knots_of_cells(mass) for mass in shards.sum(cell_sums)]
+            knots = [_knots_of_cells(mass) for mass in shards.sum(_cell_sums)]
         self.stated_ = [stated for stated, _ in knots]
         self.observed_ = [observed for _, observed in knots]
 
     def _mended(self, outputs: Regression) -> Regression:
-        wanted = ndtri(as_levels(self.levels, type(self).__name__))
-        scores = [stated_score(wanted, *knots) for knots in self._knots()]
+        wanted = ndtri(_as_levels(self.levels, type(self).__name__))
+        scores = [_stated_score(wanted, *knots) for knots in self._knots()]
         return self._quantiles(outputs, np.stack(scores, axis=1))
 
     def _as_stated(self, outputs: Regression) -> Regression:
-        wanted = ndtri(as_levels(self.levels, type(self).__name__))
+        wanted = ndtri(_as_levels(self.levels, type(self).__name__))
         return self._quantiles(outputs, np.stack([wanted] * len(self.stated_), axis=1))
 
     def _quantiles(self, outputs: Regression, scores: FloatArray) -> Quantiles:
@@ -119,7 +117,7 @@ class QuantileRecalibration(BaseRegressionCalibrator):
             rows = slice(block.first_row, block.first_row + len(block))
             # Rounding may undo by a digit what rises.
             array[rows] = np.maximum.accumulate(
-                narrowed(values_at(block.outputs, scores), kind), axis=1
+                narrowed(_values_at(block.outputs, scores), kind), axis=1
             )
         is_flat = self.n_targets_ is None
         return Quantiles(array[:, :, 0] if is_flat else array, np.asarray(self.levels))
@@ -136,7 +134,7 @@ class QuantileRecalibration(BaseRegressionCalibrator):
         return f"below the stated {stated} quantiles lay {below} of the truths{over}"
 
 
-def as_levels(levels: Any, caller: str) -> FloatArray:
+def _as_levels(levels: Any, caller: str) -> FloatArray:
     """Return levels that rise between 0 and 1."""
     array = as_finite(as_floats(levels, "levels", caller), "levels", caller).astype(np.float64)
     require_dimensions(array, (1,), "levels", caller, "a list of numbers")
@@ -146,10 +144,10 @@ def as_levels(levels: Any, caller: str) -> FloatArray:
     return array
 
 
-def exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
+def _exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
     """Return the knots of R, a target: one at each truth, two where it weighs more than a row."""
     parts = [
-        (scores_of(block), block.labeled_weight)
+        (_scores_of(block), block.labeled_weight)
         for b in shards.batches()
         for block in small_blocks(b)
     ]
@@ -159,32 +157,32 @@ def exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
     for column in scores[is_used].T:
         places, which = np.unique(column, return_inverse=True)
         mass = np.bincount(which, weight[is_used]) * 1.0
-        knots.append(knots_of(places, places, mass))
+        knots.append(_knots_of(places, places, mass))
     return knots
 
 
-def cell_sums(batch: Batch) -> FloatArray:
+def _cell_sums(batch: Batch) -> FloatArray:
     """Return the weight of truths in each cell, targets x cells."""
     sums: list[Any] = []
     for block in small_blocks(batch):
-        cells = np.floor((np.arcsinh(scores_of(block)) + REACH) / CELL).astype(np.int64)
+        cells = np.floor((np.arcsinh(_scores_of(block)) + REACH) / CELL).astype(np.int64)
         inside = np.clip(cells, 0, N_CELLS - 1)
         sums.append([np.bincount(c, block.labeled_weight, N_CELLS) for c in inside.T])
     return np.asarray(np.sum(sums, axis=0))
 
 
-def knots_of_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _knots_of_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the knots of R: the first truth of a cell stands at its lower edge, the last above."""
     used = np.flatnonzero(mass)
-    return knots_of(cell_edge(used), cell_edge(used + 1), mass[used])
+    return _knots_of(_cell_edge(used), _cell_edge(used + 1), mass[used])
 
 
-def cell_edge(cells: Any) -> FloatArray:
+def _cell_edge(cells: Any) -> FloatArray:
     """Return the lower edges of cells."""
     return np.asarray(np.sinh(np.asarray(cells) * CELL - REACH))
 
 
-def knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return stated and observed normal scores: each mass spread from a low place to a high one."""
     total = mass.sum() + 1
     half = np.minimum(mass, 1) / 2
@@ -200,26 +198,26 @@ def knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[Float
     return stated[is_new], observed[is_new]
 
 
-def tail_slope(stated: FloatArray, observed: FloatArray) -> float:
+def _tail_slope(stated: FloatArray, observed: FloatArray) -> float:
     """Return how many stated scores make an observed one beyond the outermost truths."""
     reach = float(observed[-1] - observed[0])
     return max(1.0, float(stated[-1] - stated[0]) / reach) if reach > 0 else 1.0
 
 
-def observed_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
+def _observed_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
     """Return R of stated scores."""
     beyond = scores - np.clip(scores, stated[0], stated[-1])
-    return np.asarray(np.interp(scores, stated, observed) + beyond / tail_slope(stated, observed))
+    return np.asarray(np.interp(scores, stated, observed) + beyond / _tail_slope(stated, observed))
 
 
-def stated_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
+def _stated_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) -> FloatArray:
     """Return R^-1 of wanted scores."""
     beyond = scores - np.clip(scores, observed[0], observed[-1])
-    found = np.interp(scores, observed, stated) + beyond * tail_slope(stated, observed)
+    found = np.interp(scores, observed, stated) + beyond * _tail_slope(stated, observed)
     return np.asarray(np.clip(found, -FARTHEST, FARTHEST))
 
 
-def scores_of(batch: Batch) -> FloatArray:
+def _scores_of(batch: Batch) -> FloatArray:
     """Return the normal score of each truth in its stated distribution, rows x targets.
 
     Where stated quantiles or draws tie at the truth, it is at the middle of their levels.
@@ -231,11 +229,11 @@ def scores_of(batch: Batch) -> FloatArray:
             mean, std = (a.astype(np.float64).reshape(y.shape) for a in (outputs.mean, outputs.std))
             scores = (y - mean) / std
         else:
-            scores = scores_among(*stated_quantiles(outputs), y)
+            scores = _scores_among(*_stated_quantiles(outputs), y)
     return np.clip(scores, -FARTHEST, FARTHEST)
 
 
-def scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> FloatArray:
+def _scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> FloatArray:
     """Return normal scores of truths among quantiles, rows x levels x targets."""
     last = levels.size - 1
     n_below = (values < y[:, np.newaxis]).sum(axis=1)
@@ -248,7 +246,7 @@ def scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> Float
     is_tied = n_up_to > n_below
     tied = (levels[right] + levels[np.maximum(n_up_to - 1, 0)]) / 2
     ends = ndtri(levels[[0, -1]])
-    spread = row_spread(values, levels)
+    spread = _row_spread(values, levels)
     # A row without spread is a point: whatever is beside it is as far out as can be.
     under, over = ends[0] + (y - values[:, 0]) / spread, ends[1] + (y - values[:, -1]) / spread
     inside = ndtri(np.where(is_tied, tied, between))
@@ -256,13 +254,13 @@ def scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> Float
     return np.asarray(np.where(is_under, under, np.where(is_over, over, inside)))
 
 
-def values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
+def _values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
     """Return the values at normal scores (levels x targets), rows x levels x targets."""
     n_rows, n_targets = outputs.n_rows, scores.shape[1]
     if isinstance(outputs, Normal):
         mean, std = (a.reshape(n_rows, 1, n_targets) for a in (outputs.mean, outputs.std))
         return np.asarray(mean + std * scores)
-    values, levels = stated_quantiles(outputs)
+    values, levels = _stated_quantiles(outputs)
     shares, ends = ndtr(scores), ndtri(levels[[0, -1]])
     right = np.clip(np.searchsorted(levels, shares), 1, levels.size - 1)
     gap = levels[right] - levels[right - 1]
@@ -271,11 +269,11 @@ def values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
     low, high = values[:, right - 1, targets], values[:, right, targets]
     beyond = scores - np.clip(scores, *ends)
     return np.asarray(
-        low + (high - low) * share + row_spread(values, levels)[:, np.newaxis] * beyond
+        low + (high - low) * share + _row_spread(values, levels)[:, np.newaxis] * beyond
     )
 
 
-def stated_quantiles(outputs: BaseOutputs) -> tuple[FloatArray, FloatArray]:
+def _stated_quantiles(outputs: BaseOutputs) -> tuple[FloatArray, FloatArray]:
     """Return the quantiles of each row, rows x levels x targets, and their levels."""
     assert isinstance(outputs, Samples | Quantiles)
     values = outputs.array.astype(np.float64)
@@ -286,7 +284,7 @@ def stated_quantiles(outputs: BaseOutputs) -> tuple[FloatArray, FloatArray]:
     return np.sort(values, axis=1), np.arange(1, n_draws + 1) / (n_draws + 1)
 
 
-def row_spread(values: FloatArray, levels: FloatArray) -> FloatArray:
+def _row_spread(values: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the standard deviation that the outermost quantiles of each row imply."""
     reach = ndtri(levels[-1]) - ndtri(levels[0])
     return np.asarray((values[:, -1] - values[:, 0]) / reach)

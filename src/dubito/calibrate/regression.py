@@ -59,7 +59,7 @@ class BaseRegressionCalibrator(BaseKept):
         A weight counts rows: 2 is a row that came twice. Rows without a target are left out.
         """
         name = type(self).__name__
-        shards = target_shards(outputs, y, sample_weight, name)
+        shards = _target_shards(outputs, y, sample_weight, name)
         seen = shards.sum(lambda batch: SeenRows.of(batch, name))
         if not seen.weight > 0:
             raise EmptyStateError(name)
@@ -81,7 +81,7 @@ class BaseRegressionCalibrator(BaseKept):
         self._require_fitted("summary")
         if not hasattr(self, "_shards"):
             return f"{self._words()}; the rows of the fit are no longer at hand to cross-fit on"
-        return f"{self._words()}; {evidence_of(self, self._shards)}"
+        return f"{self._words()}; {_evidence_of(self, self._shards)}"
 
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
@@ -103,14 +103,14 @@ class BaseRegressionCalibrator(BaseKept):
         """Return outputs of the kind and the targets it was fitted for."""
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
-        regression = as_spread(outputs, caller)
-        kind, n_targets = type(regression).__name__, n_targets_of(regression)
+        regression = _as_spread(outputs, caller)
+        kind, n_targets = type(regression).__name__, _n_targets_of(regression)
         if kind != self.kind_:
             fix = "a fit on outputs of this kind"
             raise BadTypeError("outputs", caller, f"{self.kind_}, as in the fit", kind, fix)
         if n_targets != self.n_targets_:
-            rule = f"of {named(self.n_targets_)}, as in the fit"
-            raise BadValueError("outputs", caller, rule, named(n_targets), "the same columns")
+            rule = f"of {_named(self.n_targets_)}, as in the fit"
+            raise BadValueError("outputs", caller, rule, _named(n_targets), "the same columns")
         return regression
 
 
@@ -127,11 +127,11 @@ class SeenRows:
 
     @classmethod
     def of(cls, batch: Batch, caller: str) -> SeenRows:
-        outputs = as_spread(batch.outputs, caller)
+        outputs = _as_spread(batch.outputs, caller)
         require_targets(batch, caller, "y")
         return cls(
             kind=type(outputs).__name__,
-            n_targets=n_targets_of(outputs),
+            n_targets=_n_targets_of(outputs),
             n_rows=len(batch),
             n_missing=batch.n_missing,
             weight=float(batch.labeled_weight.sum()),
@@ -149,10 +149,10 @@ class SeenRows:
         )
 
 
-def target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
+def _target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
     """Return rows with targets as shards: what is shards already, or arrays in memory."""
     if not isinstance(outputs, Shards):
-        regression = as_spread(outputs, caller)
+        regression = _as_spread(outputs, caller)
         return ArrayShards(
             Batch.of(y, regression, sample_weight=sample_weight, caller=caller, argument="y")
         )
@@ -163,7 +163,7 @@ def target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shar
     return outputs
 
 
-def as_spread(outputs: Any, caller: str) -> Regression:
+def _as_spread(outputs: Any, caller: str) -> Regression:
     """Return outputs that are distributions of a number with a spread of their own."""
     if not isinstance(outputs, Normal | Samples | Quantiles):
         rule, fix = "one of Normal, Samples, Quantiles", "wrapping them, say Normal(mean, std)"
@@ -175,14 +175,14 @@ def as_spread(outputs: Any, caller: str) -> Regression:
     return outputs
 
 
-def n_targets_of(outputs: BaseOutputs) -> int | None:
+def _n_targets_of(outputs: BaseOutputs) -> int | None:
     """Return how many targets a row has, None for one plain number."""
     assert isinstance(outputs, Normal | Samples | Quantiles)
     shape = outputs.mean.shape[1:] if isinstance(outputs, Normal) else outputs.array.shape[2:]
     return int(shape[0]) if shape else None
 
 
-def named(n_targets: int | None) -> str:
+def _named(n_targets: int | None) -> str:
     """Return a number of targets in words."""
     return "one number a row" if n_targets is None else f"rows x {n_targets} targets"
 
@@ -201,12 +201,12 @@ def narrowed(values: FloatArray, kind: np.dtype[Any]) -> FloatArray:
     return np.asarray(np.clip(values, -most, most).astype(kind))
 
 
-def evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
+def _evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
     """Say what recalibration does to rows that were not fitted on, in seeded folds."""
     rows = sample_rows(shards, MOST_ROWS, is_labeled=True)
     if len(rows) < 2:
         return "too few rows to cross-fit on (1)"
-    before = audited(rows, calibrator._as_stated(as_spread(rows.outputs, "summary"))).value
+    before = _audited(rows, calibrator._as_stated(_as_spread(rows.outputs, "summary"))).value
     order = np.random.default_rng(0).permutation(len(rows))
     folds = np.array_split(order, min(N_FOLDS, len(rows)))
     states = []
@@ -215,17 +215,17 @@ def evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoundWarning)  # of a fold: the fit told of its own
             fitted = clone(calibrator).fit(ArrayShards(rows.take(others)))
-        states.append(audited(held_out, fitted.transform(held_out.outputs)))
+        states.append(_audited(held_out, fitted.transform(held_out.outputs)))
     after = sum(states[1:], start=states[0]).value
-    return f"{compared(before, after)}, cross-fitted on {len(rows):,} rows"
+    return f"{_compared(before, after)}, cross-fitted on {len(rows):,} rows"
 
 
-def audited(batch: Batch, outputs: Regression) -> RegressionState:
+def _audited(batch: Batch, outputs: Regression) -> RegressionState:
     """Return the audit's sums of the rows of a batch with other outputs."""
     return RegressionState.of(replace(batch, outputs=outputs))
 
 
-def compared(before: RegressionAudit, after: RegressionAudit) -> str:
+def _compared(before: RegressionAudit, after: RegressionAudit) -> str:
     """Say what coverage and CRPS were, and what they are now."""
     crps = [one.continuous_ranked_probability_score for one in (before, after)]
     words = f"CRPS was {crps[0]:.4g}, now {crps[1]:.4g}"
@@ -267,7 +267,7 @@ class VarianceScaling(BaseRegressionCalibrator):
     learned_checks = entries(factor_=array("n_targets_", low=LOWEST, high=HIGHEST))
 
     def _learn(self, shards: Shards) -> None:
-        learn = likeliest_factor if self.kind_ == "Normal" else stretching_factor
+        learn = _likeliest_factor if self.kind_ == "Normal" else _stretching_factor
         factor = learn(shards)
         self.factor_ = np.clip(factor, LOWEST, HIGHEST)
         for at in self.factor_[(self.factor_ <= LOWEST) | (self.factor_ >= HIGHEST)]:
@@ -300,7 +300,7 @@ class VarianceScaling(BaseRegressionCalibrator):
         return f"stated spread was {too}: {by}{over}"
 
 
-def likeliest_factor(shards: Shards) -> FloatArray:
+def _likeliest_factor(shards: Shards) -> FloatArray:
     """Return the root of the mean squared z-score, a target."""
 
     def sums(batch: Batch) -> FloatArray:
@@ -316,7 +316,7 @@ def likeliest_factor(shards: Shards) -> FloatArray:
     return np.asarray(np.sqrt(np.array(squares) / weight))
 
 
-def stretching_factor(shards: Shards) -> FloatArray:
+def _stretching_factor(shards: Shards) -> FloatArray:
     """Return the factor of least pinball loss, a target.
 
     The loss is a convex polygon in the factor: a pass over the rows gives its slope at all edges of
@@ -324,11 +324,11 @@ def stretching_factor(shards: Shards) -> FloatArray:
     """
     upper = np.geomspace(1.0, HIGHEST, N_EDGES)
     start = np.concatenate([1 / upper[:0:-1], [np.nextafter(1.0, 0.0)], upper])
-    sums = shards.sum(lambda batch: slope_sums(batch, [start]))
+    sums = shards.sum(lambda batch: _slope_sums(batch, [start]))
     searches = [StretchSearch.of(one, start) for one in sums]
     for _ in range(N_ROUNDS - 1):
         edges = [search.edges for search in searches]
-        sums = shards.sum(lambda batch: slope_sums(batch, edges))  # noqa: B023
+        sums = shards.sum(lambda batch: _slope_sums(batch, edges))  # noqa: B023
         searches = [search.narrowed(one) for search, one in zip(searches, sums, strict=True)]
     return np.array([search.edges[-1] for search in searches])
 
@@ -347,14 +347,14 @@ class StretchSearch:
 
     @classmethod
     def of(cls, sums: FloatArray, edges: FloatArray) -> StretchSearch:
-        slopes, least = slopes_of(sums)
+        slopes, least = _slopes_of(sums)
         one = N_EDGES  # where 1 stands among the edges, after the number just below it
         if slopes[one - 1] <= least and slopes[one] >= -least:
             return cls(np.ones(N_EDGES), True)
         return cls(edges, bool(slopes[one] < -least)).narrowed(sums)
 
     def narrowed(self, sums: FloatArray) -> StretchSearch:
-        slopes, least = slopes_of(sums)
+        slopes, least = _slopes_of(sums)
         is_past = slopes >= -least if self.is_up else slopes > least
         if not is_past.any():
             return replace(self, edges=np.full(N_EDGES, self.edges[-1]))
@@ -362,15 +362,15 @@ class StretchSearch:
         return replace(self, edges=np.linspace(self.edges[max(k - 1, 0)], self.edges[k], N_EDGES))
 
 
-def slopes_of(sums: FloatArray) -> tuple[FloatArray, float]:
+def _slopes_of(sums: FloatArray) -> tuple[FloatArray, float]:
     """Return the slope just right of each edge, and what counts as no slope at all."""
     first, jumps = sums[0], sums[2:-1]
     return first + np.cumsum(jumps), ROUNDING * float(sums[1])
 
 
-def slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
+def _slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
     """Return of each target the slope just right of 0, all jumps, and jumps up to each edge."""
-    n_targets = n_targets_of(batch.outputs) or 1
+    n_targets = _n_targets_of(batch.outputs) or 1
     each = edges if len(edges) == n_targets else edges * n_targets
     sums = np.zeros((n_targets, 3 + each[0].size))
     for block in small_blocks(batch):
@@ -389,11 +389,11 @@ def slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
         )
         for target in range(n_targets):
             e, d = errors[:, :, target], away[:, :, target]
-            sums[target] += slope_row(e, d, levels, block.labeled_weight, each[target])
+            sums[target] += _slope_row(e, d, levels, block.labeled_weight, each[target])
     return sums
 
 
-def slope_row(
+def _slope_row(
     error: FloatArray, away: FloatArray, levels: FloatArray, weight: FloatArray, edges: FloatArray
 ) -> FloatArray:
     """Return one target's sums: a loss bends where the stretched value meets the truth."""

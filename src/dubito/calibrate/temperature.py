@@ -69,11 +69,11 @@ class TemperatureScaling(BaseCalibrator):
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)
         if self.objective == "ece":
-            beta = least_calibration_error(shards, beta, self.n_bins)
+            beta = _least_calibration_error(shards, beta, self.n_bins)
         self.temperature_ = 1 / beta
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return tempered(outputs, 1 / self.temperature_)
+        return _tempered(outputs, 1 / self.temperature_)
 
     def _words(self) -> str:
         too = "high" if self.temperature_ > 1 else "low"
@@ -82,7 +82,7 @@ class TemperatureScaling(BaseCalibrator):
         return f"T = {self.temperature_:.3g}: {verdict}"
 
 
-def tempered(outputs: Logits | Probabilities, beta: float) -> FloatArray:
+def _tempered(outputs: Logits | Probabilities, beta: float) -> FloatArray:
     """Return logits times an inverse temperature, 0 for the top class of each row."""
     result = np.empty(outputs.array.shape, outputs.array.dtype)
     is_logits = isinstance(outputs, Logits)
@@ -106,7 +106,7 @@ def best_inverse_temperature(shards: Shards) -> float:
 
     The loss is convex in it, so that the slope's sign tells on which side the best one lies.
     """
-    shards = in_parts(shards)
+    shards = _in_parts(shards)
     low, high, beta = LOWEST, HIGHEST, 1.0
     for n_rounds in range(MOST_ROUNDS):
         beta = float(np.float32(beta))  # what float32 rows are really multiplied by
@@ -114,14 +114,14 @@ def best_inverse_temperature(shards: Shards) -> float:
         if not weight > 0:
             raise EmptyStateError("A temperature")
         if loss <= 0:  # so sure, and always right, that not even rounding leaves a slope
-            warn_of_bound(HIGHEST)
+            _warn_of_bound(HIGHEST)
             return HIGHEST
-        step = newton_step(slope, bend)
+        step = _newton_step(slope, bend)
         if abs(step) < CLOSE:
             return float(beta * (1 + step))
         low, high = (low, beta) if slope > 0 else (beta, high)
         if (slope > 0 and beta <= LOWEST) or (slope < 0 and beta >= HIGHEST * (1 - 1e-6)):
-            warn_of_bound(beta)
+            _warn_of_bound(beta)
             return beta
         # The exponential tail of separable data shrinks Newton's steps: leave it by leaps.
         is_slow = n_rounds > 6 and (high == HIGHEST or low == LOWEST)
@@ -133,7 +133,7 @@ def best_inverse_temperature(shards: Shards) -> float:
     return beta
 
 
-def in_parts(shards: Shards) -> Shards:
+def _in_parts(shards: Shards) -> Shards:
     """Return rows in memory in parts so small that several threads have some of a single block."""
     if not isinstance(shards, ArrayShards):
         return shards
@@ -143,7 +143,7 @@ def in_parts(shards: Shards) -> Shards:
     return replace(shards, block_entries=min(max(n_entries // 4, LEAST_PART), BLOCK_ENTRIES))
 
 
-def newton_step(slope: float, bend: float) -> float:
+def _newton_step(slope: float, bend: float) -> float:
     """Return the relative step in the inverse temperature.
 
     Where it is too high, the step is taken in its logarithm: saturated rows hardly bend the loss,
@@ -154,7 +154,7 @@ def newton_step(slope: float, bend: float) -> float:
     return -slope / bend if bend > 0 else -np.sign(slope) * np.inf if slope else 0.0
 
 
-def warn_of_bound(beta: float) -> None:
+def _warn_of_bound(beta: float) -> None:
     """Say that no finite temperature is best, and why that may be."""
     why = (
         "every row is right, and more confidence only lowers the loss"
@@ -165,7 +165,7 @@ def warn_of_bound(beta: float) -> None:
     warnings.warn(text, BoundWarning, stacklevel=5)
 
 
-def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
+def _least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
     """Return the inverse temperature of least expected calibration error, near a good start.
 
     The error has steps and dents: a grid finds the valley, Brent's method its bottom.
@@ -177,7 +177,7 @@ def least_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
             scaled = unchecked(
                 Logits,
                 {
-                    "array": tempered(LabelledRows.of(batch).outputs, float(np.exp(log_beta))),
+                    "array": _tempered(LabelledRows.of(batch).outputs, float(np.exp(log_beta))),
                     "classes": None,
                 },
             )
@@ -226,12 +226,12 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)
         rows = LabelledRows.of(sample_rows(shards, MOST_ROWS))
-        likelihoods, weights, _ = rows.likelihoods_of(parts_of(rows.outputs, beta))
+        likelihoods, weights, _ = rows.likelihoods_of(_parts_of(rows.outputs, beta))
         self.temperature_ = 1 / beta
         self.weights_ = mixture_weights(likelihoods, weights)
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        parts = parts_of(outputs, 1 / self.temperature_)
+        parts = _parts_of(outputs, 1 / self.temperature_)
         mixed = np.tensordot(self.weights_, np.stack(parts), axes=1)
         logits = np.log(np.maximum(mixed, np.finfo(mixed.dtype).tiny))
         logits -= logits.max(axis=1, keepdims=True)
@@ -249,7 +249,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         )
 
 
-def parts_of(outputs: Logits | Probabilities, beta: float) -> list[FloatArray]:
+def _parts_of(outputs: Logits | Probabilities, beta: float) -> list[FloatArray]:
     """Return the probabilities that are mixed."""
     shape = outputs.array.shape
     return [

@@ -19,8 +19,6 @@ from dubito.cli.fit import fit
 from dubito.cli.policy import policy
 from dubito.cli.serve import serve, token
 
-__all__ = ["app"]
-
 
 @final
 class Commands(TyperGroup):
@@ -31,7 +29,7 @@ class Commands(TyperGroup):
 
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = show_warning
+                warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except DubitoError as error:
             told: Exception = error
@@ -45,7 +43,7 @@ class Commands(TyperGroup):
         raise typer.Exit(2)
 
 
-def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """Tell a warning as a person reads it."""
     from dubito.cli.printing import say_note
 
@@ -71,7 +69,7 @@ app.add_typer(token, name="token")
 app.command()(doctor)
 
 
-def print_version(is_wanted: bool) -> None:
+def _print_version(is_wanted: bool) -> None:
     """Print the version and leave."""
     if is_wanted:
         typer.echo(f"dubito {__version__}")
@@ -82,7 +80,7 @@ def print_version(is_wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Measure how far a model's confidence is from truth, mend it, and decide by it.

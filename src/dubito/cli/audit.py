@@ -34,15 +34,15 @@ SHORT = {
 RULE = re.compile(r"\s*([\w/]+)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*")
 
 
-def findings(rules: list[str], figures: Mapping[str, float]) -> list[str]:
+def _findings(rules: list[str], figures: Mapping[str, float]) -> list[str]:
     """Return in words which rules are met by the figures: what should not be.
 
-    >>> findings(["ece>0.03"], {"expected_calibration_error": 0.05})
+    >>> _findings(["ece>0.03"], {"expected_calibration_error": 0.05})
     ['expected_calibration_error is 0.05, which is > 0.03']
     """
     told = []
     for rule in rules:
-        name, sign, limit = parsed(rule)
+        name, sign, limit = _parsed(rule)
         if name not in figures:
             [near] = get_close_matches(name, [*figures, *SHORT], 1, 0) or ["ece"]
             rule, fix = "about a figure that --json shows", f"'{near}{sign}{limit:g}'"
@@ -54,7 +54,7 @@ def findings(rules: list[str], figures: Mapping[str, float]) -> list[str]:
     return told
 
 
-def parsed(rule: str) -> tuple[str, str, float]:
+def _parsed(rule: str) -> tuple[str, str, float]:
     """Return the figure, the sign and the number of a rule."""
     match = RULE.fullmatch(rule)
     try:
@@ -106,11 +106,11 @@ def audit(
     with passes():
         rows = reader.rows(file, columns)
         result = RegressionAudit.of(rows) if given.is_regression else Audit.of(rows, n_bins=bins)
-        told = findings(fail_on or [], figures_of(result))
+        told = _findings(fail_on or [], _figures_of(result))
         table = None
         if costs is not None:
             table = costs_of(costs, next(rows.batches()).outputs, None, reject_action)
-        paid = None if table is None else cost_of(rows, table)
+        paid = None if table is None else _cost_of(rows, table)
         if output is not None:
             title = PurePath(file).name
             Report.of(rows, costs=table, title=title, command=typed()).save(output)
@@ -133,13 +133,13 @@ def audit(
         raise typer.Exit(1)
 
 
-def figures_of(result: Audit | RegressionAudit) -> dict[str, float]:
+def _figures_of(result: Audit | RegressionAudit) -> dict[str, float]:
     """Return the figures that rules are about; a log loss may be infinite."""
     loss = getattr(result, "log_loss", None)
     return result.figures if loss is None else {**result.figures, "log_loss": loss}
 
 
-def cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
+def _cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
     """Return what deciding by the outputs as they are costs."""
     from dubito.data.shards import sample_rows
     from dubito.decide import cost_report

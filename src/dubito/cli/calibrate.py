@@ -8,8 +8,6 @@ import typer
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
 from dubito.cli.reading import Reader
 
-__all__ = ["calibrate"]
-
 STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
 
 
@@ -41,7 +39,7 @@ def calibrate(
     with passes():
         found = AutoCalibrator().fit(reader.rows(file, columns))
     write_whole(output, json.dumps(found.to_dict(), allow_nan=False))
-    board = [with_interval(line) for line in found.leaderboard_]
+    board = [_with_interval(line) for line in found.leaderboard_]
     if as_json:
         taken = {"chosen": found.chosen_, "reason": found.reason_}
         say_json({**taken, "leaderboard": board, "output": str(output)})
@@ -66,7 +64,7 @@ def calibrate(
     say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")
 
 
-def with_interval(line: dict[str, Any]) -> dict[str, Any]:
+def _with_interval(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of the leaderboard with the ends of its interval."""
     reach = STANDARD_ERRORS * line["standard_error"]
     return {**line, "low": line["log_loss"] - reach, "high": line["log_loss"] + reach}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 import typer
 
 from dubito.cli.reading import ENGINE_OPTIONS, Reader
-from dubito.data.tables import distinct_values
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ FEATURES = "feature_"
 NUMBERS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
 
 
-def found_label(names: Sequence[str], file: File, *, is_needed: bool) -> dict[str, str]:
+def _found_label(names: Sequence[str], file: File, *, is_needed: bool) -> dict[str, str]:
     """Return the one column that is called like a label; none, or too many, raise if needed.
 
-    >>> found_label(["id", "y"], "f.csv", is_needed=True)
+    >>> _found_label(["id", "y"], "f.csv", is_needed=True)
     {'label': 'y'}
     """
     found = [name for name in names if name in LABELS]
@@ -41,14 +40,14 @@ def found_label(names: Sequence[str], file: File, *, is_needed: bool) -> dict[st
     if not is_needed:
         return {}
     rule = f"named, unless one column is called {', '.join(LABELS[:-1])} or {LABELS[-1]}"
-    got = " and ".join(found) or some(names)
+    got = " and ".join(found) or _some(names)
     raise BadValueError("--label", str(file), rule, got, f"--label {found[0] if found else 'NAME'}")
 
 
-def found_outputs(names: Sequence[str], file: File) -> dict[str, str]:
+def _found_outputs(names: Sequence[str], file: File) -> dict[str, str]:
     """Return the one kind of outputs whose columns are called so, or raise.
 
-    >>> found_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
+    >>> _found_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
     {'logits': 'logit_*'}
     """
     found = {
@@ -61,42 +60,44 @@ def found_outputs(names: Sequence[str], file: File) -> dict[str, str]:
         return {kind: f"{prefix}*"}
     first, *rest = (f"{prefix}*" for prefix in PREFIXES)
     rule = f"named, unless columns are called {first} or else {' or '.join(rest)}"
-    got = " and ".join(f"{prefix}*" for prefix in found) or some(names)
+    got = " and ".join(f"{prefix}*" for prefix in found) or _some(names)
     raise BadValueError("outputs", str(file), rule, got, "--logits 'z_*' or --probabilities 'z_*'")
 
 
-def found_features(names: Sequence[str]) -> dict[str, str]:
+def _found_features(names: Sequence[str]) -> dict[str, str]:
     """Return the columns that are called features, if there are any.
 
-    >>> found_features(["feature_0", "feature_1", "y"])
+    >>> _found_features(["feature_0", "feature_1", "y"])
     {'features': 'feature_*'}
     """
     has_some = any(name.startswith(FEATURES) and name != FEATURES for name in names)
     return {"features": f"{FEATURES}*"} if has_some else {}
 
 
-def two_classes(file: File, label: str | None, positive: str | None) -> tuple[str, str] | None:
+def _two_classes(file: File, label: str | None, positive: str | None) -> tuple[str, str] | None:
     """Return the classes of one column of probabilities, the positive one last.
 
     The other is what else stands among the labels. None is for labels that are 0 and 1.
     """
     if label is None:
         return None if positive is None else (f"not {positive}", positive)
+    from dubito.data.tables import distinct_values
+
     values = distinct_values(file, label)
     if positive is None:
         if NUMBERS.issuperset(values):
             return None
         rule, fix = f"named, as `{label}` is neither 0 nor 1", f"--positive {values[0]}"
-        raise BadValueError("--positive", str(file), rule, some(values), fix)
+        raise BadValueError("--positive", str(file), rule, _some(values), fix)
     others = [name for name in values if name != positive]
     if len(others) != 1:
-        rule, got = f"one of two classes in `{label}`", f"{positive}, beside {some(others)}"
+        rule, got = f"one of two classes in `{label}`", f"{positive}, beside {_some(others)}"
         fix = f"--positive {others[0]}" if len(others) == 2 else "one column a class"
         raise BadValueError("--positive", str(file), rule, got, fix)
     return others[0], positive
 
 
-def some(names: Sequence[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     """Return the first few of many names."""
     return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "nothing else"
 
@@ -180,7 +181,7 @@ class Given:
             told += [f"{role} in {where}" for role, where in found.items()]
             if label == "welcome" and result and said.get("label", names[0]) not in names:
                 print(f"No {said.pop('label')} in {file}: no labels there.", file=sys.stderr)
-            result.append(as_columns({**said, **found}, file, label, classes))
+            result.append(_as_columns({**said, **found}, file, label, classes))
         if told:
             print(f"Found by name: {', '.join(dict.fromkeys(told))}.", file=sys.stderr)
         return result
@@ -191,15 +192,15 @@ class Given:
         """Return what was not said and is found by name."""
         found: dict[str, str] = {}
         if label != "unused" and self.label is None and self.confidence is None:
-            found |= found_label(names, file, is_needed=label == "needed")
+            found |= _found_label(names, file, is_needed=label == "needed")
         if not any(kind in self.said for kind in OUTPUTS):
-            found |= found_outputs(names, file)
+            found |= _found_outputs(names, file)
         if has_features and self.features is None:
-            found |= found_features(names)
+            found |= _found_features(names)
         return found
 
 
-def as_columns(
+def _as_columns(
     values: dict[str, Any],
     file: str | PathLike[str],
     label: str,
@@ -217,7 +218,7 @@ def as_columns(
     elif classes is not None and single:
         values["classes"] = tuple(classes)
     elif positive is not None or "column" in values:
-        values["classes"] = two_classes(file, values.get("label"), positive)
+        values["classes"] = _two_classes(file, values.get("label"), positive)
     if "column" in values:
         values["probabilities"] = values.pop("column")
     return Columns(**values)

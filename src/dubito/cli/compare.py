@@ -13,8 +13,6 @@ from dubito.cli.reading import Reader
 if TYPE_CHECKING:
     from dubito.data import Batch, Shards
 
-__all__ = ["compare"]
-
 
 @with_columns("features", "group")
 def compare(
@@ -40,12 +38,12 @@ def compare(
     from dubito.monitor import compare as compared
 
     require_places({"--output": output}, files)
-    names = names_of_models(files)
+    names = _names_of_models(files)
     columns = given.columns(*files)
     with passes():
         rows = list(map(reader.rows, files, columns))
         if given.id is not None:
-            rows = by_ids(files, drawn(files, rows))
+            rows = _by_ids(files, _drawn(files, rows))
         found = compared(
             None,
             dict(zip(names, rows, strict=True)),
@@ -63,7 +61,7 @@ def compare(
         say(f"\nThe report is in {output}.")
 
 
-def names_of_models(files: list[str]) -> list[str]:
+def _names_of_models(files: list[str]) -> list[str]:
     """Return what models are called: their files, by as little as tells them apart."""
     from dubito.cli.reading import resolved
     from dubito.errors import BadValueError
@@ -75,7 +73,7 @@ def names_of_models(files: list[str]) -> list[str]:
     return short if len(set(short)) == len(files) else files
 
 
-def drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
+def _drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     """Return all rows of each model, or those of a sample of the first where rows are streamed."""
     import numpy as np
 
@@ -101,7 +99,7 @@ def drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     return [first, *(joined(list(one.map(among))) for one in rows[1:])]
 
 
-def by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:
+def _by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:
     """Return the rows of each file in the order of the first, by their ids, which are the same."""
     import numpy as np
 

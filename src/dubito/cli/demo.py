@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dubito.data import FashionMNISTSample
     from dubito.decide import Policy
 
-__all__ = ["demo"]
 
 STRANGERS = {
     "bags and boots, never seen": "unseen_classes",
@@ -37,7 +36,7 @@ def demo(
     Example: dubito demo
     """
     if train:
-        train_and_report(folder, is_quiet=as_json)
+        _train_and_report(folder, is_quiet=as_json)
         return
     from dubito import audit
     from dubito.cli.printing import say, say_json
@@ -48,13 +47,13 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     sample = load_fashion_mnist()
     names = [sample.classes[label] for label in sample.test_labels]
-    found = audit(names, logits_of(sample, "test"))
+    found = audit(names, _logits_of(sample, "test"))
     if not as_json:
         say("A small network learned to tell eight kinds of clothes apart. Is its confidence true?")
         say(f"\n{found}\n")
         say("What to do about it? Learning from 4,000 validation images, which takes a moment ...")
     policy = Policy.fit(
-        logits_of(sample, "validation"),
+        _logits_of(sample, "validation"),
         [sample.classes[label] for label in sample.validation_labels],
         costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "ask a person"),
         features=sample.validation_features,
@@ -62,20 +61,20 @@ def demo(
         epsilon=EPSILON,
     )
     policy.save(folder / "policy.json")
-    write_all_decisions(policy, sample, folder / "decisions.parquet")
-    write_demo_report(policy, sample, folder / "report.html")
+    _write_all_decisions(policy, sample, folder / "decisions.parquet")
+    _write_demo_report(policy, sample, folder / "report.html")
     figures: dict[str, dict[str, Any]] = {
-        "before and after": before_and_after(policy, sample),
-        "decisions": decided(policy, sample),
-        "strangers": strangers(policy, sample),
+        "before and after": _before_and_after(policy, sample),
+        "decisions": _decided(policy, sample),
+        "strangers": _strangers(policy, sample),
     }
     if as_json:
         say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
         return
-    tell(figures, policy, folder)
+    _tell(figures, policy, folder)
 
 
-def train_and_report(folder: Path, *, is_quiet: bool) -> None:
+def _train_and_report(folder: Path, *, is_quiet: bool) -> None:
     """Train a network that doubts, with wrong labels among its data, and write the report."""
     from dubito.cli.printing import say, say_json
     from dubito.learn.demo import train_demo
@@ -98,26 +97,26 @@ def train_and_report(folder: Path, *, is_quiet: bool) -> None:
     say(f"Written to {folder}: report.html (open it) and what is named above.")
 
 
-def write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
+def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write what is done with test images and strangers, one after the other."""
     from dubito.data import ArrayShards, Batch, Sink
     from dubito.decide import write_decisions
 
     with Sink(path) as sink:
         for field in ("test", *STRANGERS.values()):
-            batch = Batch.of(None, logits_of(sample, field), features=features_of(sample, field))
+            batch = Batch.of(None, _logits_of(sample, field), features=_features_of(sample, field))
             write_decisions(policy, ArrayShards(batch), sink, source=field)
 
 
-def write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
+def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
     """Write the report on the test images."""
     from dubito.data import Batch
     from dubito.report import make_report
 
-    digits = logits_of(sample, "digits")
+    digits = _logits_of(sample, "digits")
     make_report(
         [sample.classes[label] for label in sample.test_labels],
-        logits_of(sample, "test"),
+        _logits_of(sample, "test"),
         features=sample.test_features,
         strange=Batch.of(None, digits, features=sample.digits_features),
         policy=policy,
@@ -126,11 +125,11 @@ def write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) ->
     ).save(path)
 
 
-def before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, list[float]]:
+def _before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, list[float]]:
     """Return figures of test images, as the network says and as the policy does."""
     from dubito import audit
 
-    before = logits_of(sample, "test")
+    before = _logits_of(sample, "test")
     names = [sample.classes[label] for label in sample.test_labels]
     reports = [
         audit(names, one, n_resamples=0) for one in (before, policy.calibrator.transform(before))
@@ -146,13 +145,13 @@ def before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, li
     return {name: [getattr(one, key) for one in reports] for name, key in figures.items()}
 
 
-def decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
+def _decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
     """Return what deciding the test images costs, by the policy and by the network alone."""
     import numpy as np
 
     from dubito.decide import optimal_actions, realized_cost
 
-    outputs, truth = logits_of(sample, "test"), sample.test_labels
+    outputs, truth = _logits_of(sample, "test"), sample.test_labels
     found = policy.decide(outputs, sample.test_features)
     is_open = ~found.is_rejected
     argmax = sample.test_logits.argmax(axis=1)
@@ -167,15 +166,15 @@ def decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
     }
 
 
-def strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
+def _strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
     """Return how sure the network is of what it never learned, and how much of it is asked about."""
     from dubito.data import Batch
     from dubito.decide.policy.decide import STRANGE
 
     told = {}
     for name, field in STRANGERS.items():
-        outputs = logits_of(sample, field)
-        found = policy.decide(outputs, features_of(sample, field))
+        outputs = _logits_of(sample, field)
+        found = policy.decide(outputs, _features_of(sample, field))
         told[name] = {
             "says": float(Batch.of(None, outputs).rows.confidence.mean()),
             "asked": float(found.is_rejected.mean()),
@@ -184,7 +183,7 @@ def strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str,
     return told
 
 
-def tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
+def _tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
     """Tell the story."""
     from dubito.cli.printing import say, show_table
 
@@ -221,14 +220,14 @@ def tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> No
     say("  dubito decide policy.json NEW -o decisions.parquet --review review.csv")
 
 
-def logits_of(sample: FashionMNISTSample, field: str) -> Logits:
+def _logits_of(sample: FashionMNISTSample, field: str) -> Logits:
     """Return the logits of a part of the sample."""
     from dubito import Logits
 
     return Logits(getattr(sample, f"{field}_logits"), sample.classes)
 
 
-def features_of(sample: FashionMNISTSample, field: str) -> FloatArray:
+def _features_of(sample: FashionMNISTSample, field: str) -> FloatArray:
     """Return the features of a part of the sample."""
     features: FloatArray = getattr(sample, f"{field}_features")
     return features

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["doctor"]
-
 PACKAGES = (
     "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "narwhals", "jinja2", "typer", "rich"
 )  # fmt: skip
@@ -32,7 +30,7 @@ def doctor(
     """
     from dubito.cli.printing import say, say_json, show_table
 
-    facts, found = environment(), figures()
+    facts, found = _environment(), _figures()
     checks = {name: [found[name], stored] for name, stored in STORED.items()}
     wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > CLOSE]
     if as_json:
@@ -49,7 +47,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def environment() -> dict[str, Any]:
+def _environment() -> dict[str, Any]:
     """Return what runs where."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
@@ -74,7 +72,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def figures() -> dict[str, float]:
+def _figures() -> dict[str, float]:
     """Return figures of the sample, as they are computed here and now."""
     from dubito import Logits
     from dubito.calibrate import TemperatureScaling

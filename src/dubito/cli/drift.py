@@ -8,8 +8,6 @@ import typer
 from dubito.cli.columns import Given, with_columns
 from dubito.cli.reading import Reader
 
-__all__ = ["drift"]
-
 
 @with_columns("mean", "std", "weight", "group", "id", "amount")
 def drift(

@@ -8,8 +8,6 @@ import typer
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
 from dubito.cli.reading import Reader
 
-__all__ = ["fit"]
-
 
 @with_columns("id", *NOT_OF_CLASSES)
 def fit(
@@ -72,8 +70,8 @@ def fit(
         costs is not None and read_costs(costs, reject_action).reject is not None
     )
     if not is_handing:
-        require_no_need("--max-risk", max_risk)
-        require_no_need("--features", given.features)
+        _require_no_need("--max-risk", max_risk)
+        _require_no_need("--features", given.features)
     [columns] = given.columns(file, has_features=is_handing)
     with passes():
         rows = reader.rows(file, columns)
@@ -99,7 +97,7 @@ def fit(
     say(f"  dubito decide {output} NEW{PurePath(file).suffix} -o decisions.parquet")
 
 
-def require_no_need(option: str, value: object) -> None:
+def _require_no_need(option: str, value: object) -> None:
     """Raise where an option hands rows over, and nobody takes them."""
     from dubito.errors import BadValueError
 

@@ -7,8 +7,6 @@ import typer
 
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
 
-__all__ = ["policy"]
-
 policy = typer.Typer(help="Look at a policy file, or seal it after an edit.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="What `dubito fit` wrote.")]
 

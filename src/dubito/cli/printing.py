@@ -23,18 +23,6 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = [
-    "Passes",
-    "passes",
-    "progress",
-    "say",
-    "say_error",
-    "say_json",
-    "say_note",
-    "show_table",
-    "typed",
-]
-
 WIDEST = 100  # longer lines are hard to read
 
 
@@ -43,10 +31,10 @@ def say(text: str = "") -> None:
     width = min(Console().width, WIDEST)
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
-        print(line if len(line) <= width else wrapped(line, width, indent))
+        print(line if len(line) <= width else _wrapped(line, width, indent))
 
 
-def wrapped(line: str, width: int, indent: str) -> str:
+def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line as several; words that are longer than one, such as paths, stay whole."""
     return fill(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -64,7 +52,7 @@ def say_error(error: Exception) -> None:
 
 def say_note(text: str) -> None:
     """Tell what is worth knowing, beside what was asked."""
-    print(wrapped(f"dubito: {text}", min(Console().width, WIDEST), "  "), file=sys.stderr)
+    print(_wrapped(f"dubito: {text}", min(Console().width, WIDEST), "  "), file=sys.stderr)
 
 
 def typed() -> str:
@@ -91,7 +79,7 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             print(line)
 
 
-def bar_columns() -> tuple[ProgressColumn, ...]:
+def _bar_columns() -> tuple[ProgressColumn, ...]:
     """Return what a bar shows, in no more than 80 columns of a terminal."""
     return TextColumn("{task.description}"), BarColumn(24), Rows(), TimeRemainingColumn()
 
@@ -106,7 +94,7 @@ def progress(words: str, total: Callable[[], int | None]) -> Iterator[Callable[[
     if not sys.stderr.isatty():
         yield lambda n_done: None
         return
-    with Progress(*bar_columns(), console=console) as bar:
+    with Progress(*_bar_columns(), console=console) as bar:
         task = bar.add_task(words, total=total())
         yield lambda n_done: bar.update(task, completed=n_done)
 
@@ -121,7 +109,7 @@ def passes() -> Iterator[None]:
         yield
         return
     # Results go to the standard output: nothing of it may be caught for the bar's sake.
-    bar = Progress(*bar_columns(), console=console, redirect_stdout=False, transient=True)
+    bar = Progress(*_bar_columns(), console=console, redirect_stdout=False, transient=True)
     with bar, watched_by(Passes(bar)):
         yield
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, final
 
 import typer
 
-from dubito.data.sources.locations import is_url
 from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ def require_places(
 
     >>> require_places({"--output": "report.html"}, ["predictions.csv"])
     """
+    from dubito.data.sources.locations import is_url
+
     read = set(map(resolved, inputs))
     for option, place in places.items():
         if place is None:
@@ -41,7 +42,7 @@ def require_places(
             rule, fix = "another file than those that are read", f"{option} NEW{path.suffix}"
             raise BadValueError(option, "dubito", rule, str(place), fix)
         if not is_url(str(place)):
-            require_folder(option, path, [Path(one) for one in read])
+            _require_folder(option, path, [Path(one) for one in read])
         if option in tables and path.suffix.lower() != ".csv":
             rule, fix = "a file in .csv", f"{option} {path.stem}.csv"
             raise BadValueError(option, "dubito", rule, str(place), fix)
@@ -50,10 +51,12 @@ def require_places(
 
 def resolved(place: str | Path) -> str:
     """Return a URL as it is, and a path as it is from everywhere."""
+    from dubito.data.sources.locations import is_url
+
     return str(place) if is_url(str(place)) else str(Path(place).resolve())
 
 
-def require_folder(option: str, place: Path, read: list[Path]) -> None:
+def _require_folder(option: str, place: Path, read: list[Path]) -> None:
     """Raise unless the folder of a file is there, and the file would not be read the next time."""
     if not place.parent.is_dir():
         rule, fix = "in a folder that is there", f"mkdir {place.parent}"
@@ -144,7 +147,7 @@ class Reader:
         if self.is_dask:
             return self.on_workers(file, columns)
         shards = scan(file, columns)
-        return shards if n_bytes_of(shards) > IN_MEMORY else ArrayShards(read(file, columns))
+        return shards if _n_bytes_of(shards) > IN_MEMORY else ArrayShards(read(file, columns))
 
     def streamed(self, file: str, columns: Columns, bad_rows: BadRows | None) -> Shards:
         """Return the rows of files as they are read, never all at once."""
@@ -166,7 +169,7 @@ class Reader:
         return DaskShards(self.client, place, columns, bad_rows=bad_rows)
 
 
-def n_bytes_of(shards: FileShards) -> int:
+def _n_bytes_of(shards: FileShards) -> int:
     """Return about how many bytes of memory the numbers of files take, as far as files tell."""
     from dubito.data.sources.locations import files_under, size_of
     from dubito.data.tables import row_count

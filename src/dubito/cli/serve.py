@@ -74,7 +74,7 @@ def serve(
         if as_json:
             say_json({"address": address, "token": token})
         else:
-            say(f"Serving policy {active} at {address} until Ctrl-C, in {where(store)}.")
+            say(f"Serving policy {active} at {address} until Ctrl-C, in {_where(store)}.")
             if token is not None:
                 say(f"Sign in with this token: {token}")
             elif not store.tokens():
@@ -85,7 +85,7 @@ def serve(
         store.close()
 
 
-def where(store: Store) -> str:
+def _where(store: Store) -> str:
     """Return the address of a database without its password."""
     return store.engine.url.render_as_string(hide_password=True)
 

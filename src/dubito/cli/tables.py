@@ -14,8 +14,6 @@ from dubito.decide.costs import CostMatrix
 from dubito.errors import BadFileError, BadValueError
 from dubito.outputs import BaseClassOutputs, BaseOutputs, ClassName
 
-__all__ = ["calibrator_named", "costs_of", "prior_of", "read_costs"]
-
 
 def read_costs(path: Path, reject: str | None = None) -> CostMatrix:
     """Return the costs of a file: JSON by its ending, else CSV; `reject` names who takes rows."""

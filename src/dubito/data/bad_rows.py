@@ -15,8 +15,6 @@ from dubito.data.batch import Batch
 from dubito.data.columns import BoundColumns
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["BadRow", "BadRows", "batch_of_good_rows"]
-
 RUN_ROWS = 512  # read again for each bad row among them
 
 
@@ -100,29 +98,29 @@ def batch_of_good_rows(
     except BadValueError as error:
         if error.row is None:
             raise
-        for row, fault in faults(columns, piece):
+        for row, fault in _faults(columns, piece):
             is_good[row] = False
             reason = f"must be {fault.rule}"
-            bad_rows.add(BadRow(*place_of(first_row + row), place(fault), fault.got, reason))
+            bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, reason))
         batch = columns.batch(piece.filter(pa.array(is_good)), first_row)
     if batch.ids is not None:
         return batch
     return replace(batch, ids=first_row + np.flatnonzero(is_good))
 
 
-def faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadValueError]]:
+def _faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadValueError]]:
     """Yield the bad rows of a piece: in short runs, so that few rows are looked at again."""
     for low in range(0, piece.num_rows, RUN_ROWS):
         run = piece[low : low + RUN_ROWS]
         rows = np.arange(low, low + run.num_rows)
-        while (error := fault_in(columns, run)) is not None:
+        while (error := _fault_in(columns, run)) is not None:
             assert error.row is not None
             yield int(rows[error.row]), error
             is_left = np.arange(rows.size) != error.row
             run, rows = run.filter(pa.array(is_left)), rows[is_left]
 
 
-def fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
+def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
     """Return what is wrong with a row, or None; raise what is wrong with all of them."""
     try:
         columns.batch(run)
@@ -133,6 +131,6 @@ def fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
     return None
 
 
-def place(error: BadValueError | BadTypeError) -> str:
+def _place(error: BadValueError | BadTypeError) -> str:
     """Return the column of an error, with the entry where it is a list."""
     return error.argument if error.column is None else f"{error.argument}[{error.column}]"

@@ -122,7 +122,7 @@ def rows_of(outputs: BaseOutputs, labels: Labels | None) -> Rows:
     for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
         pass
     if labels is not None and labels.probabilities is not None:
-        correct = fill_soft_losses(outputs, labels, predicted, numbers)
+        correct = _fill_soft_losses(outputs, labels, predicted, numbers)
     else:
         correct = (predicted == codes).astype(np.float64)
     return Rows(
@@ -139,7 +139,7 @@ def rows_of(outputs: BaseOutputs, labels: Labels | None) -> Rows:
     )
 
 
-def fill_soft_losses(
+def _fill_soft_losses(
     outputs: Logits | Probabilities, labels: Labels, predicted: IntArray, numbers: FloatArray
 ) -> FloatArray:
     """Write the losses against label probabilities, and return the probability of being right."""
@@ -208,12 +208,12 @@ class Batch:
         n_rows = wrapped.n_rows
         return cls(
             outputs=wrapped,
-            truth=as_truth(y_true, wrapped, argument, caller),
+            truth=_as_truth(y_true, wrapped, argument, caller),
             weight=as_weights(sample_weight, n_rows, caller),
-            features=as_features(features, n_rows, caller),
+            features=_as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
-            amounts=as_amounts(amounts, n_rows, caller),
+            amounts=_as_amounts(amounts, n_rows, caller),
             first_row=first_row,
         )
 
@@ -266,7 +266,7 @@ class Batch:
         return twin
 
 
-def as_truth(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
+def _as_truth(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
     """Read truth as what the outputs speak of: labels of classes, or targets."""
     if isinstance(outputs, TopLabel) and y is not None:
         fix = f"`{argument}=None`: TopLabel knows what was right"
@@ -289,7 +289,7 @@ def as_truth(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels
 def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, 1 where none were given."""
     if weight is None:
-        return ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
+        return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
     array = as_floats(weight, "sample_weight", caller).astype(np.float64)
     require_dimensions(array, (1,), "sample_weight", caller, "one number a row")
     require_rows(array, n_rows, "sample_weight", caller)
@@ -304,12 +304,12 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def ones(n_rows: int) -> FloatArray:
+def _ones(n_rows: int) -> FloatArray:
     """Return a weight of 1 a row: blocks of the same size share it, as nobody can write to it."""
     return freeze(np.ones(n_rows))
 
 
-def as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
+def _as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
     """Return rows x dimensions of finite floats, or None."""
     if features is None:
         return None
@@ -319,7 +319,7 @@ def as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
     return freeze(as_finite(array, "features", caller))
 
 
-def as_amounts(amounts: Any, n_rows: int, caller: str) -> FloatArray | None:
+def _as_amounts(amounts: Any, n_rows: int, caller: str) -> FloatArray | None:
     """Return one amount a row as float64, or None."""
     if amounts is None:
         return None

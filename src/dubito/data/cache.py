@@ -20,8 +20,6 @@ from dubito.data.files import FileShards
 from dubito.data.shards import Shards
 from dubito.data.sources.frames import TableSource
 
-__all__ = ["BatchFile", "CachedShards", "cached"]
-
 TRIAL_BYTES = 1 << 26  # after so many it is known whether reading them again is faster
 SPEED_UP = 1.5  # how much faster it must be
 SHARE_OF_DISK = 0.5  # of what is free, at most so much is taken
@@ -77,9 +75,9 @@ class BatchFile:
         bare = batch.take(slice(None))  # without what was worked out of its rows
         head = pickle.dumps(bare, protocol=5, buffer_callback=buffers.append)
         views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-        size = sum(aligned(view.nbytes, LINE) for view in views)
+        size = sum(_aligned(view.nbytes, LINE) for view in views)
         with self.lock:
-            start = aligned(self.n_bytes, mmap.ALLOCATIONGRANULARITY)
+            start = _aligned(self.n_bytes, mmap.ALLOCATIONGRANULARITY)
             if self.file.closed or start + size > self.most or not self.write(start, views):
                 return False
             self.n_bytes = start + size
@@ -101,13 +99,13 @@ class BatchFile:
     def load(self, number: int) -> Batch:
         """Return a batch that was kept."""
         start, sizes = self.entries[number]
-        size = sum(aligned(size, LINE) for size in sizes)
+        size = sum(_aligned(size, LINE) for size in sizes)
         with self.lock:  # a number of a file that is closed may soon be that of another one
             mapped = mmap.mmap(self.file.fileno(), size, access=mmap.ACCESS_READ, offset=start)
         whole, views, low = memoryview(mapped), [], 0
         for length in sizes:
             views.append(whole[low : low + length])
-            low += aligned(length, LINE)
+            low += _aligned(length, LINE)
         head, *buffers = views
         batch: Batch = pickle.loads(head, buffers=buffers)
         return batch
@@ -178,7 +176,7 @@ class CachedShards(Shards):
         """Read a batch again, and after some of them tell whether that is worth it."""
         start = perf_counter()
         try:
-            touch(file.load(number))
+            _touch(file.load(number))
         except ValueError:  # another thread has just given up
             return
         self.seconds_reading += perf_counter() - start
@@ -201,7 +199,7 @@ class CachedShards(Shards):
     close = give_up  # to whoever made them: the rows are still there, without the file
 
 
-def touch(batch: Batch) -> None:
+def _touch(batch: Batch) -> None:
     """Have a batch's pages read."""
     buffers: list[pickle.PickleBuffer] = []
     pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
@@ -209,10 +207,10 @@ def touch(batch: Batch) -> None:
         np.frombuffer(buffer.raw(), np.uint8)[:: mmap.PAGESIZE].sum()
 
 
-def aligned(size: int, step: int) -> int:
+def _aligned(size: int, step: int) -> int:
     """Return a size rounded up to whole steps.
 
-    >>> aligned(65, 64)
+    >>> _aligned(65, 64)
     128
     """
     return -(-size // step) * step

@@ -15,8 +15,6 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.data import parsing as spelling
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["Cells", "is_list", "whole"]
-
 MEND = "a number there, or leaving the row out"
 
 
@@ -51,8 +49,8 @@ class Cells:
 
     def numbers(self, *, has_gaps: bool = False) -> FloatArray:
         """Return numbers as they are stored; gaps, where they may be, become NaN."""
-        array = self.spelt_numbers() if is_text(self.array.type) else self.array
-        if is_cast(array.type):
+        array = self.spelt_numbers() if _is_text(self.array.type) else self.array
+        if _is_cast(array.type):
             array = array.cast(pa.float64())
         if not (types.is_floating(array.type) or types.is_integer(array.type)):
             raise self.wrong_kind("numbers", "a column of floats")
@@ -62,7 +60,7 @@ class Cells:
 
     def shares(self) -> FloatArray:
         """Return numbers, also those that text spells, with 1 for true and 0 for false."""
-        if not is_text(self.array.type):
+        if not _is_text(self.array.type):
             return self.numbers()
         self.require_no_gaps()
         texts, positions = self.different()
@@ -102,9 +100,9 @@ class Cells:
     def different(self) -> tuple[list[Any], IntArray]:
         """Return the different values, None for a gap, and which of them each row holds."""
         array = self.array
-        if is_cast(array.type) and not types.is_boolean(array.type):
+        if _is_cast(array.type) and not types.is_boolean(array.type):
             array = array.cast(pa.float64())
-        kinds = (types.is_floating, types.is_integer, types.is_boolean, is_text)
+        kinds = (types.is_floating, types.is_integer, types.is_boolean, _is_text)
         if not any(is_kind(array.type) for is_kind in kinds):
             raise self.wrong_kind("text or numbers", "a column of class names or numbers")
         encoded = array.dictionary_encode()
@@ -161,12 +159,12 @@ def is_list(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds + views)
 
 
-def is_text(kind: pa.DataType) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     """Whether a type is one of text."""
     kinds = (types.is_string, types.is_large_string, types.is_string_view)
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def is_cast(kind: pa.DataType) -> bool:
+def _is_cast(kind: pa.DataType) -> bool:
     """Whether a type stands for numbers that NumPy takes only as floats."""
     return any(is_kind(kind) for is_kind in (types.is_boolean, types.is_decimal, types.is_null))

@@ -201,7 +201,7 @@ class Columns:
             for role in SEVERAL + SINGLE
             if (wanted := getattr(self, role)) is not None
         }
-        require_apart(found, kind, where)
+        _require_apart(found, kind, where)
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
             found["label"] = patterns.in_order_of(classes, self.label, found["label"], where)
@@ -231,7 +231,7 @@ class Columns:
         """Return what the classes are called, by their columns or by `classes`."""
         wanted = getattr(self, kind)
         if kind in PARTNERS or not patterns.is_several(wanted):
-            return as_names(self.classes, where)
+            return _as_names(self.classes, where)
         if self.classes is not None:
             rule = "left out where columns are named after classes"
             got, fix = repr(list(self.classes)), "`classes` for a column of lists only"
@@ -243,7 +243,7 @@ class Columns:
         return patterns.class_names(wanted, outputs)
 
 
-def as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
+def _as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
     """Return the names of the entries of a column of lists."""
     if classes is None:
         return None
@@ -253,7 +253,7 @@ def as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
     return tuple(classes)
 
 
-def require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:
+def _require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:
     """Raise unless single roles have one column each, and no output is anything else as well."""
     for role, columns in found.items():
         if role in SINGLE and len(columns) > 1:

@@ -43,7 +43,7 @@ from dubito.kernels.blocks import n_threads
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
+def _interrupts_wait() -> Iterator[None]:
     """Hold an interrupt back until the block ends; processes that start inside never see one.
 
     Only the main thread is told of interrupts: in others, and where signals have no mask, this does
@@ -83,8 +83,8 @@ def connected(address: str | None = None) -> Iterator[Any]:
     distributed = extra()
     if address is None:
         with ExitStack() as opened:
-            with interrupts_wait():  # a cluster that is half started cannot be closed
-                cluster = opened.enter_context(local_cluster())
+            with _interrupts_wait():  # a cluster that is half started cannot be closed
+                cluster = opened.enter_context(_local_cluster())
                 here = opened.enter_context(distributed.Client(cluster, set_as_default=False))
             yield here
         return
@@ -95,11 +95,11 @@ def connected(address: str | None = None) -> Iterator[Any]:
         rule, fix = "one where it answers", "`dask scheduler`, and the address that it prints"
         raise BadValueError("address", "the Dask scheduler", rule, address, fix) from error
     with client:
-        require_workers(client, address)
+        _require_workers(client, address)
         yield client
 
 
-def local_cluster() -> Any:
+def _local_cluster() -> Any:
     """Return a cluster of as many single threads as this process may use."""
     return extra().LocalCluster(
         n_workers=n_threads(),
@@ -111,7 +111,7 @@ def local_cluster() -> Any:
     )
 
 
-def require_workers(client: Any, address: str) -> None:
+def _require_workers(client: Any, address: str) -> None:
     """Raise unless a worker has joined, or does so soon: without one, all would wait forever."""
     try:
         client.wait_for_workers(1, timeout=JOINING)
@@ -143,10 +143,10 @@ class DaskShards(Shards):
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
         if is_collection(source):
             self.name = "the Dask collection"
-            self.tables = list(map(computable, partitions_of(source, columns, self.most)))
+            self.tables = list(map(_computable, partitions_of(source, columns, self.most)))
         else:
             shards = scan(source, columns)
-            require_files(shards)
+            _require_files(shards)
             self.name, self.spans = shards.source.name, shards.spans()
         self.is_ids = bad_rows is not None and columns.id is None
         self.kept: list[Any] | None = None  # what is decoded of each task, on the workers
@@ -258,11 +258,11 @@ class DaskShards(Shards):
         `function` takes a batch and the file that it is of, where its rows have their numbers. The
         manifest takes up each part once it is whole: a run that was stopped goes on there.
         """
-        require_spans(self.spans)
+        _require_spans(self.spans)
         with self.reaching(), folder.alone():
             self.write_tasks(self.tasks_of(function, folder), folder, on_progress)
             folder.sweep()  # of workers that died
-        if not any(folder.is_finished(*part) for part in map(part_of, self.spans)):
+        if not any(folder.is_finished(*part) for part in map(_part_of, self.spans)):
             raise without_rows(self.name)
         return folder.n_rows
 
@@ -272,12 +272,12 @@ class DaskShards(Shards):
         """Have the parts written that are not there yet; return tasks and the places of parts."""
         rows = [span.shards for span in self.spans] if self.kept is None else self.kept
         labels: dict[str, list[str]] = {}
-        for file, label in map(part_of, self.spans):
+        for file, label in map(_part_of, self.spans):
             labels.setdefault(file, []).append(label)
         folder.drop_stale(labels)
         tasks: dict[Any, Slot] = {}
         for span, some in zip(self.spans, rows, strict=True):
-            file, label = part_of(span)
+            file, label = _part_of(span)
             if folder.is_finished(file, label):
                 self.set_aside(folder.bad_rows(file, label))
             elif span.n_rows != 0:
@@ -374,19 +374,19 @@ def extra() -> Any:
     return distributed
 
 
-def computable(partition: Partition) -> Any:
+def _computable(partition: Partition) -> Any:
     """Return what Dask computes of a partition of a collection."""
     from dask.delayed import delayed
 
     return delayed(partition.function)(*partition.arguments)
 
 
-def part_of(span: FileSpan) -> tuple[str, str]:
+def _part_of(span: FileSpan) -> tuple[str, str]:
     """Return the file of some rows, and what names them there."""
     return span.shards.source.name, f"from row {span.shards.first_row}"
 
 
-def require_files(shards: FileShards) -> None:
+def _require_files(shards: FileShards) -> None:
     """Raise unless workers can read the rows themselves."""
     if isinstance(shards.source, TableSource):
         rule = "a path that all workers can read, a Dask frame or Dask arrays"
@@ -394,7 +394,7 @@ def require_files(shards: FileShards) -> None:
         raise BadTypeError("source", "DaskShards", rule, "a table in memory", fix)
 
 
-def require_spans(spans: list[FileSpan]) -> None:
+def _require_spans(spans: list[FileSpan]) -> None:
     """Raise unless rows come from files, so that a part is of one that can be told again."""
     if not spans:
         rule, fix = "files, where parts are written", "`to_parquet` first, or `write` to one file"

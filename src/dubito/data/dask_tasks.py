@@ -66,7 +66,7 @@ class Elsewhere(Shards):
         raise BadTypeError("shards", "a task", rule, f"those of {self.name} on a worker", fix)
 
 
-def decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
+def _decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
     """Return the batches of a partition of a frame, none if it has no rows."""
     opened = open_source(frame)
     assert isinstance(opened, TableSource)
@@ -74,23 +74,23 @@ def decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -
     return decoded(replace(scan(named, columns), is_some=True), most)
 
 
-def decoded_arrays(
+def _decoded_arrays(
     names: list[str], arrays: list[Any], columns: Columns, number: int, most: int | None
 ) -> Decoded:
     """Return the batches of some rows of arrays, none if there are no rows."""
     table = pa.table(dict(zip(names, map(arrow_of, arrays), strict=True)))
-    return decoded_frame(table, columns, number, most)
+    return _decoded_frame(table, columns, number, most)
 
 
 def decoded(shards: FileShards, most: int | None) -> Decoded:
     """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
-    require_seen(shards)
+    _require_seen(shards)
     bad_rows = None if most is None else BadRows(most)
     batches = list(replace(shards, bad_rows=bad_rows).batches())
     return Decoded(batches, list(bad_rows or ()))
 
 
-def require_seen(shards: FileShards) -> None:
+def _require_seen(shards: FileShards) -> None:
     """Raise unless the file of some rows is there for this worker too, as it is for the client."""
     name = shards.source.name
     if not (isinstance(shards.source, TableSource) or is_url(name) or os.path.exists(name)):
@@ -128,13 +128,13 @@ def total(sums: Iterable[Sum | None]) -> Sum | None:
     return None if first is None else reduce(add, known, first)
 
 
-def streamed(
+def _streamed(
     rows: FileShards | Decoded, most: int | None
 ) -> tuple[Iterator[Batch], Callable[[], list[BadRow]]]:
     """Return the batches of a task one by one, and what tells its bad rows when they are read."""
     if isinstance(rows, Decoded):
         return iter(rows.batches), lambda: rows.bad
-    require_seen(rows)
+    _require_seen(rows)
     bad_rows = None if most is None else BadRows(most)
     return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
 
@@ -146,7 +146,7 @@ def columns_of(
     most: int | None,
 ) -> tuple[list[Mapping[str, Any] | None], list[BadRow]]:
     """Return the columns of each batch, and the rows that are bad."""
-    batches, bad = streamed(rows, most)
+    batches, bad = _streamed(rows, most)
     return [function(numbering.of(batch)) for batch in batches], bad()
 
 
@@ -162,7 +162,7 @@ def write_part(
 
     It is none if the turn of the run that asked for it is over by then.
     """
-    batches, bad = streamed(rows, most)
+    batches, bad = _streamed(rows, most)
     first = next(batches, None)
     if first is None:
         return None, []
@@ -183,7 +183,7 @@ class Partition(NamedTuple):
 
 def is_collection(source: Any) -> bool:
     """Whether a source is a Dask frame, or a dict of Dask arrays; raise for what is nearly so."""
-    is_dask = [hasattr(one, "to_delayed") for one in arrays_of(source)]
+    is_dask = [hasattr(one, "to_delayed") for one in _arrays_of(source)]
     if isinstance(source, Mapping) and not all(is_dask):
         other = next(name for name, is_one in zip(source, is_dask, strict=True) if not is_one)
         got, fix = f"{type(source[other]).__name__} as {other!r}", "dask.array.from_array(array)"
@@ -194,7 +194,7 @@ def is_collection(source: Any) -> bool:
     return bool(is_dask) and all(is_dask)
 
 
-def arrays_of(source: Any) -> list[Any]:
+def _arrays_of(source: Any) -> list[Any]:
     """Return the arrays of a dict, or the one thing that a source is."""
     return list(source.values()) if isinstance(source, Mapping) else [source]
 
@@ -207,20 +207,20 @@ def partitions_of(source: Any, columns: Columns, most: int | None) -> list[Parti
     if not isinstance(source, Mapping):
         columns.bind([str(name) for name in source.columns], "the Dask frame")
         parts = source.to_delayed()
-        return [Partition(decoded_frame, (part, columns, k, most)) for k, part in enumerate(parts)]
+        return [Partition(_decoded_frame, (part, columns, k, most)) for k, part in enumerate(parts)]
     columns.bind(list(source), "the Dask arrays")
-    require_rows(source)
+    _require_rows(source)
     rows = next(iter(source.values())).chunks[0]
     cut = [array.rechunk({0: rows, 1: -1} if array.ndim == 2 else {0: rows})
            for array in source.values()]  # fmt: skip
     blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
     return [
-        Partition(decoded_arrays, (list(source), list(some), columns, k, most))
+        Partition(_decoded_arrays, (list(source), list(some), columns, k, most))
         for k, some in enumerate(blocks)
     ]
 
 
-def require_rows(arrays: Mapping[str, Any]) -> None:
+def _require_rows(arrays: Mapping[str, Any]) -> None:
     """Raise unless arrays have a row or an entry each for the same rows."""
     where = "the Dask arrays"
     first, n_rows = next((name, array.shape[:1]) for name, array in arrays.items())

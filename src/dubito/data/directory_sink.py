@@ -109,7 +109,7 @@ class DirectorySink:
         name = os.fspath(path)
         self.name = name.rstrip("/") if is_url(name) else str(Path(name))
         self.ending = ending
-        self.settings = as_settings({**settings, "ending": ending})
+        self.settings = _as_settings({**settings, "ending": ending})
         self.manifest = self.place(MANIFEST)
         if not is_url(self.name):
             Path(self.name).mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ class DirectorySink:
             raise BadFileError(self.manifest, "it is no manifest", fix) from error
         if known.parts and known.settings != self.settings:
             rule, fix = "those that the folder's parts were made by", "another folder"
-            got = differences(known.settings, self.settings)
+            got = _differences(known.settings, self.settings)
             raise BadValueError("settings", self.name, rule, got, fix)
         self.parts, self.first_free = known.parts, 0
         self.taken = {part["file"] for part in known.parts.values()} | set(self.opened.values())
@@ -158,7 +158,7 @@ class DirectorySink:
         if self.turn is not None:
             yield self
             return
-        with locked(self.name):
+        with _locked(self.name):
             self.turn = Turn.begin(self.place(TURN))
             try:
                 self.load()
@@ -172,7 +172,7 @@ class DirectorySink:
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
         """Whether the part of this very input, unchanged since, is there."""
-        key, identity = key_of(source, label), identity_of(source)
+        key, identity = key_of(source, label), _identity_of(source)
         part = self.parts.get(key, {"input": None})
         return bool(part["input"] == identity and is_there(self.place(part["file"])))
 
@@ -207,7 +207,7 @@ class DirectorySink:
         known = self.parts.get(key)
         file = known["file"] if known else self.opened.get(key) or self.free_name()
         self.opened[key] = file
-        return Slot(key, file, identity_of(source))  # the input as it was before it was read
+        return Slot(key, file, _identity_of(source))  # the input as it was before it was read
 
     def free_name(self) -> str:
         """Return the first name that no part has."""
@@ -244,7 +244,7 @@ class DirectorySink:
         known = {
             identity["path"]: (identity, {key_of(source, label) for label in labels})
             for source, labels in inputs.items()
-            for identity in [identity_of(source)]
+            for identity in [_identity_of(source)]
         }
         stale: set[str] = set()
         for key, part in self.parts.items():
@@ -282,7 +282,7 @@ class DirectorySink:
 
 
 @contextmanager
-def locked(folder: str) -> Iterator[None]:
+def _locked(folder: str) -> Iterator[None]:
     """Hold a folder, where there are locks."""
     if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
         yield
@@ -290,13 +290,13 @@ def locked(folder: str) -> Iterator[None]:
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # of a file system without locks
-            require_lock(held, folder)
+            _require_lock(held, folder)
         yield
     finally:
         os.close(held)
 
 
-def require_lock(held: int, folder: str) -> None:
+def _require_lock(held: int, folder: str) -> None:
     """Lock a folder that is open, or raise if another run has."""
     import fcntl  # is not everywhere
 
@@ -308,7 +308,7 @@ def require_lock(held: int, folder: str) -> None:
         raise BadValueError("path", "DirectorySink", rule, got, fix) from error
 
 
-def as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as they come back from JSON, or raise."""
     try:
         return dict(json.loads(json.dumps(dict(settings), allow_nan=False)))
@@ -324,7 +324,7 @@ def key_of(source: str | os.PathLike[str], label: str = "") -> str:
     return f"{path} {label}" if label else path
 
 
-def identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
+def _identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what tells an input file from what it may become."""
     name = os.fspath(source)
     if is_url(name):
@@ -337,7 +337,7 @@ def identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
     return {"path": path, "size": found.st_size, "changed": found.st_mtime_ns}
 
 
-def differences(before: Any, now: dict[str, Any]) -> str:
+def _differences(before: Any, now: dict[str, Any]) -> str:
     """Return the settings that are not the same, as they were and as they are."""
     old = before if isinstance(before, dict) else {}
     names = sorted(name for name in {*old, *now} if old.get(name) != now.get(name))

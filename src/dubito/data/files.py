@@ -21,8 +21,6 @@ from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
-__all__ = ["FileShards", "FileSpan", "read", "scan", "without_rows"]
-
 SPAN_ENTRIES = 1 << 23  # 32 MB of float32: large against a task's overhead, small against memory
 
 
@@ -44,7 +42,7 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
     if isinstance(opened, DatasetSource):
         opened.require_alike(lambda file: columns.bind(file.schema.names, file.name).needed)
     with named_if_broken(opened.name):
-        widths = list_widths(opened, bound.needed)
+        widths = _list_widths(opened, bound.needed)
     bound = replace(bound, widths=widths, has_types=opened.has_types)
     return FileShards(opened, bound, bad_rows)
 
@@ -132,7 +130,7 @@ class FileShards(Shards):
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True
         with named_if_broken(self.source.name):
-            for piece in resized(self.source.batches(needed, texts, n_decoded), n_rows):
+            for piece in _resized(self.source.batches(needed, texts, n_decoded), n_rows):
                 is_empty = False
                 yield piece
         if is_empty and not self.is_some:
@@ -151,7 +149,7 @@ class FileSpan(NamedTuple):
     n_rows: int | None
 
 
-def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:
+def _resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:
     """Yield tables of `n_rows` rows, the last one shorter, however the batches are cut."""
     waiting: list[pa.RecordBatch] = []
     n_waiting = 0
@@ -169,16 +167,16 @@ def resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(waiting)
 
 
-def list_widths(source: BaseSource, columns: list[str]) -> dict[str, int]:
+def _list_widths(source: BaseSource, columns: list[str]) -> dict[str, int]:
     """Return how long the lists of each column of lists are: by its type, or by its first list."""
     types = {name: source.schema.field(name).type for name in columns}
     stored = {name: getattr(kind, "storage_type", kind) for name, kind in types.items()}
     lists = {name: kind for name, kind in stored.items() if is_list(kind)}
     widths = {name: kind.list_size for name, kind in lists.items() if hasattr(kind, "list_size")}
-    return widths | {name: first_length(source, name) for name in lists if name not in widths}
+    return widths | {name: _first_length(source, name) for name in lists if name not in widths}
 
 
-def first_length(source: BaseSource, column: str) -> int:
+def _first_length(source: BaseSource, column: str) -> int:
     """Return the length of the first list that has entries, 1 if there is none."""
     for batch in source.batches([column], [], n_rows=64):
         lengths: list[int] = pc.list_value_length(batch.column(column)).drop_null().to_pylist()

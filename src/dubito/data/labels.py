@@ -29,17 +29,17 @@ MISSING = -1
 
 def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str) -> IntArray:
     """Return the column number of each label, -1 where it is None, NaN or pandas' NA."""
-    if y.dtype.kind in "biuf" and is_numbered(outputs):
-        return codes_of_numbers(y, outputs, argument, caller)
+    if y.dtype.kind in "biuf" and _is_numbered(outputs):
+        return _codes_of_numbers(y, outputs, argument, caller)
     try:
-        values, positions = different(y)
+        values, positions = _different(y)
     except TypeError as error:
         rule, fix = "one label a row", "a name or a column number in every row"
         raise BadTypeError(argument, caller, rule, str(error), fix) from error
     return codes_of_values(values, positions, outputs, argument, caller)
 
 
-def codes_of_numbers(
+def _codes_of_numbers(
     y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str
 ) -> IntArray:
     """Return labels that are column numbers already."""
@@ -51,7 +51,7 @@ def codes_of_numbers(
         codes = np.where(is_missing, MISSING, y)
     if not is_fine.all():
         row = int(np.argmin(is_fine))
-        raise no_class(y[row].item(), row, outputs, argument, caller)
+        raise _no_class(y[row].item(), row, outputs, argument, caller)
     return codes.astype(np.int64)
 
 
@@ -68,18 +68,18 @@ def codes_of_values(
     is_fine = np.array([code is not None for code in found], dtype=bool)[positions]
     if not is_fine.all():
         row = int(np.argmin(is_fine))
-        raise no_class(values[int(positions[row])], row, outputs, argument, caller)
+        raise _no_class(values[int(positions[row])], row, outputs, argument, caller)
     codes = np.array([MISSING if code is None else code for code in found], dtype=np.int64)
     return np.asarray(codes[positions])
 
 
-def no_class(
+def _no_class(
     value: Any, row: int, outputs: BaseClassOutputs, argument: str, caller: str
 ) -> BadValueError:
     """Say what a label that stands for no class should have been."""
     names = names_of(outputs)
     value = value.item() if isinstance(value, np.generic) else value
-    if not is_numbered(outputs):
+    if not _is_numbered(outputs):
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         rule = f"one of the classes ({shown})"
         fix = "labels spelt as the classes are, or None for a missing one"
@@ -103,12 +103,12 @@ def names_of(outputs: BaseClassOutputs) -> tuple[ClassName, ...]:
     return tuple(range(outputs.n_classes)) if outputs.classes is None else outputs.classes
 
 
-def is_numbered(outputs: BaseClassOutputs) -> bool:
+def _is_numbered(outputs: BaseClassOutputs) -> bool:
     """Whether the classes are called by their column numbers."""
     return outputs.classes in (None, tuple(range(outputs.n_classes)))
 
 
-def different(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
+def _different(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
     """Return the different entries as Python values, and which of them each row holds."""
     if y.dtype.kind in "biuf":
         values, positions = np.unique(y, return_inverse=True)

@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from dubito.errors import BadValueError
 from dubito.outputs import ClassName
 
-__all__ = ["Wanted", "class_names", "in_order_of", "is_several", "matching", "natural_order"]
-
 Wanted = str | Sequence[str]  # a name, a pattern with one `*`, or a list of names
 
 
@@ -23,7 +21,7 @@ def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> lis
     ['logit_2', 'logit_10']
     """
     patterns = [wanted] if isinstance(wanted, str) else list(wanted)
-    found = [name for pattern in patterns for name in matches(pattern, names, role, where)]
+    found = [name for pattern in patterns for name in _matches(pattern, names, role, where)]
     if len(set(found)) != len(found):
         twice = next(name for name in found if found.count(name) > 1)
         rule, fix = "of different names", "renaming one of them"
@@ -31,26 +29,26 @@ def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> lis
     return found
 
 
-def matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[str]:
+def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[str]:
     """Return the columns that one name or pattern means, in natural order."""
     if not isinstance(pattern, str) or pattern.count("*") > 1:
         rule, fix = "a name, or a pattern with one *", "a pattern such as 'logit_*'"
         raise BadValueError(role, where, rule, repr(pattern), fix)
-    found = [name for name in names if matched_part(pattern, name) is not None]
+    found = [name for name in names if _matched_part(pattern, name) is not None]
     if not found:
         rule = "columns that exist" if "*" in pattern else "a column that exists"
-        raise BadValueError(role, where, rule, repr(pattern), nearest(pattern, names))
+        raise BadValueError(role, where, rule, repr(pattern), _nearest(pattern, names))
     return sorted(found, key=natural_order)
 
 
-def nearest(pattern: str, names: Sequence[str]) -> str:
+def _nearest(pattern: str, names: Sequence[str]) -> str:
     """Return which columns there are, the one most like the pattern first."""
     near = get_close_matches(pattern.replace("*", "0"), names, n=1)
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"{near[0]!r}, or another of: {shown}" if near else f"one of: {shown}"
 
 
-def matched_part(pattern: str, name: str) -> str | None:
+def _matched_part(pattern: str, name: str) -> str | None:
     """Return what `*` stands for in a name (the whole name without one), or None."""
     before, star, after = pattern.partition("*")
     if not star:
@@ -79,7 +77,7 @@ def class_names(wanted: Wanted, columns: Sequence[str]) -> tuple[ClassName, ...]
     ('cat', 'dog')
     """
     pattern = wanted if isinstance(wanted, str) else "*"
-    names = [matched_part(pattern, column) or column for column in columns]
+    names = [_matched_part(pattern, column) or column for column in columns]
     if all(re.fullmatch(r"-?\d+", name) for name in names):
         numbers = tuple(int(name) for name in names)
         if len(set(numbers)) == len(numbers):

@@ -190,13 +190,13 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool 
         return taken(batch, chosen[low:high] - ends[number])
 
     if isinstance(shards, ArrayShards):
-        return taken(shards.batch, choice(n_in(shards.batch), n_rows, seed))
+        return taken(shards.batch, _choice(n_in(shards.batch), n_rows, seed))
     ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
-    chosen = choice(ends[-1], n_rows, seed)
+    chosen = _choice(ends[-1], n_rows, seed)
     return joined(list(shards.map(part)))
 
 
-def choice(total: int, n_rows: int, seed: int) -> IntArray:
+def _choice(total: int, n_rows: int, seed: int) -> IntArray:
     """Return the numbers of the rows that are taken, in order."""
     if total <= n_rows:
         return np.arange(total)
@@ -207,11 +207,11 @@ def joined(batches: Sequence[Batch]) -> Batch:
     """Return the rows of batches that are alike as one."""
 
     def column(name: str) -> Any:
-        return concatenated([getattr(batch, name) for batch in batches])
+        return _concatenated([getattr(batch, name) for batch in batches])
 
     return Batch(
-        outputs=joined_outputs([batch.outputs for batch in batches]),
-        truth=joined_truth([batch.truth for batch in batches]),
+        outputs=_joined_outputs([batch.outputs for batch in batches]),
+        truth=_joined_truth([batch.truth for batch in batches]),
         weight=column("weight"),
         features=column("features"),
         ids=column("ids"),
@@ -220,33 +220,33 @@ def joined(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
+def _joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
     """Return outputs of one kind as one."""
     first = parts[0]
     axis = 1 if isinstance(first, Members) else 0
     names: tuple[str, ...] = first.__slots__
     columns = {name: [getattr(part, name) for part in parts] for name in names}
     fields = {
-        name: column[0] if name in OF_ALL_ROWS else concatenated(column, axis)
+        name: column[0] if name in OF_ALL_ROWS else _concatenated(column, axis)
         for name, column in columns.items()
     }
     return unchecked(type(first), fields)
 
 
-def joined_truth(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
+def _joined_truth(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
     """Return labels or targets as one."""
     if isinstance(parts[0], Targets):
-        return Targets(concatenated([part.values for part in parts if isinstance(part, Targets)]))
+        return Targets(_concatenated([part.values for part in parts if isinstance(part, Targets)]))
     labels = [part for part in parts if isinstance(part, Labels)]
     if not labels:
         return None
     return Labels(
-        concatenated([part.codes for part in labels]),
-        concatenated([part.probabilities for part in labels]),
+        _concatenated([part.codes for part in labels]),
+        _concatenated([part.probabilities for part in labels]),
     )
 
 
-def concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
+def _concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
     """Return arrays as one, None if there are none."""
     return None if parts[0] is None else np.concatenate(parts, axis=axis)
 
@@ -260,31 +260,31 @@ def fingerprint(shards: Shards) -> str:
     >>> fingerprint(ArrayShards(Batch.of([1, 0], [0.8, 0.4])))[:16]
     'sha256:dbb5149f7'
     """
-    digests = shards.sum(lambda batch: [digest(batch)])
+    digests = shards.sum(lambda batch: [_digest(batch)])
     return f"sha256:{sha256(b''.join(digests)).hexdigest()}"
 
 
-def digest(batch: Batch) -> bytes:
+def _digest(batch: Batch) -> bytes:
     """Return the digest of a batch."""
     whole = sha256()
-    for name, array in arrays_of(batch):
+    for name, array in _arrays_of(batch):
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         whole.update(f"{name} {little.dtype.str} {little.shape};".encode())
         whole.update(little.tobytes())
     return whole.digest()
 
 
-def arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the name and the entries of everything a batch holds."""
     for part in (batch.outputs, batch.truth):
         names: tuple[str, ...] = () if part is None else type(part).__slots__
         for name in names:
-            yield from plain(f"{type(part).__name__}.{name}", getattr(part, name))
+            yield from _plain(f"{type(part).__name__}.{name}", getattr(part, name))
     for name in ("weight", "features", "ids", "groups", "amounts"):
-        yield from plain(name, getattr(batch, name))
+        yield from _plain(name, getattr(batch, name))
 
 
-def plain(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+def _plain(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield numbers and texts as they are, other entries as Python writes them, None not at all."""
     if value is None:
         return

@@ -24,13 +24,13 @@ from dubito.errors import BadTypeError, BadValueError
 GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
 
 
-def parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
+def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     """Return a writer that looks for repetition among names alone: numbers hardly repeat."""
-    names = [one.name for one in schema if is_name(one.type)]
+    names = [one.name for one in schema if _is_name(one.type)]
     return parquet.ParquetWriter(file, schema, use_dictionary=names)
 
 
-def is_name(kind: pa.DataType) -> bool:
+def _is_name(kind: pa.DataType) -> bool:
     """Whether a column is of text, or of the numbers of names."""
     return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
@@ -40,8 +40,8 @@ WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
     ".csv": csv.CSVWriter,
     ".feather": ipc.new_file,
     ".ipc": ipc.new_file,
-    ".parquet": parquet_writer,
-    ".pq": parquet_writer,
+    ".parquet": _parquet_writer,
+    ".pq": _parquet_writer,
     ".tsv": lambda file, schema: csv.CSVWriter(
         file, schema, write_options=csv.WriteOptions(delimiter="\t")
     ),
@@ -87,7 +87,7 @@ class Sink:
         self.is_far = is_url(os.fspath(path))
         self.name = os.fspath(path) if self.is_far else os.path.realpath(path)
         self.n_rows = 0
-        self.open_writer = writer_of(self.name)
+        self.open_writer = _writer_of(self.name)
         aside = Path(tempfile.gettempdir(), "dubito") if self.is_far else Path(self.name)
         self.partial = aside.with_name(f"{aside.name}.{uuid4().hex[:8]}.partial")
         self.file: BinaryIO | None = None
@@ -113,7 +113,7 @@ class Sink:
             raise BadTypeError("sink", "write", rule, "a closed one", fix)
         if not columns:
             return
-        table = table_of(columns, self.name)
+        table = _table_of(columns, self.name)
         names = {
             name: tuple(c.names) for name, c in columns.items() if isinstance(c, EncodedLabels)
         }
@@ -178,10 +178,10 @@ class Sink:
             file.close()
             send(self.partial, self.name)
         else:
-            replace_whole(file, self.partial, Path(self.name))
+            _replace_whole(file, self.partial, Path(self.name))
 
 
-def writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
+def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
     """Return what writes a file of this ending, or raise."""
     path = PurePath(name)
     ending = path.suffix.lower()
@@ -191,7 +191,7 @@ def writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
     return WRITERS[ending]
 
 
-def replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
+def _replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
     """Give a file that was written aside its name, once all of it is on the disk."""
     file.flush()
     os.fsync(file.fileno())
@@ -205,10 +205,10 @@ def replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
             os.close(folder)
 
 
-def table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
+def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
     """Return columns as an Arrow table, or raise and name the one that cannot be."""
     arrays = {
-        name: column_of(name, values, where)
+        name: _column_of(name, values, where)
         for name, values in columns.items()
         if not isinstance(values, str)
     }
@@ -226,7 +226,7 @@ def table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
     return pa.table({name: (arrays | repeated)[name] for name in columns})
 
 
-def column_of(name: str, values: Any, where: str) -> pa.Array:
+def _column_of(name: str, values: Any, where: str) -> pa.Array:
     """Return a column as an Arrow array."""
     if isinstance(values, EncodedLabels):
         return values.array
@@ -260,6 +260,6 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     try:
         with partial.open("wb") as file:
             file.write(text.encode())
-            replace_whole(file, partial, target)
+            _replace_whole(file, partial, target)
     finally:
         partial.unlink(missing_ok=True)

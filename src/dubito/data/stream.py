@@ -20,7 +20,7 @@ HEADER_KIND, HEADER, DICTIONARY_DATA, BUFFERS, COMPRESSION = 1, 2, 1, 2, 3
 DICTIONARY, RECORDS = 2, 3  # kinds of headers
 
 
-def require_small(content: bytes, most_bytes: int) -> None:
+def _require_small(content: bytes, most_bytes: int) -> None:
     """Raise unless all buffers of a stream together have so many bytes at most, uncompressed.
 
     A few compressed bytes may stand for gigabytes, and many buffers may be the same few bytes. Each
@@ -31,11 +31,11 @@ def require_small(content: bytes, most_bytes: int) -> None:
     >>> small = ipc.IpcWriteOptions(compression="zstd")
     >>> with ipc.new_stream(sink, table.schema, options=small) as s:
     ...     s.write_table(table)
-    >>> require_small(bytes(sink.getvalue()), 8000)
+    >>> _require_small(bytes(sink.getvalue()), 8000)
     """
     n_bytes = 0
     for message in ipc.MessageReader.open_stream(pa.BufferReader(content)):
-        for size in buffer_sizes(message.metadata, message.body):
+        for size in _buffer_sizes(message.metadata, message.body):
             n_bytes += size
             if n_bytes > most_bytes:
                 rule = f"{most_bytes:,} at most, uncompressed"
@@ -43,55 +43,55 @@ def require_small(content: bytes, most_bytes: int) -> None:
                 raise TooLargeError("bytes", "an Arrow stream", rule, got, fix)
 
 
-def buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:
+def _buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:
     """Yield how many bytes the buffers of a message have when they are read."""
     try:
-        yield from sizes_in(memoryview(metadata), memoryview(b"" if body is None else body))
+        yield from _sizes_in(memoryview(metadata), memoryview(b"" if body is None else body))
     except (struct.error, ValueError) as error:
         raise pa.ArrowInvalid("A message of the stream is broken.") from error
 
 
-def sizes_in(message: memoryview, body: memoryview) -> Iterator[int]:
+def _sizes_in(message: memoryview, body: memoryview) -> Iterator[int]:
     """Yield the sizes that a message tells."""
-    root = number("<I", message, 0)
-    kind_at, batch = field(message, root, HEADER_KIND), field(message, root, HEADER)
+    root = _number("<I", message, 0)
+    kind_at, batch = _field(message, root, HEADER_KIND), _field(message, root, HEADER)
     kind = message[kind_at] if kind_at else 0
     if kind not in (DICTIONARY, RECORDS) or not batch:
         return
-    batch = followed(message, batch)
+    batch = _followed(message, batch)
     if kind == DICTIONARY:
-        batch = followed(message, field(message, batch, DICTIONARY_DATA))
-    buffers = field(message, batch, BUFFERS)
+        batch = _followed(message, _field(message, batch, DICTIONARY_DATA))
+    buffers = _field(message, batch, BUFFERS)
     if not buffers:
         return
-    vector = followed(message, buffers)
-    count = number("<I", message, vector)
+    vector = _followed(message, buffers)
+    count = _number("<I", message, vector)
     places = np.frombuffer(message, "<i8", 2 * count, vector + 4).reshape(count, 2)
-    is_compressed = bool(field(message, batch, COMPRESSION))
+    is_compressed = bool(_field(message, batch, COMPRESSION))
     for start, length in places[places[:, 1] != 0].tolist():
-        size = number("<q", body, start) if is_compressed else length
+        size = _number("<q", body, start) if is_compressed else length
         # -1 says that a buffer was left as it is, as compression would not have made it smaller.
         yield length if size == -1 else size
         if size < -1:
             raise ValueError("a buffer of negative length")
 
 
-def field(message: memoryview, table: int, place: int) -> int:
+def _field(message: memoryview, table: int, place: int) -> int:
     """Return where a field of a flatbuffer's table is, 0 where it is left out."""
-    schema = table - number("<i", message, table)
+    schema = table - _number("<i", message, table)
     entry = 4 + 2 * place
-    if entry >= number("<H", message, schema):
+    if entry >= _number("<H", message, schema):
         return 0
-    offset = number("<H", message, schema + entry)
+    offset = _number("<H", message, schema + entry)
     return table + offset if offset else 0
 
 
-def followed(message: memoryview, at: int) -> int:
+def _followed(message: memoryview, at: int) -> int:
     """Return where a reference leads."""
-    return at + number("<I", message, at)
+    return at + _number("<I", message, at)
 
 
-def number(kind: str, content: memoryview, at: int) -> int:
+def _number(kind: str, content: memoryview, at: int) -> int:
     """Return one number; what lies outside is an error, not the other end."""
     if at < 0:
         raise ValueError("a reference out of the message")
@@ -114,10 +114,10 @@ def read_stream(
     ['a', 'b']
     """
     try:
-        require_small(content, most_bytes)
-        table = whole_table(content, max_samples)
+        _require_small(content, most_bytes)
+        table = _whole_table(content, max_samples)
         return {
-            name: values_of(table.column(name), name, most_columns) for name in table.column_names
+            name: _values_of(table.column(name), name, most_columns) for name in table.column_names
         }
     except BadValueError:
         raise
@@ -126,7 +126,7 @@ def read_stream(
         raise BadFileError("The Arrow stream", said, FIX) from error
 
 
-def whole_table(content: bytes, max_samples: int) -> pa.Table:
+def _whole_table(content: bytes, max_samples: int) -> pa.Table:
     """Return all batches of a stream as one table, of so many rows at most."""
     batches, n_rows = [], 0
     with ipc.open_stream(pa.BufferReader(content)) as reader:
@@ -140,29 +140,29 @@ def whole_table(content: bytes, max_samples: int) -> pa.Table:
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
 
-def values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
+def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
     """Return a column as a matrix, an array, or a list of texts."""
     kind = column.type
-    if is_list(kind):
-        return matrix_of(column, name, most_columns)
+    if _is_list(kind):
+        return _matrix_of(column, name, most_columns)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if column.null_count:
             raise BadValueError(name, "an Arrow stream", "without gaps", "null", "a number a row")
         return np.asarray(column.to_numpy())
-    if pa.types.is_dictionary(kind) and is_text(kind.value_type):
-        return texts_of(column)
-    if is_text(kind):
+    if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
+        return _texts_of(column)
+    if _is_text(kind):
         return column.to_pylist()
     rule = "numbers, texts, or lists of numbers"
     raise BadValueError(name, "an Arrow stream", rule, f"{kind}", "a column of these")
 
 
-def is_text(kind: pa.DataType) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     """Tell columns of texts from all others."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def texts_of(column: pa.ChunkedArray) -> list[str | None]:
+def _texts_of(column: pa.ChunkedArray) -> list[str | None]:
     """Return coded texts: rows share each of them, as many rows may name one that is long."""
     found: list[str | None] = []
     for chunk in column.chunks:
@@ -171,13 +171,13 @@ def texts_of(column: pa.ChunkedArray) -> list[str | None]:
     return found
 
 
-def is_list(kind: pa.DataType) -> bool:
+def _is_list(kind: pa.DataType) -> bool:
     """Tell columns of lists from all others."""
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[Any]:
+def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[Any]:
     """Return a column of lists of one length as rows x columns."""
     n_rows = len(column)
     lengths = pc.list_value_length(column)
@@ -198,14 +198,14 @@ def matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[
 
 def write_stream(columns: Mapping[str, Any]) -> bytes:
     """Return columns of one length as an Arrow stream; a matrix becomes lists of one length."""
-    whole = pa.table({name: as_arrow(values) for name, values in columns.items()})
+    whole = pa.table({name: _as_arrow(values) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, whole.schema) as writer:
         writer.write_table(whole)
     return bytes(sink.getvalue())
 
 
-def as_arrow(values: Any) -> pa.Array:
+def _as_arrow(values: Any) -> pa.Array:
     """Return a matrix as an Arrow array of lists, and anything else as it is."""
     if isinstance(values, EncodedLabels):
         return values.array

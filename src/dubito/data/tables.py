@@ -14,8 +14,6 @@ from dubito.data import parsing as spelling
 from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.locations import is_url
 
-__all__ = ["distinct_values", "row_count", "rows_where"]
-
 MOST_VALUES = 1000  # different ones, of which more are of no use to anyone
 CHUNK = 1 << 24
 
@@ -49,12 +47,14 @@ def row_count(source: Any) -> int | None:
     opened = open_source(source)
     with named_if_broken(opened.name):
         spans = opened.spans(sys.maxsize)
-        counts = [line_count(span.source) if span.n_rows is None else span.n_rows for span in spans]
+        counts = [
+            _line_count(span.source) if span.n_rows is None else span.n_rows for span in spans
+        ]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
-def line_count(source: BaseSource) -> int | None:
+def _line_count(source: BaseSource) -> int | None:
     """Return how many lines a text file of this machine has below its first, None of others."""
     is_text = source.name.lower().endswith((".csv", ".tsv"))
     if not is_text or is_url(source.name):

@@ -35,16 +35,6 @@ from dubito.kernels.costs import (
 from dubito.kernels.rows import NARROW
 from dubito.outputs import Logits, Members, Probabilities, as_outputs
 
-__all__ = [
-    "LeastCosts",
-    "MARGIN",
-    "as_amounts",
-    "as_class_outputs",
-    "expected_costs",
-    "least_costs",
-    "optimal_actions",
-]
-
 MARGIN = 1e-9  # where reject costs at most so much more than the least, it wins
 WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are written down, 2 MB
 
@@ -99,7 +89,7 @@ def optimal_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> Int
     >>> optimal_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
     [0, 2, 2]
     """
-    return least_costs_of(outputs, costs, amounts, "optimal_actions").action
+    return _least_costs_of(outputs, costs, amounts, "optimal_actions").action
 
 
 def least_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> LeastCosts:
@@ -108,15 +98,15 @@ def least_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> LeastCo
     >>> least_costs([[0.875, 0.125]], CostMatrix.zero_one(2)).cost.tolist()
     [0.125]
     """
-    return least_costs_of(outputs, costs, amounts, "least_costs")
+    return _least_costs_of(outputs, costs, amounts, "least_costs")
 
 
-def least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> LeastCosts:
+def _least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> LeastCosts:
     """Return the action of least expected cost and that cost, for `caller`."""
     asked = Question.of(outputs, costs, amounts, caller)
     # Above the cheapest action of a class no cost is below 0: sums do not cancel, and ties but for
     # rounding are told as a share of the least.
-    base, rate = above_cheapest(asked.costs.array), above_cheapest(asked.rate)
+    base, rate = _above_cheapest(asked.costs.array), _above_cheapest(asked.rate)
     reject = -1 if asked.costs.reject is None else asked.costs.reject
     n_rows = asked.array.shape[0]
     choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
@@ -128,7 +118,7 @@ def least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> Least
             narrow_least(*asked.block(rows), base, rate, amounts, reject, MARGIN, *found)
         else:
             shares = asked.wide_shares(rows)
-            fill_least(asked.wide_costs(rows, shares, base, rate), reject, *found)
+            _fill_least(asked.wide_costs(rows, shares, base, rate), reject, *found)
             asked.fill_top(rows, shares, *found)
 
     asked.run(fill)
@@ -204,7 +194,7 @@ class Question:
                 pass
 
 
-def above_cheapest(table: FloatArray) -> FloatArray:
+def _above_cheapest(table: FloatArray) -> FloatArray:
     """Return what each action costs above the cheapest of a class, and below that the cheapest."""
     if not table.shape[0]:
         return table
@@ -212,7 +202,7 @@ def above_cheapest(table: FloatArray) -> FloatArray:
     return contiguous(np.vstack([table - cheapest, cheapest]))
 
 
-def fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
+def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
     """Fill in the first action of least cost, or reject near it, as `narrow_least` does."""
     above = costs[:, :-1]
     lowest = above.min(axis=1)

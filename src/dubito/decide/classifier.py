@@ -18,8 +18,6 @@ from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.realized import realized_cost
 from dubito.outputs import Probabilities
 
-__all__ = ["CostSensitiveClassifier"]
-
 
 @final
 class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -61,7 +59,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         names = tuple(model.classes_.tolist())
         costs = CostMatrix.zero_one(names) if self.costs is None else self.costs
         table = as_costs(costs, "costs", type(self).__name__).for_classes(names, len(names))
-        self.classes_, self.costs_, self.model_ = model.classes_, named(table, names), model
+        self.classes_, self.costs_, self.model_ = model.classes_, _named(table, names), model
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
@@ -108,7 +106,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         return np.array([known.get(name, name) for name in self.costs_.actions], dtype=object)
 
 
-def named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
+def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
     """Return costs whose columns, and actions that are but numbers, are called like the classes."""
     if costs.classes is not None:
         return costs

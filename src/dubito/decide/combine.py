@@ -40,7 +40,7 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
     [[0.941, 0.059]]
     """
     caller = "combine_posteriors"
-    is_there = None if present is None else as_present(present, caller)
+    is_there = None if present is None else _as_present(present, caller)
     models = as_models(outputs, caller, is_there)
     first = models[0]
     shares = as_prior(prior, first, "prior", caller)
@@ -76,17 +76,17 @@ def as_models(
     if not listed:
         raise BadValueError("outputs", caller, "1 model or more", "none", fix)
     if is_there is not None:
-        require_columns(is_there, len(listed), caller)
-        listed = [filled(one, is_there[:, m], caller) for m, one in enumerate(listed)]
+        _require_columns(is_there, len(listed), caller)
+        listed = [_filled(one, is_there[:, m], caller) for m, one in enumerate(listed)]
     models = [as_class_outputs(one, caller) for one in listed]
-    require_alike(models, caller)
+    _require_alike(models, caller)
     if is_there is not None:
         require_rows(is_there, models[0].n_rows, "present", caller)
     names = next((model.classes for model in models if model.classes is not None), None)
     return [unchecked(type(model), {"array": model.array, "classes": names}) for model in models]
 
 
-def require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None:
+def _require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None:
     """Raise unless all models speak of as many rows and of the same classes."""
     names = next((model.classes for model in models if model.classes is not None), None)
     shape = models[0].array.shape
@@ -101,7 +101,7 @@ def require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None
             )
 
 
-def filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
+def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
     """Return a plain array with something harmless in the rows that are not there."""
     if isinstance(outputs, BaseOutputs):
         return outputs
@@ -112,7 +112,7 @@ def filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
     return np.where(is_there[:, None] if array.ndim == 2 else is_there, array, 1 / n_columns)
 
 
-def as_present(value: Any, caller: str) -> BoolArray:
+def _as_present(value: Any, caller: str) -> BoolArray:
     """Return which models each row has, rows x models."""
     array = as_array(value, "present", caller)
     if array.dtype.kind != "b" or array.ndim != 2:
@@ -122,7 +122,7 @@ def as_present(value: Any, caller: str) -> BoolArray:
     return array
 
 
-def require_columns(is_there: BoolArray, n_models: int, caller: str) -> None:
+def _require_columns(is_there: BoolArray, n_models: int, caller: str) -> None:
     """Raise unless there is a column for each model."""
     if is_there.shape[1] != n_models:
         rule, fix = f"rows x {n_models} models", "one column a model"
@@ -195,12 +195,14 @@ def conditional_independence_test(
     groups = [np.flatnonzero(codes[rows] == k) for k in np.unique(codes[rows])]
     correlation, p_value = np.eye(len(models)), np.ones((len(models), len(models)))
     for a, b in combinations(range(len(models)), 2):
-        pair = within_classes(odds[a], odds[b], groups)
+        pair = _within_classes(odds[a], odds[b], groups)
         correlation[[a, b], [b, a]], p_value[[a, b], [b, a]] = pair
     return ConditionalIndependenceTest(freeze(correlation), freeze(p_value), alpha, int(rows.size))
 
 
-def within_classes(a: FloatArray, b: FloatArray, groups: Sequence[IntArray]) -> tuple[float, float]:
+def _within_classes(
+    a: FloatArray, b: FloatArray, groups: Sequence[IntArray]
+) -> tuple[float, float]:
     """Return the rank correlation within groups of rows, pooled, and its p-value.
 
     Under independence that of n rows has variance 1 / (n - 1), with ties too; a group where

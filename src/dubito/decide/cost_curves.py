@@ -24,8 +24,6 @@ from dubito.decide.realized import Judged
 from dubito.errors import BadValueError
 from dubito.outputs import BaseClassOutputs
 
-__all__ = ["CostCoverageCurve", "CostPriorCurve", "cost_coverage_curve", "cost_prior_curve"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +125,7 @@ def cost_prior_curve(
     caller = "cost_prior_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
     judged = Judged.of(y_true, wrapped, costs, amounts, sample_weight, caller)
-    column = column_of(class_, wrapped, caller)
+    column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_shares(priors, "priors", caller)
     soft = judged.labels.probabilities
     if soft is not None:
@@ -144,7 +142,7 @@ def cost_prior_curve(
     costs_at: list[tuple[float, float, float]] = []
     for prior in grid.astype(np.float64).tolist():
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
-        told = moved(wrapped, column, measured, prior)
+        told = _moved(wrapped, column, measured, prior)
         action = optimal_actions(told, judged.costs, amounts)
         each = weight @ judged.by_action
         adapted = weight @ judged.by_action[rows, action]
@@ -153,7 +151,7 @@ def cost_prior_curve(
     return CostPriorCurve(grid.astype(np.float64), cost, adapted_costs, constant, measured)
 
 
-def moved(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
+def _moved(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
     """Return the outputs told that a class is as common as `prior`, the others in proportion."""
     factor = np.full(outputs.n_classes, (1 - prior) / (1 - measured))
     factor[column] = prior / measured
@@ -162,7 +160,7 @@ def moved(outputs: BaseClassOutputs, column: int, measured: float, prior: float)
     return adjust_prior(outputs, even, factor / factor.sum())
 
 
-def column_of(class_: Any, outputs: BaseClassOutputs, caller: str) -> int:
+def _column_of(class_: Any, outputs: BaseClassOutputs, caller: str) -> int:
     """Return the column of a class, by its name or, without names, its number."""
     names = list(names_of(outputs))
     if isinstance(class_, bool) or class_ not in names:

@@ -27,7 +27,7 @@ from dubito.outputs import ClassName
 HIGHEST_COST = 1e100  # in size: an amount as large times such a rate is still a finite number
 
 
-def as_number(value: Any, argument: str, caller: str) -> float:
+def _as_number(value: Any, argument: str, caller: str) -> float:
     """Return one cost."""
     plain = value.item() if isinstance(value, np.number) else value
     is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
@@ -37,10 +37,10 @@ def as_number(value: Any, argument: str, caller: str) -> float:
     return float(plain)
 
 
-def as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
+def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
     """Return the costs of one action, one a class, from as many numbers or a single one."""
     if not isinstance(value, list | tuple) and not hasattr(value, "__len__"):
-        return np.full(n_classes, as_number(value, "cost", caller))
+        return np.full(n_classes, _as_number(value, "cost", caller))
     row = as_finite(as_floats(value, "cost", caller), "cost", caller)
     if row.shape != (n_classes,):
         rule, fix = "one number, or one a class", f"{n_classes} numbers"
@@ -48,7 +48,7 @@ def as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
     return row.astype(np.float64)
 
 
-def as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
+def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
     """Return a float64 table of costs of its own, read-only."""
     array = as_floats(value, argument, caller).astype(np.float64, order="C")
     require_dimensions(array, (2,), argument, caller, "actions x classes", "a table of numbers")
@@ -61,24 +61,24 @@ def as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
     return freeze(array)
 
 
-def as_rate(value: Any, shape: tuple[int, ...]) -> FloatArray:
+def _as_rate(value: Any, shape: tuple[int, ...]) -> FloatArray:
     """Return what is added a unit of the amount, or raise where it is not shaped as the costs."""
-    rate = as_cost_table(value, "rate", "CostMatrix")
+    rate = _as_cost_table(value, "rate", "CostMatrix")
     if rate.shape != shape:
         rule, fix = f"shaped as the costs, {shape}", "0 where a cost does not grow"
         raise BadValueError("rate", "CostMatrix", rule, f"shape {rate.shape}", fix)
     return rate
 
 
-def as_class_names(names: Any, n_classes: int) -> tuple[ClassName, ...] | None:
+def _as_class_names(names: Any, n_classes: int) -> tuple[ClassName, ...] | None:
     """Return the names of the classes, text or numbers, or None."""
     if names is None:
         return None
     fix = "one different name a class, such as ['cat', 'dog']"
-    return as_names(names, n_classes, "classes", "a class", ("text or numbers", fix))
+    return _as_names(names, n_classes, "classes", "a class", ("text or numbers", fix))
 
 
-def as_action_names(
+def _as_action_names(
     names: Any, n_actions: int, classes: tuple[ClassName, ...] | None
 ) -> tuple[str, ...]:
     """Return the names of the actions: those of the classes where there are none but as many."""
@@ -86,7 +86,7 @@ def as_action_names(
         is_square = classes is not None and len(classes) == n_actions
         names = [str(name) for name in (classes if is_square else range(n_actions)) or ()]
     fix = "one different name an action, such as ['approve', 'deny']"
-    checked = as_names(names, n_actions, "actions", "an action", ("texts", fix))
+    checked = _as_names(names, n_actions, "actions", "an action", ("texts", fix))
     for name in checked:
         if not isinstance(name, str):
             got = f"a {type(name).__name__}"
@@ -94,7 +94,7 @@ def as_action_names(
     return tuple(str(name) for name in checked)
 
 
-def as_names(
+def _as_names(
     names: Any, n_names: int, argument: str, of_what: str, words: tuple[str, str]
 ) -> tuple[ClassName, ...]:
     """Return different names as plain Python values; `words` are what they must be, and a fix."""
@@ -116,7 +116,7 @@ def as_names(
     return plain
 
 
-def number_of_reject(reject: Any, actions: tuple[str, ...]) -> int | None:
+def _number_of_reject(reject: Any, actions: tuple[str, ...]) -> int | None:
     """Return which action hands a row over, or None."""
     if reject is None:
         return actions.index("reject") if "reject" in actions else None
@@ -139,7 +139,7 @@ class CostTable:
     classes: list[str]
 
 
-def read_cost_table(path: str | PathLike[str]) -> CostTable:
+def _read_cost_table(path: str | PathLike[str]) -> CostTable:
     """Return the table of a CSV file whose corner cell says what rows are: `action` or `truth`."""
     lines = csv.reader(text_of(path).splitlines())
     try:
@@ -152,7 +152,7 @@ def read_cost_table(path: str | PathLike[str]) -> CostTable:
         fix = "a first line such as action,well,ill"
         raise BadFileError(fspath(path), problem, fix)
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
-    costs = [numbers_of(line, len(columns), path) for line in table[1:]]
+    costs = [_numbers_of(line, len(columns), path) for line in table[1:]]
     if not rows or not columns:
         problem = "it holds no costs"
         raise BadFileError(fspath(path), problem, "one row of numbers below the names")
@@ -161,7 +161,7 @@ def read_cost_table(path: str | PathLike[str]) -> CostTable:
     return CostTable([list(column) for column in zip(*costs, strict=True)], columns, rows)
 
 
-def numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> list[float]:
+def _numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> list[float]:
     """Return the costs of a row, whose first cell is its name."""
     name, *cells = line
     if len(cells) != n_columns:
@@ -174,7 +174,7 @@ def numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> li
         raise BadFileError(fspath(path), problem, "numbers such as 0.5") from error
 
 
-def read_cost_json(path: str | PathLike[str]) -> Any:
+def _read_cost_json(path: str | PathLike[str]) -> Any:
     """Return what a JSON file holds, not yet checked."""
     try:
         return json.loads(text_of(path))
@@ -234,15 +234,15 @@ class CostMatrix:
         rate: Any = None,
         reject: str | None = None,
     ) -> None:
-        array = as_cost_table(costs, "costs", "CostMatrix")
-        columns = as_class_names(classes, array.shape[1])
-        names = as_action_names(actions, array.shape[0], columns)
+        array = _as_cost_table(costs, "costs", "CostMatrix")
+        columns = _as_class_names(classes, array.shape[1])
+        names = _as_action_names(actions, array.shape[0], columns)
         fields = {
             "array": array,
-            "rate": None if rate is None else as_rate(rate, array.shape),
+            "rate": None if rate is None else _as_rate(rate, array.shape),
             "actions": names,
             "classes": columns,
-            "reject": number_of_reject(reject, names),
+            "reject": _number_of_reject(reject, names),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -285,8 +285,8 @@ class CostMatrix:
         if rows not in ("truth", "actions"):
             rule, fix = "'truth' or 'actions'", "rows='truth' for a matrix as texts print it"
             raise BadValueError("rows", "CostMatrix.from_loss", rule, repr(rows), fix)
-        table = as_cost_table(loss, "loss", "CostMatrix.from_loss")
-        grows = None if rate is None else as_cost_table(rate, "rate", "CostMatrix.from_loss")
+        table = _as_cost_table(loss, "loss", "CostMatrix.from_loss")
+        grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix.from_loss")
         if rows == "truth":
             table, grows = table.T, None if grows is None else grows.T
         return cls(table, actions, classes, rate=grows, reject=reject)
@@ -309,12 +309,12 @@ class CostMatrix:
         """
         caller = "CostMatrix.from_errors"
         right = [
-            as_number(true_negative, "true_negative", caller),
-            as_number(true_positive, "true_positive", caller),
+            _as_number(true_negative, "true_negative", caller),
+            _as_number(true_positive, "true_positive", caller),
         ]
         wrong = [
-            as_number(false_negative, "false_negative", caller),
-            as_number(false_positive, "false_positive", caller),
+            _as_number(false_negative, "false_negative", caller),
+            _as_number(false_positive, "false_positive", caller),
         ]
         return cls([[right[0], wrong[0]], [wrong[1], right[1]]], actions, classes)
 
@@ -330,8 +330,8 @@ class CostMatrix:
     ) -> CostMatrix:
         """Return costs from gains, actions x classes: a gain of 3 is a cost of -3."""
         caller = "CostMatrix.from_utilities"
-        table = as_cost_table(utilities, "utilities", caller)
-        grows = None if rate is None else 0.0 - as_cost_table(rate, "rate", caller)
+        table = _as_cost_table(utilities, "utilities", caller)
+        grows = None if rate is None else 0.0 - _as_cost_table(rate, "rate", caller)
         return cls(0.0 - table, actions, classes, rate=grows, reject=reject)
 
     @classmethod
@@ -340,13 +340,13 @@ class CostMatrix:
 
         The first row and the first column hold names, all else numbers.
         """
-        table = read_cost_table(path)
+        table = _read_cost_table(path)
         return cls(table.costs, table.actions, table.classes, reject=reject)
 
     @classmethod
     def from_json(cls, path: str | PathLike[str]) -> CostMatrix:
         """Return the costs of a JSON file that holds what `to_dict` gives."""
-        return cls.from_dict(read_cost_json(path))
+        return cls.from_dict(_read_cost_json(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CostMatrix:
@@ -406,7 +406,7 @@ class CostMatrix:
             got = f"{self.actions[self.reject]!r} already"
             fix = "giving its row other costs, or leaving it out"
             raise BadValueError("name", caller, "the only reject action", got, fix)
-        row = as_cost_row(cost, self.n_classes, caller)
+        row = _as_cost_row(cost, self.n_classes, caller)
         array = np.vstack([self.array, row])
         rate = None if self.rate is None else np.vstack([self.rate, np.zeros((1, self.n_classes))])
         return CostMatrix(array, (*self.actions, name), self.classes, rate=rate, reject=name)

@@ -26,8 +26,6 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.regions import as_constant_costs
 from dubito.errors import BadValueError
 
-__all__ = ["ErrorAreas", "IntervalDecision", "error_areas"]
-
 Density = Callable[[FloatArray], FloatArray]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)  # of each interval between grid points
@@ -95,19 +93,19 @@ def error_areas(
     [0.0114, 0.25]
     """
     caller = "error_areas"
-    grid = as_rising(x, "x", caller)
-    table = CostMatrix.zero_one(2) if costs is None else as_two_by_two(costs, caller)
-    joint = as_joint(priors, densities, grid, caller)
-    best = best_decision(joint, grid, table)
+    grid = _as_rising(x, "x", caller)
+    table = CostMatrix.zero_one(2) if costs is None else _as_two_by_two(costs, caller)
+    joint = _as_joint(priors, densities, grid, caller)
+    best = _best_decision(joint, grid, table)
     decision = best
     if boundary is not None:
-        cuts = as_cuts(boundary, grid, caller)
-        decision = decision_of(joint, grid, table, cuts, np.arange(cuts.size + 1) % 2)
+        cuts = _as_cuts(boundary, grid, caller)
+        decision = _decision_of(joint, grid, table, cuts, np.arange(cuts.size + 1) % 2)
     values = np.stack([one(grid) for one in joint])
     return ErrorAreas(freeze(grid), freeze(values), table, decision, best)
 
 
-def best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> IntervalDecision:
+def _best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> IntervalDecision:
     """Decide by the sign of what the second action costs more than the first."""
     surplus = costs.array[1] - costs.array[0]
 
@@ -125,17 +123,17 @@ def best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> Int
     ]
     start = int(is_second[0]) if told.size else 0
     decided = (start + np.arange(len(cuts) + 1)) % 2
-    return decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), decided)
+    return _decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), decided)
 
 
-def decision_of(
+def _decision_of(
     joint: list[Density], x: FloatArray, costs: CostMatrix, cuts: FloatArray, decided: IntArray
 ) -> IntervalDecision:
     """Integrate each class over the intervals of each action."""
     edges = np.union1d(x, cuts)
     # An interval ends at most at a boundary, and there the class to its left is decided.
     action = decided[np.searchsorted(cuts, edges[1:])]
-    masses = np.stack([masses_of(one, edges) for one in joint])
+    masses = np.stack([_masses_of(one, edges) for one in joint])
     # Actions x classes: how much of all rows is of a class and gets an action.
     met = np.stack([(masses * (action == number)).sum(axis=1) for number in (0, 1)])
     cost = float((costs.array * met).sum())
@@ -143,7 +141,7 @@ def decision_of(
     return IntervalDecision(freeze(cuts), freeze(decided), freeze(missed), cost)
 
 
-def masses_of(density: Density, edges: FloatArray) -> FloatArray:
+def _masses_of(density: Density, edges: FloatArray) -> FloatArray:
     """Return the integral of a density between each two edges, by Gauss and Legendre's rule."""
     half = np.diff(edges) / 2
     points = (edges[:-1] + half)[:, np.newaxis] + half[:, np.newaxis] * NODES
@@ -151,7 +149,7 @@ def masses_of(density: Density, edges: FloatArray) -> FloatArray:
     return np.asarray((values @ WEIGHTS) * half)
 
 
-def as_joint(priors: Any, densities: Any, x: FloatArray, caller: str) -> list[Density]:
+def _as_joint(priors: Any, densities: Any, x: FloatArray, caller: str) -> list[Density]:
     """Return two functions, each the prior of a class times its density."""
     shares = as_floats(priors, "priors", caller).astype(np.float64)
     rule, fix = "2 shares, one a class", "priors=[0.5, 0.5]"
@@ -165,40 +163,40 @@ def as_joint(priors: Any, densities: Any, x: FloatArray, caller: str) -> list[De
         raise BadValueError("densities", caller, "two densities, one a class", got, fix)
     joint: list[Density] = []
     for number, (share, one) in enumerate(zip(shares.tolist(), listed, strict=True)):
-        density = as_density(one, x, f"densities[{number}]", caller)
-        joint.append(partial(scaled, density, share))
+        density = _as_density(one, x, f"densities[{number}]", caller)
+        joint.append(partial(_scaled, density, share))
     return joint
 
 
-def scaled(density: Density, share: float, x: FloatArray) -> FloatArray:
+def _scaled(density: Density, share: float, x: FloatArray) -> FloatArray:
     """Return a density times its prior."""
     return share * density(x)
 
 
-def as_density(value: Any, x: FloatArray, argument: str, caller: str) -> Density:
+def _as_density(value: Any, x: FloatArray, argument: str, caller: str) -> Density:
     """Return a function of x that is not below 0 on its points and has its mass among them."""
-    values = as_values(value(x) if callable(value) else value, x, argument, caller)
-    density: Density = partial(straight, x, values)
+    values = _as_values(value(x) if callable(value) else value, x, argument, caller)
+    density: Density = partial(_straight, x, values)
     if callable(value):
-        density = partial(called, value, argument, caller)
-    mass = float(masses_of(density, x).sum())
+        density = partial(_called, value, argument, caller)
+    mass = float(_masses_of(density, x).sum())
     if abs(mass - 1) > MASS_TOLERANCE:
         rule, fix = "a density whose integral over x is 1", "a wider or a finer x"
         raise BadValueError(argument, caller, rule, f"{mass:.4g}", fix)
     return density
 
 
-def straight(x: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
+def _straight(x: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
     """Return what lies on straight lines between the values at the points x."""
     return np.asarray(np.interp(at, x, values))
 
 
-def called(function: Any, argument: str, caller: str, x: FloatArray) -> FloatArray:
+def _called(function: Any, argument: str, caller: str, x: FloatArray) -> FloatArray:
     """Return what a density says at each of x, checked."""
-    return as_values(function(x), x, argument, caller)
+    return _as_values(function(x), x, argument, caller)
 
 
-def as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
+def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
     """Return one density a point, 0 or above."""
     array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
     require_dimensions(array, (1,), argument, caller, "one number a point of x")
@@ -207,7 +205,7 @@ def as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArr
     return array
 
 
-def as_rising(value: Any, argument: str, caller: str) -> FloatArray:
+def _as_rising(value: Any, argument: str, caller: str) -> FloatArray:
     """Return two or more points, each above the one before."""
     array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
     require_dimensions(array, (1,), argument, caller, "one number a point")
@@ -219,7 +217,7 @@ def as_rising(value: Any, argument: str, caller: str) -> FloatArray:
     return array
 
 
-def as_cuts(boundary: Any, x: FloatArray, caller: str) -> FloatArray:
+def _as_cuts(boundary: Any, x: FloatArray, caller: str) -> FloatArray:
     """Return one boundary, or several that rise, all inside x."""
     cuts = as_floats(np.atleast_1d(boundary), "boundary", caller).astype(np.float64)
     require_dimensions(cuts, (1,), "boundary", caller, "a number, or rising numbers")
@@ -229,7 +227,7 @@ def as_cuts(boundary: Any, x: FloatArray, caller: str) -> FloatArray:
     return cuts
 
 
-def as_two_by_two(costs: Any, caller: str) -> CostMatrix:
+def _as_two_by_two(costs: Any, caller: str) -> CostMatrix:
     """Return costs of two actions, neither of them reject, in two classes."""
     table = as_constant_costs(costs, caller)
     if table.array.shape != (2, 2) or table.reject is not None:

@@ -42,7 +42,7 @@ class PoolData:
         """Return the rows of a batch, all of which have a label."""
         rows = LabelledRows.of(batch)
         labels = rows.soft if rows.soft.shape[0] else np.eye(rows.outputs.n_classes)[rows.codes]
-        return cls(logs_of(models), labels, rows.weight)
+        return cls(_logs_of(models), labels, rows.weight)
 
     def take(self, rows: BoolArray) -> PoolData:
         """Return some of the rows."""
@@ -61,7 +61,7 @@ class PoolData:
         return float(self.weight @ (logsumexp(scores, axis=1) - right) / self.weight.sum())
 
 
-def logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:
+def _logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:
     """Return log probabilities, models x rows x classes, none below -10000."""
     return np.maximum(np.stack([log_probabilities(model) for model in models]), LOWEST)
 
@@ -125,7 +125,7 @@ class BasePool(BaseKept):
         result = np.empty(models[0].array.shape, precision)
 
         def fill(rows: slice) -> None:
-            logs = logs_of([model.take(rows) for model in models])
+            logs = _logs_of([model.take(rows) for model in models])
             softmax_rows(contiguous(self._pooled(logs, self._learned())), FLOOR, result[rows])
 
         for _ in map_in_order(fill, row_blocks(*result.shape)):

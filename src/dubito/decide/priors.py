@@ -85,7 +85,7 @@ def as_prior(
 ) -> FloatArray:
     """Return one share a class in the order of the columns, of a list or of shares by name."""
     if isinstance(value, Mapping):
-        value = shares_by_name(value, outputs, argument, caller)
+        value = _shares_by_name(value, outputs, argument, caller)
     shares = as_floats(value, argument, caller).astype(np.float64)
     require_dimensions(shares, (1,), argument, caller, "one share a class")
     if shares.size != outputs.n_classes:
@@ -99,7 +99,7 @@ def as_prior(
     return prior
 
 
-def shares_by_name(
+def _shares_by_name(
     value: Mapping[Any, Any], outputs: BaseClassOutputs, argument: str, caller: str
 ) -> list[Any]:
     """Return shares in the order of the columns."""
@@ -162,7 +162,7 @@ class PriorLikelihood:
 
     def estimate(self) -> FloatArray:
         """Return the most likely prior."""
-        return most_likely(self.parts, self.start, CLOSE)
+        return _most_likely(self.parts, self.start, CLOSE)
 
     def standard_errors(self, prior: FloatArray) -> FloatArray:
         """Return how uncertain each share is, by the curvature of the likelihood."""
@@ -182,11 +182,11 @@ class PriorLikelihood:
         n_drawn = min(self.n_rows, MOST_DRAWN)
         rows = np.random.default_rng(seed).integers(self.n_rows, size=n_drawn)
         start = 0.9 * prior + 0.1 * self.start  # a share of 0 could not grow again
-        drawn = most_likely(contiguous(self.parts[:, rows]), start, CLOSE_ENOUGH)
+        drawn = _most_likely(contiguous(self.parts[:, rows]), start, CLOSE_ENOUGH)
         return np.asarray(prior + (drawn - prior) * np.sqrt(n_drawn / self.n_rows))
 
 
-def most_likely(parts: FloatArray, start: FloatArray, close: float) -> FloatArray:
+def _most_likely(parts: FloatArray, start: FloatArray, close: float) -> FloatArray:
     """Return the shares under which classes x rows of likelihoods are most likely.
 
     Steps of expectation-maximization, stretched where two of them show the way (Varadhan and
@@ -207,11 +207,11 @@ def most_likely(parts: FloatArray, start: FloatArray, close: float) -> FloatArra
         if gain < enough:
             break
         second, _ = step(first)
-        shares = stretched(shares, first, second)
+        shares = _stretched(shares, first, second)
     return np.asarray(shares / shares.sum())
 
 
-def stretched(zeroth: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
+def _stretched(zeroth: FloatArray, first: FloatArray, second: FloatArray) -> FloatArray:
     """Return where three steps in a row lead, or the last where that leaves the simplex."""
     move = first - zeroth
     bend = second - first - move
@@ -259,17 +259,17 @@ class PriorConfusion:
 
     def estimate(self) -> FloatArray:
         """Return the prior that fits best, without negative shares."""
-        return solved(self.counts, self.predicted)
+        return _solved(self.counts, self.predicted)
 
     def standard_errors(self, prior: FloatArray) -> FloatArray:
         """Return how uncertain each share is: the noise of all counts through the inverse."""
         n_labeled = self.counts.sum(axis=0)
         shares, predicted = self.counts / n_labeled, self.predicted / self.predicted.sum()
-        noise = noise_of(predicted) / self.predicted.sum()
+        noise = _noise_of(predicted) / self.predicted.sum()
         for j, share in enumerate(prior):
             # Validation without a single error has not shown that there are none.
             smoothed = (self.counts[:, j] + 1 / prior.size) / (n_labeled[j] + 1)
-            noise = noise + share**2 * noise_of(smoothed) / n_labeled[j]
+            noise = noise + share**2 * _noise_of(smoothed) / n_labeled[j]
         left, values, right = np.linalg.svd(shares)
         inverse = right.T @ (left / np.maximum(values, NO_RANK)).T
         return np.sqrt(np.maximum(np.diag(inverse @ noise @ inverse.T), 0))
@@ -280,16 +280,16 @@ class PriorConfusion:
         n_labeled = self.counts.sum(axis=0)
         counts = generator.multinomial(n_labeled, (self.counts / n_labeled).T).T
         n_rows = int(self.predicted.sum())
-        return solved(counts, generator.multinomial(n_rows, self.predicted / n_rows))
+        return _solved(counts, generator.multinomial(n_rows, self.predicted / n_rows))
 
 
-def solved(counts: IntArray, predicted: IntArray) -> FloatArray:
+def _solved(counts: IntArray, predicted: IntArray) -> FloatArray:
     """Return the shares of classes under which `predicted` is nearest to what is expected."""
     found, _ = nnls(counts / counts.sum(axis=0), predicted / predicted.sum())
     return np.asarray(found / found.sum())
 
 
-def noise_of(shares: FloatArray) -> FloatArray:
+def _noise_of(shares: FloatArray) -> FloatArray:
     """Return the covariance of one draw among the shares."""
     return np.diag(shares) - np.outer(shares, shares)
 
@@ -352,19 +352,19 @@ def estimate_prior(
     share = as_share(level, "level", caller, is_open=True)
     resamples, first_seed = as_n_resamples(n_resamples, caller), as_seed(seed, caller)
     known = as_class_outputs(outputs, caller)
-    require_some_rows(known, caller)
+    _require_some_rows(known, caller)
     model: PriorLikelihood | PriorConfusion
     if method == "em":
-        model = likelihood_of(known, train_prior, validation, caller)
+        model = _likelihood_of(known, train_prior, validation, caller)
     elif method == "bbse":
-        model = confusion_of(known, train_prior, validation, caller)
+        model = _confusion_of(known, train_prior, validation, caller)
     else:
         rule, fix = "'em' or 'bbse'", "method='em'"
         raise BadValueError("method", caller, rule, repr(method), fix)
     prior = model.estimate()
     is_identified = np.asarray(model.standard_errors(prior) <= FLAT)
-    warn_of_flat(known, is_identified, method)
-    low, high = bootstrap(model, prior, share, resamples, first_seed)
+    _warn_of_flat(known, is_identified, method)
+    low, high = _bootstrap(model, prior, share, resamples, first_seed)
     return PriorEstimate(
         prior=freeze(prior),
         low=freeze(np.where(is_identified, low, 0.0)),
@@ -377,7 +377,7 @@ def estimate_prior(
     )
 
 
-def likelihood_of(
+def _likelihood_of(
     outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
 ) -> PriorLikelihood:
     """Return what expectation-maximization needs."""
@@ -391,7 +391,7 @@ def likelihood_of(
     return PriorLikelihood.of(outputs, shares)
 
 
-def confusion_of(
+def _confusion_of(
     outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
 ) -> PriorConfusion:
     """Return what black-box shift estimation needs; it does not depend on the training prior."""
@@ -406,14 +406,14 @@ def confusion_of(
     return PriorConfusion.of(*validation, outputs, caller)
 
 
-def require_some_rows(outputs: Logits | Probabilities, caller: str) -> None:
+def _require_some_rows(outputs: Logits | Probabilities, caller: str) -> None:
     """Raise unless there is a row."""
     if not outputs.n_rows:
         fix = "the outputs of rows met in deployment"
         raise BadValueError("outputs", caller, "1 row or more", "none", fix)
 
 
-def bootstrap(
+def _bootstrap(
     model: PriorLikelihood | PriorConfusion, prior: FloatArray, level: float, n: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return percentiles of the estimates of resamples, around the estimate itself."""
@@ -423,7 +423,7 @@ def bootstrap(
     return np.clip(np.minimum(low, prior), 0, 1), np.clip(np.maximum(high, prior), 0, 1)
 
 
-def warn_of_flat(outputs: Logits | Probabilities, is_identified: BoolArray, method: str) -> None:
+def _warn_of_flat(outputs: Logits | Probabilities, is_identified: BoolArray, method: str) -> None:
     """Name the classes whose shares the data leave open."""
     if is_identified.all():
         return

@@ -23,17 +23,6 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
 from dubito.outputs import Probabilities, unchecked
 
-__all__ = [
-    "Judged",
-    "SAME",
-    "action_numbers",
-    "cost_in_class",
-    "costs_of_actions",
-    "is_wrong_of",
-    "realized_cost",
-    "require_weight",
-]
-
 SAME = 1e-12  # costs this close, as a share of the smaller, are the same
 
 
@@ -50,8 +39,8 @@ def realized_cost(
     """
     caller = "realized_cost"
     table = as_costs(costs, "costs", caller)
-    taken = action_numbers(actions, table, caller)
-    labels = labels_of(y_true, taken.size, table, caller)
+    taken = _action_numbers(actions, table, caller)
+    labels = _labels_of(y_true, taken.size, table, caller)
     warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)
     sizes = as_amounts(amounts, table, taken.size, caller)
     weight = as_weights(sample_weight, taken.size, caller) * ~labels.is_missing
@@ -149,7 +138,7 @@ def cost_in_class(costs: CostMatrix, class_: int, amounts: FloatArray) -> FloatA
     return np.asarray((base + amounts[:, np.newaxis] * costs.rate[:, class_]).min(axis=1))
 
 
-def labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:
+def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:
     """Read labels by the classes of the costs: whole numbers beside text names are columns."""
     array = as_array(y_true, "y_true", caller)
     is_named = costs.classes is not None and not (
@@ -161,7 +150,7 @@ def labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Label
     return Labels.of(y_true, rows, "y_true", caller)
 
 
-def action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
+def _action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
     """Return actions as row numbers of the costs, given as such or by name."""
     array = as_array(actions, "actions", caller)
     require_dimensions(array, (1,), "actions", caller, "one action a row")

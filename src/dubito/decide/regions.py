@@ -30,7 +30,7 @@ class Boundaries:
     between: IntArray
 
 
-def boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries:
+def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries:
     """Return where the least of `costs`, y x x x actions, passes from one action to another.
 
     Each cell is cut into two triangles, in which costs are taken as planes through their corners:
@@ -39,7 +39,7 @@ def boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries
     least = costs.argmin(axis=2)
     # An action that is nowhere the least has no region, be it least between two points.
     actions = np.unique(least)
-    rows, columns = mixed_cells(least)
+    rows, columns = _mixed_cells(least)
     corner_rows = rows[:, np.newaxis] + CORNERS[:, 0]
     corner_columns = columns[:, np.newaxis] + CORNERS[:, 1]
     points = np.stack([x[corner_columns], y[corner_rows]], axis=-1)[:, TRIANGLES]
@@ -48,14 +48,14 @@ def boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries
     shortest = SHORTEST * float(np.hypot(x[1] - x[0], y[1] - y[0]))
     segments, between = [np.empty((0, 2, 2))], [np.empty((0, 2), np.int64)]
     for first, second in combinations(range(actions.size), 2):
-        lines = lines_between(points, heights, first, second)
+        lines = _lines_between(points, heights, first, second)
         lines = lines[np.hypot(*(lines[:, 1] - lines[:, 0]).T) > shortest]
         segments.append(lines)
         between.append(np.tile([actions[first], actions[second]], (len(lines), 1)))
     return Boundaries(np.concatenate(segments), np.concatenate(between))
 
 
-def mixed_cells(least: IntArray) -> tuple[IntArray, IntArray]:
+def _mixed_cells(least: IntArray) -> tuple[IntArray, IntArray]:
     """Return row and column of the cells whose corners do not all have the same action."""
     corner = least[:-1, :-1]
     others = least[:-1, 1:], least[1:, 1:], least[1:, :-1]
@@ -63,7 +63,7 @@ def mixed_cells(least: IntArray) -> tuple[IntArray, IntArray]:
     return rows, columns
 
 
-def lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> FloatArray:
+def _lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> FloatArray:
     """Return where planes i and j of triangles meet, cut to where no other plane is lower."""
     gap = heights[:, :, i] - heights[:, :, j]
     is_first = gap <= 0
@@ -76,13 +76,13 @@ def lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> Fl
     share = (gap[triangle, near] / (gap[triangle, near] - gap[triangle, far]))[..., np.newaxis]
     ends = points[triangle, near] * (1 - share) + points[triangle, far] * share
     costs = heights[triangle, near] * (1 - share) + heights[triangle, far] * share
-    low, high, is_kept = span_of_least(costs, i, j)
+    low, high, is_kept = _span_of_least(costs, i, j)
     along = np.stack([low, high], axis=1)[is_kept, :, np.newaxis]
     start, end = ends[is_kept, :1], ends[is_kept, 1:]
     return np.asarray(start * (1 - along) + end * along)
 
 
-def span_of_least(costs: FloatArray, i: int, j: int) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _span_of_least(costs: FloatArray, i: int, j: int) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Return from where to where along each line i and j are the least, and whether anywhere."""
     own = costs[:, :, [i]]
     above = costs - own + ROUNDING * (np.abs(costs) + np.abs(own))
@@ -141,10 +141,10 @@ def decision_regions(
     [0.39, 0.39, 0.22]
     """
     caller = "decision_regions"
-    n_points = as_n_points(n_points, caller)
-    side_x = np.linspace(*as_range(x, "x", caller), n_points)
-    side_y = np.linspace(*as_range(y, "y", caller), n_points)
-    outputs = outputs_on(posterior, side_x, side_y, caller)
+    n_points = _as_n_points(n_points, caller)
+    side_x = np.linspace(*_as_range(x, "x", caller), n_points)
+    side_y = np.linspace(*_as_range(y, "y", caller), n_points)
+    outputs = _outputs_on(posterior, side_x, side_y, caller)
     if costs is None:
         table = CostMatrix.zero_one(outputs.n_classes if not outputs.classes else outputs.classes)
     else:
@@ -153,7 +153,7 @@ def decision_regions(
     expected = expected_costs(outputs, table).reshape(*shape, -1)
     if table.reject is not None:
         expected[..., table.reject] -= MARGIN
-    lines = boundaries_of(side_x, side_y, expected)
+    lines = _boundaries_of(side_x, side_y, expected)
     action = least.action.reshape(shape)
     return DecisionRegions(
         x=freeze(side_x),
@@ -165,11 +165,11 @@ def decision_regions(
         reject=table.reject,
         segments=freeze(lines.segments),
         between=freeze(lines.between),
-        share=freeze(shares_of(action, table.n_actions)),
+        share=freeze(_shares_of(action, table.n_actions)),
     )
 
 
-def outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> Any:
+def _outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> Any:
     """Return what a posterior says at each point, rows of the grid one after the other."""
     if not callable(posterior):
         rule, fix = "a function of features, rows x 2", "`model.predict_proba`"
@@ -184,7 +184,7 @@ def outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> Any
     return outputs
 
 
-def shares_of(action: IntArray, n_actions: int) -> FloatArray:
+def _shares_of(action: IntArray, n_actions: int) -> FloatArray:
     """Return the part of the area each action takes; a point at the edge stands for half a cell."""
     side = np.ones(len(action))
     side[[0, -1]] = 0.5
@@ -201,7 +201,7 @@ def as_constant_costs(costs: Any, caller: str) -> CostMatrix:
     return table
 
 
-def as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
+def _as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
     """Return the lowest and the highest value of a feature."""
     array = as_finite(as_floats(value, argument, caller), argument, caller)
     if array.shape != (2,) or not 0 < float(array[1]) - float(array[0]) < np.inf:
@@ -211,7 +211,7 @@ def as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
     return float(array[0]), float(array[1])
 
 
-def as_n_points(n_points: Any, caller: str) -> int:
+def _as_n_points(n_points: Any, caller: str) -> int:
     """Return how many points a side has."""
     is_whole = isinstance(n_points, int | np.integer) and not isinstance(n_points, bool)
     if not is_whole or not 2 <= n_points <= MOST_POINTS:

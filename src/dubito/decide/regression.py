@@ -109,28 +109,28 @@ class LeastPower:
     loss: FloatArray
 
 
-def least_powers(pieces: Pieces, q: float) -> LeastPower:
+def _least_powers(pieces: Pieces, q: float) -> LeastPower:
     """Return the best estimate of each row: mean and median at once, else by search."""
     blocks = row_blocks(pieces.low.shape[0], pieces.weight.size, BLOCK_ENTRIES)
-    found = map_in_order(lambda rows: least_of_block(pieces.take(rows), q), blocks)
-    parts = list(found) or [least_of_block(pieces, q)]
+    found = map_in_order(lambda rows: _least_of_block(pieces.take(rows), q), blocks)
+    parts = list(found) or [_least_of_block(pieces, q)]
     return LeastPower(
         np.concatenate([part.estimate for part in parts]),
         np.concatenate([part.loss for part in parts]),
     )
 
 
-def least_of_block(pieces: Pieces, q: float) -> LeastPower:
+def _least_of_block(pieces: Pieces, q: float) -> LeastPower:
     """Return the best estimates of a few rows."""
-    t = best_of_block(pieces, q)
+    t = _best_of_block(pieces, q)
     # Distances are measured in the largest one, as powers of small ones vanish.
     reach = pieces.furthest(t)
     with np.errstate(over="ignore"):  # a loss beyond the largest float is infinite
         unit = (2 * (pieces.half * reach)) ** q
-    return LeastPower(pieces.unscaled(t), unit * mean_power(pieces, t, q, reach))
+    return LeastPower(pieces.unscaled(t), unit * _mean_power(pieces, t, q, reach))
 
 
-def best_of_block(pieces: Pieces, q: float) -> FloatArray:
+def _best_of_block(pieces: Pieces, q: float) -> FloatArray:
     """Return the scaled best estimates of a few rows."""
     if q == 2:
         return np.asarray(((pieces.low + pieces.high) / 2) @ pieces.weight)
@@ -138,51 +138,51 @@ def best_of_block(pieces: Pieces, q: float) -> FloatArray:
         return np.asarray(np.median(pieces.low, axis=1))
     if q == 1:
         return pieces.quantile(0.5)
-    return where_slope_turns(pieces, q) if q > 1 else deepest_valley(pieces, q)
+    return _where_slope_turns(pieces, q) if q > 1 else _deepest_valley(pieces, q)
 
 
-def mean_power(pieces: Pieces, t: FloatArray, q: float, unit: FloatArray | float) -> FloatArray:
+def _mean_power(pieces: Pieces, t: FloatArray, q: float, unit: FloatArray | float) -> FloatArray:
     """Return the expected (|y - t| / unit)^q of each row."""
     scale = np.asarray(unit)[..., np.newaxis]
     low = (pieces.low - t[:, np.newaxis]) / scale
     if pieces.is_points:
         return np.asarray(np.abs(low) ** q @ pieces.weight)
     high = (pieces.high - t[:, np.newaxis]) / scale
-    is_point, width, middle = shape_of(low, high)
+    is_point, width, middle = _shape_of(low, high)
     between = (high * np.abs(high) ** q - low * np.abs(low) ** q) / ((q + 1) * width)
     return np.asarray(np.where(is_point, np.abs(middle) ** q, between) @ pieces.weight)
 
 
-def slope(pieces: Pieces, t: FloatArray, q: float) -> FloatArray:
+def _slope(pieces: Pieces, t: FloatArray, q: float) -> FloatArray:
     """Return how the expected |y - t|^q changes with t, up to a positive factor."""
     reach = pieces.furthest(t)[:, np.newaxis]
     low = (pieces.low - t[:, np.newaxis]) / reach
     if pieces.is_points:
         return np.asarray(-np.sign(low) * np.abs(low) ** (q - 1) @ pieces.weight)
     high = (pieces.high - t[:, np.newaxis]) / reach
-    is_point, width, middle = shape_of(low, high)
+    is_point, width, middle = _shape_of(low, high)
     between = (np.abs(low) ** q - np.abs(high) ** q) / width
     point = -q * np.sign(middle) * np.abs(middle) ** (q - 1)
     return np.asarray(np.where(is_point, point, between) @ pieces.weight)
 
 
-def shape_of(low: FloatArray, high: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+def _shape_of(low: FloatArray, high: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
     """Return which pieces are as good as points, their widths (1 for points) and middles."""
     width, middle = high - low, (high + low) / 2
     is_point = width <= NARROW * np.abs(middle)
     return is_point, np.where(is_point, 1.0, width), middle
 
 
-def where_slope_turns(pieces: Pieces, q: float) -> FloatArray:
+def _where_slope_turns(pieces: Pieces, q: float) -> FloatArray:
     """Return the only minimum of a convex loss, by halving."""
     t, step = pieces.low[:, 0], pieces.high[:, -1] - pieces.low[:, 0]
     for _ in range(N_HALVINGS):
         step = step / 2
-        t = np.where(slope(pieces, t + step, q) < 0, t + step, t)
+        t = np.where(_slope(pieces, t + step, q) < 0, t + step, t)
     return np.asarray(t + step / 2)
 
 
-def candidates_of(pieces: Pieces) -> FloatArray:
+def _candidates_of(pieces: Pieces) -> FloatArray:
     """Return where the least of a loss with several valleys is looked for, in rising order.
 
     Between points such a loss is concave, so that its least is at a point.
@@ -194,10 +194,10 @@ def candidates_of(pieces: Pieces) -> FloatArray:
     return np.concatenate([inside.reshape(left.shape[0], -1), pieces.high[:, -1:]], axis=1)
 
 
-def deepest_valley(pieces: Pieces, q: float) -> FloatArray:
+def _deepest_valley(pieces: Pieces, q: float) -> FloatArray:
     """Return the best of all candidates, and inside a piece the least near it."""
-    candidates = candidates_of(pieces)
-    losses = np.stack([mean_power(pieces, t, q, 1.0) for t in candidates.T], axis=1)
+    candidates = _candidates_of(pieces)
+    losses = np.stack([_mean_power(pieces, t, q, 1.0) for t in candidates.T], axis=1)
     best = losses.argmin(axis=1)[:, np.newaxis]
     start: FloatArray = np.take_along_axis(candidates, best, axis=1)[:, 0]
     if pieces.is_points:
@@ -205,12 +205,12 @@ def deepest_valley(pieces: Pieces, q: float) -> FloatArray:
     last = candidates.shape[1] - 1
     left = np.take_along_axis(candidates, np.maximum(best - 1, 0), axis=1)[:, 0]
     right = np.take_along_axis(candidates, np.minimum(best + 1, last), axis=1)[:, 0]
-    found = golden_section(lambda t: mean_power(pieces, t, q, 1.0), left, right)
-    is_better = mean_power(pieces, found, q, 1.0) < losses.min(axis=1)
+    found = _golden_section(lambda t: _mean_power(pieces, t, q, 1.0), left, right)
+    is_better = _mean_power(pieces, found, q, 1.0) < losses.min(axis=1)
     return np.where(is_better, found, start)
 
 
-def golden_section(
+def _golden_section(
     loss: Callable[[FloatArray], FloatArray], left: FloatArray, right: FloatArray
 ) -> FloatArray:
     """Return where a loss with one valley between two ends is least, to 1e-8 of their distance."""
@@ -264,7 +264,7 @@ def minkowski_estimate(outputs: Any, q: float) -> FloatArray:
     >>> [float(minkowski_estimate(Samples([[0.0, 0.0, 1.0, 7.0]]), q)[0]) for q in (0.1, 1, 2)]
     [0.0, 0.5, 2.0]
     """
-    return least(outputs, q, "minkowski_estimate").estimate
+    return _least(outputs, q, "minkowski_estimate").estimate
 
 
 def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
@@ -274,7 +274,7 @@ def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
     >>> minimum_expected_loss(Normal([5.0], [3.0]), q=2).tolist()
     [9.0]
     """
-    return least(outputs, q, "minimum_expected_loss").loss
+    return _least(outputs, q, "minimum_expected_loss").loss
 
 
 def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDecision:
@@ -286,8 +286,8 @@ def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDec
     >>> estimate_or_reject(Normal([5.0, 5.0], [3.0, 0.1]), cost=1.0).is_rejected.tolist()
     [True, False]
     """
-    price = as_positive(cost, "cost", "estimate_or_reject", "cost=1.0", is_zero_fine=True)
-    found = least(outputs, q, "estimate_or_reject")
+    price = _as_positive(cost, "cost", "estimate_or_reject", "cost=1.0", is_zero_fine=True)
+    found = _least(outputs, q, "estimate_or_reject")
     loss = found.loss if found.loss.ndim == 1 else found.loss.sum(axis=1)
     return RegressionDecision(found.estimate, loss, np.asarray(loss >= price - TIE))
 
@@ -303,9 +303,9 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
     [112.82]
     """
     caller = "newsvendor_estimate"
-    wrapped = as_regression(outputs, caller)
-    lost = as_positive(under, "under", caller, "under=1.0")
-    level = 1 / (1 + as_positive(over, "over", caller, "over=1.0") / lost)
+    wrapped = _as_regression(outputs, caller)
+    lost = _as_positive(under, "under", caller, "under=1.0")
+    level = 1 / (1 + _as_positive(over, "over", caller, "over=1.0") / lost)
     if not 0 < level < 1:
         got, fix = f"{under!r} and {over!r}", "costs in a unit that suits both"
         raise BadValueError("under", caller, "within 1e15 of `over`", got, fix)
@@ -313,9 +313,9 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
         mean = wrapped.mean.astype(np.float64)
         return np.asarray(mean + wrapped.std.astype(np.float64) * ndtri(level))
     if isinstance(wrapped, Quantiles):
-        require_level(wrapped, level, caller)
+        _require_level(wrapped, level, caller)
     pieces = Pieces.of(wrapped)
-    return reshaped(pieces.unscaled(pieces.quantile(level)), wrapped)
+    return _reshaped(pieces.unscaled(pieces.quantile(level)), wrapped)
 
 
 def decompose_squared_loss(
@@ -333,12 +333,12 @@ def decompose_squared_loss(
     2.5
     """
     caller = "decompose_squared_loss"
-    as_regression(outputs, caller)
+    _as_regression(outputs, caller)
     batch = target_batch(y_true, outputs, sample_weight, caller)
     weight = batch.labeled_weight
     if not weight.sum() > 0:
         raise EmptyStateError("The split of the squared loss")
-    found = least(outputs, 2, caller)
+    found = _least(outputs, 2, caller)
     n_rows = weight.size
     squares = ((values_of(batch) - found.estimate) ** 2).reshape(n_rows, -1).sum(axis=1)
     total = float(np.average(squares, weights=weight))
@@ -346,17 +346,17 @@ def decompose_squared_loss(
     return SquaredLossDecomposition(total, noise, total - noise, int(np.count_nonzero(weight)))
 
 
-def least(outputs: Any, q: float, caller: str) -> LeastPower:
+def _least(outputs: Any, q: float, caller: str) -> LeastPower:
     """Return the best estimate of each row and coordinate, and its loss."""
-    wrapped = as_regression(outputs, caller)
-    power = as_positive(q, "q", caller, "q=2 for the mean, q=1 for the median")
+    wrapped = _as_regression(outputs, caller)
+    power = _as_positive(q, "q", caller, "q=2 for the mean, q=1 for the median")
     if isinstance(wrapped, Normal):
-        return LeastPower(wrapped.mean.astype(np.float64), normal_loss(wrapped, power))
-    found = least_powers(Pieces.of(wrapped), power)
-    return LeastPower(reshaped(found.estimate, wrapped), reshaped(found.loss, wrapped))
+        return LeastPower(wrapped.mean.astype(np.float64), _normal_loss(wrapped, power))
+    found = _least_powers(Pieces.of(wrapped), power)
+    return LeastPower(_reshaped(found.estimate, wrapped), _reshaped(found.loss, wrapped))
 
 
-def normal_loss(outputs: Normal, q: float) -> FloatArray:
+def _normal_loss(outputs: Normal, q: float) -> FloatArray:
     """Return the expected |y - mean|^q of a normal distribution."""
     std = outputs.std.astype(np.float64)
     with np.errstate(over="ignore"):  # a loss beyond the largest float is infinite
@@ -366,12 +366,12 @@ def normal_loss(outputs: Normal, q: float) -> FloatArray:
         return np.asarray(np.exp(q * np.log(std) + log_moment))
 
 
-def reshaped(flat: FloatArray, outputs: Samples | Quantiles) -> FloatArray:
+def _reshaped(flat: FloatArray, outputs: Samples | Quantiles) -> FloatArray:
     """Return one number a row, or a row and target, as the outputs have them."""
     return flat.reshape(outputs.array.shape[0], *outputs.array.shape[2:])
 
 
-def require_level(outputs: Quantiles, level: float, caller: str) -> None:
+def _require_level(outputs: Quantiles, level: float, caller: str) -> None:
     """Raise where a quantile lies beyond the outermost known ones."""
     first, last = float(outputs.levels[0]), float(outputs.levels[-1])
     if not first - 1e-9 <= level <= last + 1e-9:
@@ -380,7 +380,7 @@ def require_level(outputs: Quantiles, level: float, caller: str) -> None:
         raise BadValueError("under", caller, rule, f"{level:g}", fix)
 
 
-def as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
+def _as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
     """Return outputs that are distributions of a number."""
     if not isinstance(outputs, Normal | Samples | Quantiles):
         fix = "wrapping the predictions, say Normal(mean, std)"
@@ -389,7 +389,7 @@ def as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
     return outputs
 
 
-def as_positive(
+def _as_positive(
     value: Any, argument: str, caller: str, fix: str, *, is_zero_fine: bool = False
 ) -> float:
     """Return a finite number above 0, or from 0 up."""

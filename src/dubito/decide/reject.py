@@ -15,14 +15,6 @@ from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import as_outputs
 
-__all__ = [
-    "ThresholdChoice",
-    "accepted_below",
-    "choose_threshold",
-    "reject_by_threshold",
-    "reject_threshold",
-]
-
 # Thresholds to try, as log odds from the strictest down, are fixed before any row is seen: that is
 # what the guarantee rests on. The last accepts every row.
 LOG_ODDS = np.append(np.arange(18.0, -7.0, -0.05), -np.inf)
@@ -106,8 +98,8 @@ def choose_threshold(
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=3)
     rows = JudgedRows.of(batch, caller)
     if risk is not None:
-        return choice_at_risk(rows, as_share(risk, "risk", caller), chance)
-    return choice_at_coverage(rows, as_share(coverage, "coverage", caller), chance)
+        return _choice_at_risk(rows, as_share(risk, "risk", caller), chance)
+    return _choice_at_coverage(rows, as_share(coverage, "coverage", caller), chance)
 
 
 @final
@@ -152,7 +144,7 @@ class JudgedRows:
         return ThresholdChoice(threshold, share, risk, risk_bound, self.n, is_met, text)
 
 
-def choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdChoice:
+def _choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdChoice:
     """Go down from each start while the risk is shown to be low; take the lowest threshold."""
     thresholds = special.expit(LOG_ODDS)
     n_accepted = rows.accepted(thresholds)
@@ -168,7 +160,7 @@ def choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdChoi
     if lowest >= 0:
         words = f"the risk is at most {risk:.6g} with {sure}."
         return rows.choice(float(thresholds[lowest]), risk, words, is_met=True)
-    least = float(upper_bound(n_errors[STARTS], n_accepted[STARTS], level).min())
+    least = float(_upper_bound(n_errors[STARTS], n_accepted[STARTS], level).min())
     n_needed = int(np.ceil(np.log(level) / np.log1p(-risk))) if risk >= 1e-9 else 0
     fix = f"{n_needed:,} accepted rows without an error, or a" if n_needed else "a"
     words = (
@@ -178,7 +170,7 @@ def choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdChoi
     return rows.choice(1.0, least, words, is_met=False)
 
 
-def choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> ThresholdChoice:
+def _choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> ThresholdChoice:
     """Give up as many of the most doubtful rows as the wish allows, ties included.
 
     At most a share 1 - coverage lies beyond the r-th most doubtful row, unless fewer than r of n
@@ -195,7 +187,7 @@ def choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> Thres
         threshold, bonus = max(0.0, 1.0 - edge - 2 * MARGIN), 1
     n_accepted = rows.accepted(threshold)
     n_errors = np.minimum(rows.n_errors[n_accepted] + bonus, n_accepted)
-    bound = float(upper_bound(n_errors, n_accepted, delta))
+    bound = float(_upper_bound(n_errors, n_accepted, delta))
     sure = f"{1 - delta:.6g} confidence"
     words = (
         f"the coverage is at least {coverage:.6g}, and the risk at most {bound:.3g}, each with "
@@ -206,7 +198,7 @@ def choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> Thres
     return rows.choice(threshold, bound, words, is_met=True)
 
 
-def upper_bound(n_errors: Any, n_rows: Any, level: float) -> Any:
+def _upper_bound(n_errors: Any, n_rows: Any, level: float) -> Any:
     """Return the exact upper bound of a binomial share, after Clopper and Pearson, 1934."""
     n_right = np.asarray(n_rows - n_errors, dtype=np.float64)
     inner = special.betaincinv(n_errors + 1.0, np.maximum(n_right, 1.0), 1 - level)

@@ -61,7 +61,7 @@ class CostReport:
         """Whether the model expected too little or too much, where the interval tells."""
         gap = self.gap
         if gap.high < 0:
-            return f"too little by {-gap.value:.4g}{self.between(turned(gap))}"
+            return f"too little by {-gap.value:.4g}{self.between(_turned(gap))}"
         if gap.low > 0:
             return f"too much by {gap.value:.4g}{self.between(gap)}"
         return f"no sign that it is wrong, off by {gap.value:.4g}{self.between(gap)}"
@@ -72,14 +72,14 @@ class CostReport:
         regret = self.regret_to_constant
         if regret.value > 0:
             return f"{regret.value:.4g} worse{self.between(regret)}"
-        return f"{0 - regret.value:.4g} better{self.between(turned(regret))}"
+        return f"{0 - regret.value:.4g} better{self.between(_turned(regret))}"
 
     def between(self, interval: Interval) -> str:
         """Return an interval in brackets."""
         return f" ({interval.low:.4g} to {interval.high:.4g})"
 
 
-def turned(interval: Interval) -> Interval:
+def _turned(interval: Interval) -> Interval:
     """Return an interval with its sign turned, without a -0."""
     return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
 
@@ -169,7 +169,7 @@ class MeanInterval:
         """Return the mean of one number a row, or of two the ratio of their means' sizes."""
         with kept_threads():
             return confidence_interval(
-                mean_or_ratio,
+                _mean_or_ratio,
                 None,
                 values,
                 level=self.level,
@@ -179,7 +179,7 @@ class MeanInterval:
             )
 
 
-def mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
+def _mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
     """Return the mean of a column, or the size of the first column's mean in that of the second."""
     require_weight(sample_weight, "A mean")
     means = sample_weight @ values / sample_weight.sum()
@@ -262,15 +262,15 @@ def cost_savings(
         before=float(means[1]),
         after=float(means[0]),
         saved=interval(paid[:, 1] - paid[:, 0], weight),
-        ratio=ratio_of(interval, paid, weight) if (means >= 0).all() else None,
+        ratio=_ratio_of(interval, paid, weight) if (means >= 0).all() else None,
         gap_before=interval(gaps[:, 1], weight),
         gap_after=interval(gaps[:, 0], weight),
-        gap_ratio=ratio_of(interval, gaps, weight),
+        gap_ratio=_ratio_of(interval, gaps, weight),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),
     )
 
 
-def ratio_of(interval: MeanInterval, values: FloatArray, weight: FloatArray) -> Interval | None:
+def _ratio_of(interval: MeanInterval, values: FloatArray, weight: FloatArray) -> Interval | None:
     """Return the ratio of two means, None where the second is 0."""
     return interval(values, weight) if np.average(values[:, 1], weights=weight) != 0 else None

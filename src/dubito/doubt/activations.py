@@ -111,26 +111,26 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
     """
     caller = "softmax_decomposition"
     z, w = as_layer(features, weights, 2, caller)
-    b = as_bias(bias, len(w), caller)
+    b = _as_bias(bias, len(w), caller)
     if not len(z):
         raise BadValueError("features", caller, "1 row or more", "none", "at least one row")
     norm, lengths = norms_of(z), norms_of(w)
-    mean_norm = total_of(norm / len(z))
+    mean_norm = _total_of(norm / len(z))
     c, doubt, by_angle, by_norm = np.empty((4, len(z)))
     pulls: FloatArray = np.zeros(len(w))
     biases: FloatArray = np.zeros(len(w))
-    for rows, cosines in cosine_blocks(z, w):
+    for rows, cosines in _cosine_blocks(z, w):
         pull = lengths * cosines
-        logits = logits_of(norm[rows, np.newaxis], pull, b)
+        logits = _logits_of(norm[rows, np.newaxis], pull, b)
         order = np.argsort(-pull, axis=1, kind="stable")
         in_order = np.take_along_axis(pull, order, axis=1)
-        pulls = total_of(np.vstack([pulls, in_order / len(z)]))
-        biases = total_of(np.vstack([biases, b[order] / len(z)]))
+        pulls = _total_of(np.vstack([pulls, in_order / len(z)]))
+        biases = _total_of(np.vstack([biases, b[order] / len(z)]))
         c[rows] = cosines.max(axis=1)
-        doubt[rows] = doubt_of(logits)
-        by_angle[rows] = doubt_of(logits_of(mean_norm, pull, b))
+        doubt[rows] = _doubt_of(logits)
+        by_angle[rows] = _doubt_of(_logits_of(mean_norm, pull, b))
     for rows in row_blocks(len(z), len(w)):
-        by_norm[rows] = doubt_of(logits_of(norm[rows, np.newaxis], pulls, biases))
+        by_norm[rows] = _doubt_of(_logits_of(norm[rows, np.newaxis], pulls, biases))
     return SoftmaxDecomposition(norm, c, doubt, by_angle, by_norm)
 
 
@@ -159,7 +159,7 @@ def as_layer(
     return z, w
 
 
-def as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
+def _as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
     """Return one number a class, 0 where there is no bias."""
     if bias is None:
         return np.zeros(n_classes)
@@ -170,7 +170,7 @@ def as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
     return array.astype(np.float64)
 
 
-def units_of(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _units_of(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return rows in float64 at length 1 (0 for those of length 0), and their lengths."""
     wide = rows.astype(np.float64)
     # Scaled by the largest entry first, so that no square overflows or vanishes.
@@ -186,37 +186,37 @@ def norms_of(rows: FloatArray) -> FloatArray:
     """Return the length of each row."""
     norms = np.empty(len(rows))
     for block in row_blocks(*rows.shape):
-        norms[block] = units_of(rows[block])[1]
+        norms[block] = _units_of(rows[block])[1]
     return norms
 
 
-def cosine_blocks(z: FloatArray, w: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+def _cosine_blocks(z: FloatArray, w: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Yield ranges of rows and their cosines to all weights, rows x classes."""
-    directions = units_of(w)[0].T
+    directions = _units_of(w)[0].T
     for rows in row_blocks(len(z), sum(w.shape)):
-        yield rows, np.clip(units_of(z[rows])[0] @ directions, -1.0, 1.0)
+        yield rows, np.clip(_units_of(z[rows])[0] @ directions, -1.0, 1.0)
 
 
 def familiarity_of(z: FloatArray, w: FloatArray) -> FloatArray:
     """Return the largest cosine of each row."""
     largest = np.empty(len(z))
-    for rows, cosines in cosine_blocks(z, w):
+    for rows, cosines in _cosine_blocks(z, w):
         largest[rows] = cosines.max(axis=1)
     return largest
 
 
-def total_of(rows: FloatArray) -> FloatArray:
+def _total_of(rows: FloatArray) -> FloatArray:
     """Return the sum over rows, kept finite."""
     with np.errstate(over="ignore"):
         return np.asarray(np.clip(rows.sum(axis=0), -LARGEST, LARGEST))
 
 
-def logits_of(norm: FloatArray, pull: FloatArray, bias: FloatArray) -> FloatArray:
+def _logits_of(norm: FloatArray, pull: FloatArray, bias: FloatArray) -> FloatArray:
     """Return norm x |w| cos + bias, kept finite."""
     with np.errstate(over="ignore"):
         return np.clip(norm * pull + bias, -LARGEST, LARGEST)
 
 
-def doubt_of(logits: FloatArray) -> FloatArray:
+def _doubt_of(logits: FloatArray) -> FloatArray:
     """Return the least confidence of rows of logits."""
     return least_confidence(unchecked(Logits, {"array": logits, "classes": None}))

@@ -24,8 +24,6 @@ from dubito.outputs import Probabilities, unchecked
 from dubito.serialization.arrays import array, shares
 from dubito.serialization.fields import MOST, Entry, entries, one_of
 
-__all__ = ["ClassConditionalDensity", "as_count"]
-
 FITS = {"shared": fit_shared, "own": fit_own, "naive": fit_naive}
 KINDS: dict[str, type[BaseGaussians]] = {
     "shared": SharedGaussians,
@@ -35,7 +33,7 @@ KINDS: dict[str, type[BaseGaussians]] = {
 LEAST = float(np.finfo(np.float64).tiny)  # of a share or a variance, so that its log is finite
 
 
-def covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
+def _covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
     """Check for covariances as their kind has them."""
     sizes = {"naive": ("classes_",), "own": ("classes_", "n_features_"), "shared": ("n_features_",)}
     kind = entry.beside["kind_"]
@@ -48,7 +46,7 @@ def covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
     return found
 
 
-def shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
+def _shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
     """Check for a share a class, or a single one where the covariance is shared."""
     size = 1 if entry.beside["kind_"] == "shared" else "classes_"
     found: FloatArray = array(size, low=0, high=1)(value, entry)
@@ -80,8 +78,8 @@ class ClassConditionalDensity(BaseOODScore):
         kind_=one_of("shared", "own", "naive"),
         priors_=shares("classes_", low=LEAST),
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
-        covariance_=covariance_of_kind,
-        shrinkage_=shrinkage_of_kind,
+        covariance_=_covariance_of_kind,
+        shrinkage_=_shrinkage_of_kind,
     )
 
     def __init__(

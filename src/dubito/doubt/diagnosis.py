@@ -20,17 +20,17 @@ from dubito.measure.detection import roc_auc
 from dubito.outputs import BaseClassOutputs, as_outputs
 
 
-def verdict_on(found: OODDiagnosis) -> str:
+def _verdict_on(found: OODDiagnosis) -> str:
     """Say what happens, in a few sentences."""
-    return " ".join([confidence_words(found), *layer_words(found)])
+    return " ".join([_confidence_words(found), *_layer_words(found)])
 
 
-def diagnosis_lines(found: OODDiagnosis) -> list[str]:
+def _diagnosis_lines(found: OODDiagnosis) -> list[str]:
     """Tell a diagnosis line by line, in 80 columns."""
-    return [*wrap(found.verdict, 80), *wrap(found.advice, 80), "", *figure_lines(found)]
+    return [*wrap(found.verdict, 80), *wrap(found.advice, 80), "", *_figure_lines(found)]
 
 
-def confidence_words(found: OODDiagnosis) -> str:
+def _confidence_words(found: OODDiagnosis) -> str:
     """Say what the confidence of strangers is like."""
     passing = f"{found.share_passing:.1%} of them pass a threshold that 95% of known rows pass"
     area = f"AUROC of least confidence {found.least_confidence.auroc:.3f}"
@@ -48,22 +48,22 @@ def confidence_words(found: OODDiagnosis) -> str:
     return f"Separation: strangers are less confident than known rows ({area}); {passing}."
 
 
-def layer_words(found: OODDiagnosis) -> list[str]:
+def _layer_words(found: OODDiagnosis) -> list[str]:
     """Say whether norms or angles of the features tell strangers apart."""
     norms, angles = found.negative_feature_norm, found.unfamiliarity
     if norms is None:
         return []
-    words = [part_words("norms", norms, f"longer{norms_in_words(found)}")]
+    words = [_part_words("norms", norms, f"longer{_norms_in_words(found)}")]
     if angles is None:
         return words
-    words.append(part_words("angles", angles, "closer to some class's weights"))
+    words.append(_part_words("angles", angles, "closer to some class's weights"))
     parts = (norms, angles)
     if not any(part.tells or part.is_reversed or part.is_unclear for part in parts):
         words.append("They overlap with known rows in the last layer.")
     return words
 
 
-def part_words(name: str, part: Separation, how: str) -> str:
+def _part_words(name: str, part: Separation, how: str) -> str:
     """Say whether one part of the features tells strangers apart."""
     area = f"AUROC {part.auroc:.3f}"
     if part.tells:
@@ -75,12 +75,12 @@ def part_words(name: str, part: Separation, how: str) -> str:
     return f"{name.capitalize()} do not tell them apart ({area})."
 
 
-def norms_in_words(found: OODDiagnosis) -> str:
+def _norms_in_words(found: OODDiagnosis) -> str:
     """Return the median norms, strangers first."""
     return f" (median norm {found.strange_norm:.3g} against {found.known_norm:.3g})"
 
 
-def advice_on(found: OODDiagnosis) -> str:
+def _advice_on(found: OODDiagnosis) -> str:
     """Say what to do about it."""
     name, best = next(iter(found.separations.items()))
     words = []
@@ -103,7 +103,7 @@ def advice_on(found: OODDiagnosis) -> str:
     return " ".join(words)
 
 
-def figure_lines(found: OODDiagnosis) -> list[str]:
+def _figure_lines(found: OODDiagnosis) -> list[str]:
     """Tell the figures line by line."""
     head = f"{found.n_strange:,} strangers, {found.n_known:,} known rows"
     lines = [f"  {head:<38} {'known':>9} {'strange':>9}"]
@@ -209,15 +209,15 @@ class OODDiagnosis:
     @property
     def verdict(self) -> str:
         """What happens, in a few sentences."""
-        return verdict_on(self)
+        return _verdict_on(self)
 
     @property
     def advice(self) -> str:
         """What to do about it."""
-        return advice_on(self)
+        return _advice_on(self)
 
     def __str__(self) -> str:
-        return "\n".join(diagnosis_lines(self))
+        return "\n".join(_diagnosis_lines(self))
 
 
 def diagnose_ood(
@@ -238,16 +238,16 @@ def diagnose_ood(
     >>> diagnose_ood(known, strange).kind
     'extrapolation'
     """
-    known, strange = doubts_of_both(known_outputs, strange_outputs)
+    known, strange = _doubts_of_both(known_outputs, strange_outputs)
     known_norms = strange_norms = known_angles = strange_angles = None
     if any(given is not None for given in (known_features, strange_features, weights)):
-        known_norms, known_angles = layer_of("known", known_features, weights, known)
-        strange_norms, strange_angles = layer_of("strange", strange_features, weights, strange)
+        known_norms, known_angles = _layer_of("known", known_features, weights, known)
+        strange_norms, strange_angles = _layer_of("strange", strange_features, weights, strange)
     a, b = known.least_confidence, strange.least_confidence
-    by_confidence = separation_of(a, b)
+    by_confidence = _separation_of(a, b)
     share_passing = float((b <= np.quantile(a, KEPT, method="higher")).mean())
     return OODDiagnosis(
-        kind=kind_of(by_confidence, share_passing),
+        kind=_kind_of(by_confidence, share_passing),
         n_known=a.size,
         n_strange=b.size,
         known_confidence=1 - float(np.median(a)),
@@ -257,15 +257,17 @@ def diagnose_ood(
         known_norm=None if known_norms is None else float(np.median(known_norms)),
         strange_norm=None if strange_norms is None else float(np.median(strange_norms)),
         least_confidence=by_confidence,
-        entropy=separation_of(known.entropy, strange.entropy),
-        margin_uncertainty=separation_of(known.margin_uncertainty, strange.margin_uncertainty),
-        energy=separation_if_known(known.energy, strange.energy),
-        negative_feature_norm=separation_if_known(strange_norms, known_norms),  # less is more doubt
-        unfamiliarity=separation_if_known(known_angles, strange_angles),
+        entropy=_separation_of(known.entropy, strange.entropy),
+        margin_uncertainty=_separation_of(known.margin_uncertainty, strange.margin_uncertainty),
+        energy=_separation_if_known(known.energy, strange.energy),
+        negative_feature_norm=_separation_if_known(
+            strange_norms, known_norms
+        ),  # less is more doubt
+        unfamiliarity=_separation_if_known(known_angles, strange_angles),
     )
 
 
-def doubts_of_both(
+def _doubts_of_both(
     known_outputs: Any, strange_outputs: Any
 ) -> tuple[UncertaintyScores, UncertaintyScores]:
     """Return the doubts of known rows and of strangers, outputs of one model."""
@@ -288,7 +290,7 @@ def doubts_of_both(
     return found[0], found[1]
 
 
-def layer_of(
+def _layer_of(
     which: str, features: Any, weights: Any, doubts: UncertaintyScores
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return the norms of features and, where weights are known, the unfamiliarities."""
@@ -304,32 +306,32 @@ def layer_of(
     return norms_of(z), None if w is None else 1 - familiarity_of(z, w)
 
 
-def separation_if_known(known: FloatArray | None, strange: FloatArray | None) -> Separation | None:
+def _separation_if_known(known: FloatArray | None, strange: FloatArray | None) -> Separation | None:
     """Return how well a doubt tells strangers apart, or None where it is not known of both."""
-    return None if known is None or strange is None else separation_of(known, strange)
+    return None if known is None or strange is None else _separation_of(known, strange)
 
 
-def separation_of(known: FloatArray, strange: FloatArray) -> Separation:
+def _separation_of(known: FloatArray, strange: FloatArray) -> Separation:
     """Return how well a doubt tells strangers apart.
 
     DeLong et al., "Comparing the areas under two or more correlated ROC curves", 1988.
     """
     is_outlier = np.repeat([False, True], [known.size, strange.size])
     value = roc_auc(is_outlier, np.concatenate([known, strange]))
-    parts = (shares_below(known, strange), shares_below(strange, known))
+    parts = (_shares_below(known, strange), _shares_below(strange, known))
     variance = sum(share.var(ddof=1) / share.size for share in parts if share.size > 1)
     by_chance = (known.size + strange.size + 1) / (12 * known.size * strange.size)
     return Separation(value, float(np.sqrt(variance)), float(np.sqrt(by_chance)))
 
 
-def shares_below(some: FloatArray, others: FloatArray) -> FloatArray:
+def _shares_below(some: FloatArray, others: FloatArray) -> FloatArray:
     """Return for each of the others the share of `some` below it; a tie counts half."""
     ranked = np.sort(some)
     places = np.searchsorted(ranked, others, "left") + np.searchsorted(ranked, others, "right")
     return places / (2 * some.size)
 
 
-def kind_of(by_confidence: Separation, share_passing: float) -> Kind:
+def _kind_of(by_confidence: Separation, share_passing: float) -> Kind:
     """Name what happens to the confidence of strangers."""
     if by_confidence.is_reversed:
         return "extrapolation"

@@ -51,21 +51,21 @@ def decompose_uncertainty(
     if by is not None and by not in tuple(KERNELS):
         rule, fix = "'entropy' or 'variance'", "by='entropy'"
         raise BadValueError("by", CALLER, rule, repr(by), fix)
-    numbers = as_regressions(members)
+    numbers = _as_regressions(members)
     if numbers is not None:
         if by == "entropy":
             rule = "'variance' for Normal or Samples"
             raise BadValueError("by", CALLER, rule, "'entropy'", "by='variance'")
-        return split_variance(numbers)
-    wrapped, shape = as_members(members, CALLER)
+        return _split_variance(numbers)
+    wrapped, shape = _as_members(members, CALLER)
     if wrapped.n_passes < 2:
-        raise too_few_passes(wrapped.n_passes)
+        raise _too_few_passes(wrapped.n_passes)
     parts = np.empty((3, wrapped.n_rows))
-    fill_rows(KERNELS[by or "entropy"], wrapped.array, tuple(parts))
+    _fill_rows(KERNELS[by or "entropy"], wrapped.array, tuple(parts))
     return UncertaintyDecomposition(*parts.reshape(3, *shape))
 
 
-def as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
+def _as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
     """Return members, and the shape of what is one number a row: more than one axis for maps."""
     if isinstance(members, BaseOutputs):
         if not isinstance(members, Members):
@@ -84,7 +84,7 @@ def as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
     return Members(array.reshape(array.shape[0], n_rows, array.shape[-1])), shape
 
 
-def fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence[Any]) -> None:
+def _fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence[Any]) -> None:
     """Fill results, one entry a row each, block by block over threads.
 
     Members in C order are read where they are; of others a block at a time is copied.
@@ -101,7 +101,7 @@ def fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence[
         pass
 
 
-def as_regressions(members: Any) -> Sequence[Normal | Samples] | None:
+def _as_regressions(members: Any) -> Sequence[Normal | Samples] | None:
     """Return a list of `Normal` or `Samples`, or None where the members are of classes."""
     listed = [members] if isinstance(members, Normal | Samples) else members
     if not isinstance(listed, list | tuple):
@@ -113,11 +113,11 @@ def as_regressions(members: Any) -> Sequence[Normal | Samples] | None:
             rule, fix = "Normal or Samples, like the others", "outputs of one kind"
             raise BadTypeError(f"members[{i}]", CALLER, rule, type(one).__name__, fix)
     if len(listed) < 2:
-        raise too_few_passes(len(listed))
+        raise _too_few_passes(len(listed))
     return listed
 
 
-def split_variance(members: Sequence[Normal | Samples]) -> UncertaintyDecomposition:
+def _split_variance(members: Sequence[Normal | Samples]) -> UncertaintyDecomposition:
     """Return the law of total variance: mean of the variances, and variance of the means."""
     with np.errstate(over="ignore", invalid="ignore"):  # told below, for all alike
         moments = [moments_of(one) for one in members]
@@ -153,7 +153,7 @@ def moments_of(outputs: Normal | Samples) -> tuple[FloatArray, FloatArray]:
     return np.ldexp(beyond.mean(axis=1) + first[:, 0], size), np.ldexp(std, size)
 
 
-def too_few_passes(n_passes: int) -> BadValueError:
+def _too_few_passes(n_passes: int) -> BadValueError:
     """Say that one pass cannot disagree with itself."""
     fix = "several passes: an ensemble, dropout, or augmented views"
     rule = "2 passes or more, as one shows no epistemic doubt"
@@ -192,19 +192,19 @@ def vote(
     if by not in WAYS:
         rule, fix = "'mode', 'mean', 'confidence' or 'certainty'", "by='mode'"
         raise BadValueError("by", VOTE, rule, repr(by), fix)
-    limit = as_threshold(threshold, by)
-    wrapped, shape = as_members(members, VOTE)
+    limit = _as_threshold(threshold, by)
+    wrapped, shape = _as_members(members, VOTE)
     chosen, share = np.empty(wrapped.n_rows, np.int64), np.empty(wrapped.n_rows)
     if by == "mean":
-        fill_rows(mean_tops, wrapped.array, (chosen, share))
+        _fill_rows(mean_tops, wrapped.array, (chosen, share))
     else:
-        votes, confidence = top_votes(wrapped)
-        weights = weights_of(wrapped, confidence, by, limit)
+        votes, confidence = _top_votes(wrapped)
+        weights = _weights_of(wrapped, confidence, by, limit)
         tally_rows(contiguous(votes), contiguous(weights), wrapped.n_classes, chosen, share)
     return Vote(chosen.reshape(shape), share.reshape(shape))
 
 
-def as_threshold(threshold: Any, by: str) -> float | None:
+def _as_threshold(threshold: Any, by: str) -> float | None:
     """Return the value that a view must reach to count, or None."""
     if threshold is None:
         return None
@@ -218,7 +218,7 @@ def as_threshold(threshold: Any, by: str) -> float | None:
     return float(threshold)
 
 
-def top_votes(members: Members) -> tuple[IntArray, FloatArray]:
+def _top_votes(members: Members) -> tuple[IntArray, FloatArray]:
     """Return each view's top class and its probability, passes x rows."""
     n_passes, n_rows, n_classes = members.array.shape
     votes = np.empty((n_passes, n_rows), np.int64)
@@ -234,13 +234,13 @@ def top_votes(members: Members) -> tuple[IntArray, FloatArray]:
     return votes, confidence
 
 
-def weights_of(
+def _weights_of(
     members: Members, confidence: FloatArray, by: str, threshold: float | None
 ) -> FloatArray:
     """Return what each view's vote weighs, passes x rows; no row is without weight."""
     weights = np.ones(confidence.shape)
     if by != "mode":
-        values = confidence if by == "confidence" else certainty_of(members)
+        values = confidence if by == "confidence" else _certainty_of(members)
         if threshold is None:
             weights = values.astype(np.float64)
             highest = weights.max(axis=0)
@@ -252,7 +252,7 @@ def weights_of(
     return weights
 
 
-def certainty_of(members: Members) -> FloatArray:
+def _certainty_of(members: Members) -> FloatArray:
     """Return what each view says of its own trust, 0 or above."""
     if members.certainty is None:
         rule, fix = "given to vote by 'certainty'", "Members(array, certainty=...)"

@@ -35,12 +35,12 @@ from dubito.serialization.fields import entries, names, whole
 RULE = "class numbers from 0 up, or names"
 
 
-def codes_and_classes(
+def _codes_and_classes(
     y: Any, n_rows: int, caller: str
 ) -> tuple[IntArray, tuple[ClassName, ...] | None]:
     """Return each row's place among the sorted classes, -1 for a missing label, and the classes.
 
-    >>> codes_and_classes(["dog", None, "cat"], 3, "example")
+    >>> _codes_and_classes(["dog", None, "cat"], 3, "example")
     (array([ 1, -1,  0]), ('cat', 'dog'))
     """
     if y is None:
@@ -55,12 +55,12 @@ def codes_and_classes(
         present = [value for value in values if not is_absent(value)]
         is_number = [isinstance(v, int | float) and not isinstance(v, bool) for v in present]
         if not all(is_number):
-            return codes_of_names(values, caller)
+            return _codes_of_names(values, caller)
         array = np.array([np.nan if is_absent(v) else v for v in values], dtype=np.float64)
-    return codes_of_numbers(array, caller)
+    return _codes_of_numbers(array, caller)
 
 
-def codes_of_numbers(y: NDArray[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
+def _codes_of_numbers(y: NDArray[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
     """Return codes and classes of whole numbers; NaN is missing."""
     is_missing = np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
@@ -76,7 +76,7 @@ def codes_of_numbers(y: NDArray[Any], caller: str) -> tuple[IntArray, tuple[Clas
     return codes, tuple(plain.tolist())
 
 
-def codes_of_names(values: list[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
+def _codes_of_names(values: list[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
     """Return codes and classes of names; None and NaN are missing."""
     for row, value in enumerate(values):
         if not (is_absent(value) or isinstance(value, str | int | float)):
@@ -117,7 +117,7 @@ class FeatureShards:
     Blocks depend on the data alone and are added in their order: the same rows give the same digits
     with any number of threads. `weights` are those of each class.
 
-    >>> shards = feature_shards([[1.0], [2.0], [4.0]], ["b", "a", "b"], None, "example")
+    >>> shards = _feature_shards([[1.0], [2.0], [4.0]], ["b", "a", "b"], None, "example")
     >>> shards.sum(lambda rows: rows.features.sum()), shards.classes, shards.weights.tolist()
     (np.float64(7.0), ('a', 'b'), [1.0, 2.0])
     """
@@ -146,7 +146,7 @@ class FeatureShards:
 
     def sum(self, function: Callable[[FeatureRows], Sum]) -> Sum:
         """Return the sum of `function` over all blocks with a row or more, over threads."""
-        return sum_of(self.source, self.read, function)
+        return _sum_of(self.source, self.read, function)
 
     def mapped(self, function: Callable[[FloatArray], FloatArray]) -> FeatureShards:
         """Return the same rows with their features put through a function of some rows."""
@@ -179,26 +179,26 @@ class HeldRows:
         return reduce(add, self.map(lambda _, rows: function(rows)))
 
 
-def unlabeled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
+def _unlabeled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
     """Return rows to learn from without their labels, whatever those are."""
-    return feature_shards(features, y, sample_weight, caller, is_labeled=False)
+    return _feature_shards(features, y, sample_weight, caller, is_labeled=False)
 
 
-def feature_shards(
+def _feature_shards(
     features: Any, y: Any, sample_weight: Any, caller: str, *, is_labeled: bool = True
 ) -> FeatureShards:
     """Return rows to learn from, after a first pass that checks and counts them."""
     if isinstance(features, Shards):
-        refuse_beside_shards(y, sample_weight, caller)
-        source, read, n_features, names = streamed(features, caller, is_labeled=is_labeled)
+        _refuse_beside_shards(y, sample_weight, caller)
+        source, read, n_features, names = _streamed(features, caller, is_labeled=is_labeled)
     else:
         array = as_feature_matrix(features, caller)
         n_features = array.shape[1]
-        codes, names = codes_and_classes(y if is_labeled else None, array.shape[0], caller)
+        codes, names = _codes_and_classes(y if is_labeled else None, array.shape[0], caller)
         whole = FeatureRows(array, codes, as_weights(sample_weight, array.shape[0], caller))
-        source, read = HeldRows(whole), as_held
+        source, read = HeldRows(whole), _as_held
     n_codes = 1 if names is None else len(names)
-    seen = sum_of(source, read, lambda rows: SeenRows.of(rows, n_codes), caller)
+    seen = _sum_of(source, read, lambda rows: SeenRows.of(rows, n_codes), caller)
     if not seen.weights.any():
         raise EmptyStateError(caller, is_labeled=names is not None)
     used = np.flatnonzero(seen.weights)
@@ -206,7 +206,7 @@ def feature_shards(
     numbers[used] = np.arange(used.size)
     return FeatureShards(
         source=source,
-        read=lambda held: usable(read(held), numbers),
+        read=lambda held: _usable(read(held), numbers),
         n_features=n_features,
         n_rows=seen.n_rows,
         n_missing=seen.n_missing,
@@ -222,7 +222,7 @@ def as_feature_matrix(features: Any, caller: str) -> FloatArray:
     return freeze(as_finite(array, "features", caller))
 
 
-def sum_of(
+def _sum_of(
     source: HeldRows | Shards,
     read: Read,
     function: Callable[[FeatureRows], Sum],
@@ -285,39 +285,39 @@ class SeenRows:
         )
 
 
-def as_held(rows: FeatureRows) -> FeatureRows:
+def _as_held(rows: FeatureRows) -> FeatureRows:
     """Return rows as they are held."""
     return rows
 
 
-def usable(rows: FeatureRows, numbers: IntArray) -> FeatureRows:
+def _usable(rows: FeatureRows, numbers: IntArray) -> FeatureRows:
     """Return rows without those that have no label or no weight, classes numbered anew."""
     is_used = (rows.codes != MISSING) & (rows.weight > 0)
     kept = rows if is_used.all() else rows.take(is_used)
     return replace(kept, codes=numbers[kept.codes])
 
 
-def streamed(
+def _streamed(
     shards: Shards, caller: str, *, is_labeled: bool
 ) -> tuple[HeldRows | Shards, Read, int, tuple[ClassName, ...] | None]:
     """Return where rows are, what reads them there, how many features they have, and classes."""
 
     def read(batch: Batch) -> FeatureRows:
-        return rows_of(batch if is_labeled else replace(batch, truth=None), caller)
+        return _rows_of(batch if is_labeled else replace(batch, truth=None), caller)
 
     def named(batch: Batch) -> tuple[ClassName, ...] | None:
-        return names_in(batch) if is_labeled else None
+        return _names_in(batch) if is_labeled else None
 
     if isinstance(shards, ArrayShards):  # its blocks are those of outputs, far narrower than ours
         whole = read(shards.batch)
-        return HeldRows(whole), as_held, whole.features.shape[1], named(shards.batch)
+        return HeldRows(whole), _as_held, whole.features.shape[1], named(shards.batch)
     first = next(shards.batches(), None)
     if first is None:
         raise EmptyStateError(caller, is_labeled=False)
     return shards, read, read(first).features.shape[1], named(first)
 
 
-def rows_of(batch: Batch, caller: str) -> FeatureRows:
+def _rows_of(batch: Batch, caller: str) -> FeatureRows:
     """Return the features, labels and weights of a batch."""
     labels = batch.truth
     if batch.features is None:
@@ -332,7 +332,7 @@ def rows_of(batch: Batch, caller: str) -> FeatureRows:
     return FeatureRows(batch.features, codes, batch.weight)
 
 
-def names_in(batch: Batch) -> tuple[ClassName, ...] | None:
+def _names_in(batch: Batch) -> tuple[ClassName, ...] | None:
     """Return what the classes of a batch are called, None where it has no labels."""
     outputs = batch.outputs
     if batch.truth is None or not isinstance(outputs, BaseClassOutputs):
@@ -340,7 +340,7 @@ def names_in(batch: Batch) -> tuple[ClassName, ...] | None:
     return names_of(outputs)
 
 
-def refuse_beside_shards(y: Any, sample_weight: Any, caller: str) -> None:
+def _refuse_beside_shards(y: Any, sample_weight: Any, caller: str) -> None:
     """Raise where labels or weights come beside shards, which hold their own."""
     if y is not None or sample_weight is not None:
         got = "labels" if y is not None else "weights"
@@ -402,7 +402,7 @@ class BaseOODScore(BaseFeatureScore):
         Rows without a label are left out where others have one, unless labels are of no use to it.
         """
         name = type(self).__name__
-        reader = feature_shards if self.uses_labels else unlabeled_shards
+        reader = _feature_shards if self.uses_labels else _unlabeled_shards
         shards = reader(features, y, sample_weight, name)
         warn_of_missing(shards.n_missing, shards.n_rows, name, stacklevel=3)
         self._forget()

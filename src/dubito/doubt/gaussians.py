@@ -224,10 +224,10 @@ def usable_variances(
 
     Where that is 0 too, it is the mean of the others. Without shrinkage, none may be 0.
     """
-    is_constant = is_rounding(variances, reach)
+    is_constant = _is_rounding(variances, reach)
     if shrinkage == 0 and is_constant.any():
-        raise dependent(int(np.argmax(is_constant)), caller)
-    is_lost = is_rounding(fallback, reach)
+        raise _dependent(int(np.argmax(is_constant)), caller)
+    is_lost = _is_rounding(fallback, reach)
     if is_lost.all():
         fix = "more rows a class, fewer classes, or no labels at all"
         raise BadValueError("features", caller, "rows that differ within a class", "none", fix)
@@ -256,26 +256,26 @@ def shrunk_covariance(
     correlations = covariance / scale / scale[:, np.newaxis]
     correlations[is_constant] = correlations[:, is_constant] = 0.0
     np.fill_diagonal(correlations, 1.0)
-    share = oracle_share(correlations, n_effective) if shrinkage is None else shrinkage
+    share = _oracle_share(correlations, n_effective) if shrinkage is None else shrinkage
     mixed = (1 - share) * correlations
     np.fill_diagonal(mixed, 1.0)
-    require_independent(mixed, caller)
+    _require_independent(mixed, caller)
     return Shrunk(mixed * scale * scale[:, np.newaxis], share)
 
 
-def is_rounding(variances: FloatArray, reach: FloatArray) -> BoolArray:
+def _is_rounding(variances: FloatArray, reach: FloatArray) -> BoolArray:
     """Which variances are nothing but rounding, if anything."""
     return np.asarray(variances <= np.square(ROUNDING * reach))
 
 
-def oracle_share(correlations: FloatArray, n_effective: float) -> float:
+def _oracle_share(correlations: FloatArray, n_effective: float) -> float:
     """Return how far correlations of so many rows are best drawn towards 0."""
     mean_square = float(np.mean(np.square(correlations)))
     excess = (n_effective + 1) * (mean_square - 1 / correlations.shape[0])
     return 1.0 if excess <= 0 else min(1.0, (mean_square + 1) / excess)
 
 
-def require_independent(correlations: FloatArray, caller: str) -> None:
+def _require_independent(correlations: FloatArray, caller: str) -> None:
     """Raise at the first feature that is a combination of those before it."""
     lower, info = lapack.dpotrf(correlations, lower=1)
     shares = np.square(np.diag(lower))
@@ -283,10 +283,10 @@ def require_independent(correlations: FloatArray, caller: str) -> None:
         shares[info - 1 :] = 0.0
     is_explained = shares < LEAST_SHARE * correlations.shape[0]
     if is_explained.any():
-        raise dependent(int(np.argmax(is_explained)), caller)
+        raise _dependent(int(np.argmax(is_explained)), caller)
 
 
-def dependent(column: int, caller: str) -> BadValueError:
+def _dependent(column: int, caller: str) -> BadValueError:
     """Say which feature adds nothing, and what to do about it."""
     got = "one that is constant, or follows from those before it,"
     return BadValueError("features", caller, INDEPENDENT, got, MORE, column=column)

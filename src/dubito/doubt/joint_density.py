@@ -162,12 +162,12 @@ class JointDensity(BaseFeatureScore):
         name = type(self).__name__
         self._require_settings()
         n_components, seed = int(self.n_components), int(self.seed)
-        rows, targets = rows_and_targets(features, y, name)
+        rows, targets = _rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
         is_known = ~targets.is_missing
         both = np.column_stack([rows, targets.values]).astype(np.float64)[is_known]
-        require_enough(both, n_components, name)
-        mixture = mixture_of(both, n_components, seed, name)
+        _require_enough(both, n_components, name)
+        mixture = _mixture_of(both, n_components, seed, name)
         self._forget()
         self.n_features_ = rows.shape[1]
         self.n_targets_ = None if targets.values.ndim == 1 else targets.values.shape[1]
@@ -230,7 +230,7 @@ class JointDensity(BaseFeatureScore):
         return ConditionalMixture(self.weights_, self.means_, self.covariances_, self.n_features_)
 
 
-def rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, Targets]:
+def _rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, Targets]:
     """Return features and targets of the same rows; of shards, a sample of those with a target."""
     if not isinstance(features, Shards):
         if y is None:
@@ -251,7 +251,7 @@ def rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, Ta
     return batch.features, batch.truth
 
 
-def require_enough(rows: FloatArray, n_components: int, caller: str) -> None:
+def _require_enough(rows: FloatArray, n_components: int, caller: str) -> None:
     """Raise unless there are rows enough for the components."""
     if not len(rows):
         raise EmptyStateError(caller)
@@ -260,7 +260,7 @@ def require_enough(rows: FloatArray, n_components: int, caller: str) -> None:
         raise BadValueError("features", caller, rule, f"{len(rows)}", "fewer components")
 
 
-def mixture_of(
+def _mixture_of(
     rows: FloatArray, n_components: int, seed: int, caller: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return weights, means and covariances of a mixture; columns are fitted at one scale."""

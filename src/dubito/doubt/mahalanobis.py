@@ -15,8 +15,6 @@ from dubito.errors import BadTypeError
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, entries, flag, number
 
-__all__ = ["MahalanobisDistance"]
-
 SAFETY = 4.0  # how many times its usual size an error of rounding may have
 
 
@@ -63,13 +61,13 @@ class MahalanobisDistance(BaseOODScore):
     def _learn(self, shards: FeatureShards) -> None:
         name = type(self).__name__
         self.is_normalized_ = bool(self.normalize)
-        rows = shards.mapped(normalized) if self.is_normalized_ else shards
+        rows = shards.mapped(_normalized) if self.is_normalized_ else shards
         fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.shrinkage_ = float(fitted.shrinkage[0])
 
     def _doubt(self, features: FloatArray) -> FloatArray:
-        white = self._classes.white(normalized(features) if self.is_normalized_ else features)
+        white = self._classes.white(_normalized(features) if self.is_normalized_ else features)
         nearest = self._search.nearest(white)
         # The very difference: no square of something large is taken from another.
         return squares_of(white - self._classes.white_means[nearest])
@@ -100,17 +98,17 @@ class NearestMean:
         """Return the number of each row's nearest mean."""
         if self.wide.shape[1] == 1:
             return np.zeros(rows.shape[0], np.int64)
-        best, gap = best_and_gap(rows, self.narrow)
+        best, gap = _best_and_gap(rows, self.narrow)
         n_terms, unit = rows.shape[1], float(np.finfo(np.float32).eps)
         length = np.sqrt(squares_of(rows))
         error = SAFETY * (1 + np.sqrt(n_terms)) * unit * self.longest * (length + self.longest)
         is_unsure = ~(gap > error)  # NaN is unsure too
         if is_unsure.any():
-            best[is_unsure] = best_and_gap(rows[is_unsure], self.wide)[0]
+            best[is_unsure] = _best_and_gap(rows[is_unsure], self.wide)[0]
         return best
 
 
-def best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatArray]:
+def _best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the least column of `[rows, 1] @ table` of each row, and how far the second is."""
     longer = np.ones((rows.shape[0], rows.shape[1] + 1), table.dtype)
     longer[:, :-1] = rows
@@ -121,7 +119,7 @@ def best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatAr
     return best, values.min(axis=1) - least
 
 
-def normalized(features: FloatArray) -> FloatArray:
+def _normalized(features: FloatArray) -> FloatArray:
     """Return rows of length 1, in float64; a row of zeros stays one."""
     largest = np.abs(features).max(axis=1, keepdims=True).astype(np.float64)
     scaled = features / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish

@@ -43,7 +43,7 @@ class ClassMeans:
         return np.asarray(rows.features - self.means[rows.codes])
 
 
-def class_means(shards: FeatureShards, caller: str) -> ClassMeans:
+def _class_means(shards: FeatureShards, caller: str) -> ClassMeans:
     """Return the weighted means of classes."""
     first = next(shards.blocks()).features
     start = first[0].astype(np.float64)
@@ -51,7 +51,7 @@ def class_means(shards: FeatureShards, caller: str) -> ClassMeans:
 
     def sums_of(rows: FeatureRows) -> FloatArray:
         squares = np.bincount(rows.codes, np.square(rows.weight), shards.n_classes)
-        return np.column_stack([by_class(rows, rows.features - middle, shards.n_classes), squares])
+        return np.column_stack([_by_class(rows, rows.features - middle, shards.n_classes), squares])
 
     sums = shards.sum(sums_of)
     require_summable(sums, caller)
@@ -60,7 +60,7 @@ def class_means(shards: FeatureShards, caller: str) -> ClassMeans:
     return ClassMeans(middle + offsets, shards.weights, n_effective, np.abs(offsets).max(axis=0))
 
 
-def pooled_scatter(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+def _pooled_scatter(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
     """Return the sum of outer products of what rows are off the means of their classes."""
 
     def scatter(rows: FeatureRows) -> FloatArray:
@@ -71,11 +71,11 @@ def pooled_scatter(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatA
     return require_summable(shards.sum(scatter), caller)
 
 
-def squared_deviations(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+def _squared_deviations(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
     """Return classes x features of the sum of squares of what rows are off their class's mean."""
 
     def squares(rows: FeatureRows) -> FloatArray:
-        return by_class(rows, np.square(of.residuals(rows)), shards.n_classes)
+        return _by_class(rows, np.square(of.residuals(rows)), shards.n_classes)
 
     return require_summable(shards.sum(squares), caller)
 
@@ -94,7 +94,7 @@ class Scatters:
         return Scatters(merged)
 
 
-def own_scatters(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
+def _own_scatters(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArray:
     """Return classes x features x features: the scatter of each class about its mean."""
 
     def scatters(rows: FeatureRows) -> Scatters:
@@ -106,7 +106,7 @@ def own_scatters(shards: FeatureShards, of: ClassMeans, caller: str) -> FloatArr
     return require_summable(np.stack([found[k] for k in range(shards.n_classes)]), caller)
 
 
-def by_class(rows: FeatureRows, values: FloatArray, n_classes: int) -> FloatArray:
+def _by_class(rows: FeatureRows, values: FloatArray, n_classes: int) -> FloatArray:
     """Return the weighted sums of rows of values over the rows of each class."""
     starts = np.arange(len(rows) + 1)
     places = sparse.csc_array((rows.weight, rows.codes, starts), shape=(n_classes, len(rows)))
@@ -132,8 +132,8 @@ class FittedGaussians:
 
 def fit_shared(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
     """Return classes that share a covariance: the mean over all rows, about their class's mean."""
-    means = class_means(shards, caller)
-    covariance = pooled_scatter(shards, means, caller) / means.weights.sum()
+    means = _class_means(shards, caller)
+    covariance = _pooled_scatter(shards, means, caller) / means.weights.sum()
     variances = np.diag(covariance)
     shrunk = shrunk_covariance(
         covariance, variances, means.reach, means.n_pooled, shrinkage, caller
@@ -144,8 +144,8 @@ def fit_shared(shards: FeatureShards, shrinkage: float | None, caller: str) -> F
 
 def fit_own(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
     """Return classes of which each has a covariance of its own."""
-    means = several_rows_a_class(shards, "own", caller)
-    scatters = own_scatters(shards, means, caller)
+    means = _several_rows_a_class(shards, "own", caller)
+    scatters = _own_scatters(shards, means, caller)
     pooled = np.diag(scatters.sum(axis=0)) / means.weights.sum()
     shrunk = [
         shrunk_covariance(scatter / weight, pooled, means.reach, n_rows, shrinkage, caller)
@@ -160,8 +160,8 @@ def fit_naive(shards: FeatureShards, shrinkage: float | None, caller: str) -> Fi
 
     Without a share given, the variances of all classes count as much as one row does.
     """
-    means = several_rows_a_class(shards, "naive", caller)
-    squares = squared_deviations(shards, means, caller)
+    means = _several_rows_a_class(shards, "naive", caller)
+    squares = _squared_deviations(shards, means, caller)
     together = squares.sum(axis=0) / means.weights.sum()
     pooled, _ = usable_variances(together, together, means.reach, 1.0, caller)
     automatic = 1 / (1 + means.n_effective)
@@ -173,9 +173,9 @@ def fit_naive(shards: FeatureShards, shrinkage: float | None, caller: str) -> Fi
     return FittedGaussians(NaiveGaussians(means.means, np.stack(variances)), shares)
 
 
-def several_rows_a_class(shards: FeatureShards, covariance: str, caller: str) -> ClassMeans:
+def _several_rows_a_class(shards: FeatureShards, covariance: str, caller: str) -> ClassMeans:
     """Return the means of classes that all have rows enough to vary."""
-    means = class_means(shards, caller)
+    means = _class_means(shards, caller)
     is_single = means.n_effective < 1 + 1e-9
     if is_single.any():
         names = shards.classes or ("all rows",)

@@ -17,8 +17,6 @@ from dubito.kernels.neighbors import nearest_rows, unit_rows
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, entries, flag, whole
 
-__all__ = ["NearestNeighborDistance"]
-
 BLOCK = 256  # queries at a time: enough for a fast product, few enough for all threads to have some
 CHUNK_ENTRIES = 1 << 19  # products of a block at a time, 2 MB
 ROUNDING, FINE_ROUNDING = 2.0**-24, 2.0**-52
@@ -69,12 +67,12 @@ class NearestNeighborDistance(BaseOODScore):
             rule = f"at most {len(self.known_)}, the number of rows in known_"
             raise entry.at("n_neighbors_").refused(rule, f"{self.n_neighbors_}")
         if self.is_normalized_:
-            require_units(self.known_, entry.at("known_"))
+            _require_units(self.known_, entry.at("known_"))
 
     def _learn(self, shards: FeatureShards) -> None:
         self.n_neighbors_, self.is_normalized_ = int(self.n_neighbors), bool(self.normalize)
         sizes = list(shards.map(lambda _, rows: len(rows)))
-        chosen = chosen_rows(sum(sizes), self.max_samples, self.seed)
+        chosen = _chosen_rows(sum(sizes), self.max_samples, self.seed)
         if chosen.size < self.n_neighbors:
             rule = f"{self.n_neighbors} rows or more, as many as neighbors"
             got = f"{chosen.size}"
@@ -135,17 +133,17 @@ class NearestNeighborDistance(BaseOODScore):
         return heaps[:, 0].copy()
 
     def _require_settings(self) -> None:
-        require_whole(self, "n_neighbors", 1)
-        require_whole(self, "seed", 0)
+        _require_whole(self, "n_neighbors", 1)
+        _require_whole(self, "seed", 0)
         if self.max_samples is not None:
-            require_whole(self, "max_samples", self.n_neighbors)
+            _require_whole(self, "max_samples", self.n_neighbors)
         if not isinstance(self.normalize, bool | np.bool_):
             name, got = type(self).__name__, repr(self.normalize)
             rule, fix = "True or False", "normalize=True"
             raise BadValueError("normalize", name, rule, got, fix)
 
 
-def require_units(known: FloatArray, entry: Entry) -> None:
+def _require_units(known: FloatArray, entry: Entry) -> None:
     """Raise unless no row is longer than 1."""
     for rows in row_blocks(*known.shape):
         with np.errstate(over="ignore"):
@@ -155,7 +153,7 @@ def require_units(known: FloatArray, entry: Entry) -> None:
             raise entry.refused("rows of length 1", f"a longer one, number {row}")
 
 
-def require_whole(doubt: NearestNeighborDistance, argument: str, least: int) -> None:
+def _require_whole(doubt: NearestNeighborDistance, argument: str, least: int) -> None:
     """Raise unless a setting is a whole number from `least` up."""
     value: Any = getattr(doubt, argument)
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -164,7 +162,7 @@ def require_whole(doubt: NearestNeighborDistance, argument: str, least: int) -> 
         raise BadValueError(argument, type(doubt).__name__, rule, repr(value), fix)
 
 
-def chosen_rows(n_rows: int, most: int | None, seed: int) -> IntArray:
+def _chosen_rows(n_rows: int, most: int | None, seed: int) -> IntArray:
     """Return the numbers of the rows that are kept, in order."""
     if most is None or n_rows <= most:
         return np.arange(n_rows)

@@ -79,24 +79,24 @@ class ConformalOutlierDetector(BaseKept):
         name = type(self).__name__
         epsilon = as_share(self.epsilon, "epsilon", name, is_open=True)
         if isinstance(known, Shards):
-            state = streamed(known, sample_weight, doubt, of, name)
+            state = _streamed(known, sample_weight, doubt, of, name)
         elif doubt is not None:
             rule, fix = "None beside an array of doubts", "`.fit(doubt(outputs))`"
             raise BadTypeError("doubt", name, rule, type(doubt).__name__, fix)
         else:
-            values = as_doubts(known, name)
+            values = _as_doubts(known, name)
             state = ranked(values, as_weights(sample_weight, len(values), name))
         if not state.weight.size:
             raise EmptyStateError(name, is_labeled=False)
         self._forget()
         self.doubt_, self.weight_ = state.doubt, state.weight
-        warn_of_few(float(state.weight.sum()), epsilon, name)
+        _warn_of_few(float(state.weight.sum()), epsilon, name)
         return self
 
     def p_value(self, doubt: Any) -> FloatArray:
         """Return (1 + how many known doubts are as large or larger) / (1 + how many there are)."""
         self._require_fitted("p_value")
-        values = as_doubts(doubt, f"{type(self).__name__}.p_value")
+        values = _as_doubts(doubt, f"{type(self).__name__}.p_value")
         as_large = np.append(np.cumsum(self.weight_[::-1])[::-1], 0.0)
         return np.asarray((1 + as_large[np.searchsorted(self.doubt_, values)]) / (1 + as_large[0]))
 
@@ -115,7 +115,7 @@ class ConformalOutlierDetector(BaseKept):
         return float(self.doubt_[~self.contains(self.doubt_)][-1])
 
 
-def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankingState:
+def _streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankingState:
     """Rank the doubts of shards: exactly in memory, in cells of ranks where they are many."""
     if not callable(doubt):
         rule, fix = "a function of a batch beside shards", "`.fit(shards, doubt=entropy)`"
@@ -129,7 +129,7 @@ def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: st
         )
 
     def of_batch(batch: Batch) -> tuple[FloatArray, FloatArray]:
-        values = as_doubts(doubt(batch if of == "batch" else getattr(batch, of)), caller)
+        values = _as_doubts(doubt(batch if of == "batch" else getattr(batch, of)), caller)
         require_rows(values, len(batch), "doubt", caller, "the batch")
         return values, batch.weight
 
@@ -138,14 +138,14 @@ def streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: st
     return shards.sum(lambda batch: KnownScores.of(*of_batch(batch))).ranked
 
 
-def as_doubts(value: Any, caller: str) -> FloatArray:
+def _as_doubts(value: Any, caller: str) -> FloatArray:
     """Return doubts as float64, one number a row."""
     doubt = as_finite(as_floats(value, "doubt", caller), "doubt", caller)
     require_dimensions(doubt, (1,), "doubt", caller, "one number a row")
     return doubt.astype(np.float64)
 
 
-def warn_of_few(n_rows: float, epsilon: float, caller: str) -> None:
+def _warn_of_few(n_rows: float, epsilon: float, caller: str) -> None:
     """Say that nothing is ever strange, and how many rows it takes."""
     if 1 / (n_rows + 1) < epsilon:
         return

@@ -13,8 +13,6 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, Maybe, entries, number, optional
 
-__all__ = ["VirtualLogitMatching"]
-
 NAME = "VirtualLogitMatching"
 NOTHING = 1e-10  # a residual so small against the features is what rounding leaves
 

@@ -11,7 +11,7 @@ LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
 
 
 @kernel
-def softmax_loss(scores, code, soft, shares):
+def _softmax_loss(scores, code, soft, shares):
     """Fill `shares` with the softmax of a row's scores, and return its loss."""
     kind = scores.dtype.type
     lowest = kind(LOWEST)
@@ -49,7 +49,7 @@ def residual_rows(scores, codes, soft, weights):
         if weight == 0:
             row[:] = 0
             continue
-        loss += weights[i] * softmax_loss(row, code, soft[i] if is_soft else no_shares, shares)
+        loss += weights[i] * _softmax_loss(row, code, soft[i] if is_soft else no_shares, shares)
         for k in range(row.size):
             row[k] = weight * shares[k]
         if is_soft:
@@ -82,7 +82,7 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
             for k in range(n_classes):
                 scores[k] = row[k] * a[k] + b[k]
             code = max(codes[i], 0)
-            loss += weights[i] * softmax_loss(
+            loss += weights[i] * _softmax_loss(
                 scores, code, soft[i] if is_soft else no_shares, shares
             )
             for k in range(n_classes):

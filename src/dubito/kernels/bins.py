@@ -7,7 +7,7 @@ from dubito.kernels.elementary import exponential
 
 
 @kernel
-def bin_of(value, edges):
+def _bin_of(value, edges):
     """Return the bin of a value: 0 belongs to the first, 1.0 to the last."""
     low, high = 0, edges.size - 2
     # Bins of equal width over [0, 1] are guessed: a search mispredicts a branch a step.
@@ -27,7 +27,7 @@ def bin_of(value, edges):
 def bin_indices(values, edges, indices):
     """Fill `indices` with the bin of each value."""
     for i in range(values.size):
-        indices[i] = bin_of(values[i], edges)
+        indices[i] = _bin_of(values[i], edges)
 
 
 @kernel
@@ -40,7 +40,7 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
         weight = weights[i]
         if weight == 0.0:
             continue
-        b = bin_of(confidence[i], edges)
+        b = _bin_of(confidence[i], edges)
         sums[0, b] += weight
         sums[1, b] += weight * weight
         sums[2, b] += weight * confidence[i]
@@ -66,7 +66,7 @@ def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_lo
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], weights[low : low + size]
-        fill_shares(
+        _fill_shares(
             rows, predicted[low : low + size], confidence[low : low + size], is_logits, raw, tile
         )
         for k in range(n_classes):
@@ -84,14 +84,14 @@ def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_lo
                 n_others += shares[j] > edge
             for m in range(n_others):
                 j = others[m]
-                b = bin_of(shares[j], edges)
+                b = _bin_of(shares[j], edges)
                 sums[0, k, b] += some[j]
                 sums[1, k, b] += some[j] * shares[j]
-        add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
+        _add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
 
 
 @kernel
-def fill_shares(rows, predicted, confidence, is_logits, raw, shares):
+def _fill_shares(rows, predicted, confidence, is_logits, raw, shares):
     """Fill `shares`, classes x rows, with probabilities; `raw` is room to make them."""
     size, n_classes = rows.shape
     for j in range(size):
@@ -112,16 +112,16 @@ def fill_shares(rows, predicted, confidence, is_logits, raw, shares):
 
 
 @kernel
-def add_labels(tile, labels, soft, weights, edges, sums):
+def _add_labels(tile, labels, soft, weights, edges, sums):
     """Add the labels of a tile, classes x rows, to the bins of their probabilities."""
     if soft.shape[0] > 0:
         for k in range(tile.shape[0]):
             for j in range(labels.size):
                 if weights[j] != 0.0:  # a label that is missing is NaN
-                    sums[k, bin_of(tile[k, j], edges)] += weights[j] * soft[j, k]
+                    sums[k, _bin_of(tile[k, j], edges)] += weights[j] * soft[j, k]
     else:
         for j in range(labels.size):
-            sums[labels[j], bin_of(tile[labels[j], j], edges)] += weights[j]
+            sums[labels[j], _bin_of(tile[labels[j], j], edges)] += weights[j]
 
 
 @kernel
@@ -151,14 +151,14 @@ def wide_class_sums(array, labels, soft, weights, predicted, confidence, is_logi
             first_share[k] += weight * share if is_first else 0.0
         for k in range(n_classes):
             if shares[k] > edge:
-                b = bin_of(shares[k], edges)
+                b = _bin_of(shares[k], edges)
                 sums[0, k, b] += weight
                 sums[1, k, b] += weight * shares[k]
         if is_soft:
             for k in range(n_classes):
-                sums[2, k, bin_of(shares[k], edges)] += weight * soft[i, k]
+                sums[2, k, _bin_of(shares[k], edges)] += weight * soft[i, k]
         else:
-            sums[2, labels[i], bin_of(shares[labels[i]], edges)] += weight
+            sums[2, labels[i], _bin_of(shares[labels[i]], edges)] += weight
     for k in range(n_classes):
         sums[0, k, 0] += first_weight[k]
         sums[1, k, 0] += first_share[k]

@@ -17,7 +17,7 @@ from dubito.errors import BadValueError
 
 
 @contextmanager
-def single_products() -> Iterator[None]:
+def _single_products() -> Iterator[None]:
     """Keep matrix products to the thread they are asked in, until the last one inside has left.
 
     The number of their threads is one for the whole process: were it set and set back by several
@@ -25,8 +25,8 @@ def single_products() -> Iterator[None]:
     """
     with INSIDE.lock:
         if not INSIDE.n_inside:
-            let_go()
-            INSIDE.limits = blas().limit(limits=1, user_api="blas")
+            _let_go()
+            INSIDE.limits = _blas().limit(limits=1, user_api="blas")
         INSIDE.n_inside += 1
     try:
         yield
@@ -34,9 +34,9 @@ def single_products() -> Iterator[None]:
         with INSIDE.lock:
             INSIDE.n_inside -= 1
             if not INSIDE.n_inside:
-                let_go()
+                _let_go()
                 INSIDE.limits.restore_original_limits()
-                let_go()
+                _let_go()
 
 
 class Inside:
@@ -52,18 +52,18 @@ INSIDE = Inside()
 
 
 @cache
-def blas() -> ThreadpoolController:
+def _blas() -> ThreadpoolController:
     """Return what sets the number of threads of matrix products; finding it takes a while."""
     return ThreadpoolController()
 
 
-def let_go() -> None:
+def _let_go() -> None:
     """Have any thread set the number, not only the one that did so first.
 
     From threadpoolctl 3.8 on the others are not heard, and not told: limits that a worker thread
     set would do nothing, and those of one that has left first would stay.
     """
-    for library in blas().lib_controllers:
+    for library in _blas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
 
@@ -73,7 +73,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h of glibc numbers them
 
 
 @cache
-def keep_memory() -> None:
+def _keep_memory() -> None:
     """Have freed memory kept for the next block, rather than fresh pages made for each.
 
     Those would take as long as a pass over what is in them. Workers of Dask are told to give back
@@ -127,7 +127,7 @@ def kept_threads() -> Iterator[None]:
     if KEPT.get() is not None:
         yield
         return
-    with single_products(), ThreadPoolExecutor(n_threads()) as pool:
+    with _single_products(), ThreadPoolExecutor(n_threads()) as pool:
         token = KEPT.set(pool)
         try:
             yield
@@ -153,7 +153,7 @@ def map_in_order(
     One item, or one thread, runs in the caller's thread. `most_ahead` is for results so large that
     two for each thread would be too many. Maps inside share the threads that the items leave idle.
     """
-    keep_memory()
+    _keep_memory()
     threads = n_threads()
     n_ahead = min(2 * threads, most_ahead or 2 * threads)
     stream = iter(items)
@@ -167,7 +167,7 @@ def map_in_order(
     pool = kept or ThreadPoolExecutor(threads)
     is_left_early = False
     under_way: list[Future[Result]] = []
-    work = partial(in_share, threads // len(first), function)
+    work = partial(_in_share, threads // len(first), function)
     try:
         under_way.extend(pool.submit(work, item) for item in first)
         while under_way:
@@ -185,7 +185,7 @@ def map_in_order(
             future.cancel()
 
 
-def in_share(share: int, function: Callable[[Item], Result], item: Item) -> Result:
+def _in_share(share: int, function: Callable[[Item], Result], item: Item) -> Result:
     """Return `function` of an item, in a thread of a map that leaves it so many threads."""
     SHARE.n_threads = max(1, share)
     return function(item)

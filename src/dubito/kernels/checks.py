@@ -3,8 +3,6 @@
 from dubito.kernels.compile import kernel
 from dubito.kernels.rows import CHUNK
 
-__all__ = ["FAULTLESS", "first_not_finite", "probability_faults"]
-
 FAULTLESS = -1
 
 

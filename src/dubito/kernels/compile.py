@@ -7,8 +7,6 @@ from typing import Any
 from numba import njit
 from numba.core import event
 
-__all__ = ["EXACT", "FAST", "kernel"]
-
 # A division that may raise ZeroDivisionError is a branch, and branches keep loops scalar.
 # Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning. A loop that sums
 # writes to no array: where arrays lie so close that they might overlap it would run scalar, in

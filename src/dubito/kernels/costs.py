@@ -10,18 +10,6 @@ import numpy as np
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
 
-__all__ = [
-    "ACTION",
-    "CLASS",
-    "COST",
-    "EXCESS",
-    "PROBABILITY",
-    "TIE",
-    "narrow_costs",
-    "narrow_least",
-    "share_rows",
-]
-
 # Where each choice and each number of a row stands in the output of `narrow_least`.
 ACTION, CLASS = range(2)
 COST, EXCESS, PROBABILITY = range(3)
@@ -51,7 +39,7 @@ def share_rows(array, is_logits, result):
 
 
 @kernel
-def fill_shares(rows, is_logits, tile, best, top, total):
+def _fill_shares(rows, is_logits, tile, best, top, total):
     """Fill a tile, classes x rows, with probabilities in float64, and the top class with its own.
 
     Where rows are probabilities, that one is as it was given.
@@ -89,7 +77,7 @@ def fill_shares(rows, is_logits, tile, best, top, total):
 
 
 @kernel
-def add_costs(tile, size, table, costs):
+def _add_costs(tile, size, table, costs):
     """Add the expected costs of a tile, actions x rows.
 
     Four classes at a time: what a sum costs is the way to memory and back.
@@ -110,18 +98,18 @@ def add_costs(tile, size, table, costs):
 
 
 @kernel
-def fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
+def _fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
     """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
     size = rows.shape[0]
-    fill_shares(rows, is_logits, tile, best, top, total)
+    _fill_shares(rows, is_logits, tile, best, top, total)
     costs[:, :size] = 0.0
-    add_costs(tile, size, base, costs)
+    _add_costs(tile, size, base, costs)
     if amounts.size > 0:
         for k in range(tile.shape[0]):
             column = tile[k]
             for j in range(size):
                 column[j] *= amounts[j]
-        add_costs(tile, size, rate, costs)
+        _add_costs(tile, size, rate, costs)
 
 
 @kernel
@@ -134,7 +122,7 @@ def narrow_costs(array, is_logits, base, rate, amounts, result):
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], amounts[low : low + size]
-        fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
+        _fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
         for j in range(size):
             for a in range(base.shape[0]):
                 result[low + j, a] = costs[a, j]
@@ -157,7 +145,7 @@ def narrow_least(array, is_logits, base, rate, amounts, reject, margin, choices,
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], amounts[low : low + size]
-        fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
+        _fill_costs(rows, is_logits, base, rate, some, tile, best, top, total, costs)
         for j in range(size):
             excess[j] = np.inf
         for a in range(n_actions):

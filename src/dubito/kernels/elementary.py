@@ -11,28 +11,26 @@ from numba.extending import intrinsic, overload
 
 from dubito.kernels.compile import EXACT
 
-__all__ = ["bits_of", "exponential", "highest", "logarithm", "logarithm_past_1", "ordered"]
-
 f32, i32, i64 = np.float32, np.int32, np.int64
 
 INTEGER_OF = {types.float32: types.int32, types.float64: types.int64}
 FLOAT_OF = {integer: floating for floating, integer in INTEGER_OF.items()}
 
 
-def reinterpret(context, builder, signature, args):
+def _reinterpret(context, builder, signature, args):
     return builder.bitcast(args[0], context.get_value_type(signature.return_type))
 
 
 @intrinsic
 def bits_of(context, x):
     """Return the integer with the same bits as a float."""
-    return INTEGER_OF[x](x), reinterpret
+    return INTEGER_OF[x](x), _reinterpret
 
 
 @intrinsic
-def float_of(context, bits):
+def _float_of(context, bits):
     """Return the float with the same bits as an integer."""
-    return FLOAT_OF[bits](bits), reinterpret
+    return FLOAT_OF[bits](bits), _reinterpret
 
 
 def ordered(x):
@@ -41,7 +39,7 @@ def ordered(x):
 
 
 @overload(ordered)
-def ordered_of(x):
+def _ordered_of(x):
     # The magnitude's bits, negated below 0. Integers only: fast-math flags take x + 0 for x.
     if x == types.float32:
 
@@ -66,7 +64,7 @@ def highest(row):
 
 
 @overload(highest, jit_options=EXACT)
-def highest_of(row):
+def _highest_of(row):
     # The magnitude keeps its width: Numba makes 64 bits of what is negated or subtracted.
     whole = i32 if row.dtype == types.float32 else i64
 
@@ -74,7 +72,7 @@ def highest_of(row):
         best = ordered(row[0])
         for k in range(row.size):
             best = max(best, ordered(row[k]))
-        size = float_of(whole(abs(best)))
+        size = _float_of(whole(abs(best)))
         return size if best >= 0 else -size
 
     return highest_entry
@@ -86,7 +84,7 @@ def exponential(x):
 
 
 @overload(exponential, jit_options=EXACT)
-def exponential_of(x):
+def _exponential_of(x):
     # exp(x) = 2^n exp(r), n whole, |r| <= log(2) / 2. Adding 1.5 * 2^mantissa + bias rounds to the
     # nearest whole number and leaves n + bias in the low bits. log(2) comes in two parts, of which
     # the first times n is exact. exp(r) = 1 + r + r^2 p(r), p by Chebyshev interpolation. The bound
@@ -104,7 +102,7 @@ def exponential_of(x):
             p = p * r + f32(0.16666576989698775)
             p = p * r + f32(0.49999999673448436)
             p = p * r * r + r + f32(1)
-            return p * float_of(i32(bits_of(shifted) << i32(23)))
+            return p * _float_of(i32(bits_of(shifted) << i32(23)))
 
         return exponential_32
 
@@ -124,7 +122,7 @@ def exponential_of(x):
         p = p * r + 0.16666666666666669
         p = p * r + 0.5000000000000001
         p = p * r * r + r + 1.0
-        return p * float_of(i64(bits_of(shifted) << i64(52)))
+        return p * _float_of(i64(bits_of(shifted) << i64(52)))
 
     return exponential_64
 
@@ -135,7 +133,7 @@ def logarithm(x):
 
 
 @overload(logarithm, jit_options=EXACT)
-def logarithm_of(x):
+def _logarithm_of(x):
     # x = 2^n m with sqrt(1/2) <= m < sqrt(2). log(m) = 2 atanh((m - 1) / (m + 1)), by its series.
     if x == types.float32:
 
@@ -143,7 +141,7 @@ def logarithm_of(x):
             root = i32(0x3F3504F3)
             shifted = i32(bits_of(max(x, f32(1.1754944e-38))) - root)
             n = f32(i32(shifted >> i32(23)))
-            f = float_of(i32((shifted & i32(0x7FFFFF)) + root)) - f32(1)
+            f = _float_of(i32((shifted & i32(0x7FFFFF)) + root)) - f32(1)
             s = f / (f + f32(2))
             z = s * s
             p = f32(2 / 9)
@@ -158,8 +156,8 @@ def logarithm_of(x):
         root = i64(0x3FE6A09E667F3BCD)
         shifted = i64(bits_of(max(x, 2.2250738585072014e-308)) - root)
         # int64 to float64 through bits: there is no vector instruction for it before AVX-512.
-        n = float_of(i64((shifted >> i64(52)) + i64(0x4338000000000000))) - 6755399441055744.0
-        f = float_of(i64((shifted & i64(0xFFFFFFFFFFFFF)) + root)) - 1.0
+        n = _float_of(i64((shifted >> i64(52)) + i64(0x4338000000000000))) - 6755399441055744.0
+        f = _float_of(i64((shifted & i64(0xFFFFFFFFFFFFF)) + root)) - 1.0
         s = f / (f + 2.0)
         z = s * s
         p = 2 / 19
@@ -182,7 +180,7 @@ def logarithm_past_1(x):
 
 
 @overload(logarithm_past_1, jit_options=EXACT)
-def logarithm_past_1_of(x):
+def _logarithm_past_1_of(x):
     def logarithm_past_1_64(x):
         whole = 1.0 + x
         return logarithm(whole) + (x - (whole - 1.0)) / whole  # what 1 + x has rounded away

@@ -10,8 +10,6 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import logarithm
 from dubito.kernels.rows import top_class
 
-__all__ = ["entropy_parts", "mean_tops", "tally_rows", "top_rows", "variance_parts"]
-
 TILE = 1024  # entries at a time, whole rows: what is kept of them stays in the nearest cache
 TINY = 2.2250738585072014e-308  # the smallest normal number
 NEAR = 1e-3  # so close to the mean, relatively, its series keeps more digits than logarithms do
@@ -19,7 +17,7 @@ SAME = 1e-12  # weights that differ by less, relatively, differ by rounding
 
 
 @kernel
-def fill_mean(passes, start, mean):
+def _fill_mean(passes, start, mean):
     """Fill `mean` with that of the passes from an entry on; of equal passes, exactly what they are.
 
     No entry is above 1, whatever rounding left: p log p and p (1 - p) must not change their sign.
@@ -36,7 +34,7 @@ def fill_mean(passes, start, mean):
 
 
 @kernel
-def fill_rows(entries, n_classes, result):
+def _fill_rows(entries, n_classes, result):
     """Fill `result` with the sum of each row's entries."""
     for i in range(result.size):
         row = entries[i * n_classes : (i + 1) * n_classes]
@@ -60,12 +58,12 @@ def entropy_parts(passes, first, n_classes, total, aleatoric, epistemic):
         start, size = (first + low) * n_classes, (high - low) * n_classes
         mean, log_mean, inverse = buffer[0, :size], buffer[1, :size], buffer[2, :size]
         own, gap = buffer[3, :size], buffer[4, :size]
-        fill_mean(passes, start, mean)
+        _fill_mean(passes, start, mean)
         for j in range(size):
             log_mean[j] = logarithm(mean[j])
             inverse[j] = 1.0 / max(mean[j], TINY)
             own[j] = -mean[j] * log_mean[j]
-        fill_rows(own, n_classes, total[low:high])
+        _fill_rows(own, n_classes, total[low:high])
         own[:], gap[:] = 0.0, 0.0
         for m in range(n_passes):
             part = passes[m, start : start + size]
@@ -77,7 +75,7 @@ def entropy_parts(passes, first, n_classes, total, aleatoric, epistemic):
                 near = mean[j] * t * t * (1 / 2 - t * (1 / 6 - t * (1 / 12 - t / 20)))
                 far = max(p * (log_p - log_mean[j]) - (p - mean[j]), 0.0)
                 gap[j] += near if abs(t) < NEAR else far
-        scale_rows(own, gap, n_classes, n_passes, aleatoric[low:high], epistemic[low:high])
+        _scale_rows(own, gap, n_classes, n_passes, aleatoric[low:high], epistemic[low:high])
 
 
 @kernel
@@ -89,10 +87,10 @@ def variance_parts(passes, first, n_classes, total, aleatoric, epistemic):
         high = min(low + step, total.size)
         start, size = (first + low) * n_classes, (high - low) * n_classes
         mean, own, gap = buffer[0, :size], buffer[1, :size], buffer[2, :size]
-        fill_mean(passes, start, mean)
+        _fill_mean(passes, start, mean)
         for j in range(size):
             own[j] = mean[j] * (1.0 - mean[j])
-        fill_rows(own, n_classes, total[low:high])
+        _fill_rows(own, n_classes, total[low:high])
         own[:], gap[:] = 0.0, 0.0
         for m in range(n_passes):
             part = passes[m, start : start + size]
@@ -100,14 +98,14 @@ def variance_parts(passes, first, n_classes, total, aleatoric, epistemic):
                 p = min(np.float64(part[j]), 1.0)
                 own[j] += p * (1.0 - p)
                 gap[j] += (p - mean[j]) * (p - mean[j])
-        scale_rows(own, gap, n_classes, n_passes, aleatoric[low:high], epistemic[low:high])
+        _scale_rows(own, gap, n_classes, n_passes, aleatoric[low:high], epistemic[low:high])
 
 
 @kernel
-def scale_rows(own, gap, n_classes, n_passes, aleatoric, epistemic):
+def _scale_rows(own, gap, n_classes, n_passes, aleatoric, epistemic):
     """Fill both parts of the doubt with row sums of entries that were summed over the passes."""
-    fill_rows(own, n_classes, aleatoric)
-    fill_rows(gap, n_classes, epistemic)
+    _fill_rows(own, n_classes, aleatoric)
+    _fill_rows(gap, n_classes, epistemic)
     for i in range(aleatoric.size):
         aleatoric[i] /= n_passes
         epistemic[i] /= n_passes
@@ -123,7 +121,7 @@ def top_rows(array, predicted, confidence):
 
 
 @kernel
-def winner(weights):
+def _winner(weights):
     """Return the first class whose weight is the largest but for rounding."""
     highest = 0.0
     for k in range(weights.size):
@@ -139,8 +137,8 @@ def mean_tops(passes, first, n_classes, chosen, share):
     """Fill in the top class of the mean of the passes, and its share, of the rows from `first`."""
     mean = np.empty(n_classes)
     for i in range(chosen.size):
-        fill_mean(passes, (first + i) * n_classes, mean)
-        best = winner(mean)
+        _fill_mean(passes, (first + i) * n_classes, mean)
+        best = _winner(mean)
         chosen[i] = best
         share[i] = mean[best] / mean.sum()
 

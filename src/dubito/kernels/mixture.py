@@ -4,8 +4,6 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 
-__all__ = ["mixture_step"]
-
 CHUNK = 512  # rows; what they are given stays in the first cache
 
 

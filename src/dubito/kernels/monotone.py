@@ -4,8 +4,6 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 
-__all__ = ["add_to_cells", "pool_neighbors", "read_knots"]
-
 # Where a search starts: in one of so many equal parts of the range in which log odds lie.
 N_PARTS = 256
 REACH = 28.0
@@ -35,20 +33,20 @@ def pool_neighbors(positive, weight, low, high):
 
 
 @kernel
-def part_of(score):
+def _part_of(score):
     """Return the part of the range in which a score lies; beyond its ends, the outermost one."""
     return min(max(int((score + REACH) * (N_PARTS / (2 * REACH))), 0), N_PARTS - 1)
 
 
 @kernel
-def index_of(rising, offsets):
+def _index_of(rising, offsets):
     """Return where the numbers of each class and part start, and in the end where all end."""
     n_classes = offsets.size - 1
     starts = np.empty(n_classes * N_PARTS + 1, np.int64)
     for k in range(n_classes):
         at = offsets[k]
         for part in range(N_PARTS):
-            while at < offsets[k + 1] and part_of(rising[at]) < part:
+            while at < offsets[k + 1] and _part_of(rising[at]) < part:
                 at += 1
             starts[k * N_PARTS + part] = at
     starts[-1] = offsets[-1]
@@ -56,9 +54,9 @@ def index_of(rising, offsets):
 
 
 @kernel
-def first_above(rising, starts, k, score):
+def _first_above(rising, starts, k, score):
     """Return where the first of class k's numbers that is above a score stands."""
-    part = k * N_PARTS + part_of(score)
+    part = k * N_PARTS + _part_of(score)
     at, stop = starts[part], starts[part + 1]
     while at < stop:
         middle = (at + stop) // 2
@@ -78,14 +76,14 @@ def add_to_cells(scores, codes, soft, weights, knots, offsets, cells):
     weight, weight that is positive, lowest and highest score.
     """
     is_soft = soft.shape[0] == scores.shape[0]
-    starts = index_of(knots, offsets)
+    starts = _index_of(knots, offsets)
     for i in range(scores.shape[0]):
         weight = weights[i]
         if weight == 0.0:
             continue
         for k in range(scores.shape[1]):
             score = scores[i, k]
-            cell = cells[first_above(knots, starts, k, score) + k]
+            cell = cells[_first_above(knots, starts, k, score) + k]
             share = soft[i, k] if is_soft else (1.0 if codes[i] == k else 0.0)
             cell[0] += weight
             cell[1] += weight * share
@@ -96,12 +94,12 @@ def add_to_cells(scores, codes, soft, weights, knots, offsets, cells):
 @kernel
 def read_knots(scores, x, y, offsets, values):
     """Fill `values` with each class's curve at each score: linear between knots, level beyond."""
-    starts = index_of(x, offsets)
+    starts = _index_of(x, offsets)
     for i in range(scores.shape[0]):
         for k in range(scores.shape[1]):
             score = scores[i, k]
             start, stop = offsets[k], offsets[k + 1]
-            at = first_above(x, starts, k, score)
+            at = _first_above(x, starts, k, score)
             if at == start:
                 values[i, k] = y[start]
             elif at == stop:

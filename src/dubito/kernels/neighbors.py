@@ -9,8 +9,6 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 
-__all__ = ["nearest_rows", "unit_rows"]
-
 STRIP = 64  # keys that are looked at together
 SMALL, LARGE = 1e-140, 1e140  # entries whose squares can be summed
 # What brings others there. Not the largest entry itself: its reciprocal may be infinite.
@@ -18,7 +16,7 @@ UP, DOWN = 2.0**960, 2.0**-530
 
 
 @kernel
-def factor_of(largest):
+def _factor_of(largest):
     """Return what to multiply entries by, so that their squares can be summed."""
     if largest < SMALL:
         return UP
@@ -34,7 +32,7 @@ def unit_rows(array, result):
         largest = 0.0
         for k in range(row.size):
             largest = max(largest, abs(np.float64(row[k])))
-        factor = factor_of(largest)
+        factor = _factor_of(largest)
         for k in range(row.size):
             scaled[k] = row[k] * factor
         total = 0.0
@@ -46,7 +44,7 @@ def unit_rows(array, result):
 
 
 @kernel
-def distance_between(x, q):
+def _distance_between(x, q):
     """Return |x - q|, of whatever size the entries are."""
     total = 0.0
     for k in range(x.size):
@@ -57,7 +55,7 @@ def distance_between(x, q):
     largest = 0.0
     for k in range(x.size):
         largest = max(largest, abs(np.float64(x[k]) - q[k]))
-    factor = factor_of(largest)
+    factor = _factor_of(largest)
     total = 0.0
     for k in range(x.size):
         gap = (np.float64(x[k]) - q[k]) * factor
@@ -66,7 +64,7 @@ def distance_between(x, q):
 
 
 @kernel
-def replace_largest(heap, value):
+def _replace_largest(heap, value):
     """Put `value` in place of the largest entry, which stands first, and restore the heap."""
     place = 0
     while 2 * place + 1 < heap.size:
@@ -89,7 +87,7 @@ def nearest_rows(products, half_squares, known, queries, lengths, slack, scale, 
     """
     for i in range(products.shape[0]):
         heap, q = heaps[i], queries[i]
-        limit = limit_of(heap[0], lengths[i], slack[i], scale)
+        limit = _limit_of(heap[0], lengths[i], slack[i], scale)
         for low in range(0, half_squares.size, STRIP):
             dots, halves = products[i, low : low + STRIP], half_squares[low : low + STRIP]
             n_beyond = 0
@@ -100,14 +98,14 @@ def nearest_rows(products, half_squares, known, queries, lengths, slack, scale, 
             for j in range(halves.size):
                 if halves[j] - dots[j] > limit:  # never true of NaN
                     continue
-                distance = distance_between(known[low + j], q)
+                distance = _distance_between(known[low + j], q)
                 if distance < heap[0]:
-                    replace_largest(heap, distance)
-                    limit = limit_of(heap[0], lengths[i], slack[i], scale)
+                    _replace_largest(heap, distance)
+                    limit = _limit_of(heap[0], lengths[i], slack[i], scale)
 
 
 @kernel
-def limit_of(distance, length, slack, scale):
+def _limit_of(distance, length, slack, scale):
     """Return the key beyond which no row is nearer than `distance`."""
     far = distance / scale
     limit = np.float32((far - length) * (far + length) / 2.0 + slack)

@@ -36,7 +36,7 @@ def top_class(row):
 
 
 @kernel
-def sum_shares(row, top, is_logits):
+def _sum_shares(row, top, is_logits):
     """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
     rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
@@ -67,7 +67,7 @@ def sum_shares(row, top, is_logits):
 
 
 @kernel
-def finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
+def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
     """Write the numbers of row i from its sums; a label of -1 leaves loss and Brier at 0."""
     rest, spread, bends, squares = sums
     if is_logits:
@@ -114,10 +114,10 @@ def wide_rows(array, labels, is_logits, predicted, numbers):
         row = array[i]
         best = top_class(row)
         top = row[best]
-        a, b, c, f = sum_shares(row[:best], top, is_logits)
-        rest, spread, bends, squares = sum_shares(row[best + 1 :], top, is_logits)
+        a, b, c, f = _sum_shares(row[:best], top, is_logits)
+        rest, spread, bends, squares = _sum_shares(row[best + 1 :], top, is_logits)
         predicted[i] = best
-        finish_row(
+        _finish_row(
             i,
             labels[i],
             best,
@@ -155,7 +155,7 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
         sums[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
             strip = tile[first : first + STRIP]
-            sum_strip(strip, first, size, top, best, is_logits, part)
+            _sum_strip(strip, first, size, top, best, is_logits, part)
             for m in range(4):
                 for j in range(size):
                     sums[m, j] += part[m, j]
@@ -165,22 +165,22 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
         for j in range(size):
             predicted[low + j] = best[j]
         if is_logits:
-            finish_tile(part_of_labels, best, top, at_label, sums, tile_numbers)
+            _finish_tile(part_of_labels, best, top, at_label, sums, tile_numbers)
             for m in range(N_NUMBERS):
                 for j in range(size):
                     numbers[m, low + j] = tile_numbers[m, j]
         else:
             for j in range(size):
                 shares = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])
-                finish_row(
+                _finish_row(
                     low + j, labels[low + j], best[j], np.float64(top[j]), shares, at_label[j],
                     is_logits, numbers,
                 )  # fmt: skip
 
 
 @kernel
-def finish_tile(labels, best, top, at_label, sums, numbers):
-    """Write the numbers of some rows of logits from their sums, as `finish_row` does of one.
+def _finish_tile(labels, best, top, at_label, sums, numbers):
+    """Write the numbers of some rows of logits from their sums, as `_finish_row` does of one.
 
     Each loop has few enough arrays for the compiler to see that they are apart.
     """
@@ -214,7 +214,7 @@ def finish_tile(labels, best, top, at_label, sums, numbers):
 
 
 @kernel
-def sum_strip(strip, first, size, top, best, is_logits, sums):
+def _sum_strip(strip, first, size, top, best, is_logits, sums):
     """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, a row a lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
     rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]

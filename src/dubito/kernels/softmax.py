@@ -6,8 +6,6 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.rows import CHUNK, top_class
 
-__all__ = ["log_odds_rows", "log_softmax_rows", "softmax_rows"]
-
 LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
 
 

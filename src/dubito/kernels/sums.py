@@ -92,7 +92,7 @@ HALF = 1022 << (52 - CUT)  # the cell of a doubt of 1/2
 
 
 @kernel
-def cell_of(doubt):
+def _cell_of(doubt):
     """Return the number of a doubt's cell."""
     near = bits_of(min(doubt, 1.0 - doubt)) >> np.int64(CUT)
     return near if doubt <= 0.5 else 2 * HALF - near
@@ -104,14 +104,14 @@ def cell_bounds(doubt):
     lowest, highest = doubt[0], doubt[0]
     for i in range(doubt.size):
         lowest, highest = min(lowest, doubt[i]), max(highest, doubt[i])
-    return cell_of(lowest), cell_of(highest)
+    return _cell_of(lowest), _cell_of(highest)
 
 
 @kernel
 def cell_sums(doubt, weights, correct, first, sums):
     """Add each row's weight, all of it and what was wrong, to its cell of `sums` (cells x 2)."""
     for i in range(doubt.size):
-        cell = np.uint64(cell_of(doubt[i]) - first)
+        cell = np.uint64(_cell_of(doubt[i]) - first)
         sums[cell, 0] += weights[i]
         sums[cell, 1] += weights[i] * (1.0 - correct[i])
 

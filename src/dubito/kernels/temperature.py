@@ -15,8 +15,6 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.rows import CHUNK
 
-__all__ = ["label_scores", "narrow_temperature_sums", "temper_rows", "wide_temperature_sums"]
-
 TILE = 256  # rows a tile of the narrow kernel
 STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over
 LOWEST = -1000  # keeps x * e finite; shares below exp(-1000) are nothing in any precision
@@ -67,7 +65,7 @@ def wide_temperature_sums(array, scores, weights, beta, is_logits, floor, sums):
             s0 += a
             s1 += c
             s2 += f
-        add_row(weights[i], s0, s1, s2, (scores[i] - top) * np.float64(b), sums)
+        _add_row(weights[i], s0, s1, s2, (scores[i] - top) * np.float64(b), sums)
 
 
 @kernel
@@ -115,12 +113,12 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
                 s0[j] += a[j]
                 s1[j] += c[j]
                 s2[j] += f[j]
-        add_tile(weights[low : low + size], s0, s1, s2, scores[low : low + size], top, b, sums)
+        _add_tile(weights[low : low + size], s0, s1, s2, scores[low : low + size], top, b, sums)
 
 
 @kernel
-def add_tile(weights, s0, s1, s2, scores, top, b, sums):
-    """Add what some rows say of the inverse temperature, as `add_row` does of one.
+def _add_tile(weights, s0, s1, s2, scores, top, b, sums):
+    """Add what some rows say of the inverse temperature, as `_add_row` does of one.
 
     Each loop has few enough arrays for the compiler to see that they are apart.
     """
@@ -143,7 +141,7 @@ def add_tile(weights, s0, s1, s2, scores, top, b, sums):
 
 
 @kernel
-def add_row(weight, s0, s1, s2, t, sums):
+def _add_row(weight, s0, s1, s2, t, sums):
     """Add what one row says of the inverse temperature."""
     mean = s1 / s0
     sums[0] += weight

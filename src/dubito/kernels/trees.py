@@ -8,8 +8,6 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 
-__all__ = ["add_forest", "grow_tree", "leaves_of"]
-
 ALIKE = 1e-9  # relative difference of purities that rounding may make; then the lower threshold
 
 
@@ -37,10 +35,10 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
         child[node] = 0
         rows = order[low[node] : high[node]]
         part = np.random.random()
-        best_column, cut = best_cut(rows, numbers, codes, weights, least, part, counts)
+        best_column, cut = _best_cut(rows, numbers, codes, weights, least, part, counts)
         if best_column < 0:
             continue
-        n_left = put_left_first(rows, numbers[:, best_column], cut, buffer)
+        n_left = _put_left_first(rows, numbers[:, best_column], cut, buffer)
         column[node], threshold[node], child[node] = best_column, cut, n_nodes
         low[n_nodes], high[n_nodes] = low[node], low[node] + n_left
         low[n_nodes + 1], high[n_nodes + 1] = low[node] + n_left, high[node]
@@ -49,7 +47,7 @@ def grow_tree(numbers, codes, weights, least, seed, column, threshold, child):
 
 
 @kernel
-def best_cut(rows, numbers, codes, weights, least, part, counts):
+def _best_cut(rows, numbers, codes, weights, least, part, counts):
     """Return the column and threshold that leave labels purest, -1 where none makes them purer.
 
     Purity is the sum of squared counts over the weight, on both sides together. `counts` are zeros
@@ -71,7 +69,7 @@ def best_cut(rows, numbers, codes, weights, least, part, counts):
             if smallest == largest:
                 continue
             cut = np.float32(smallest + part * (largest - smallest))
-            left_weight, left_squares, right_squares = squares_beside(
+            left_weight, left_squares, right_squares = _squares_beside(
                 rows, numbers[:, j], cut, codes, weights, squares, counts
             )
             right_weight = weight - left_weight
@@ -90,7 +88,7 @@ def best_cut(rows, numbers, codes, weights, least, part, counts):
 
 
 @kernel
-def squares_beside(rows, values, cut, codes, weights, squares, counts):
+def _squares_beside(rows, values, cut, codes, weights, squares, counts):
     """Return the weight on the left of a cut, and the squared label counts on either side.
 
     `squares` are those of both sides together, `counts[0]` the counts they are of.
@@ -110,7 +108,7 @@ def squares_beside(rows, values, cut, codes, weights, squares, counts):
 
 
 @kernel
-def put_left_first(rows, values, cut, buffer):
+def _put_left_first(rows, values, cut, buffer):
     """Put the rows on the left of a cut before the others, in order; return how many there are."""
     n_left, n_right = 0, 0
     for i in rows:

@@ -17,7 +17,7 @@ LOWEST = -1000  # shares below exp(-1000) are nothing in any precision; keeps d 
 
 
 @kernel
-def finish_row(i, top, second, rest, spread, is_logits, doubts):
+def _finish_row(i, top, second, rest, spread, is_logits, doubts):
     """Write the doubts of row i from its two highest entries and the sums over all but the top."""
     if is_logits:
         gap = max(second - top, LOWEST)
@@ -34,7 +34,7 @@ def finish_row(i, top, second, rest, spread, is_logits, doubts):
 
 
 @kernel
-def sum_shares(row, second, is_logits):
+def _sum_shares(row, second, is_logits):
     """Return sum e and sum e log e over a part of a row."""
     rest, spread = 0.0, 0.0
     lowest = row.dtype.type(LOWEST)
@@ -58,7 +58,7 @@ def sum_shares(row, second, is_logits):
 
 
 @kernel
-def second_highest(row, best):
+def _second_highest(row, best):
     """Return the highest entry but that at `best`, of a row with two entries or more."""
     if best == 0:
         return highest(row[1:])
@@ -73,11 +73,11 @@ def wide_doubts(array, is_logits, doubts):
     for i in range(array.shape[0]):
         row = array[i]
         best = top_class(row)
-        second = second_highest(row, best)
-        a, b = sum_shares(row[:best], second, is_logits)
-        rest, spread = sum_shares(row[best + 1 :], second, is_logits)
+        second = _second_highest(row, best)
+        a, b = _sum_shares(row[:best], second, is_logits)
+        rest, spread = _sum_shares(row[best + 1 :], second, is_logits)
         top = np.float64(row[best])
-        finish_row(i, top, np.float64(second), a + rest, b + spread, is_logits, doubts)
+        _finish_row(i, top, np.float64(second), a + rest, b + spread, is_logits, doubts)
 
 
 @kernel
@@ -93,20 +93,20 @@ def narrow_doubts(array, is_logits, doubts):
         for j in range(size):
             for k in range(n_classes):
                 tile[k, j] = array[low + j, k]
-        two_highest(tile, size, top, second, best)
+        _two_highest(tile, size, top, second, best)
         sums[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
-            sum_strip(tile[first : first + STRIP], first, size, second, best, is_logits, part)
+            _sum_strip(tile[first : first + STRIP], first, size, second, best, is_logits, part)
             for m in range(2):
                 for j in range(size):
                     sums[m, j] += part[m, j]
         for j in range(size):
             high, next_high = np.float64(top[j]), np.float64(second[j])
-            finish_row(low + j, high, next_high, sums[0, j], sums[1, j], is_logits, doubts)
+            _finish_row(low + j, high, next_high, sums[0, j], sums[1, j], is_logits, doubts)
 
 
 @kernel
-def two_highest(tile, size, top, second, best):
+def _two_highest(tile, size, top, second, best):
     """Fill the highest entry, the next one and the place of the first, a row a lane."""
     for j in range(size):
         top[j] = tile[0, j]
@@ -123,7 +123,7 @@ def two_highest(tile, size, top, second, best):
 
 
 @kernel
-def sum_strip(strip, first, size, second, best, is_logits, sums):
+def _sum_strip(strip, first, size, second, best, is_logits, sums):
     """Sum e and e log e over some classes, the top one left out, a row a lane."""
     zero, lowest = second.dtype.type(0), second.dtype.type(LOWEST)
     rest, spread = sums[0], sums[1]

@@ -48,7 +48,7 @@ class BaseClassLikelihood(BaseLikelihood):
         return outputs[:, : self.n_classes]
 
     def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
-        return label_shares(y, (shape[0], *shape[2:]), self.n_classes, caller)
+        return _label_shares(y, (shape[0], *shape[2:]), self.n_classes, caller)
 
     def _losses(self, parameters: Tensor, truth: Tensor, is_known: Tensor) -> Tensor:
         return self._class_losses(parameters, truth).masked_fill(~is_known.any(-1), 0)
@@ -58,11 +58,11 @@ class BaseClassLikelihood(BaseLikelihood):
         """Return the loss of each row for label probabilities, classes on the last axis."""
 
 
-def label_shares(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
+def _label_shares(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
     """Return label probabilities of rows of a shape, classes on the last axis."""
     require_tensor(y, "y", caller)
     if y.is_floating_point():
-        return shares_of(y, shape, n_classes, caller)
+        return _shares_of(y, shape, n_classes, caller)
     if y.dtype == torch.bool:
         fix = "`.long()` for class numbers"
         raise BadTypeError("y", caller, "class numbers or label probabilities", "booleans", fix)
@@ -75,7 +75,7 @@ def label_shares(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str)
     return functional.one_hot(y.long(), n_classes)
 
 
-def shares_of(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
+def _shares_of(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
     """Return label probabilities that sum to 1, or are all NaN."""
     wanted = (shape[0], n_classes, *shape[1:])
     if y.shape != wanted:
@@ -117,15 +117,15 @@ def smooth_labels(
     caller = "smooth_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     share = as_share(epsilon, "epsilon", caller)
-    as_form(form, caller)
+    _as_form(form, caller)
     require_tensor(y, "y", caller)
     shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)
-    shares = label_shares(y, shape, n_classes, caller)
+    shares = _label_shares(y, shape, n_classes, caller)
     floats = shares if shares.is_floating_point() else shares.to(torch.get_default_dtype())
-    return smoothed(floats, share, form).movedim(-1, 1)
+    return _smoothed(floats, share, form).movedim(-1, 1)
 
 
-def smoothed(shares: Tensor, epsilon: float, form: str) -> Tensor:
+def _smoothed(shares: Tensor, epsilon: float, form: str) -> Tensor:
     """Return label probabilities, classes on the last axis, with a share of doubt."""
     n_classes = shares.shape[-1]
     if form == "all":
@@ -133,7 +133,7 @@ def smoothed(shares: Tensor, epsilon: float, form: str) -> Tensor:
     return (1 - epsilon) * shares + epsilon / (n_classes - 1) * (1 - shares)
 
 
-def as_form(form: Any, caller: str) -> None:
+def _as_form(form: Any, caller: str) -> None:
     """Raise unless it is a known form of smoothing."""
     if form not in FORMS:
         raise BadValueError("form", caller, "'all' or 'others'", repr(form), "form='all'")
@@ -162,7 +162,7 @@ def uncertain_labels(
         rule, fix = "class numbers and marks", "`.long()`"
         raise BadValueError("y", caller, rule, f"{y.dtype}", fix)
     is_marked = y == mark
-    shares = label_shares(y.masked_fill(is_marked, 0), tuple(y.shape), n_classes, caller)
+    shares = _label_shares(y.masked_fill(is_marked, 0), tuple(y.shape), n_classes, caller)
     shares = shares.to(torch.get_default_dtype())
     if way == "class":
         shares = functional.pad(shares.masked_fill(is_marked.unsqueeze(-1), 0), (0, 1))
@@ -193,7 +193,7 @@ class Categorical(BaseClassLikelihood):
     def __post_init__(self) -> None:
         as_count(self.n_classes, "n_classes", "Categorical", least=2)
         as_share(self.smoothing, "smoothing", "Categorical")
-        as_form(self.form, "Categorical")
+        _as_form(self.form, "Categorical")
 
     @property
     def n_outputs(self) -> int:
@@ -203,7 +203,7 @@ class Categorical(BaseClassLikelihood):
         return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        shares = smoothed(shares, self.smoothing, self.form)
+        shares = _smoothed(shares, self.smoothing, self.form)
         return cross_entropy(parameters.log_softmax(-1), shares)
 
 
@@ -234,10 +234,10 @@ class SquaredError(BaseClassLikelihood):
         return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        return squared_error(parameters.softmax(-1), shares)
+        return _squared_error(parameters.softmax(-1), shares)
 
 
-def squared_error(probabilities: Tensor, shares: Tensor) -> Tensor:
+def _squared_error(probabilities: Tensor, shares: Tensor) -> Tensor:
     """Return the squared error of each row, summed over its classes."""
     return (shares - probabilities).square().sum(-1)
 
@@ -312,10 +312,10 @@ class UncertaintyAware(BaseClassLikelihood):
 
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
         if self.floor is None and not torch.compiler.is_compiling():
-            warn_of_no_floor()
+            _warn_of_no_floor()
         logits, log_variance = parameters[..., :-1], floored(parameters[..., -1], self.floor)
         # One s and one error a row, both without a class axis: each s sees its own error only.
-        errors = squared_error(logits.softmax(-1), shares)
+        errors = _squared_error(logits.softmax(-1), shares)
         if self.form == "faithful":
             classes = cross_entropy(logits.log_softmax(-1), shares)
             return classes + self._variance_losses(errors.detach(), log_variance)
@@ -326,7 +326,7 @@ class UncertaintyAware(BaseClassLikelihood):
         return beta_weighted(losses, log_variance, self.beta)
 
 
-def warn_of_no_floor() -> None:
+def _warn_of_no_floor() -> None:
     """Say that the loss falls for ever as errors vanish."""
     text = (
         "UncertaintyAware without a floor has no least loss: where the error goes to 0, s goes to "

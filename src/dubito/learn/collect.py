@@ -54,14 +54,14 @@ class Parts(NamedTuple):
     weights: Any = None
 
 
-def parted(batch: Any, unpack: Unpack | None, where: str) -> Parts:
+def _parted(batch: Any, unpack: Unpack | None, where: str) -> Parts:
     """Return the parts of a batch: as `unpack` says, or inputs with the labels last.
 
-    >>> parted((torch.zeros(2, 4), torch.tensor([0, 1])), None, "batch 0").labels
+    >>> _parted((torch.zeros(2, 4), torch.tensor([0, 1])), None, "batch 0").labels
     tensor([0, 1])
     """
     if unpack is not None:
-        return unpacked(batch, unpack, where)
+        return _unpacked(batch, unpack, where)
     if isinstance(batch, torch.Tensor):
         return Parts((batch,), {})
     if not isinstance(batch, list | tuple) or not batch:
@@ -71,7 +71,7 @@ def parted(batch: Any, unpack: Unpack | None, where: str) -> Parts:
     return Parts(tuple(batch), {}) if len(batch) == 1 else Parts(tuple(batch[:-1]), {}, batch[-1])
 
 
-def unpacked(batch: Any, unpack: Unpack, where: str) -> Parts:
+def _unpacked(batch: Any, unpack: Unpack, where: str) -> Parts:
     """Return the parts of a batch that a function of the caller told apart."""
     if not callable(unpack):
         rule = "a function of a batch"
@@ -87,7 +87,7 @@ def unpacked(batch: Any, unpack: Unpack, where: str) -> Parts:
     return Parts(tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,), {}, *others)
 
 
-def require_taken(model: nn.Module, parts: Parts, where: str) -> None:
+def _require_taken(model: nn.Module, parts: Parts, where: str) -> None:
     """Raise unless a model takes as many inputs, of such names."""
     try:
         inspect.signature(model.forward).bind(*parts.inputs, **parts.named)
@@ -129,45 +129,45 @@ class CollectedOutputs:
     @property
     def labels(self) -> NDArray[Any] | None:
         """The labels, or rows x classes of label probabilities, NaN where missing; or None."""
-        return labels_of(self.batch)
+        return _labels_of(self.batch)
 
 
-def in_memory(batches: Iterable[Batch]) -> Shards:
+def _in_memory(batches: Iterable[Batch]) -> Shards:
     """Return rows that are held."""
     return ArrayShards(joined(list(batches)))
 
 
-def in_file(
+def _in_file(
     batches: Iterable[Batch], path: str | os.PathLike[str], is_weighted: bool = False
 ) -> Shards:
     """Write rows to a file, whole or not at all, and return them as they are read from it."""
     has: dict[str, str] = {}
     with Sink(path) as sink:
         for batch in batches:
-            columns, has = columns_of(batch)
+            columns, has = _columns_of(batch)
             if is_weighted:
                 columns, has = {**columns, "weight": batch.weight}, {**has, "weight": "weight"}
             sink.write(columns)
     return scan(path, Columns(logits="logit_*", **has))
 
 
-def columns_of(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def _columns_of(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return a batch as columns, and what those beside the logits are found by."""
     assert isinstance(batch.outputs, Logits)
-    columns, has = numbered("logit", batch.outputs.array), {}
+    columns, has = _numbered("logit", batch.outputs.array), {}
     if batch.features is not None:
-        columns, has["features"] = columns | numbered("feature", batch.features), "feature_*"
-    labels = labels_of(batch)
+        columns, has["features"] = columns | _numbered("feature", batch.features), "feature_*"
+    labels = _labels_of(batch)
     if labels is None:
         return columns, has
     if labels.ndim == 2:
-        return columns | numbered("label", labels), {**has, "label": "label_*"}
+        return columns | _numbered("label", labels), {**has, "label": "label_*"}
     if labels.dtype.kind == "f":  # a gap among whole numbers
         labels = np.array([None if np.isnan(one) else int(one) for one in labels], object)
     return {**columns, "label": labels}, {**has, "label": "label"}
 
 
-def labels_of(batch: Batch) -> NDArray[Any] | None:
+def _labels_of(batch: Batch) -> NDArray[Any] | None:
     """Return the labels of a batch, NaN where missing, or None where it has none."""
     if not isinstance(batch.truth, Labels):
         return None
@@ -179,7 +179,7 @@ def labels_of(batch: Batch) -> NDArray[Any] | None:
     )
 
 
-def numbered(name: str, matrix: FloatArray) -> dict[str, NDArray[Any]]:
+def _numbered(name: str, matrix: FloatArray) -> dict[str, NDArray[Any]]:
     """Return the columns of a matrix by name and number."""
     return {f"{name}_{k}": column for k, column in enumerate(matrix.T)}
 
@@ -221,9 +221,9 @@ def collect_outputs(
     """
     run = Run(require_module(model, CALLER), layer, last_layer, head, likelihood, unpack)
     with left_as_it_was(model):
-        batches = told(run.batches(loader), on_progress)
+        batches = _told(run.batches(loader), on_progress)
         is_weighted = unpack is not None
-        shards = in_memory(batches) if path is None else in_file(batches, path, is_weighted)
+        shards = _in_memory(batches) if path is None else _in_file(batches, path, is_weighted)
     if run.has_lost_features:
         warnings.warn(NO_LAST_LAYER, DubitoWarning, stacklevel=2)
     return CollectedOutputs(shards, *run.last_weights())
@@ -246,7 +246,7 @@ class Run:
         self.layer = None if layer is None else layer_named(model, layer, "layer")
         self.last: nn.Module | None = None
         if last_layer is not None:
-            self.last = as_linear(layer_named(model, last_layer, "last_layer"))
+            self.last = _as_linear(layer_named(model, last_layer, "last_layer"))
         parameter = next(model.parameters(), None)
         self.device = None if parameter is None else parameter.device
         self.n_classes = 0
@@ -256,12 +256,12 @@ class Run:
         is_searching = self.last is None
         for number, batch in enumerate(loader):
             where = f"batch {number} of the loader"
-            parts = parted(batch, self.unpack, where)
-            require_taken(self.model, parts, where)
+            parts = _parted(batch, self.unpack, where)
+            _require_taken(self.model, parts, where)
             named = {name: self.moved(one) for name, one in parts.named.items()}
             with watched(self.of_use(is_searching)) as calls:
                 raw = self.model(*(self.moved(one) for one in parts.inputs), **named)
-            outputs = head_of(raw, self.head)
+            outputs = _head_of(raw, self.head)
             if not outputs.numel():
                 continue
             if is_searching and outputs.ndim <= 2:
@@ -283,7 +283,7 @@ class Run:
         logits = Logits(as_finite(array, "outputs", caller))
         self.n_classes = logits.n_classes
         labels, weights = (
-            array_of(rows_like(outputs, one, name, caller)) if torch.is_tensor(one) else one
+            array_of(_rows_like(outputs, one, name, caller)) if torch.is_tensor(one) else one
             for one, name in ((parts.labels, "labels"), (parts.weights, "weights"))
         )
         features = self.features(outputs, calls, caller)
@@ -301,7 +301,7 @@ class Run:
             rule, got = "a layer whose outputs are a tensor", type(found).__name__
             raise BadTypeError("layer", caller, rule, got, "a layer after it")
         if outputs.ndim > 2:
-            return array_of(rows_like(outputs, found, "layer", caller))
+            return array_of(_rows_like(outputs, found, "layer", caller))
         return array_of(found.flatten(1) if found.ndim > 1 else found[:, None])
 
     @property
@@ -326,7 +326,7 @@ class Run:
         return weights[: self.n_classes], bias[: self.n_classes]
 
 
-def rows_like(
+def _rows_like(
     outputs: torch.Tensor, found: torch.Tensor, argument: str, caller: str
 ) -> torch.Tensor:
     """Return what is known of the rows of outputs: of maps, pixel by pixel as they are."""
@@ -340,7 +340,7 @@ def rows_like(
     return found.flatten() if found.ndim < outputs.ndim else rows_of(found)
 
 
-def head_of(outputs: Any, head: str | int | None) -> torch.Tensor:
+def _head_of(outputs: Any, head: str | int | None) -> torch.Tensor:
     """Return one of the tensors that a model put out, or its only one."""
     if isinstance(outputs, torch.Tensor):
         if head is not None:
@@ -366,7 +366,7 @@ def head_of(outputs: Any, head: str | int | None) -> torch.Tensor:
     return found
 
 
-def as_linear(layer: nn.Module) -> nn.Linear:
+def _as_linear(layer: nn.Module) -> nn.Linear:
     """Return a layer that must be linear."""
     if not isinstance(layer, nn.Linear):
         rule, fix = "a linear layer", "`layer` for the features of any other"
@@ -374,7 +374,7 @@ def as_linear(layer: nn.Module) -> nn.Linear:
     return layer
 
 
-def told(batches: Iterator[Batch], on_progress: Callable[[int], None] | None) -> Iterator[Batch]:
+def _told(batches: Iterator[Batch], on_progress: Callable[[int], None] | None) -> Iterator[Batch]:
     """Yield batches, and tell how many rows there were so far."""
     n_rows = 0
     for batch in batches:

@@ -13,8 +13,6 @@ from torch.nn import functional
 from dubito.errors import BadValueError
 from dubito.learn.likelihoods import as_count, require_tensor
 
-__all__ = ["CORRUPTIONS", "corrupt"]
-
 CALLER = "corrupt"
 
 # By severity 1 to 5: standard deviations of values between 0 and 1; widths, moves and edges as
@@ -38,7 +36,7 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
     >>> corrupt(torch.tensor([[[[0.0, 1.0]]]]), "contrast", severity=2)
     tensor([[[[0.2500, 0.7500]]]])
     """
-    require_images(images)
+    _require_images(images)
     if kind not in CORRUPTIONS:
         rule = "one of " + ", ".join(map(repr, CORRUPTIONS))
         raise BadValueError("kind", CALLER, rule, repr(kind), "kind='noise'")
@@ -50,7 +48,7 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
     return KINDS[kind](wide, severity - 1, generator).clamp(0, 1).to(images.dtype)
 
 
-def require_images(images: Any) -> None:
+def _require_images(images: Any) -> None:
     """Raise unless these are images whose values are between 0 and 1."""
     require_tensor(images, "images", CALLER)
     if images.ndim != 4 or 0 in images.shape[1:] or not images.is_floating_point():
@@ -64,41 +62,41 @@ def require_images(images: Any) -> None:
         raise BadValueError("images", CALLER, "of values between 0 and 1", got, fix)
 
 
-def noisy(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
+def _noisy(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Add normal noise to every value."""
     draws = torch.randn(images.shape, generator=generator, dtype=torch.float64)
     return images + NOISE[level] * draws.to(images)
 
 
-def blurred(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
+def _blurred(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Take the mean of neighbors under a normal window; edges are continued outwards."""
-    width = LEAST_BLUR + BLUR[level] * shorter_side(images)
+    width = LEAST_BLUR + BLUR[level] * _shorter_side(images)
     reach = ceil(3 * width)
     places = torch.arange(-reach, reach + 1).to(images)
     window = (-0.5 * (places / width).square()).exp()
     window = window / window.sum()
     padded = functional.pad(images, (reach,) * 4, mode="replicate")
     # Sums of moved images, not a convolution, which autocast would take to half precision.
-    rows = sum_of(window, [padded[:, :, i : i + images.shape[2]] for i in range(len(window))])
-    return sum_of(window, [rows[..., i : i + images.shape[3]] for i in range(len(window))])
+    rows = _sum_of(window, [padded[:, :, i : i + images.shape[2]] for i in range(len(window))])
+    return _sum_of(window, [rows[..., i : i + images.shape[3]] for i in range(len(window))])
 
 
-def sum_of(weights: Tensor, moved: list[Tensor]) -> Tensor:
+def _sum_of(weights: Tensor, moved: list[Tensor]) -> Tensor:
     """Return the weighted sum of images."""
     return (weights[:, None, None, None, None] * torch.stack(moved)).sum(0)
 
 
-def faded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
+def _faded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Move all values towards the mean of their image."""
     mean = images.mean(dim=(1, 2, 3), keepdim=True)
     return mean + CONTRAST[level] * (images - mean)
 
 
-def shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
+def _shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Move each image in a direction of its own; edges are continued inwards."""
     n_images, _, height, width = images.shape
     angles = 2 * torch.pi * torch.rand(n_images, generator=generator, dtype=torch.float64)
-    distance = LEAST_SHIFT + SHIFT[level] * shorter_side(images)
+    distance = LEAST_SHIFT + SHIFT[level] * _shorter_side(images)
     down = (distance * angles.sin()).round().long()
     right = (distance * angles.cos()).round().long()
     rows = (torch.arange(height) - down[:, None]).clamp(0, height - 1).to(images.device)
@@ -107,10 +105,10 @@ def shifted(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     return images.movedim(1, -1)[each, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
-def occluded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
+def _occluded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     """Hide a square of each image, somewhere inside, under gray."""
     n_images, _, height, width = images.shape
-    side = shorter_side(images)
+    side = _shorter_side(images)
     edge = min(side, max(level + 1, round(OCCLUSION[level] * side)))
     draws = torch.rand((2, n_images, 1), generator=generator, dtype=torch.float64)
     is_hidden = []
@@ -122,16 +120,16 @@ def occluded(images: Tensor, level: int, generator: torch.Generator) -> Tensor:
     return images.masked_fill(is_square.to(images.device), 0.5)
 
 
-def shorter_side(images: Tensor) -> int:
+def _shorter_side(images: Tensor) -> int:
     """Return height or width, whichever is less."""
     return min(images.shape[2:])
 
 
 KINDS: dict[str, Callable[[Tensor, int, torch.Generator], Tensor]] = {
-    "blur": blurred,
-    "contrast": faded,
-    "noise": noisy,
-    "occlusion": occluded,
-    "shift": shifted,
+    "blur": _blurred,
+    "contrast": _faded,
+    "noise": _noisy,
+    "occlusion": _occluded,
+    "shift": _shifted,
 }
 CORRUPTIONS = tuple(KINDS)

@@ -57,10 +57,10 @@ class DigitParts(NamedTuple):
     strange: Digits
 
 
-def digit_parts(seed: int = 0) -> DigitParts:
+def _digit_parts(seed: int = 0) -> DigitParts:
     """Return scikit-learn's digits in four parts, labels as they are.
 
-    >>> [len(part.labels) for part in digit_parts()]
+    >>> [len(part.labels) for part in _digit_parts()]
     [700, 370, 373, 354]
     """
     pixels, labels = load_digits(return_X_y=True)
@@ -71,13 +71,13 @@ def digit_parts(seed: int = 0) -> DigitParts:
     return DigitParts(*(Digits(images[one], torch.from_numpy(labels[one])) for one in rows))
 
 
-def trained_network(digits: Digits, seed: int = 0) -> tuple[nn.Module, torch.Tensor, BoolArray]:
+def _trained_network(digits: Digits, seed: int = 0) -> tuple[nn.Module, torch.Tensor, BoolArray]:
     """Return a network, the labels it was trained on, and which of these are wrong.
 
     Images are shifted now and then, so that the network may be asked about shifted ones.
     """
     noisy, is_flipped = flip_labels(digits.labels, SWAP_RATE, SWAPPED, seed=seed)
-    model = network()
+    model = _network()
     rows = TensorDataset(digits.images, noisy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
     for _ in range(N_EPOCHS):
@@ -89,7 +89,7 @@ def trained_network(digits: Digits, seed: int = 0) -> tuple[nn.Module, torch.Ten
     return model.eval(), noisy, is_flipped.numpy()
 
 
-def network() -> nn.Module:
+def _network() -> nn.Module:
     """Return a network that is yet to learn, with dropout to ask it several times."""
     return nn.Sequential(
         nn.Flatten(),
@@ -131,10 +131,10 @@ def train_demo(folder: Path, say: Say = print) -> TrainedDemo:
     Collected outputs, the policy and its decisions go to `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = digit_parts()
-    with one_thread(), seeded(0):
-        model = told_training(parts, say)
-        members = told_passes(model, parts, say)
+    parts = _digit_parts()
+    with _one_thread(), seeded(0):
+        model = _told_training(parts, say)
+        members = _told_passes(model, parts, say)
         validation, test, strange = (
             collect_outputs(
                 model,
@@ -146,14 +146,14 @@ def train_demo(folder: Path, say: Say = print) -> TrainedDemo:
         )
     say(f"\nIs its confidence true? On {len(test.batch)} test digits:\n")
     say(f"{audit(test.labels, test.logits)}")
-    policy = told_policy(validation, test, say)
+    policy = _told_policy(validation, test, say)
     policy.save(folder / "policy.json")
-    told_decisions(policy, {"test digits": test, "8 and 9, never seen": strange}, folder, say)
+    _told_decisions(policy, {"test digits": test, "8 and 9, never seen": strange}, folder, say)
     return TrainedDemo(validation, test, strange.batch, members, policy)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     """Hold torch to one thread: a network this small waits longer for others than for itself."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -163,12 +163,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def told_training(parts: DigitParts, say: Say) -> nn.Module:
+def _told_training(parts: DigitParts, say: Say) -> nn.Module:
     """Train a network on labels of which some are wrong, and tell what it noticed."""
     pairs = ", ".join(f"{a} and {b}" for a, b in SWAPPED)
     say(f"A small network learns the digits 0 to {N_CLASSES - 1}, and how far off it may be.")
     say(f"Of the labels of {pairs}, {SWAP_RATE:.0%} are swapped. Learning takes a moment ...")
-    model, noisy, is_flipped = trained_network(parts.train)
+    model, noisy, is_flipped = _trained_network(parts.train)
     with left_as_it_was(model):
         outputs = model(parts.train.images)
         losses = LIKELIHOOD.losses(outputs, noisy).numpy()
@@ -181,7 +181,7 @@ def told_training(parts: DigitParts, say: Say) -> nn.Module:
     return model
 
 
-def told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
+def _told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     """Ask several times, with dropout and of shifted images; return the passes of test digits."""
     passes = MonteCarloDropout(model, n_passes=30, likelihood=LIKELIHOOD)
     members, strangers = passes(parts.test.images), passes(parts.strange.images)
@@ -207,7 +207,7 @@ def told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     return members
 
 
-def told_policy(validation: CollectedOutputs, test: CollectedOutputs, say: Say) -> Policy:
+def _told_policy(validation: CollectedOutputs, test: CollectedOutputs, say: Say) -> Policy:
     """Fit calibrator, gate for strangers and reject option, and tell what calibration did."""
     say(f"\nLearning a policy from {len(validation.batch)} validation digits ...")
     policy = Policy.fit(
@@ -230,7 +230,7 @@ def told_policy(validation: CollectedOutputs, test: CollectedOutputs, say: Say) 
     return policy
 
 
-def told_decisions(
+def _told_decisions(
     policy: Policy, rows: dict[str, CollectedOutputs], folder: Path, say: Say
 ) -> None:
     """Decide, write the decisions, and tell how many are left to a person."""

@@ -54,7 +54,7 @@ def flip_labels(
     >>> flip_labels([0, 1, 6], rate=1.0, pairs=[(0, 6)]).noisy.tolist()
     [6, 1, 0]
     """
-    labels = as_labels(y)
+    labels = _as_labels(y)
     ways = {"pairs": pairs, "one_way": one_way, "n_classes": n_classes, "transition": transition}
     given = [name for name in WAYS if ways[name] is not None]
     if len(given) != 1:
@@ -65,19 +65,19 @@ def flip_labels(
         if rate is not None:
             rule, fix = "None with a transition matrix", "the rates in the matrix"
             raise BadValueError("rate", CALLER, rule, repr(rate), fix)
-        matrix = as_transition(transition)
+        matrix = _as_transition(transition)
     else:
         share = as_share(rate, "rate", CALLER)
-        matrix = transition_of(ways[given[0]], given[0], share, int(labels.max(initial=0)) + 1)
+        matrix = _transition_of(ways[given[0]], given[0], share, int(labels.max(initial=0)) + 1)
     rng = np.random.default_rng(as_count(seed, "seed", CALLER, least=0))
-    noisy = drawn(labels, matrix, rng)
+    noisy = _drawn(labels, matrix, rng)
     is_flipped = noisy != labels
     if isinstance(y, torch.Tensor):
         return NoisyLabels(torch.from_numpy(noisy).to(y), torch.from_numpy(is_flipped).to(y.device))
     return NoisyLabels(noisy, is_flipped)
 
 
-def as_labels(y: Any) -> IntArray:
+def _as_labels(y: Any) -> IntArray:
     """Return class numbers of any shape as int64, never the caller's own array."""
     array = as_array(y.detach().cpu() if isinstance(y, torch.Tensor) else y, "y", CALLER)
     if array.dtype.kind not in "iu":
@@ -88,7 +88,7 @@ def as_labels(y: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-def as_transition(value: Any) -> FloatArray:
+def _as_transition(value: Any) -> FloatArray:
     """Return a square matrix of chances, given the true class."""
     matrix = as_floats(value, "transition", CALLER)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -97,21 +97,21 @@ def as_transition(value: Any) -> FloatArray:
     return as_distributions(matrix, "transition", CALLER)
 
 
-def transition_of(way: Any, name: str, rate: float, n_least: int) -> FloatArray:
+def _transition_of(way: Any, name: str, rate: float, n_least: int) -> FloatArray:
     """Return the chances of each label given the true class, for one of the named ways."""
     if name == "n_classes":
         n_classes = as_count(way, "n_classes", CALLER, least=max(2, n_least))
         matrix = np.full((n_classes, n_classes), rate / (n_classes - 1))
         np.fill_diagonal(matrix, 1 - rate)
         return matrix
-    moves = moves_of(way, name)
+    moves = _moves_of(way, name)
     matrix = np.eye(max([n_least, *(max(move) + 1 for move in moves)]))
     for old, new in moves:
         matrix[old, old], matrix[old, new] = 1 - rate, rate
     return matrix
 
 
-def moves_of(way: Any, name: str) -> list[tuple[int, int]]:
+def _moves_of(way: Any, name: str) -> list[tuple[int, int]]:
     """Return what is taken for what; no class can be taken for two others."""
     fix = "pairs=[(3, 8), (1, 7)]" if name == "pairs" else "one_way={1: 7}"
     try:
@@ -133,7 +133,7 @@ def moves_of(way: Any, name: str) -> list[tuple[int, int]]:
     return moves + [(new, old) for old, new in moves]
 
 
-def drawn(labels: IntArray, matrix: FloatArray, rng: np.random.Generator) -> IntArray:
+def _drawn(labels: IntArray, matrix: FloatArray, rng: np.random.Generator) -> IntArray:
     """Return a label for each true one, drawn from its row of the matrix."""
     require_everywhere(
         labels < len(matrix),

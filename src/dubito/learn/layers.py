@@ -48,14 +48,14 @@ def left_as_it_was(model: nn.Module, awake: Iterable[nn.Module] = ()) -> Iterato
     finally:
         for module, mode, known in zip(modules, modes, buffers, strict=True):
             module.training = mode
-            bind_buffers(module, known)
+            _bind_buffers(module, known)
         with torch.no_grad():
             for buffer, value in values:
                 if not torch.equal(buffer, value):
                     buffer.copy_(value)
 
 
-def bind_buffers(module: nn.Module, known: dict[str, torch.Tensor]) -> None:
+def _bind_buffers(module: nn.Module, known: dict[str, torch.Tensor]) -> None:
     """Bind the tensors that a module's buffers were; what was none is none again."""
     now = dict(module.named_buffers(recurse=False))
     for name in {*now, *known}:
@@ -106,11 +106,11 @@ def watched(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
     handles: list[Any] = []
 
     def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        calls.append(Call(layer, copied(inputs[0] if inputs else None), None))
+        calls.append(Call(layer, _copied(inputs[0] if inputs else None), None))
 
     def note(layer: nn.Module, inputs: tuple[Any, ...], given: Any) -> None:
         place = max(i for i, call in enumerate(calls) if call.layer is layer)
-        calls[place] = calls[place]._replace(given=copied(given))
+        calls[place] = calls[place]._replace(given=_copied(given))
 
     try:
         for layer in layers:
@@ -122,7 +122,7 @@ def watched(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
             handle.remove()
 
 
-def copied(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     """Return a copy of a tensor, and anything else as it is."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 

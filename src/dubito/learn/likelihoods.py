@@ -211,7 +211,7 @@ class BaseRegressionLikelihood(BaseLikelihood):
         """Return the negative log-likelihood of each target."""
 
 
-def of_rows(kind: Callable[..., Distribution], *parameters: Tensor) -> Distribution:
+def _of_rows(kind: Callable[..., Distribution], *parameters: Tensor) -> Distribution:
     """Return a distribution of whole rows: of one number where there is a single target."""
     if parameters[0].shape[-1] == 1:
         return kind(*(parameter.squeeze(-1) for parameter in parameters))
@@ -243,7 +243,7 @@ class Gaussian(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean = self._parameters(outputs, "predict")
-        return of_rows(Normal, mean, mean.new_full((), self.variance**0.5).expand_as(mean))
+        return _of_rows(Normal, mean, mean.new_full((), self.variance**0.5).expand_as(mean))
 
     def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
         squares = (truth - parameters).square() / self.variance
@@ -280,7 +280,7 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean, raw = self._parameters(outputs, "predict").chunk(2, -1)
-        return of_rows(Normal, mean, positive(0.5 * floored(raw, self.floor)))
+        return _of_rows(Normal, mean, positive(0.5 * floored(raw, self.floor)))
 
     def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
         mean, raw = parameters.chunk(2, -1)
@@ -316,7 +316,7 @@ class Laplace(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         location, raw = self._parameters(outputs, "predict").chunk(2, -1)
-        return of_rows(distributions.Laplace, location, positive(floored(raw, self.floor)))
+        return _of_rows(distributions.Laplace, location, positive(floored(raw, self.floor)))
 
     def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
         location, raw = parameters.chunk(2, -1)
@@ -347,7 +347,7 @@ class Bernoulli(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         log_odds = self._parameters(outputs, "predict")
-        return of_rows(lambda x: distributions.Bernoulli(logits=x), log_odds)
+        return _of_rows(lambda x: distributions.Bernoulli(logits=x), log_odds)
 
     def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         truth = BaseRegressionLikelihood._truth(self, y, shape, caller)

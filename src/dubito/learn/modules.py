@@ -73,7 +73,7 @@ class Scaled(BaseMap):
         self.hold(temperature=temperature, weight=weight, bias=bias)
 
     def forward(self, values: Tensor) -> Tensor:
-        x = log_probabilities(values / self.get_buffer("temperature"))
+        x = _log_probabilities(values / self.get_buffer("temperature"))
         return x * self.get_buffer("weight") + self.get_buffer("bias")
 
 
@@ -90,7 +90,7 @@ class Mapped(BaseMap):
             self.hold(centers=of.centers)
 
     def forward(self, values: Tensor) -> Tensor:
-        x = log_probabilities(values * self.get_buffer("beta"))
+        x = _log_probabilities(values * self.get_buffer("beta"))
         parts = [x]
         if not self.is_straight:
             parts += [x.exp(), *((x - bend).clamp(min=0) for bend in basis.BENDS)]
@@ -152,7 +152,7 @@ class Binary(BaseMap):
         self.curve = curve
 
     def forward(self, values: Tensor) -> Tensor:
-        odds = self.curve(log_odds(values)[..., 1])
+        odds = self.curve(_log_odds(values)[..., 1])
         return torch.stack([logsigmoid(-odds), logsigmoid(odds)], -1)
 
 
@@ -165,19 +165,19 @@ class Together(BaseMap):
         self.curves = nn.ModuleList(curves)
 
     def forward(self, values: Tensor) -> Tensor:
-        odds = log_odds(values)
+        odds = _log_odds(values)
         each = [curve(odds[..., k]).sigmoid() for k, curve in enumerate(self.curves)]
         shares = torch.stack(each, -1)
         is_empty = shares.sum(-1, keepdim=True) <= len(each) * FLOOR
         return torch.where(is_empty, values.log_softmax(-1), shares.clamp(min=FLOOR).log())
 
 
-def log_probabilities(logits: Tensor) -> Tensor:
+def _log_probabilities(logits: Tensor) -> Tensor:
     """Return log probabilities, none below what calibrators read."""
     return logits.log_softmax(-1).clamp(min=basis.LOWEST)
 
 
-def log_odds(logits: Tensor) -> Tensor:
+def _log_odds(logits: Tensor) -> Tensor:
     """Return each class's log odds against all others together.
 
     What is left beside the top class is summed, not subtracted from 1.
@@ -244,13 +244,13 @@ def to_module(calibrator: BaseCalibrator) -> CalibrationModule:
     tensor([[0.6667, 0.3333]])
     """
     if not isinstance(calibrator, BaseCalibrator):
-        raise cannot_be_appended(calibrator, calibrator)
+        raise _cannot_be_appended(calibrator, calibrator)
     if not calibrator.__sklearn_is_fitted__():
         raise UnfittedError(type(calibrator).__name__, CALLER)
-    return CalibrationModule(map_of(calibrator, calibrator), calibrator.n_classes_)
+    return CalibrationModule(_map_of(calibrator, calibrator), calibrator.n_classes_)
 
 
-def map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
+def _map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
     """Return the map from logits to calibrated ones, up to a shift a row, of a part of a whole."""
     match calibrator:
         case IdentityCalibrator():
@@ -266,26 +266,26 @@ def map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
             return Mixed(parts, calibrator.weights_)
         case AutoCalibrator():
             return Mixed(
-                (map_of(one, whole) for one in calibrator.calibrators_), calibrator.weights_
+                (_map_of(one, whole) for one in calibrator.calibrators_), calibrator.weights_
             )
         case OneVsRest():
-            return Together(curve_of(one, whole) for one in calibrator.calibrators_)
+            return Together(_curve_of(one, whole) for one in calibrator.calibrators_)
         case PlattScaling() | BetaCalibration():
-            return Binary(curve_of(calibrator, whole))
-    raise cannot_be_appended(calibrator, whole)
+            return Binary(_curve_of(calibrator, whole))
+    raise _cannot_be_appended(calibrator, whole)
 
 
-def curve_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
+def _curve_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
     """Return the map from a class's log odds to calibrated ones."""
     match calibrator:
         case PlattScaling():
             return Line(calibrator.slope_, calibrator.intercept_)
         case BetaCalibration():
             return BetaCurve(calibrator.coefficients_)
-    raise cannot_be_appended(calibrator, whole)
+    raise _cannot_be_appended(calibrator, whole)
 
 
-def cannot_be_appended(part: Any, whole: Any) -> BadTypeError:
+def _cannot_be_appended(part: Any, whole: Any) -> BadTypeError:
     """Say which calibrators can be appended."""
     rule = (
         "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "

@@ -20,13 +20,13 @@ from dubito.learn.likelihoods import Bernoulli
 from dubito.outputs import Logits, Members
 
 
-def members_of(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
+def _members_of(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
     """Return what several passes said of the same rows.
 
     Without a likelihood their outputs are logits. Classes are on axis 1: of maps, images x classes
     x height x width, each pixel is a row.
     """
-    outputs = [one_tensor(one, caller) for one in passes]
+    outputs = [_one_tensor(one, caller) for one in passes]
     said = [Logits(array_of(logits_of(one, likelihood, caller))) for one in outputs]
     if not isinstance(likelihood, UncertaintyAware):
         return Members.of(said)
@@ -53,7 +53,7 @@ def logits_of(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tens
     return rows_of(outputs)
 
 
-def one_tensor(outputs: Any, caller: str) -> torch.Tensor:
+def _one_tensor(outputs: Any, caller: str) -> torch.Tensor:
     """Return what a model put out, which must be one tensor."""
     if not isinstance(outputs, torch.Tensor):
         rule, fix = "one that returns one tensor", "a module that returns one head of it"
@@ -116,21 +116,21 @@ class MonteCarloDropout:
         self.n_passes = as_count(n_passes, "n_passes", DROPOUT)
         self.likelihood = likelihood
         self.seed = as_seed(seed, DROPOUT)
-        self.layers = awake_layers(model, layers)
+        self.layers = _awake_layers(model, layers)
 
     def __call__(self, *inputs: Any, **named: Any) -> Members:
         """Return what each pass says of some inputs, given as to the model itself."""
         with (
             left_as_it_was(self.model, self.layers),
             seeded(self.seed),
-            plain_attention(),
+            _plain_attention(),
         ):
             passes = [self.model(*inputs, **named) for _ in range(self.n_passes)]
-        return members_of(passes, self.likelihood, DROPOUT)
+        return _members_of(passes, self.likelihood, DROPOUT)
 
 
 @contextmanager
-def plain_attention() -> Iterator[None]:
+def _plain_attention() -> Iterator[None]:
     """Run transformers layer by layer: in evaluation their short cut passes by dropout layers."""
     is_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -140,13 +140,13 @@ def plain_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(is_enabled)
 
 
-def awake_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
+def _awake_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
     """Return the layers that drop something and those that are named, or raise where none is."""
     rule, fix = "a list of layers, or their names", "layers=['encoder']"
     if isinstance(layers, str):
         raise BadTypeError("layers", DROPOUT, rule, repr(layers), f"layers=[{layers!r}]")
     named = as_list(layers, "layers", DROPOUT, rule, fix)
-    awake = [one for one in model.modules() if drops(one)]
+    awake = [one for one in model.modules() if _drops(one)]
     awake += [layer_named(model, one, f"layers[{i}]", DROPOUT) for i, one in enumerate(named)]
     if not awake:
         rule, got = "one with a dropout layer whose p is above 0", f"{type(model).__name__} without"
@@ -155,7 +155,7 @@ def awake_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
     return awake
 
 
-def drops(layer: nn.Module) -> bool:
+def _drops(layer: nn.Module) -> bool:
     """Return whether all that training changes in a layer is that it drops something."""
     if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
         return layer.dropout > 0
@@ -181,7 +181,7 @@ class DeepEnsemble:
     """
 
     def __init__(self, models: Iterable[nn.Module], *, likelihood: Any = None) -> None:
-        self.models = as_models(models)
+        self.models = _as_models(models)
         self.likelihood = likelihood
 
     @classmethod
@@ -216,10 +216,10 @@ class DeepEnsemble:
         for model in self.models:
             with left_as_it_was(model):
                 passes.append(model(*inputs, **named))
-        return members_of(passes, self.likelihood, ENSEMBLE)
+        return _members_of(passes, self.likelihood, ENSEMBLE)
 
 
-def as_models(models: Any) -> tuple[nn.Module, ...]:
+def _as_models(models: Any) -> tuple[nn.Module, ...]:
     """Return models, all different, of which there must be one."""
     listed = as_list(models, "models", ENSEMBLE, "a list of trained models", FIX)
     for i, model in enumerate(listed):
@@ -262,7 +262,7 @@ class TestTimeAugmentation:
         self, model: nn.Module, views: Iterable[View], *, likelihood: Any = None, seed: int = 0
     ) -> None:
         self.model = require_module(model, AUGMENTATION)
-        self.views = as_views(views)
+        self.views = _as_views(views)
         self.likelihood = likelihood
         self.seed = as_seed(seed, AUGMENTATION)
 
@@ -273,7 +273,7 @@ class TestTimeAugmentation:
             raise BadTypeError("inputs", AUGMENTATION, rule, type(inputs).__name__, fix)
         with left_as_it_was(self.model), seeded(self.seed):
             passes = [self.model(view(inputs.clone())) for view in self.views]
-        return members_of(passes, self.likelihood, AUGMENTATION)
+        return _members_of(passes, self.likelihood, AUGMENTATION)
 
 
 def identity_view(inputs: torch.Tensor) -> torch.Tensor:
@@ -302,20 +302,20 @@ def shift_views(n_pixels: int = 1) -> list[View]:
     """
     n_steps = as_count(n_pixels, "n_pixels", "shifts")
     return [
-        partial(shifted, n_pixels=n, dimension=dimension)
+        partial(_shifted, n_pixels=n, dimension=dimension)
         for dimension in (-1, -2)
         for n in (n_steps, -n_steps)
     ]
 
 
-def shifted(inputs: torch.Tensor, n_pixels: int, dimension: int) -> torch.Tensor:
+def _shifted(inputs: torch.Tensor, n_pixels: int, dimension: int) -> torch.Tensor:
     """Return inputs moved along a dimension."""
     size = inputs.shape[dimension]
     places = torch.arange(size, device=inputs.device) - n_pixels
     return inputs.index_select(dimension, places.clamp(0, size - 1))
 
 
-def as_views(views: Any) -> tuple[View, ...]:
+def _as_views(views: Any) -> tuple[View, ...]:
     """Return views, of which there must be one."""
     listed = as_list(
         views, "views", AUGMENTATION, "a list of functions from tensor to tensor", AUGMENTATION_FIX

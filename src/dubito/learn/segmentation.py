@@ -18,12 +18,6 @@ from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
 from dubito.learn.layers import seeded
 from dubito.learn.likelihoods import as_count, as_floor, floored, positive, require_tensor
 
-__all__ = [
-    "LogitNoise",
-    "UncertaintyMaps",
-    "uncertainty_maps",
-]
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -105,8 +99,8 @@ def uncertainty_maps(
     if not isinstance(likelihood, BaseClassLikelihood):
         rule, fix = "a likelihood of classes", "LogitNoise(n_classes)"
         raise BadTypeError("likelihood", "uncertainty_maps", rule, type(likelihood).__name__, fix)
-    require_alike(passes)
-    members = np.stack([probabilities_of(likelihood, one) for one in passes])
+    _require_alike(passes)
+    members = np.stack([_probabilities_of(likelihood, one) for one in passes])
     doubt = decompose_uncertainty(members, by=by)
     mean = members.mean(axis=0)
     return UncertaintyMaps(
@@ -114,7 +108,7 @@ def uncertainty_maps(
     )
 
 
-def probabilities_of(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
+def _probabilities_of(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
     """Return the class probabilities of one pass, classes on the last axis."""
     # The same draws for each, where a likelihood draws: passes then differ by what they say alone.
     with torch.no_grad(), seeded(0):
@@ -122,7 +116,7 @@ def probabilities_of(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatA
     return array
 
 
-def require_alike(passes: Sequence[Tensor]) -> None:
+def _require_alike(passes: Sequence[Tensor]) -> None:
     """Raise unless these are two or more passes over the same images."""
     if len(passes) < 2:
         fix = "several passes: an ensemble, dropout, or augmented views"

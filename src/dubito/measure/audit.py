@@ -28,8 +28,6 @@ from dubito.measure.state import GroupedState
 from dubito.measure.text import audit_lines, verdict_on
 from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
-__all__ = ["Audit", "ClassReport", "audit", "read"]
-
 LEVEL = 0.95
 ROW_RESAMPLES = 50_000_000  # as many rows are redrawn by default: about a second
 
@@ -106,7 +104,7 @@ class Audit:
         """
         has_groups = next(shards.batches()).groups is not None
         settings = Settings(n_bins, n_resamples, seed, has_groups, is_gridded=True)
-        return audited(shards.sum, settings)
+        return _audited(shards.sum, settings)
 
     @property
     def verdict(self) -> str:
@@ -126,7 +124,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, texts and lists, ready for JSON; an infinite log loss is None."""
-        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        values = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         return {**values, "verdict": self.verdict}
 
     def __str__(self) -> str:
@@ -184,7 +182,7 @@ def audit(
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
     settings = Settings(n_bins, n_resamples, seed, batch.groups is not None, is_gridded=False)
-    return audited(lambda function: function(batch), settings)
+    return _audited(lambda function: function(batch), settings)
 
 
 @final
@@ -199,33 +197,33 @@ class Settings:
     is_gridded: bool
 
 
-def audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) -> Audit:
+def _audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) -> Audit:
     """Make an audit of rows over which `total` sums any state."""
     n_bins = settings.n_bins
     of = partial(AuditState.of, n_bins=n_bins, is_gridded=settings.is_gridded)
-    result = read(total(of))
+    result = _read(total(of))
     groups = total(partial(GroupedState.of, of=of)).value if settings.has_groups else {}
-    audits = {name: read(state) for name, state in groups.items()}
+    audits = {name: _read(state) for name, state in groups.items()}
     n_resamples = settings.n_resamples
-    n_resamples = default_resamples(result.n_rows) if n_resamples is None else n_resamples
+    n_resamples = _default_resamples(result.n_rows) if n_resamples is None else n_resamples
     if n_resamples:
         n_resamples = as_n_resamples(n_resamples, "audit")
         draw = partial(
             BootstrapState.of, n_bins=n_bins, n_resamples=n_resamples, seed=settings.seed
         )
-        result = with_intervals(result, total(draw))
+        result = _with_intervals(result, total(draw))
         if audits:
             drawn = total(partial(GroupedState.of, of=draw)).states
-            audits = {name: with_intervals(one, drawn[name]) for name, one in audits.items()}
+            audits = {name: _with_intervals(one, drawn[name]) for name, one in audits.items()}
     return replace(result, groups=audits)
 
 
-def default_resamples(n_rows: int) -> int:
+def _default_resamples(n_rows: int) -> int:
     """Return how many resamples to draw if nobody says: 1,000, or as many as a second allows."""
     return int(np.clip(ROW_RESAMPLES // max(n_rows, 1), 100, 1000))
 
 
-def read(state: AuditState) -> Audit:
+def _read(state: AuditState) -> Audit:
     """Read all figures off their sums."""
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)
@@ -265,11 +263,11 @@ def read(state: AuditState) -> Audit:
         ),
         curve=bins.value,
         selective=selective,
-        classes=() if by_class is None else class_reports(by_class, state.classes),
+        classes=() if by_class is None else _class_reports(by_class, state.classes),
     )
 
 
-def class_reports(
+def _class_reports(
     by_class: ClasswiseCalibrationState, names: Iterable[ClassName] | None
 ) -> tuple[ClassReport, ...]:
     """Return a line a class."""
@@ -281,7 +279,7 @@ def class_reports(
     return tuple(ClassReport(*line) for line in zip(labels, *columns, strict=True))
 
 
-def with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
+def _with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
     """Return an audit with the intervals that its resamples show."""
     intervals = {
         name: interval_of(getattr(result, name), values, LEVEL, "audit")
@@ -296,16 +294,16 @@ def with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
     return replace(result, intervals=intervals)
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return a value as JSON takes it: a number that is none is None."""
     if isinstance(value, Audit):
         return value.to_dict()
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, tuple | np.ndarray):
-        return [plain(inner) for inner in (value.tolist() if hasattr(value, "tolist") else value)]
+        return [_plain(inner) for inner in (value.tolist() if hasattr(value, "tolist") else value)]
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [_plain(inner) for inner in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     return None if isinstance(value, float) and not np.isfinite(value) else value

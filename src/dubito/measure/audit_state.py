@@ -22,8 +22,6 @@ from dubito.measure.ranking import RankingState
 from dubito.measure.state import pooled
 from dubito.outputs import BaseClassOutputs, ClassName
 
-__all__ = ["AuditState", "BootstrapState"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)

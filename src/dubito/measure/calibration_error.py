@@ -26,10 +26,10 @@ def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
     >>> uniform_edges(4).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    return np.linspace(0.0, 1.0, as_n_bins(n_bins, caller) + 1)
+    return np.linspace(0.0, 1.0, _as_n_bins(n_bins, caller) + 1)
 
 
-def quantile_edges(
+def _quantile_edges(
     values: FloatArray, weight: FloatArray, n_bins: int, caller: str = "quantile_edges"
 ) -> FloatArray:
     """Return edges between which bins hold equal weight, as far as ties allow.
@@ -37,10 +37,10 @@ def quantile_edges(
     A cut inside a tie moves to the tie's end, and cuts that meet become one: there may be fewer
     bins than asked for, and never an empty one.
 
-    >>> quantile_edges(np.array([0.1, 0.1, 0.1, 0.9]), np.ones(4), 2).tolist()
+    >>> _quantile_edges(np.array([0.1, 0.1, 0.1, 0.9]), np.ones(4), 2).tolist()
     [0.0, 0.1, 1.0]
     """
-    n_bins = as_n_bins(n_bins, caller)
+    n_bins = _as_n_bins(n_bins, caller)
     order = np.argsort(values, kind="stable")
     ranked = values[order][weight[order] > 0]
     if ranked.size == 0:
@@ -53,7 +53,7 @@ def quantile_edges(
     return np.concatenate([[0.0], inner, [1.0]])
 
 
-def as_n_bins(n_bins: Any, caller: str) -> int:
+def _as_n_bins(n_bins: Any, caller: str) -> int:
     """Return a number of bins that is a whole number from 1 up."""
     is_whole = isinstance(n_bins, int | np.integer) and not isinstance(n_bins, bool)
     if not is_whole or not 1 <= n_bins <= MOST_BINS:
@@ -195,12 +195,12 @@ def reliability_of(
         return ReliabilityState.of(batch, uniform_edges(n_bins, caller))
     if strategy == "quantile":
         confidence, weight = batch.rows.confidence, batch.labeled_weight
-        return ReliabilityState.of(batch, quantile_edges(confidence, weight, n_bins, caller))
+        return ReliabilityState.of(batch, _quantile_edges(confidence, weight, n_bins, caller))
     fix = "strategy='uniform'"
     raise BadValueError("strategy", caller, "'uniform' or 'quantile'", repr(strategy), fix)
 
 
-def reliability_state(
+def _reliability_state(
     y_true: Any, outputs: Any, n_bins: int, strategy: str, sample_weight: Any, caller: str
 ) -> ReliabilityState:
     """Return the reliability bins of a metric's arguments."""
@@ -226,7 +226,7 @@ def expected_calibration_error(
     0.25
     """
     caller = "expected_calibration_error"
-    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
+    return _reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
         norm
     )
 
@@ -249,7 +249,7 @@ def debiased_calibration_error(
     0.0
     """
     caller = "debiased_calibration_error"
-    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).debiased
+    return _reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).debiased
 
 
 def maximum_calibration_error(
@@ -266,7 +266,7 @@ def maximum_calibration_error(
     0.5
     """
     caller = "maximum_calibration_error"
-    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
+    return _reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).expected(
         "max"
     )
 
@@ -285,7 +285,7 @@ def reliability_curve(
     [0.0, 1.0]
     """
     caller = "reliability_curve"
-    return reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).value
+    return _reliability_state(y_true, outputs, n_bins, strategy, sample_weight, caller).value
 
 
 N_CELLS = 1 << 14
@@ -319,7 +319,7 @@ class SmoothCalibrationErrorState:
         if not self.weight > 0:
             raise EmptyStateError("Smooth calibration error")
         spectrum = dct(self.residual / self.weight, type=2)
-        return fixed_point(lambda width: smoothed_error(spectrum, width))
+        return _fixed_point(lambda width: _smoothed_error(spectrum, width))
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -329,7 +329,7 @@ class SmoothCalibrationErrorState:
         return from_plain(cls, values)
 
 
-def smoothed_error(spectrum: FloatArray, width: float) -> float:
+def _smoothed_error(spectrum: FloatArray, width: float) -> float:
     """Return the area of |residuals smoothed by a Gaussian of this width, reflected at 0 and 1|.
 
     Reflection at both ends is what the cosine transform assumes; a Gaussian damps its terms.
@@ -339,7 +339,7 @@ def smoothed_error(spectrum: FloatArray, width: float) -> float:
     return float(np.abs(idct(damped, type=2)).sum())
 
 
-def fixed_point(error: Callable[[float], float]) -> float:
+def _fixed_point(error: Callable[[float], float]) -> float:
     """Return the width at which a falling error equals it, by false position (Illinois)."""
     low, high = 0.0, 1.0
     above, below = error(low), error(high) - high

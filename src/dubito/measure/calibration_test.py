@@ -15,8 +15,6 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.sums import N_SURPRISES, surprise_sums
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 
-__all__ = ["CalibrationTest", "CalibrationTestState", "calibration_test"]
-
 FEW_ERRORS = 10  # expected; below, a sum of scores is far from normal, but their number is Poisson
 
 
@@ -96,12 +94,12 @@ class CalibrationTestState:
             statistic = np.inf
         tail = erfc(sqrt(statistic / 2)) if n_scores == 1 else exp(-statistic / 2)
         if not self.n_impossible and self.rare_errors[1] < FEW_ERRORS:
-            tail = poisson_p_value(*self.rare_errors)
+            tail = _poisson_p_value(*self.rare_errors)
         return CalibrationTest(
             statistic=statistic,
             p_value=tail,
-            surprise=standardized(self.surprise, self.variance_surprise),
-            overconfidence=standardized(self.overconfidence, self.variance_overconfidence),
+            surprise=_standardized(self.surprise, self.variance_surprise),
+            overconfidence=_standardized(self.overconfidence, self.variance_overconfidence),
         )
 
     @property
@@ -119,7 +117,7 @@ class CalibrationTestState:
         if determinant > 1e-9 * v * w:
             return (w * a * a - 2 * c * a * b + v * b * b) / determinant, 2
         # One says what the other says, as where every row has the same two probabilities.
-        return standardized(b, w) ** 2, 1
+        return _standardized(b, w) ** 2, 1
 
     def to_dict(self) -> dict[str, Any]:
         return to_plain(self)
@@ -129,14 +127,14 @@ class CalibrationTestState:
         return from_plain(cls, values)
 
 
-def poisson_p_value(errors: float, expected: float) -> float:
+def _poisson_p_value(errors: float, expected: float) -> float:
     """Return how likely so many or so few rare errors are, both sides counted."""
     at_least = float(gammainc(errors, expected)) if errors > 0 else 1.0
     at_most = float(gammaincc(errors + 1, expected))
     return min(1.0, 2 * min(at_least, at_most))
 
 
-def standardized(total: float, variance: float) -> float:
+def _standardized(total: float, variance: float) -> float:
     """Return a sum in standard deviations; infinite where it should have been exactly 0."""
     if variance > 0:
         return total / sqrt(variance)

@@ -19,16 +19,6 @@ from dubito.data.batch import as_weights
 from dubito.errors import BadValueError
 from dubito.measure.ranking import RankingState
 
-__all__ = [
-    "auroc_bounds",
-    "auroc_of",
-    "average_precision",
-    "average_precision_of",
-    "false_positive_rate_at_recall",
-    "false_positive_rate_of",
-    "roc_auc",
-]
-
 
 def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
     """Return the probability that an outlier has more doubt than a known row; a tie counts half.
@@ -38,7 +28,7 @@ def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
     >>> roc_auc([False, False, True], [0.1, 0.4, 0.4])
     0.75
     """
-    return auroc_of(ranked_scores(is_outlier, doubt, sample_weight, "auroc"))
+    return auroc_of(_ranked_scores(is_outlier, doubt, sample_weight, "auroc"))
 
 
 def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
@@ -50,7 +40,7 @@ def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None)
     1.0
     """
     return average_precision_of(
-        ranked_scores(is_outlier, doubt, sample_weight, "average_precision")
+        _ranked_scores(is_outlier, doubt, sample_weight, "average_precision")
     )
 
 
@@ -64,11 +54,11 @@ def false_positive_rate_at_recall(
     """
     caller = "false_positive_rate_at_recall"
     wanted = as_share(recall, "recall", caller)
-    state = ranked_scores(is_outlier, doubt, sample_weight, caller)
+    state = _ranked_scores(is_outlier, doubt, sample_weight, caller)
     return false_positive_rate_of(state, wanted)
 
 
-def ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
+def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores, of which some must be outliers and some not."""
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
     require_dimensions(scores, (1,), "doubt", caller, "one number a row")

@@ -17,15 +17,6 @@ from dubito.kernels.sums import poisson_weights
 from dubito.measure.scorers import CATALOG, Metric
 from dubito.measure.state import labeled_batch
 
-__all__ = [
-    "Interval",
-    "as_n_resamples",
-    "confidence_interval",
-    "interval_of",
-    "over_resamples",
-    "paired_difference",
-]
-
 Result = TypeVar("Result")
 
 
@@ -66,17 +57,17 @@ def confidence_interval(
     """
     caller = "confidence_interval"
     n_resamples = as_n_resamples(n_resamples, caller)
-    known, settings = in_catalog(metric, caller)
+    known, settings = _in_catalog(metric, caller)
     if known is None:
-        of_weight, weight = plain_metric(metric, y_true, outputs, sample_weight, settings, caller)
-        values = over_weights(of_weight, weight, seed, n_resamples)
+        of_weight, weight = _plain_metric(metric, y_true, outputs, sample_weight, settings, caller)
+        values = _over_weights(of_weight, weight, seed, n_resamples)
         return interval_of(of_weight(weight), values, level, caller)
     batch = labeled_batch(y_true, outputs, sample_weight, caller)
     value_of = partial(known.of_batch, **settings)
     if known.resampled is not None:  # from sums that are smaller than the rows
         values = known.resampled(batch, seed, n_resamples, **settings)
     else:
-        values = resampled_values(batch, value_of, seed, n_resamples)
+        values = _resampled_values(batch, value_of, seed, n_resamples)
     return interval_of(value_of(batch), values, level, caller)
 
 
@@ -102,20 +93,20 @@ def paired_difference(
     """
     caller = "paired_difference"
     n_resamples = as_n_resamples(n_resamples, caller)
-    known, settings = in_catalog(metric, caller)
+    known, settings = _in_catalog(metric, caller)
     values, estimates = [], []
     for outputs in (outputs_a, outputs_b):
         if known is None:
-            of_weight, weight = plain_metric(
+            of_weight, weight = _plain_metric(
                 metric, y_true, outputs, sample_weight, settings, caller
             )
             estimates.append(of_weight(weight))
-            values.append(over_weights(of_weight, weight, seed, n_resamples))
+            values.append(_over_weights(of_weight, weight, seed, n_resamples))
         else:
             batch = labeled_batch(y_true, outputs, sample_weight, caller)
             value_of = partial(known.of_batch, **settings)
             estimates.append(value_of(batch))
-            values.append(resampled_values(batch, value_of, seed, n_resamples))
+            values.append(_resampled_values(batch, value_of, seed, n_resamples))
     if values[0].shape != values[1].shape:
         rule, fix = "of the same rows as outputs_a", "both models' outputs of the same rows"
         raise BadValueError("outputs_b", caller, rule, "other rows", fix)
@@ -125,7 +116,7 @@ def paired_difference(
     return interval_of(estimates[0] - estimates[1], values[0] - values[1], level, caller)
 
 
-def resampled_values(
+def _resampled_values(
     batch: Batch, value_of: Callable[[Batch], float], seed: int, n_resamples: int
 ) -> FloatArray:
     """Return a metric of each resample; one that draws no row at all has no value."""
@@ -142,33 +133,33 @@ def over_resamples(
 ) -> Iterable[Result]:
     """Yield a function of each Poisson bootstrap resample of a batch, over threads."""
     _ = batch.rows.ranks  # made once here, shared by all
-    return map_in_order(lambda k: function(resampled(batch, seed, k)), range(n_resamples))
+    return map_in_order(lambda k: function(_resampled(batch, seed, k)), range(n_resamples))
 
 
-def resampled(batch: Batch, seed: int, resample: int) -> Batch:
+def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
     """Return the same rows, weighted by how often each is drawn.
 
     A row's draw depends on the seed and on its number in the whole, so that shards resample as one.
     """
-    return batch.reweighted(redrawn(batch.weight, seed, resample, batch.first_row))
+    return batch.reweighted(_redrawn(batch.weight, seed, resample, batch.first_row))
 
 
-def redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
+def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
     """Return weights times how often each row is drawn in a resample."""
     drawn = np.empty(weight.size)
-    key = np.random.SeedSequence([as_seed(seed), resample]).generate_state(1, np.uint64)[0]
+    key = np.random.SeedSequence([_as_seed(seed), resample]).generate_state(1, np.uint64)[0]
     poisson_weights(freeze(weight), key, first_row, drawn)
     return drawn
 
 
-def over_weights(
+def _over_weights(
     of_weight: Callable[[FloatArray], float], weight: FloatArray, seed: int, n_resamples: int
 ) -> FloatArray:
     """Return a metric of each resample that has a value: one without outliers has no AUROC."""
 
     def value_if_any(resample: int) -> float:
         try:
-            return of_weight(redrawn(weight, seed, resample))
+            return of_weight(_redrawn(weight, seed, resample))
         except (EmptyStateError, BadValueError):
             return np.nan
 
@@ -186,7 +177,7 @@ def interval_of(
     return Interval(value, float(low), float(high))
 
 
-def in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]:
+def _in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]:
     """Return the metric as we know it, or None for any other function, and its settings."""
     settings: dict[str, Any] = {}
     if isinstance(metric, partial):
@@ -202,7 +193,7 @@ def in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]
     return None, settings
 
 
-def plain_metric(
+def _plain_metric(
     metric: Any,
     y_true: Any,
     outputs: Any,
@@ -223,20 +214,20 @@ def plain_metric(
 
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
     """Return a number of resamples that percentiles can be taken of."""
-    if not is_whole(n_resamples) or n_resamples < 40:
+    if not _is_whole(n_resamples) or n_resamples < 40:
         rule = "a whole number from 40 up"
         raise BadValueError("n_resamples", caller, rule, repr(n_resamples), "n_resamples=1000")
     return int(n_resamples)
 
 
-def as_seed(seed: Any) -> int:
+def _as_seed(seed: Any) -> int:
     """Return a seed that is a whole number from 0 up."""
-    if not is_whole(seed) or seed < 0:
+    if not _is_whole(seed) or seed < 0:
         rule = "a whole number from 0 up"
         raise BadValueError("seed", "a bootstrap", rule, repr(seed), "seed=0")
     return int(seed)
 
 
-def is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> bool:
     """Whether a value is a whole number."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

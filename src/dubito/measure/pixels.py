@@ -14,8 +14,6 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import Logits, Probabilities
 
-__all__ = ["PixelShards"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)

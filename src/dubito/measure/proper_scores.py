@@ -15,14 +15,6 @@ from dubito.kernels.sums import N_SCORES, score_sums
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 from dubito.outputs import TopLabel
 
-__all__ = [
-    "ProperScores",
-    "ProperScoresState",
-    "accuracy",
-    "brier_score",
-    "log_loss",
-]
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -120,7 +112,7 @@ class ProperScoresState:
         return from_plain(cls, values)
 
 
-def score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
+def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
     """Return one of the proper scores, and warn where it is infinite."""
     state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name))
     value = state.score(name)
@@ -140,7 +132,7 @@ def accuracy(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     >>> accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     0.5
     """
-    return score("accuracy", y_true, outputs, sample_weight)
+    return _score("accuracy", y_true, outputs, sample_weight)
 
 
 def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
@@ -151,7 +143,7 @@ def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     >>> round(log_loss([0, 1], [[0.5, 0.5], [0.5, 0.5]]), 4)
     0.6931
     """
-    return score("log_loss", y_true, outputs, sample_weight)
+    return _score("log_loss", y_true, outputs, sample_weight)
 
 
 def brier_score(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
@@ -163,4 +155,4 @@ def brier_score(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> floa
     >>> brier_score([0], [[0.5, 0.5]])
     0.5
     """
-    return score("brier_score", y_true, outputs, sample_weight)
+    return _score("brier_score", y_true, outputs, sample_weight)

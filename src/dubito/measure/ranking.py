@@ -13,29 +13,27 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import from_plain, to_plain
 
-__all__ = ["GRID_STEP", "RankingState", "on_grid"]
-
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its doubt or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
 
 
-def on_grid(doubt: FloatArray) -> FloatArray:
+def _on_grid(doubt: FloatArray) -> FloatArray:
     """Return doubts between 0 and 1 moved to a fixed grid, in their order.
 
     The grid is relative to the doubt below 1/2 and to the confidence above: finest near 0, where
     the doubt of good models lies, and near 1, where that of many classes does. Rows that share a
     cell differ by less than one part in 1,024.
     """
-    return np.where(doubt <= 0.5, shortened(doubt), 1 - shortened(1 - doubt))
+    return np.where(doubt <= 0.5, _shortened(doubt), 1 - _shortened(1 - doubt))
 
 
-def shortened(values: FloatArray) -> FloatArray:
+def _shortened(values: FloatArray) -> FloatArray:
     """Return numbers cut to 10 bits behind the leading one."""
     bits = values.astype(np.float64).view(np.int64)
     return (bits >> CUT << CUT).view(np.float64)
 
 
-def doubt_of(cells: IntArray) -> FloatArray:
+def _doubt_of(cells: IntArray) -> FloatArray:
     """Return where on the grid cells are."""
     near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
     return np.where(cells <= HALF, near, 1 - near)
@@ -67,11 +65,11 @@ class RankingState:
         """Sum weights over the cells of the grid."""
         first, last = cell_bounds(doubt)
         if last - first > MOST_CELLS_A_ROW * doubt.size:
-            return cls.of_ranks(Ranks.of(on_grid(doubt)), weight, weight * (1 - correct))
+            return cls.of_ranks(Ranks.of(_on_grid(doubt)), weight, weight * (1 - correct))
         sums = np.zeros((last - first + 1, 2))
         cell_sums(doubt, weight, correct, first, sums)
         held = np.flatnonzero(sums[:, 0])
-        return cls(doubt_of(held + first), sums[held, 0], sums[held, 1])
+        return cls(_doubt_of(held + first), sums[held, 0], sums[held, 1])
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:

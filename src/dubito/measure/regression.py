@@ -17,24 +17,6 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
-__all__ = [
-    "central_interval",
-    "continuous_ranked_probability_score",
-    "crps_of_rows",
-    "interval_coverage",
-    "negative_log_likelihood",
-    "nll_of_rows",
-    "pinball_loss",
-    "pinballs",
-    "pit_of_rows",
-    "point_of_rows",
-    "probability_integral_transform",
-    "require_targets",
-    "sharpness",
-    "target_batch",
-    "values_of",
-]
-
 Regression = Normal | Samples | Quantiles
 
 
@@ -45,7 +27,7 @@ def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = N
     0.9189
     """
     batch = target_batch(y_true, outputs, sample_weight, "negative_log_likelihood", (Normal,))
-    return weighted_mean(batch, nll_of_rows(batch.outputs, values_of(batch)))
+    return _weighted_mean(batch, nll_of_rows(batch.outputs, values_of(batch)))
 
 
 def continuous_ranked_probability_score(
@@ -62,7 +44,7 @@ def continuous_ranked_probability_score(
     """
     caller = "continuous_ranked_probability_score"
     batch = target_batch(y_true, outputs, sample_weight, caller)
-    return weighted_mean(batch, crps_of_rows(batch.outputs, values_of(batch)))
+    return _weighted_mean(batch, crps_of_rows(batch.outputs, values_of(batch)))
 
 
 def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
@@ -75,7 +57,7 @@ def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> flo
     """
     batch = target_batch(y_true, outputs, sample_weight, "pinball_loss", (Quantiles,))
     assert isinstance(batch.outputs, Quantiles)
-    return weighted_mean(batch, pinballs(batch.outputs, values_of(batch)).mean(axis=1))
+    return _weighted_mean(batch, pinballs(batch.outputs, values_of(batch)).mean(axis=1))
 
 
 def interval_coverage(
@@ -89,7 +71,7 @@ def interval_coverage(
     batch = target_batch(y_true, outputs, sample_weight, "interval_coverage")
     low, high = central_interval(batch.outputs, level, "interval_coverage")
     y = values_of(batch)
-    return weighted_mean(batch, ((low <= y) & (y <= high)).astype(np.float64))
+    return _weighted_mean(batch, ((low <= y) & (y <= high)).astype(np.float64))
 
 
 def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
@@ -114,7 +96,7 @@ def sharpness(outputs: Any, *, level: float = 0.9) -> float:
     >>> round(sharpness(Normal([0.0], [1.0]), level=0.95), 3)
     3.92
     """
-    low, high = central_interval(require_regression(outputs, "sharpness"), level, "sharpness")
+    low, high = central_interval(_require_regression(outputs, "sharpness"), level, "sharpness")
     return float((high - low).mean())
 
 
@@ -161,10 +143,10 @@ def pit_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     if isinstance(outputs, Samples):
         below, ties = outputs.array < value, outputs.array == value
         return np.asarray(below.mean(axis=1) + ties.mean(axis=1) / 2)
-    return interpolated_levels(outputs, value)
+    return _interpolated_levels(outputs, value)
 
 
-def interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
+def _interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
     """Return the level of each value, linear between quantiles, half way out beyond them."""
     levels = np.concatenate(
         [[outputs.levels[0] / 2], outputs.levels, [(1 + outputs.levels[-1]) / 2]]
@@ -193,7 +175,7 @@ def central_interval(
         reach = ndtri(1 - tail) * outputs.std.astype(np.float64)
         return outputs.mean - reach, outputs.mean + reach
     if isinstance(outputs, Samples):
-        widest = widest_level(outputs)
+        widest = _widest_level(outputs)
         if share > widest + 1e-9:
             rule = f"at most {widest:.3g} with {outputs.array.shape[1]} draws"
             raise BadValueError("level", caller, rule, f"{share:g}", "more draws, or a lower level")
@@ -211,7 +193,7 @@ def central_interval(
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
 
 
-def widest_level(outputs: Samples) -> float:
+def _widest_level(outputs: Samples) -> float:
     """Return the level of the interval from the least to the largest draw."""
     n_draws = int(outputs.array.shape[1])
     return (n_draws - 1) / (n_draws + 1)
@@ -232,7 +214,7 @@ def point_of_rows(outputs: BaseOutputs) -> FloatArray:
     return np.asarray(outputs.array[:, right - 1] * (1 - share) + outputs.array[:, right] * share)
 
 
-def require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ()) -> Regression:
+def _require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ()) -> Regression:
     """Return outputs that are predictive distributions of a number, of the kinds a metric takes."""
     allowed = kinds or (Normal, Samples, Quantiles)
     if not isinstance(outputs, allowed):
@@ -246,7 +228,7 @@ def target_batch(
     y_true: Any, outputs: Any, sample_weight: Any, caller: str, kinds: tuple[type, ...] = ()
 ) -> Batch:
     """Return a batch of regression outputs with targets, and warn of those that are missing."""
-    wrapped = require_regression(outputs, caller, kinds)
+    wrapped = _require_regression(outputs, caller, kinds)
     batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
@@ -270,7 +252,7 @@ def values_of(batch: Batch) -> FloatArray:
     return np.nan_to_num(batch.truth.values.astype(np.float64))
 
 
-def weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:
+def _weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:
     """Return the weighted mean over rows of the mean over coordinates."""
     weight = batch.labeled_weight
     if not weight.sum() > 0:

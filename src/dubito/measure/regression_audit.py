@@ -26,8 +26,6 @@ from dubito.measure.regression import (
 from dubito.measure.state import GroupedState, from_plain, pooled, to_plain
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
-__all__ = ["RegressionAudit", "RegressionState"]
-
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_PIT_BINS = 20
@@ -59,19 +57,19 @@ class RegressionState:
     def of(cls, batch: Batch) -> Self:
         require_targets(batch, "audit")
         outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
-        levels = levels_of(outputs)
+        levels = _levels_of(outputs)
         ends = [central_interval(outputs, level, "audit") for level in levels]
-        covered = [weight @ over_targets((low <= y) & (y <= high)) for low, high in ends]
-        width = [weight @ over_targets(high - low) for low, high in ends]
+        covered = [weight @ _over_targets((low <= y) & (y <= high)) for low, high in ends]
+        width = [weight @ _over_targets(high - low) for low, high in ends]
         place = pit_of_rows(outputs, y)
         bins = np.minimum((place * N_PIT_BINS).astype(np.int64), N_PIT_BINS - 1)
         share = np.broadcast_to(weight.reshape(-1, *[1] * (y.ndim - 1)), y.shape) / y[:1].size
         pit = np.bincount(bins.ravel(), share.ravel(), minlength=N_PIT_BINS) * 1.0
-        error = over_targets((y - point_of_rows(outputs)) ** 2)
-        nll = over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
+        error = _over_targets((y - point_of_rows(outputs)) ** 2)
+        nll = _over_targets(nll_of_rows(outputs, y)) if isinstance(outputs, Normal) else None
         pinball = None
         if isinstance(outputs, Quantiles):
-            pinball = over_targets(pinballs(outputs, y).mean(axis=1))
+            pinball = _over_targets(pinballs(outputs, y).mean(axis=1))
         return cls(
             levels=np.array(levels),
             n_rows=len(batch) - batch.n_missing,
@@ -79,7 +77,7 @@ class RegressionState:
             weight=float(weight.sum()),
             squared_weight=float(weight @ weight),
             squared_error=float(weight @ error),
-            crps=float(weight @ over_targets(crps_of_rows(outputs, y))),
+            crps=float(weight @ _over_targets(crps_of_rows(outputs, y))),
             nll=None if nll is None else float(weight @ nll),
             pinball=None if pinball is None else float(weight @ pinball),
             covered=np.array(covered),
@@ -204,7 +202,7 @@ class RegressionAudit:
         return "\n".join(lines)
 
 
-def levels_of(outputs: BaseOutputs) -> list[float]:
+def _levels_of(outputs: BaseOutputs) -> list[float]:
     """Return the levels whose central intervals the outputs can give."""
     if isinstance(outputs, Samples):
         # Between draws nothing is known: of m draws, k from each end hold 1 - 2 k / (m + 1).
@@ -221,7 +219,7 @@ def levels_of(outputs: BaseOutputs) -> list[float]:
     return sorted(round(float(1 - 2 * low), 12) for low in pairs)
 
 
-def over_targets(values: Any) -> FloatArray:
+def _over_targets(values: Any) -> FloatArray:
     """Return the mean over the coordinates of vector targets, as float64."""
     array = np.asarray(values, dtype=np.float64)
     return array if array.ndim == 1 else np.asarray(array.mean(axis=1))

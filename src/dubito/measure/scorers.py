@@ -46,44 +46,44 @@ class Metric:
         return self.function.__name__
 
 
-def score(name: str, batch: Batch) -> float:
+def _score(name: str, batch: Batch) -> float:
     """Return one of the proper scores."""
     return proper_scores.ProperScoresState.of(batch).score(name)
 
 
-def curve(name: str, batch: Batch, doubt: Any = None) -> float:
+def _curve(name: str, batch: Batch, doubt: Any = None) -> float:
     """Return one of the areas of the risk-coverage curve."""
     state = selective.ranked_by(doubt, batch, name)
     return float(getattr(selective.RiskCoverageCurve.of(state), name))
 
 
-def coverage_at_risk(batch: Batch, risk: float, doubt: Any = None) -> float:
+def _coverage_at_risk(batch: Batch, risk: float, doubt: Any = None) -> float:
     """Return the coverage at a risk."""
     state = selective.ranked_by(doubt, batch, "coverage_at_risk")
     return selective.RiskCoverageCurve.of(state).coverage_at(risk)
 
 
-def expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:
+def _expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:
     """Return the expected calibration error."""
     return bins.reliability_of(batch, **settings).expected(norm)
 
 
-def maximum(batch: Batch, **settings: Any) -> float:
+def _maximum(batch: Batch, **settings: Any) -> float:
     """Return the maximum calibration error."""
     return bins.reliability_of(batch, **settings).expected("max")
 
 
-def debiased(batch: Batch, **settings: Any) -> float:
+def _debiased(batch: Batch, **settings: Any) -> float:
     """Return the debiased calibration error."""
     return bins.reliability_of(batch, **settings).debiased
 
 
-def class_wise_error(batch: Batch, n_bins: int = 15) -> float:
+def _class_wise_error(batch: Batch, n_bins: int = 15) -> float:
     """Return the class-wise calibration error."""
     return class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
 
 
-def resampled_class_wise_errors(
+def _resampled_class_wise_errors(
     batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
 ) -> FloatArray:
     """Return resampled class-wise errors, from the bins of one pass over the matrix."""
@@ -91,7 +91,7 @@ def resampled_class_wise_errors(
     return state.resampled_values(seed, n_resamples)
 
 
-def smoothed(batch: Batch) -> float:
+def _smoothed(batch: Batch) -> float:
     """Return the smooth calibration error."""
     return smooth.SmoothCalibrationErrorState.of(batch).value
 
@@ -99,22 +99,22 @@ def smoothed(batch: Batch) -> float:
 CATALOG = {
     metric.name: metric
     for metric in (
-        Metric(proper_scores.accuracy, partial(score, "accuracy"), is_higher_better=True),
-        Metric(proper_scores.log_loss, partial(score, "log_loss")),
-        Metric(proper_scores.brier_score, partial(score, "brier_score")),
-        Metric(bins.expected_calibration_error, expected),
-        Metric(bins.maximum_calibration_error, maximum),
-        Metric(bins.debiased_calibration_error, debiased),
-        Metric(smooth.smooth_calibration_error, smoothed),
+        Metric(proper_scores.accuracy, partial(_score, "accuracy"), is_higher_better=True),
+        Metric(proper_scores.log_loss, partial(_score, "log_loss")),
+        Metric(proper_scores.brier_score, partial(_score, "brier_score")),
+        Metric(bins.expected_calibration_error, _expected),
+        Metric(bins.maximum_calibration_error, _maximum),
+        Metric(bins.debiased_calibration_error, _debiased),
+        Metric(smooth.smooth_calibration_error, _smoothed),
         Metric(
             class_wise.classwise_calibration_error,
-            class_wise_error,
-            resampled=resampled_class_wise_errors,
+            _class_wise_error,
+            resampled=_resampled_class_wise_errors,
         ),
-        Metric(selective.area_under_risk_coverage, partial(curve, "area")),
-        Metric(selective.excess_area_under_risk_coverage, partial(curve, "excess_area")),
-        Metric(selective.area_under_generalized_risk_coverage, partial(curve, "generalized_area")),
-        Metric(selective.coverage_at_risk, coverage_at_risk, is_higher_better=True),
+        Metric(selective.area_under_risk_coverage, partial(_curve, "area")),
+        Metric(selective.excess_area_under_risk_coverage, partial(_curve, "excess_area")),
+        Metric(selective.area_under_generalized_risk_coverage, partial(_curve, "generalized_area")),
+        Metric(selective.coverage_at_risk, _coverage_at_risk, is_higher_better=True),
     )
 }
 

@@ -19,16 +19,6 @@ from dubito.data.batch import Batch
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import labeled_batch
 
-__all__ = [
-    "RiskCoverageCurve",
-    "area_bounds",
-    "area_under_generalized_risk_coverage",
-    "area_under_risk_coverage",
-    "coverage_at_risk",
-    "excess_area_under_risk_coverage",
-    "risk_coverage_curve",
-]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +77,7 @@ def area_bounds(state: RankingState) -> tuple[float, float]:
     return float(state.weight @ least / kept[-1]), float(state.weight @ most / kept[-1])
 
 
-def ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
+def _ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank rows in memory by least confidence, or by another doubt."""
     return ranked_by(doubt, labeled_batch(y_true, outputs, sample_weight, caller), caller)
 
@@ -113,7 +103,7 @@ def risk_coverage_curve(
     >>> risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]]).risk.tolist()
     [0.0, 0.5]
     """
-    state = ranked(y_true, outputs, doubt, sample_weight, "risk_coverage_curve")
+    state = _ranked(y_true, outputs, doubt, sample_weight, "risk_coverage_curve")
     return RiskCoverageCurve.of(state)
 
 
@@ -128,7 +118,7 @@ def area_under_risk_coverage(
     >>> area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.25
     """
-    state = ranked(y_true, outputs, doubt, sample_weight, "area_under_risk_coverage")
+    state = _ranked(y_true, outputs, doubt, sample_weight, "area_under_risk_coverage")
     return RiskCoverageCurve.of(state).area
 
 
@@ -140,7 +130,7 @@ def excess_area_under_risk_coverage(
     With error rate r, the best ranking's area is r + (1 - r) log(1 - r). Geifman, Uziel and
     El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers", 2019.
     """
-    state = ranked(y_true, outputs, doubt, sample_weight, "excess_area_under_risk_coverage")
+    state = _ranked(y_true, outputs, doubt, sample_weight, "excess_area_under_risk_coverage")
     return RiskCoverageCurve.of(state).excess_area
 
 
@@ -155,7 +145,7 @@ def area_under_generalized_risk_coverage(
     >>> area_under_generalized_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.125
     """
-    state = ranked(y_true, outputs, doubt, sample_weight, "area_under_generalized_risk_coverage")
+    state = _ranked(y_true, outputs, doubt, sample_weight, "area_under_generalized_risk_coverage")
     return RiskCoverageCurve.of(state).generalized_area
 
 
@@ -169,5 +159,5 @@ def coverage_at_risk(
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """
-    state = ranked(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
+    state = _ranked(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
     return RiskCoverageCurve.of(state).coverage_at(risk)

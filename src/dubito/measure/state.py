@@ -56,12 +56,12 @@ def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
         is_shared = field.name == shared
         is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
         if not is_same_shape or (is_shared and not np.array_equal(a, b)):
-            raise StateMismatchError(field.name.replace("_", " "), shown(a), shown(b))
+            raise StateMismatchError(field.name.replace("_", " "), _shown(a), _shown(b))
         sums[field.name] = a if is_shared or a is None else a + b
     return type(left)(**sums)
 
 
-def shown(value: Any) -> Any:
+def _shown(value: Any) -> Any:
     """Return a value as an error shows it: an array by its shape, if it is large."""
     return value.tolist() if np.size(value) <= 20 and hasattr(value, "tolist") else np.shape(value)
 
@@ -132,10 +132,10 @@ class GroupedState(Generic[Inner]):
     @property
     def value(self) -> dict[str, Inner]:
         """The state of each group that has any weight."""
-        return {name: state for name, state in self.states.items() if has_value(state)}
+        return {name: state for name, state in self.states.items() if _has_value(state)}
 
 
-def has_value(state: Any) -> bool:
+def _has_value(state: Any) -> bool:
     """Whether a state holds any labeled row of positive weight."""
     try:
         _ = state.value

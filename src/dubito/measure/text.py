@@ -24,7 +24,7 @@ def verdict_on(audit: Audit) -> str:
     """Say in a sentence or two what the figures mean; the calibration test decides."""
     said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
     if audit.n_effective < FEWEST_ROWS:
-        return f"Too few rows to tell ({worth(audit)}). {said}."
+        return f"Too few rows to tell ({_worth(audit)}). {said}."
     if audit.calibration_p_value >= CLEAR:
         one = class_said_wrongly(audit)
         if one is not None:
@@ -32,11 +32,11 @@ def verdict_on(audit: Audit) -> str:
                 f"Wrong by class. {said}, but calls {one.probability:.1%} '{one.name}' where "
                 f"{one.frequency:.1%} are."
             )
-        return f"No sign of false confidence on {worth(audit)}. {said}."
+        return f"No sign of false confidence on {_worth(audit)}. {said}."
     if abs(audit.gap) > 2 * audit.gap_if_calibrated:
         is_over = audit.gap > 0
         name, how = ("Over-confident", "sure") if is_over else ("Under-confident", "modest")
-        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{margin(audit)}."
+        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{_margin(audit)}."
     return (
         f"Wrong in places. {said}, but single confidences are off by "
         f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
@@ -60,7 +60,7 @@ def class_said_wrongly(audit: Audit) -> ClassReport | None:
     return max(found, key=lambda pair: (round(abs(pair[0]), 9), pair[0]))[1] if found else None
 
 
-def margin(audit: Audit) -> str:
+def _margin(audit: Audit) -> str:
     """Return the interval of the gap in points, counted in its own direction."""
     between = audit.intervals.get("gap")
     if between is None:
@@ -70,9 +70,9 @@ def margin(audit: Audit) -> str:
     return f" (95 % interval {low:.1f} to {high:.1f})"
 
 
-def worth(audit: Audit) -> str:
+def _worth(audit: Audit) -> str:
     """Return how many rows there are, and how many they are worth where weights make it fewer."""
-    rows = count(audit.n_rows, "row")
+    rows = _count(audit.n_rows, "row")
     if audit.n_effective < 0.95 * audit.n_rows:
         return f"{rows}, worth {audit.n_effective:,.0f} by their weights"
     return rows
@@ -80,43 +80,43 @@ def worth(audit: Audit) -> str:
 
 def audit_lines(audit: Audit) -> list[str]:
     """Tell an audit line by line, in 80 columns."""
-    lines = [*wrapped(audit.verdict), "", size(audit), "", *figure_lines(audit), ""]
-    lines += curve_lines(audit.curve)
+    lines = [*_wrapped(audit.verdict), "", _size(audit), "", *_figure_lines(audit), ""]
+    lines += _curve_lines(audit.curve)
     if audit.classes:
-        lines += ["", *class_lines(audit)]
+        lines += ["", *_class_lines(audit)]
     if audit.groups:
-        lines += ["", *group_lines(audit)]
+        lines += ["", *_group_lines(audit)]
     return lines
 
 
-def wrapped(text: str) -> list[str]:
+def _wrapped(text: str) -> list[str]:
     """Break a text into lines of 80 columns."""
     from textwrap import wrap
 
     return wrap(text, 80)
 
 
-def size(audit: Audit) -> str:
+def _size(audit: Audit) -> str:
     """Say how much was looked at, and what was left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
     missing = f"; {audit.n_missing:,} more without a label left out" if audit.n_missing else ""
-    return f"{worth(audit)}{classes}{missing}"
+    return f"{_worth(audit)}{classes}{missing}"
 
 
-def count(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     """Return a number and what it counts, in the plural where it should be.
 
-    >>> count(1, "row"), count(1200, "row")
+    >>> _count(1, "row"), count(1200, "row")
     ('1 row', '1,200 rows')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def figure_lines(audit: Audit) -> list[str]:
+def _figure_lines(audit: Audit) -> list[str]:
     """Tell each known figure, its interval, and what to hold it against."""
     bins = f"({audit.n_bins} uniform bins)"
     if audit.n_impossible:
-        loss_note = f"{count(audit.n_impossible, 'row')} at probability 0"
+        loss_note = f"{_count(audit.n_impossible, 'row')} at probability 0"
     elif audit.entropy is not None:
         loss_note = f"{audit.entropy:.4f} if calibrated"
     else:
@@ -158,7 +158,7 @@ def figure_lines(audit: Audit) -> list[str]:
     return lines
 
 
-def curve_lines(curve: ReliabilityCurve) -> list[str]:
+def _curve_lines(curve: ReliabilityCurve) -> list[str]:
     """Draw the reliability curve: a bar of what was right, `|` at what it says."""
     lines = [f"  {'says':>6} {'right':>7} {'rows':>11}   (| marks what it says)"]
     for says, right, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True):
@@ -168,7 +168,7 @@ def curve_lines(curve: ReliabilityCurve) -> list[str]:
     return lines
 
 
-def class_lines(audit: Audit) -> list[str]:
+def _class_lines(audit: Audit) -> list[str]:
     """Tell of each class how often it was said and how often it was, the worst first."""
     ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
     shown = ranked[:MOST_CLASSES]
@@ -181,7 +181,7 @@ def class_lines(audit: Audit) -> list[str]:
     return lines
 
 
-def group_lines(audit: Audit) -> list[str]:
+def _group_lines(audit: Audit) -> list[str]:
     """Tell of the worst groups what they say and how often they are right."""
     worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))[:MOST_CLASSES]
     lines = [

@@ -40,55 +40,55 @@ WIDTH = 80
 FEWEST_ROWS_SHOWN = 20
 
 
-def verdict_on(found: Comparison) -> str:
+def _verdict_on(found: Comparison) -> str:
     """Say of each model in what it is better or worse than the first, and which is best."""
     if found.n_rows < FEWEST_ROWS_SHOWN:
         return f"Too few rows to tell ({found.n_rows:,})."
     first = found.models[0]
-    words = [pair_words(found, model, first) for model in found.models[1:]]
+    words = [_pair_words(found, model, first) for model in found.models[1:]]
     if len(found.models) > 2:
-        words.append(best_words(found))
+        words.append(_best_words(found))
     endless = [
-        model for model, one in found.figures.items() if one.get("log_loss") and is_endless(one)
+        model for model, one in found.figures.items() if one.get("log_loss") and _is_endless(one)
     ]
     if endless:
         words.append(
-            f"Log loss is infinite for {listed(endless)}: a class of probability 0 happened."
+            f"Log loss is infinite for {_listed(endless)}: a class of probability 0 happened."
         )
     return " ".join(words)
 
 
-def is_endless(figures: dict[str, Interval]) -> bool:
+def _is_endless(figures: dict[str, Interval]) -> bool:
     """Whether a log loss is infinite."""
     return figures["log_loss"].value == float("inf")
 
 
-def pair_words(found: Comparison, model: str, baseline: str) -> str:
+def _pair_words(found: Comparison, model: str, baseline: str) -> str:
     """Say in what a model differs from a baseline."""
     pair = [d for d in found.differences if (d.model, d.baseline) == (model, baseline)]
-    better = [amount(d) for d in pair if d.is_better]
-    worse = [amount(d) for d in pair if d.is_better is False]
+    better = [_amount(d) for d in pair if d.is_better]
+    worse = [_amount(d) for d in pair if d.is_better is False]
     unsure = [TITLES[d.metric] for d in pair if d.is_better is None]
     if not better and not worse:
-        return f"No sure difference between {model} and {baseline} in {listed(unsure)}."
-    parts = [f"better than {baseline} in {listed(better)}"] if better else []
-    parts += [f"worse {'' if better else f'than {baseline} '}in {listed(worse)}"] if worse else []
-    rest = f"; no sure difference in {listed(unsure)}" if unsure else ""
+        return f"No sure difference between {model} and {baseline} in {_listed(unsure)}."
+    parts = [f"better than {baseline} in {_listed(better)}"] if better else []
+    parts += [f"worse {'' if better else f'than {baseline} '}in {_listed(worse)}"] if worse else []
+    rest = f"; no sure difference in {_listed(unsure)}" if unsure else ""
     return f"{model} is {' but '.join(parts)}{rest}."
 
 
-def best_words(found: Comparison) -> str:
+def _best_words(found: Comparison) -> str:
     """Say which model is best on these rows, and than which of the others it surely is better."""
     title, best = TITLES[found.best_by], found.best
-    beaten = [model for model in found.models if model != best and surely_beats(found, model)]
+    beaten = [model for model in found.models if model != best and _surely_beats(found, model)]
     others = [model for model in found.models if model != best and model not in beaten]
     said = f"Best by {title} on these rows: {best}"
     if beaten:
-        said += f", surely better than {listed(beaten)}"
-    return f"{said}{', not surely than ' + listed(others) if others else ''}."
+        said += f", surely better than {_listed(beaten)}"
+    return f"{said}{', not surely than ' + _listed(others) if others else ''}."
 
 
-def surely_beats(found: Comparison, model: str) -> bool:
+def _surely_beats(found: Comparison, model: str) -> bool:
     """Whether the best is surely better than another model in what it is best by."""
     for one in found.differences:
         if one.metric == found.best_by and {one.model, one.baseline} == {model, found.best}:
@@ -96,7 +96,7 @@ def surely_beats(found: Comparison, model: str) -> bool:
     return False
 
 
-def amount(difference: Difference) -> str:
+def _amount(difference: Difference) -> str:
     """Say in what and by how much, without a sign."""
     one = difference.interval
     ends = (one.low, one.high) if one.value >= 0 else (-one.high, -one.low)
@@ -104,17 +104,17 @@ def amount(difference: Difference) -> str:
     return f"{TITLES[difference.metric]} by {by}"
 
 
-def listed(words: list[str]) -> str:
+def _listed(words: list[str]) -> str:
     """Return words as a list in a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def shown(one: Interval, sign: str = "") -> str:
+def _shown(one: Interval, sign: str = "") -> str:
     """Return an interval in a few digits."""
     return f"{one.value:{sign}.4g} ({one.low:{sign}.4g} to {one.high:{sign}.4g})"
 
 
-def comparison_lines(found: Comparison) -> list[str]:
+def _comparison_lines(found: Comparison) -> list[str]:
     """Tell a comparison line by line, in 80 columns."""
     missing = f"; {found.n_missing:,} more without a truth left out" if found.n_missing else ""
     note = (
@@ -125,14 +125,14 @@ def comparison_lines(found: Comparison) -> list[str]:
     for model in found.models:
         lines += ["", f"  {model[:76]}"]
         figures = found.figures[model].items()
-        lines += [f"    {TITLES[name]:<30} {shown(figure)}" for name, figure in figures]
+        lines += [f"    {TITLES[name]:<30} {_shown(figure)}" for name, figure in figures]
     pairs = dict.fromkeys((one.model, one.baseline) for one in found.differences)
     for pair in pairs:
         lines += ["", f"  {pair[0][:35]} less {pair[1][:35]}"]
         for one in found.differences:
             if (one.model, one.baseline) == pair:
                 word = {True: "  better", False: "  worse", None: ""}[one.is_better]
-                lines.append(f"    {TITLES[one.metric]:<30} {shown(one.interval, '+')}{word}")
+                lines.append(f"    {TITLES[one.metric]:<30} {_shown(one.interval, '+')}{word}")
     return lines
 
 
@@ -192,7 +192,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Which model is better than the first, and in what, as far as that is sure."""
-        return verdict_on(self)
+        return _verdict_on(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, texts and lists, ready for JSON; what is infinite is None."""
@@ -203,7 +203,7 @@ class Comparison:
         return {**values, "verdict": self.verdict}
 
     def __str__(self) -> str:
-        return "\n".join(comparison_lines(self))
+        return "\n".join(_comparison_lines(self))
 
 
 def compare(
@@ -232,23 +232,23 @@ def compare(
     if amounts is not None and (costs is None or costs.rate is None):
         rule, fix = "None, as no cost grows with it", "`costs=CostMatrix(..., rate=...)` with it"
         raise BadValueError("amounts", CALLER, rule, type(amounts).__name__, fix)
-    batches = as_models(y_true, models, sample_weight, amounts, seed)
+    batches = _as_models(y_true, models, sample_weight, amounts, seed)
     first = next(iter(batches.values()))
     warn_of_missing(first.n_missing, len(first), CALLER, stacklevel=3)
     if not first.labeled_weight.any():
         raise EmptyStateError("A comparison")
-    found = found_in(batches, sampling, costs)
+    found = _found_in(batches, sampling, costs)
     known = [name for name in TITLES if all(name in one for one in found.figures.values())]
     figures = {model: {name: one[name] for name in known} for model, one in found.figures.items()}
     best_by = known[0]
-    best = best_of(figures, best_by)
+    best = _best_of(figures, best_by)
     n_rows = int(np.count_nonzero(first.labeled_weight))
     return Comparison(
         models=tuple(batches),
         best=best,
         best_by=best_by,
         figures=figures,
-        differences=judged(found.differences(list(batches), best, known), share, n_rows),
+        differences=_judged(found.differences(list(batches), best, known), share, n_rows),
         level=share,
         n_rows=n_rows,
         n_missing=first.n_missing,
@@ -290,19 +290,19 @@ class Found:
         ]
 
 
-def found_in(batches: dict[str, Batch], sampling: Sampling, costs: CostMatrix | None) -> Found:
+def _found_in(batches: dict[str, Batch], sampling: Sampling, costs: CostMatrix | None) -> Found:
     """Return the figures of classifiers or of regressions, and of costs if there are any."""
     first = next(iter(batches.values()))
     if isinstance(first.outputs, BaseClassOutputs | TopLabel):
-        found = found_in_classifiers(batches, sampling)
-        return found if costs is None else with_costs(found, batches, sampling, costs)
+        found = _found_in_classifiers(batches, sampling)
+        return found if costs is None else _with_costs(found, batches, sampling, costs)
     if costs is not None:
         rule, fix = "None for a regression", "outputs over classes"
         raise BadValueError("costs", CALLER, rule, type(costs).__name__, fix)
-    return found_in_regressions(batches, sampling)
+    return _found_in_regressions(batches, sampling)
 
 
-def found_in_classifiers(batches: dict[str, Batch], sampling: Sampling) -> Found:
+def _found_in_classifiers(batches: dict[str, Batch], sampling: Sampling) -> Found:
     """Return what one set of resamples says of all figures of all models."""
     values = {model: figures_of(batch) for model, batch in batches.items()}
     draws = {
@@ -327,7 +327,7 @@ def found_in_classifiers(batches: dict[str, Batch], sampling: Sampling) -> Found
     return Found(figures, difference)
 
 
-def found_in_regressions(batches: dict[str, Batch], sampling: Sampling) -> Found:
+def _found_in_regressions(batches: dict[str, Batch], sampling: Sampling) -> Found:
     """Return the mean losses of regressions, and those of their differences row by row."""
     mean = MeanInterval(sampling.level, sampling.seed, sampling.n_resamples)
     losses = {model: losses_of_rows(batch, CALLER) for model, batch in batches.items()}
@@ -343,7 +343,7 @@ def found_in_regressions(batches: dict[str, Batch], sampling: Sampling) -> Found
     return Found(figures, lambda a, b, name: mean(losses[a][name] - losses[b][name], weight))
 
 
-def with_costs(
+def _with_costs(
     found: Found, batches: dict[str, Batch], sampling: Sampling, costs: CostMatrix
 ) -> Found:
     """Return the same with what deciding by each model costs."""
@@ -375,7 +375,7 @@ def with_costs(
     return Found(figures, difference)
 
 
-def judged(differences: list[Difference], level: float, n_rows: int) -> tuple[Difference, ...]:
+def _judged(differences: list[Difference], level: float, n_rows: int) -> tuple[Difference, ...]:
     """Return differences with adjusted p-values, and what is sure."""
     raw = [normal_p_value(one.interval, level) for one in differences]
     adjusted = holm(raw) if n_rows >= FEWEST_ROWS else np.ones(len(raw))
@@ -391,13 +391,13 @@ def judged(differences: list[Difference], level: float, n_rows: int) -> tuple[Di
     )
 
 
-def best_of(figures: dict[str, dict[str, Interval]], metric: str) -> str:
+def _best_of(figures: dict[str, dict[str, Interval]], metric: str) -> str:
     """Return the model whose figure is best, the first on a tie."""
     sign = -1 if metric in HIGHER_IS_BETTER else 1
     return min(figures, key=lambda model: sign * figures[model][metric].value)
 
 
-def as_models(
+def _as_models(
     y_true: Any, models: Any, sample_weight: Any, amounts: Any, seed: int
 ) -> dict[str, Batch]:
     """Return two models or more, by name, on rows that are the same."""
@@ -414,23 +414,23 @@ def as_models(
     first = next(iter(batches.values()))
     for name, batch in batches.items():
         batch.require_truth(CALLER)
-        require_alike(f"models[{name!r}]", batch, first)
+        _require_alike(f"models[{name!r}]", batch, first)
     return batches
 
 
-def require_alike(argument: str, batch: Batch, first: Batch) -> None:
+def _require_alike(argument: str, batch: Batch, first: Batch) -> None:
     """Raise unless a model speaks of the same rows and in the same way as the first."""
     kinds = (BaseClassOutputs, TopLabel)
     if isinstance(batch.outputs, kinds) != isinstance(first.outputs, kinds):
         rule, fix = "of classes, like the first, or of numbers, like it", "one kind of models"
         raise BadTypeError(argument, CALLER, rule, type(batch.outputs).__name__, fix)
-    if len(batch) != len(first) or not is_same_truth(batch.truth, first.truth):
+    if len(batch) != len(first) or not _is_same_truth(batch.truth, first.truth):
         got = "other labels" if len(batch) == len(first) else f"{len(batch)} rows"
         rule, fix = f"of the {len(first)} rows of the first", "outputs of the same rows, in order"
         raise BadValueError(argument, CALLER, rule, got, fix)
 
 
-def is_same_truth(a: Labels | Targets | None, b: Labels | Targets | None) -> bool:
+def _is_same_truth(a: Labels | Targets | None, b: Labels | Targets | None) -> bool:
     """Whether two models were held to the same truth, as far as that is known of both."""
     if isinstance(a, Labels) and isinstance(b, Labels):
         pairs: list[tuple[Any, Any]] = [(a.codes, b.codes), (a.probabilities, b.probabilities)]

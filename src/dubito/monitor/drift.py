@@ -96,12 +96,12 @@ class Period:
         return np.asarray(shares.mean(axis=0))
 
 
-def both_periods(
+def _both_periods(
     reference: Any, current: Any, y: tuple[Any, Any], features: tuple[Any, Any], seed: int
 ) -> tuple[Period, Period]:
     """Return what is known of both periods, outputs of one model."""
-    before = period_of(reference, y[0], features[0], seed, "reference")
-    after = period_of(current, y[1], features[1], seed + 1, "current")
+    before = _period_of(reference, y[0], features[0], seed, "reference")
+    after = _period_of(current, y[1], features[1], seed + 1, "current")
     kinds = type(before.batch.outputs), type(after.batch.outputs)
     if kinds[0] is not kinds[1] or before.n_classes != after.n_classes:
         rule = f"{kinds[0].__name__} of {before.n_classes} classes, like `reference`"
@@ -114,7 +114,7 @@ def both_periods(
     return before, after
 
 
-def period_of(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
+def _period_of(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
     """Return what is known of one period, and warn of missing labels."""
     batch = rows_in_memory(
         y, outputs, seed, argument, CALLER, features=features, label=f"y_{argument}"
@@ -137,18 +137,23 @@ FEWEST_ROWS_SHOWN = 20
 MOST_CLASSES_SHOWN = 10
 
 
-def verdict_on(found: Drift) -> str:
+def _verdict_on(found: Drift) -> str:
     """Say what moved and what to do about it."""
     n_rows = f"{found.n_reference:,} and {found.n_current:,} rows"
     if min(found.n_reference, found.n_current) < FEWEST_ROWS_SHOWN:
         return f"Too few rows to tell ({n_rows})."
     if not found.moved:
         return f"No sign of drift between {n_rows}."
-    words = [input_words(found), prior_words(found), confidence_words(found), truth_words(found)]
+    words = [
+        _input_words(found),
+        _prior_words(found),
+        _confidence_words(found),
+        _truth_words(found),
+    ]
     return " ".join(filter(None, words))
 
 
-def input_words(found: Drift) -> str:
+def _input_words(found: Drift) -> str:
     """Say whether inputs are strange."""
     if "strange inputs" not in found.moved:
         return ""
@@ -159,14 +164,14 @@ def input_words(found: Drift) -> str:
     )
 
 
-def prior_words(found: Drift) -> str:
+def _prior_words(found: Drift) -> str:
     """Say whether classes are as common as they were."""
     if "labels" in found.shifts:
         has_moved = "labels" in found.moved
         seen = f", by the labels (distance {found.shifts['labels'].distance:.3f})"
     else:
         has_moved = "predicted classes" in found.moved
-        seen = f", as far as predictions tell{change_words(found)}"
+        seen = f", as far as predictions tell{_change_words(found)}"
     if not has_moved:
         if "predicted classes" not in found.moved:
             return ""
@@ -177,7 +182,7 @@ def prior_words(found: Drift) -> str:
     return said
 
 
-def change_words(found: Drift) -> str:
+def _change_words(found: Drift) -> str:
     """Say which class changed most, where its share could be estimated."""
     if found.prior is None or found.reference_prior is None:
         return ""
@@ -193,7 +198,7 @@ def change_words(found: Drift) -> str:
     )
 
 
-def confidence_words(found: Drift) -> str:
+def _confidence_words(found: Drift) -> str:
     """Say whether confidence moved, and whether something else explains it."""
     doubts = [name for name in ("confidence", "entropy", "energy") if name in found.moved]
     if not doubts:
@@ -214,7 +219,7 @@ def confidence_words(found: Drift) -> str:
     return f"Confidence moved ({means}){alone}: recalibrate."
 
 
-def truth_words(found: Drift) -> str:
+def _truth_words(found: Drift) -> str:
     """Say whether the model is as right as it was."""
     words = []
     if "accuracy" in found.moved:
@@ -236,7 +241,7 @@ def truth_words(found: Drift) -> str:
     return " ".join(words)
 
 
-def drift_lines(found: Drift) -> list[str]:
+def _drift_lines(found: Drift) -> list[str]:
     """Tell drift line by line, in 80 columns."""
     tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
     note = (
@@ -247,12 +252,12 @@ def drift_lines(found: Drift) -> list[str]:
     change = f"change ({found.level:.0%})"
     head = f"  {'':<22} {'before':>8} {'now':>8}  {change:<20} {'apart':>5} {'p':>7}"
     lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
-    lines += [shift_line(name, shift) for name, shift in found.shifts.items()]
-    lines += ["", *accuracy_lines(found), *prior_lines(found)]
+    lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
+    lines += ["", *_accuracy_lines(found), *_prior_lines(found)]
     return lines
 
 
-def shift_line(name: str, shift: DistributionShift) -> str:
+def _shift_line(name: str, shift: DistributionShift) -> str:
     """Tell one figure of both periods."""
     before = "" if shift.reference is None else f"{shift.reference:.3g}"
     now = "" if shift.current is None else f"{shift.current:.3g}"
@@ -266,7 +271,7 @@ def shift_line(name: str, shift: DistributionShift) -> str:
     return line.rstrip()
 
 
-def accuracy_lines(found: Drift) -> list[str]:
+def _accuracy_lines(found: Drift) -> list[str]:
     """Tell the accuracy to expect without labels of this period."""
     lines = [f"  accuracy expected if calibrated      {found.expected_accuracy:.1%}"]
     one = found.thresholded_accuracy
@@ -276,7 +281,7 @@ def accuracy_lines(found: Drift) -> list[str]:
     return lines
 
 
-def prior_lines(found: Drift) -> list[str]:
+def _prior_lines(found: Drift) -> list[str]:
     """Tell how common classes were and are, those that changed most first."""
     if found.prior is None or found.reference_prior is None:
         return []
@@ -305,7 +310,7 @@ class Drift:
     `shifts` are by name; those without a p-value are told, not tested. All tested ones together
     raise a false alarm in at most 1 - `level` of all cases (Holm). `prior` is how common classes
     are now, estimated without labels of this period, beside `reference_prior`. `expected_accuracy`
-    is what the outputs of this period say themselves, true if calibrated; `thresholded_accuracy`
+    is what the outputs of this period say themselves, true if calibrated; `_thresholded_accuracy`
     the share of rows above the confidence that as many reference rows exceed as were right.
     """
 
@@ -333,7 +338,7 @@ class Drift:
     @property
     def verdict(self) -> str:
         """What moved, and what to do about it."""
-        return verdict_on(self)
+        return _verdict_on(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, texts and lists, ready for JSON."""
@@ -348,7 +353,7 @@ class Drift:
         return {**values, "moved": list(self.moved), "verdict": self.verdict}
 
     def __str__(self) -> str:
-        return "\n".join(drift_lines(self))
+        return "\n".join(_drift_lines(self))
 
 
 def detect_drift(
@@ -378,29 +383,29 @@ def detect_drift(
     n_draws = as_n_resamples(n_resamples, CALLER)
     features = reference_features, current_features
     labels = y_reference, y_current
-    before, after = both_periods(reference, current, labels, features, seed)
+    before, after = _both_periods(reference, current, labels, features, seed)
     shifts = {
-        **output_shifts(before, after, share),
-        **feature_shifts(before, after, seed),
-        **labeled_shifts(before, after, share, seed, n_draws),
+        **_output_shifts(before, after, share),
+        **_feature_shifts(before, after, seed),
+        **_labeled_shifts(before, after, share, seed, n_draws),
     }
-    prior, reference_prior = priors_of(before, after, share, seed, n_draws)
+    prior, reference_prior = _priors_of(before, after, share, seed, n_draws)
     a, b = before.batch.rows, after.batch.rows
     return Drift(
         n_reference=len(before),
         n_current=len(after),
         level=share,
-        shifts=judged(shifts, share, min(len(before), len(after))),
+        shifts=_judged(shifts, share, min(len(before), len(after))),
         wasserstein=float(wasserstein_distance(a.confidence, b.confidence)),
         expected_accuracy=float(b.confidence.mean()),
-        thresholded_accuracy=thresholded_accuracy(before, after, share),
+        thresholded_accuracy=_thresholded_accuracy(before, after, share),
         prior=prior,
         reference_prior=reference_prior,
         classes=None if after.outputs is None else after.outputs.classes,
     )
 
 
-def output_shifts(before: Period, after: Period, level: float) -> dict[str, DistributionShift]:
+def _output_shifts(before: Period, after: Period, level: float) -> dict[str, DistributionShift]:
     """Return whether outputs moved: what can be asked without labels."""
     a, b = before.batch.rows, after.batch.rows
     shifts = {"confidence": distribution_shift(a.confidence, b.confidence, level)}
@@ -417,7 +422,7 @@ def output_shifts(before: Period, after: Period, level: float) -> dict[str, Dist
     return shifts
 
 
-def feature_shifts(before: Period, after: Period, seed: int) -> dict[str, DistributionShift]:
+def _feature_shifts(before: Period, after: Period, seed: int) -> dict[str, DistributionShift]:
     """Return whether more inputs are strange than among rows of the reference held back."""
     known, new = before.batch.features, after.batch.features
     if known is None or new is None or len(known) < 2 * FEWEST_ROWS:
@@ -435,7 +440,7 @@ def feature_shifts(before: Period, after: Period, seed: int) -> dict[str, Distri
     return {"strange inputs": strange_shift(held.size, len(new), n_strange, EPSILON)}
 
 
-def labeled_shifts(
+def _labeled_shifts(
     before: Period, after: Period, level: float, seed: int, n_resamples: int
 ) -> dict[str, DistributionShift]:
     """Return whether the model is as right as it was; nothing without labels of both periods."""
@@ -448,23 +453,23 @@ def labeled_shifts(
         "accuracy": mean_shift(a.correct, b.correct, level, seed),
         "over-confidence": mean_shift(gaps[0], gaps[1], level, seed),
     }
-    if is_finite(a.log_loss) and is_finite(b.log_loss):
+    if _is_finite(a.log_loss) and _is_finite(b.log_loss):
         shifts["log loss"] = mean_shift(a.log_loss, b.log_loss, level, seed)
     if before.codes is not None and after.codes is not None:
         codes = before.codes[before.codes >= 0], after.codes[after.codes >= 0]
         shifts["labels"] = share_shift(*codes, before.n_classes)
-    shifts[TITLES["expected_calibration_error"]] = error_shift(
+    shifts[TITLES["expected_calibration_error"]] = _error_shift(
         first, second, level, seed, n_resamples
     )
     return shifts
 
 
-def is_finite(losses: FloatArray | None) -> TypeGuard[FloatArray]:
+def _is_finite(losses: FloatArray | None) -> TypeGuard[FloatArray]:
     """Whether losses are known and none is infinite."""
     return losses is not None and bool(np.isfinite(losses).all())
 
 
-def error_shift(
+def _error_shift(
     first: Batch, second: Batch, level: float, seed: int, n_resamples: int
 ) -> DistributionShift:
     """Return the calibration errors of both periods; not tested, as few rows alone raise one."""
@@ -482,7 +487,7 @@ def error_shift(
     )
 
 
-def judged(
+def _judged(
     shifts: dict[str, DistributionShift], level: float, n_rows: int
 ) -> dict[str, DistributionShift]:
     """Return shifts with adjusted p-values, and which of them are no accident."""
@@ -498,7 +503,7 @@ def judged(
     }
 
 
-def priors_of(
+def _priors_of(
     before: Period, after: Period, level: float, seed: int, n_resamples: int
 ) -> tuple[PriorEstimate | None, FloatArray | None]:
     """Return how common classes are now and were, as far as outputs tell.
@@ -525,7 +530,7 @@ def priors_of(
         return estimate_prior(after.outputs, **settings), prior
 
 
-def thresholded_accuracy(before: Period, after: Period, level: float) -> Interval | None:
+def _thresholded_accuracy(before: Period, after: Period, level: float) -> Interval | None:
     """Return the accuracy that confidence lets expect, where the reference has labels."""
     if before.labeled is None:
         return None

@@ -8,8 +8,6 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BadTypeError
 
-__all__ = ["SAMPLE_ROWS", "rows_in_memory"]
-
 SAMPLE_ROWS = 100_000  # of shards; more would only make small differences sure
 
 

@@ -21,8 +21,6 @@ from dubito.arrays import (
 from dubito.errors import BadValueError
 from dubito.measure.state import from_plain, to_plain
 
-__all__ = ["Direction", "SequentialAlarm"]
-
 CALLER = "SequentialAlarm"
 Direction = Literal["over", "under"]
 
@@ -37,7 +35,7 @@ EDGE = 1e-6  # nearer to 0 or 1 nothing is bet on what could not be paid
 LARGEST_LOG = 700.0  # beyond, an e-value is no longer told apart
 
 
-def waiting(n_labels: Any) -> Any:
+def _waiting(n_labels: Any) -> Any:
     """Return the share of the money that is not yet bet after so many labels."""
     return 1 / (1 + np.log(2.0 + n_labels))
 
@@ -68,7 +66,7 @@ class SequentialAlarm:
     largest_weight: float = 1.0
     n_labels: int = 0
     log_wealth: FloatArray = field(
-        default_factory=lambda: np.full(2 * N_EACH, np.log(1 - waiting(0)))
+        default_factory=lambda: np.full(2 * N_EACH, np.log(1 - _waiting(0)))
     )
     log_largest: float = 0.0
     alarmed_after: int | None = None
@@ -85,15 +83,15 @@ class SequentialAlarm:
         """Return the alarm after more labels, in the order they came; it looks after each."""
         caller = f"{CALLER}.update"
         means = as_shares(stated, "stated", caller).astype(np.float64)
-        outcomes = outcomes_of(found, means.size, caller)
-        share = shares_of(weight, means.size, self.largest_weight, caller)
+        outcomes = _outcomes_of(found, means.size, caller)
+        share = _shares_of(weight, means.size, self.largest_weight, caller)
         if not means.size:
             return self
-        steps = np.log1p(share[:, np.newaxis] * gains(means, outcomes, self.tolerance))
+        steps = np.log1p(share[:, np.newaxis] * _gains(means, outcomes, self.tolerance))
         wealth = self.wealth_after(np.cumsum(steps, axis=0))
         n_seen = self.n_labels + np.arange(1, means.size + 1)
-        seen = log_e_values(wealth, n_seen)
-        both = log_mean(seen)
+        seen = _log_e_values(wealth, n_seen)
+        both = _log_mean(seen)
         after, direction = self.alarmed_after, self.direction
         is_alarm = both >= -np.log(self.level)
         if after is None and is_alarm.any():
@@ -112,7 +110,7 @@ class SequentialAlarm:
     def wealth_after(self, growth: FloatArray) -> FloatArray:
         """Return the log wealth of each bet after each label, with the money that came in."""
         n_before = self.n_labels + np.arange(len(growth))
-        enters = np.log(waiting(n_before) - waiting(n_before + 1))
+        enters = np.log(_waiting(n_before) - _waiting(n_before + 1))
         # Money that enters after a label grows by all factors that come later.
         parts = np.vstack([self.log_wealth, enters[:, np.newaxis] - growth])
         return np.asarray(growth + np.logaddexp.accumulate(parts, axis=0)[1:])
@@ -120,8 +118,8 @@ class SequentialAlarm:
     @property
     def e_value(self) -> float:
         """What 1 of money has become by betting against the claim: 1 is no evidence."""
-        seen = log_e_values(self.log_wealth[np.newaxis], np.array([self.n_labels]))
-        return float(np.exp(min(log_mean(seen)[0], LARGEST_LOG)))
+        seen = _log_e_values(self.log_wealth[np.newaxis], np.array([self.n_labels]))
+        return float(np.exp(min(_log_mean(seen)[0], LARGEST_LOG)))
 
     @property
     def p_value(self) -> float:
@@ -148,7 +146,7 @@ class SequentialAlarm:
         return alarm
 
 
-def gains(stated: FloatArray, found: FloatArray, tolerance: float) -> FloatArray:
+def _gains(stated: FloatArray, found: FloatArray, tolerance: float) -> FloatArray:
     """Return what each bet of 1 gains or loses, labels x bets: at most 0 on average if true.
 
     Each is a likelihood ratio less 1, of what may be true instead to the claim. At the edges of 0
@@ -167,19 +165,19 @@ def gains(stated: FloatArray, found: FloatArray, tolerance: float) -> FloatArray
     return np.hstack(parts)
 
 
-def log_e_values(log_wealth: FloatArray, n_labels: Any) -> FloatArray:
+def _log_e_values(log_wealth: FloatArray, n_labels: Any) -> FloatArray:
     """Return the log e-values of both directions after each label, labels x 2."""
     each = log_wealth.reshape(-1, 2, N_EACH)
-    idle = np.log(waiting(n_labels))[:, np.newaxis]
+    idle = np.log(_waiting(n_labels))[:, np.newaxis]
     return np.asarray(np.logaddexp(logsumexp(each, axis=2) - np.log(N_EACH), idle))
 
 
-def log_mean(log_values: FloatArray) -> FloatArray:
+def _log_mean(log_values: FloatArray) -> FloatArray:
     """Return the log of the mean of both columns."""
     return np.asarray(np.logaddexp(log_values[:, 0], log_values[:, 1]) - np.log(2.0))
 
 
-def outcomes_of(found: Any, n_rows: int, caller: str) -> FloatArray:
+def _outcomes_of(found: Any, n_rows: int, caller: str) -> FloatArray:
     """Return outcomes as numbers from 0 to 1; True is 1."""
     array = np.asarray(found)
     if array.dtype == np.bool_:
@@ -189,7 +187,7 @@ def outcomes_of(found: Any, n_rows: int, caller: str) -> FloatArray:
     return outcomes
 
 
-def shares_of(weight: Any, n_rows: int, largest: float, caller: str) -> FloatArray:
+def _shares_of(weight: Any, n_rows: int, largest: float, caller: str) -> FloatArray:
     """Return the share of the money that each row bets."""
     given = np.ones(n_rows) if weight is None else weight
     array = as_finite(as_floats(given, "weight", caller), "weight", caller)

@@ -11,15 +11,6 @@ from scipy import stats
 from dubito.arrays import FloatArray, IntArray
 from dubito.measure.intervals import Interval
 
-__all__ = [
-    "DistributionShift",
-    "distribution_shift",
-    "mean_shift",
-    "mean_with_error",
-    "share_shift",
-    "strange_shift",
-]
-
 MANY_ROWS = 500  # of both periods, from which on means are as good as normal
 N_PERMUTATIONS = 1999
 FEWEST_EXPECTED = 5  # rows of a class, below which its count is pooled with others
@@ -57,7 +48,7 @@ def distribution_shift(
     after = np.searchsorted(np.sort(current), values, "right") / m
     distance = float(np.abs(before - after).max())
     p_value = float(stats.kstwo.sf(distance, max(1, round(n * m / (n + m)))))
-    return replace(welch_shift(reference, current, level), p_value=p_value, distance=distance)
+    return replace(_welch_shift(reference, current, level), p_value=p_value, distance=distance)
 
 
 def mean_shift(
@@ -71,13 +62,13 @@ def mean_shift(
     >>> mean_shift(np.array([0.0, 2.0]), np.array([3.0, 5.0]), 0.95).difference.value
     3.0
     """
-    found = welch_shift(reference, current, level)
+    found = _welch_shift(reference, current, level)
     if min(reference.size, current.size) >= MANY_ROWS:
         return found
-    return replace(found, p_value=permutation_p_value(reference, current, seed))
+    return replace(found, p_value=_permutation_p_value(reference, current, seed))
 
 
-def permutation_p_value(reference: FloatArray, current: FloatArray, seed: int) -> float:
+def _permutation_p_value(reference: FloatArray, current: FloatArray, seed: int) -> float:
     """Return how often means are as far apart when rows change periods by chance."""
     pool = np.concatenate([reference, current])
     pool = pool - pool.mean()
@@ -94,7 +85,7 @@ def permutation_p_value(reference: FloatArray, current: FloatArray, seed: int) -
     return float((1 + as_far) / (1 + N_PERMUTATIONS))
 
 
-def welch_shift(reference: FloatArray, current: FloatArray, level: float) -> DistributionShift:
+def _welch_shift(reference: FloatArray, current: FloatArray, level: float) -> DistributionShift:
     """Return how far means are apart, by Welch's test of unequal variances."""
     before, error_before = mean_with_error(reference)
     after, error_after = mean_with_error(current)

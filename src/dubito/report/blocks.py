@@ -7,21 +7,6 @@ from typing import ClassVar, final
 
 from markupsafe import Markup
 
-__all__ = [
-    "Block",
-    "Card",
-    "Cards",
-    "Choice",
-    "Code",
-    "Facts",
-    "Figure",
-    "Row",
-    "Section",
-    "Table",
-    "Text",
-    "Verdict",
-]
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,15 @@ def comparison_report(
     comparison: Comparison, *, title: str = "Models side by side", command: str | None = None
 ) -> Report:
     """Return a page on models that were compared on the same rows."""
-    headline, mood = comparison_headline(comparison)
-    verdict = Verdict(headline, sentences_of(comparison.verdict), mood)
-    charts = Row(tuple(difference_charts(comparison)))
+    headline, mood = _comparison_headline(comparison)
+    verdict = Verdict(headline, _sentences_of(comparison.verdict), mood)
+    charts = Row(tuple(_difference_charts(comparison)))
     sections = [
         Section("differences", "The differences", (DIFFERENCES, charts)),
-        Section("figures", "The figures", (difference_table(comparison), figure_table(comparison))),
-        computing(
+        Section(
+            "figures", "The figures", (_difference_table(comparison), _figure_table(comparison))
+        ),
+        _computing(
             (
                 ("rows", f"{comparison.n_rows:,}"),
                 ("without a label, left out", f"{comparison.n_missing:,}"),
@@ -52,12 +54,12 @@ def drift_report(drift: Drift, *, title: str = "Two periods", command: str | Non
     """Return a page on what moved between two periods."""
     headline = f"Moved: {', '.join(drift.moved)}" if drift.moved else "No sign of drift"
     mood = "bad" if drift.has_drifted else "good"
-    verdict = Verdict(headline, sentences_of(drift.verdict), mood)
+    verdict = Verdict(headline, _sentences_of(drift.verdict), mood)
     # One below the other: a chart of one line beside one of many would leave its card empty.
-    charts = (*shift_figures(drift), *prior_figures(drift))
+    charts = (*_shift_figures(drift), *_prior_figures(drift))
     sections = [
-        Section("shifts", "What moved", (*charts, shift_table(drift))),
-        computing(
+        Section("shifts", "What moved", (*charts, _shift_table(drift))),
+        _computing(
             (
                 ("rows before", f"{drift.n_reference:,}"),
                 ("rows now", f"{drift.n_current:,}"),
@@ -74,16 +76,16 @@ def drift_report(drift: Drift, *, title: str = "Two periods", command: str | Non
     return Report(title, drift.verdict, render(title, verdict, sections, kicker="drift"))
 
 
-def sentences_of(verdict: str) -> tuple[str, ...]:
+def _sentences_of(verdict: str) -> tuple[str, ...]:
     """Return a verdict sentence by sentence.
 
-    >>> sentences_of("One is 0.5 better. Two is not.")
+    >>> _sentences_of("One is 0.5 better. Two is not.")
     ('One is 0.5 better.', 'Two is not.')
     """
     return tuple(spaced(one) for one in re.split(r"(?<=[A-Za-z)%]\.)\s+", verdict) if one)
 
 
-def comparison_headline(comparison: Comparison) -> tuple[str, str]:
+def _comparison_headline(comparison: Comparison) -> tuple[str, str]:
     """Return what a comparison comes to, and whether that is good for the newcomer."""
     first, *others = comparison.models
     metric = TITLES[comparison.best_by]
@@ -97,17 +99,17 @@ def comparison_headline(comparison: Comparison) -> tuple[str, str]:
     return f"{others[0]} is {word} than {first}, by {metric}", mood
 
 
-def difference_charts(comparison: Comparison) -> list[Figure]:
+def _difference_charts(comparison: Comparison) -> list[Figure]:
     """Return the differences of each pair of models, as shares of what the baseline has."""
     pairs = dict.fromkeys((one.model, one.baseline) for one in comparison.differences)
     return [
-        difference_chart(comparison, model, baseline, rows)
+        _difference_chart(comparison, model, baseline, rows)
         for model, baseline in pairs
-        if (rows := difference_rows(comparison, model, baseline))
+        if (rows := _difference_rows(comparison, model, baseline))
     ]
 
 
-def difference_rows(
+def _difference_rows(
     comparison: Comparison, model: str, baseline: str
 ) -> list[tuple[str, list[Span]]]:
     """Return the differences of two models; a share of what may be 0 says nothing."""
@@ -119,54 +121,54 @@ def difference_rows(
                 end / held_to.value
                 for end in (one.interval.low, one.interval.value, one.interval.high)
             )
-            title = f"{TITLES[one.metric]}: {change(value)}, {word(one)}"
+            title = f"{TITLES[one.metric]}: {_change(value)}, {_word(one)}"
             rows.append((title, [Span(JUDGED[one.is_better], low, value, high)]))
     return rows
 
 
-def difference_chart(
+def _difference_chart(
     comparison: Comparison, model: str, baseline: str, rows: list[tuple[str, list[Span]]]
 ) -> Figure:
     """Return the differences of two models."""
     label = f"change from {baseline} to {model}"
     return Figure(
         f"{model} less {baseline}",
-        (span_chart(f"{model} less {baseline}", rows, label, change),),
+        (span_chart(f"{model} less {baseline}", rows, label, _change),),
         f"Each difference and its {comparison.level * 100:.3g}\u00a0% interval, as a share of "
         f"what {baseline} has. Left of 0 is less: better of all but accuracy.",
         (("right", "better"), ("wrong", "worse"), ("unsure", "not sure")),
     )
 
 
-def change(value: float) -> str:
+def _change(value: float) -> str:
     r"""Return a change in per cent, with its sign.
 
-    >>> change(-0.125), change(0)
+    >>> _change(-0.125), change(0)
     ('-12.5\xa0%', '0\xa0%')
     """
     return f"{value * 100:+.3g}\u00a0%" if abs(value) >= 5e-5 else "0\u00a0%"
 
 
-def in_points(value: float) -> str:
+def _in_points(value: float) -> str:
     """Return a difference of shares in points, with its sign.
 
-    >>> in_points(-0.125), in_points(0)
+    >>> _in_points(-0.125), in_points(0)
     ('-12.5', '0')
     """
-    return change(value).removesuffix("\u00a0%")
+    return _change(value).removesuffix("\u00a0%")
 
 
-def figure_table(comparison: Comparison) -> Table:
+def _figure_table(comparison: Comparison) -> Table:
     """Return the figures of each model."""
     metrics = list(dict.fromkeys(name for one in comparison.figures.values() for name in one))
     rows = tuple(
-        (TITLES[name], *(cell(comparison.figures[model].get(name)) for model in comparison.models))
+        (TITLES[name], *(_cell(comparison.figures[model].get(name)) for model in comparison.models))
         for name in metrics
     )
     return Table("Each model, with intervals", ("", *comparison.models), rows)
 
 
-def difference_table(comparison: Comparison) -> Table:
+def _difference_table(comparison: Comparison) -> Table:
     """Return the differences, and whether they are sure."""
     columns = ("", "model", "less", "difference", "p-value", "so it is")
     rows = tuple(
@@ -174,23 +176,23 @@ def difference_table(comparison: Comparison) -> Table:
             TITLES[one.metric],
             one.model,
             one.baseline,
-            cell(one.interval),
+            _cell(one.interval),
             chance(one.p_value),
-            word(one),
+            _word(one),
         )
         for one in comparison.differences
     )
     return Table("Differences on the same rows", columns, rows, texts=(0, 1, 2, 5))
 
 
-def word(difference: Difference) -> str:
+def _word(difference: Difference) -> str:
     """Return whether a difference is for the better."""
     if difference.is_better is None:
         return "not sure"
     return "better" if difference.is_better else "worse"
 
 
-def shift_table(drift: Drift) -> Table:
+def _shift_table(drift: Drift) -> Table:
     """Return what was looked at in both periods."""
     columns = ("", "before", "now", "difference", "p-value", "so it has")
     rows = tuple(
@@ -198,21 +200,21 @@ def shift_table(drift: Drift) -> Table:
             name,
             figure(one.reference),
             figure(one.current),
-            cell(one.difference),
+            _cell(one.difference),
             ABSENT if one.p_value is None else chance(one.p_value),
-            moved(one),
+            _moved(one),
         )
         for name, one in drift.shifts.items()
     )
     return Table("Both periods", columns, rows, texts=(0, 5))
 
 
-def moved(shift: DistributionShift) -> str:
+def _moved(shift: DistributionShift) -> str:
     """Return whether something moved, in a word."""
     return "not tested" if shift.p_value is None else "moved" if shift.has_moved else "not moved"
 
 
-def shift_figures(drift: Drift) -> list[Figure]:
+def _shift_figures(drift: Drift) -> list[Figure]:
     """Return the differences that are shares, so that they stand on one axis."""
     rows = []
     for name, shift in drift.shifts.items():
@@ -226,7 +228,7 @@ def shift_figures(drift: Drift) -> list[Figure]:
     return [
         Figure(
             "Now less before",
-            (span_chart("Now less before", rows, "now less before, in points", in_points),),
+            (span_chart("Now less before", rows, "now less before, in points", _in_points),),
             f"Each difference and its {drift.level * 100:.3g}\u00a0% interval. One that holds 0 "
             "may be luck; what is marked as moved is so for all tests together.",
             (("wrong", "moved"), ("unsure", "not moved, or not tested")),
@@ -234,7 +236,7 @@ def shift_figures(drift: Drift) -> list[Figure]:
     ]
 
 
-def prior_figures(drift: Drift) -> list[Figure]:
+def _prior_figures(drift: Drift) -> list[Figure]:
     """Return how common classes were, and are by an estimate without labels of this period."""
     if drift.prior is None or drift.reference_prior is None:
         return []
@@ -267,12 +269,12 @@ def prior_figures(drift: Drift) -> list[Figure]:
     return [Figure("How common classes are", (chart,), caption, legend, table)]
 
 
-def cell(interval: Interval | None) -> str:
+def _cell(interval: Interval | None) -> str:
     """Return an interval as a table shows it."""
     return ABSENT if interval is None else with_interval(interval.value, interval)
 
 
-def computing(pairs: tuple[tuple[str, str], ...], command: str | None) -> Section:
+def _computing(pairs: tuple[tuple[str, str], ...], command: str | None) -> Section:
     """Return how it was computed, and the command to repeat it."""
     from dubito import __version__
 

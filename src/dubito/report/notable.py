@@ -12,16 +12,6 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.outputs import BaseClassOutputs
 
-__all__ = [
-    "ClassLine",
-    "Confusion",
-    "NotableRow",
-    "by_class",
-    "class_names",
-    "confusions",
-    "notable_rows",
-]
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -67,10 +57,10 @@ def notable_rows(
     order = np.argsort(-doubt, kind="stable")
     surest = np.argsort(doubt, kind="stable")
     surest = surest[is_wrong[surest]]
-    return told(before, after, order[:n_rows]), told(before, after, surest[:n_rows])
+    return _told(before, after, order[:n_rows]), _told(before, after, surest[:n_rows])
 
 
-def told(before: Batch, after: Batch, chosen: IntArray) -> tuple[NotableRow, ...]:
+def _told(before: Batch, after: Batch, chosen: IntArray) -> tuple[NotableRow, ...]:
     """Return some rows as they are told."""
     predicted, truth = after.rows.predicted, after.truth
     names = class_names(after)
@@ -80,7 +70,7 @@ def told(before: Batch, after: Batch, chosen: IntArray) -> tuple[NotableRow, ...
         was = (
             names[truth.codes[row]]
             if is_plain and isinstance(truth, Labels)
-            else outcome(after, row)
+            else _outcome(after, row)
         )
         lines.append(
             NotableRow(
@@ -96,7 +86,7 @@ def told(before: Batch, after: Batch, chosen: IntArray) -> tuple[NotableRow, ...
     return tuple(lines)
 
 
-def outcome(batch: Batch, row: int) -> str:
+def _outcome(batch: Batch, row: int) -> str:
     """Return whether a row was right, where that is all that is known."""
     right = float(batch.rows.correct[row])
     return "right" if right == 1 else "wrong" if right == 0 else f"right with chance {right:.0%}"
@@ -110,7 +100,7 @@ def class_names(batch: Batch) -> tuple[str, ...]:
     return tuple(str(name) for name in names_of(outputs))
 
 
-def pairs_of(batch: Batch) -> tuple[IntArray, IntArray] | None:
+def _pairs_of(batch: Batch) -> tuple[IntArray, IntArray] | None:
     """Return the true and the predicted class of each row, None where either is unknown."""
     truth, predicted = batch.truth, batch.rows.predicted
     if not isinstance(truth, Labels) or truth.probabilities is not None or predicted is None:
@@ -120,7 +110,7 @@ def pairs_of(batch: Batch) -> tuple[IntArray, IntArray] | None:
 
 def confusions(batch: Batch, most: int) -> tuple[Confusion, ...]:
     """Return which classes are taken for which others, the most frequent first."""
-    pairs = pairs_of(batch)
+    pairs = _pairs_of(batch)
     if pairs is None:
         return ()
     names, (true, predicted) = class_names(batch), pairs
@@ -141,7 +131,7 @@ def confusions(batch: Batch, most: int) -> tuple[Confusion, ...]:
 
 def by_class(batch: Batch) -> tuple[ClassLine, ...]:
     """Return a line a class, in rows rather than weights."""
-    pairs = pairs_of(batch)
+    pairs = _pairs_of(batch)
     if pairs is None:
         return ()
     names, (true, predicted) = class_names(batch), pairs

@@ -56,7 +56,7 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
     if batch.features is not None and is_enough:
         order = np.random.default_rng(seed).permutation(len(batch))
         taught, judged = np.sort(order[: len(batch) // 2]), np.sort(order[len(batch) // 2 :])
-        fitted = distance_from(batch, taught)
+        fitted = _distance_from(batch, taught)
         is_by_class = fitted.classes_ is not None
         known = distance = fitted.score(batch.features[judged])
         if strange is not None and strange.features is not None:
@@ -77,12 +77,12 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
         strange_distance,
         strange_doubt,
         found,
-        area_of(distance, strange_distance),
-        area_of(doubt, strange_doubt),
+        _area_of(distance, strange_distance),
+        _area_of(doubt, strange_doubt),
     )
 
 
-def distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
+def _distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
     """Learn the distance to the nearest class, or to all rows where classes have too few."""
     assert batch.features is not None
     features, labels = batch.features[taught], batch.truth
@@ -95,7 +95,7 @@ def distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
     return distance.fit(features)
 
 
-def area_of(known: FloatArray | None, strange: FloatArray | None) -> float | None:
+def _area_of(known: FloatArray | None, strange: FloatArray | None) -> float | None:
     """Return how well a doubt tells strange rows from known ones."""
     if known is None or strange is None or not (known.size and strange.size):
         return None

@@ -15,8 +15,6 @@ from markupsafe import Markup
 
 from dubito.report.blocks import Section, Verdict
 
-__all__ = ["fragment", "render"]
-
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -37,30 +35,30 @@ def render(
     >>> "<title>&lt;b&gt;</title>" in page
     True
     """
-    script = asset("report.js")
+    script = _asset("report.js")
     hashed = b64encode(sha256(script.encode()).digest()).decode()
     return (
-        environment()
+        _environment()
         .get_template("page.html.j2")
         .render(
             title=title,
             kicker=kicker,
             verdict=verdict,
             sections=sections,
-            style=Markup(asset("style.css")),
+            style=Markup(_asset("style.css")),
             script=Markup(script),
             script_hash=hashed,
-            data=None if data is None else in_script(data),
+            data=None if data is None else _in_script(data),
         )
     )
 
 
 def fragment(template: str, **values: Any) -> Markup:
     """Return a part of a page that has a template of its own."""
-    return Markup(environment().get_template(template).render(values))
+    return Markup(_environment().get_template(template).render(values))
 
 
-def in_script(data: Mapping[str, Any]) -> Markup:
+def _in_script(data: Mapping[str, Any]) -> Markup:
     """Return data as JSON that nothing in it can end or turn into markup."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character, escape in ESCAPES.items():
@@ -68,14 +66,14 @@ def in_script(data: Mapping[str, Any]) -> Markup:
     return Markup(text)
 
 
-def asset(name: str) -> str:
+def _asset(name: str) -> str:
     """Return the text of a file beside the templates."""
     folder = resources.files("dubito.report").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """Return where templates come from; every value is escaped, and none may be missing."""
     return Environment(
         loader=PackageLoader("dubito.report", "templates"),

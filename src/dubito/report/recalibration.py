@@ -59,7 +59,7 @@ def mended(batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int) 
         single = TemperatureScaling().fit(shards)
         folds = folds_of(asked, min(N_FOLDS, len(asked)), seed)
         after, tempered = (
-            cross_fitted(one, asked, folds) if is_seen else one.predict_proba(asked.outputs)
+            _cross_fitted(one, asked, folds) if is_seen else one.predict_proba(asked.outputs)
             for one, is_seen in (
                 (found, calibration is None),
                 (single, not isinstance(calibration, Batch)),
@@ -67,12 +67,12 @@ def mended(batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int) 
         )
     has_logits = not isinstance(batch.outputs, TopLabel)
     return Mended(
-        with_probabilities(batch, after),
-        with_probabilities(batch, tempered) if has_logits else None,
+        _with_probabilities(batch, after),
+        _with_probabilities(batch, tempered) if has_logits else None,
         single.temperature_ if has_logits else None,
         spaced(found.summary().partition(";")[0]),
         tuple(getattr(found, "leaderboard_", ())),
-        how_it_was_done(len(taught), calibration, getattr(found, "chosen_", "")),
+        _how_it_was_done(len(taught), calibration, getattr(found, "chosen_", "")),
     )
 
 
@@ -93,7 +93,7 @@ def as_question(batch: Batch) -> Batch:
     return replace(batch, outputs=outputs, truth=truth, groups=None)
 
 
-def cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:
+def _cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:
     """Return the probabilities of each row, by a calibrator that was fitted on the other folds."""
     parts = held_out_logits(calibrator, batch, folds)
     result = np.empty((len(batch), parts[0].n_classes), parts[0].array.dtype)
@@ -102,7 +102,7 @@ def cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
     return result
 
 
-def with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
+def _with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     """Return the rows of a batch with other outputs of their kind."""
     outputs = batch.outputs
     if isinstance(outputs, TopLabel):
@@ -111,7 +111,7 @@ def with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     return replace(batch, outputs=Probabilities(probabilities, getattr(outputs, "classes", None)))
 
 
-def how_it_was_done(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
+def _how_it_was_done(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
     """Say how the figures after calibration came about."""
     if isinstance(calibration, BaseCalibrator):
         return (

@@ -28,8 +28,6 @@ from dubito.measure.regression import (
 from dubito.outputs import Normal
 from dubito.report.summary import MOST_MEASURED, Provenance
 
-__all__ = ["RegressionSummary", "Tried", "widths_of"]
-
 N_FOLDS = 5
 FEWEST_ROWS = 10
 N_RESAMPLES = 500
@@ -76,12 +74,12 @@ class RegressionSummary:
         rows = sample_rows(shards, MOST_MEASURED, seed, is_labeled=True)
         if not len(rows):
             raise EmptyStateError("A report")
-        tried = [tried_as("as it came", "left as it is", rows)]
+        tried = [_tried_as("as it came", "left as it is", rows)]
         if len(rows if calibration is None else calibration) >= FEWEST_ROWS:
-            tried += recalibrated(rows, calibration, seed)
+            tried += _recalibrated(rows, calibration, seed)
         provenance = Provenance.of([rows, calibration], seed, command)
-        how = how_it_was_done(len(rows), calibration, len(tried) > 1)
-        return cls(whole, tuple(tried), choice_of(tried), how, provenance)
+        how = _how_it_was_done(len(rows), calibration, len(tried) > 1)
+        return cls(whole, tuple(tried), _choice_of(tried), how, provenance)
 
     @property
     def before(self) -> Tried:
@@ -96,16 +94,16 @@ class RegressionSummary:
     @cached_property
     def figures(self) -> tuple[tuple[str, Interval | None, Interval | None], ...]:
         """Each figure before and after, with its interval."""
-        both = [figures_of(one.batch, self.provenance.seed) for one in (self.before, self.after)]
+        both = [_figures_of(one.batch, self.provenance.seed) for one in (self.before, self.after)]
         return tuple((name, both[0][name], both[1].get(name)) for name in both[0])
 
 
-def tried_as(name: str, words: str, batch: Batch) -> Tried:
+def _tried_as(name: str, words: str, batch: Batch) -> Tried:
     """Audit rows after some way to recalibrate."""
     return Tried(name, words, batch, RegressionAudit.of(ArrayShards(batch)))
 
 
-def recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Tried]:
+def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Tried]:
     """Return what each calibrator makes of rows that it did not see."""
     found = []
     for calibrator in (VarianceScaling(), QuantileRecalibration()):
@@ -116,17 +114,17 @@ def recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Trie
                     ArrayShards(rows if calibration is None else calibration)
                 )
                 if calibration is None:
-                    mended = cross_fitted(calibrator, rows, seed)
+                    mended = _cross_fitted(calibrator, rows, seed)
                 else:
                     mended = replace(rows, outputs=whole.transform(rows.outputs))
                 name = type(calibrator).__name__
-                found.append(tried_as(name, whole.summary().partition(";")[0], mended))
+                found.append(_tried_as(name, whole.summary().partition(";")[0], mended))
             except DubitoError:
                 continue  # outputs that it cannot mend, as of a single quantile
     return found
 
 
-def cross_fitted(
+def _cross_fitted(
     calibrator: VarianceScaling | QuantileRecalibration, rows: Batch, seed: int
 ) -> Batch:
     """Return rows recalibrated by what the other folds teach, fold after fold."""
@@ -140,7 +138,7 @@ def cross_fitted(
     return joined(parts).take(np.argsort(places))
 
 
-def choice_of(tried: list[Tried]) -> int:
+def _choice_of(tried: list[Tried]) -> int:
     """Return which way is taken: one factor, unless more freedom is clearly better by CRPS."""
     scores = [one.audit.continuous_ranked_probability_score for one in tried]
     best = min(len(tried) - 1, 1)
@@ -149,7 +147,7 @@ def choice_of(tried: list[Tried]) -> int:
     return best
 
 
-def how_it_was_done(n_rows: int, calibration: Batch | None, is_done: bool) -> str:
+def _how_it_was_done(n_rows: int, calibration: Batch | None, is_done: bool) -> str:
     """Say how figures after recalibration came about."""
     if not is_done:
         return "Nothing was recalibrated: there are too few rows, or outputs without a spread."
@@ -161,7 +159,7 @@ def how_it_was_done(n_rows: int, calibration: Batch | None, is_done: bool) -> st
     )
 
 
-def figures_of(batch: Batch, seed: int) -> dict[str, Interval]:
+def _figures_of(batch: Batch, seed: int) -> dict[str, Interval]:
     """Return the figures that are means over rows, each with its interval."""
     outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
     interval = MeanInterval.of(0.95, seed, N_RESAMPLES, "report")
@@ -171,16 +169,16 @@ def figures_of(batch: Batch, seed: int) -> dict[str, Interval]:
     }
     if not isinstance(outputs, Normal):
         del per_row["negative log-likelihood"]
-    found = {name: interval(over_targets(values()), weight) for name, values in per_row.items()}
-    squares = interval(over_targets((y - point_of_rows(outputs)) ** 2), weight)
+    found = {name: interval(_over_targets(values()), weight) for name, values in per_row.items()}
+    squares = interval(_over_targets((y - point_of_rows(outputs)) ** 2), weight)
     roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
     found["root mean squared error"] = Interval(*roots)
     for level in RegressionAudit.of(ArrayShards(batch)).levels.tolist():
         low, high = central_interval(outputs, level, "report")
-        inside = over_targets((low <= y) & (y <= high))
+        inside = _over_targets((low <= y) & (y <= high))
         found[f"share inside intervals of {level:.3g}"] = interval(inside, weight)
         found[f"sharpness: mean width of intervals of {level:.3g}"] = interval(
-            over_targets(high - low), weight
+            _over_targets(high - low), weight
         )
     return found
 
@@ -192,10 +190,10 @@ def widths_of(batch: Batch) -> FloatArray:
         return np.zeros(len(batch))
     level = float(levels[int(np.argmin(np.abs(levels - 0.9)))])
     low, high = central_interval(batch.outputs, level, "report")
-    return over_targets(high - low)
+    return _over_targets(high - low)
 
 
-def over_targets(values: object) -> FloatArray:
+def _over_targets(values: object) -> FloatArray:
     """Return the mean over the coordinates of vector targets, as float64."""
     array = np.asarray(values, dtype=np.float64)
     return array if array.ndim == 1 else np.asarray(array.mean(axis=1))

@@ -28,8 +28,6 @@ from dubito.report.sections.uncertainty import doubting
 from dubito.report.summary import Summary
 from dubito.report.verdict import verdict_on
 
-__all__ = ["Report", "make_report"]
-
 TITLE = "What this model's confidence is worth"
 
 
@@ -68,26 +66,26 @@ class Report:
         if costs is not None:
             as_costs(costs, "costs", "report")
         if policy is not None:
-            as_policy(policy)
+            _as_policy(policy)
             given = {"costs": costs, "calibration": calibration}
-            require_none(given, "None beside a policy, which has its own")
+            _require_none(given, "None beside a policy, which has its own")
         if isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles):
             given = {"costs": costs, "strange": strange, "policy": policy}
-            require_none(given, "None for a regression")
+            _require_none(given, "None for a regression")
             found = RegressionSummary.of(
-                shards, calibration=as_rows(calibration), command=command, seed=seed
+                shards, calibration=_as_rows(calibration), command=command, seed=seed
             )
-            return regression_report(found, TITLE if title is None else title)
+            return _regression_report(found, TITLE if title is None else title)
         summary = Summary.of(
             shards,
-            calibration=as_calibration(calibration),
-            strange=as_strange(strange),
+            calibration=_as_calibration(calibration),
+            strange=_as_strange(strange),
             costs=costs,
             policy=policy,
             command=command,
             seed=seed,
         )
-        return classifier_report(summary, TITLE if title is None else title)
+        return _classifier_report(summary, TITLE if title is None else title)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page, whole or not at all, and return where it is."""
@@ -153,7 +151,7 @@ def make_report(
     )
 
 
-def classifier_report(summary: Summary, title: str) -> Report:
+def _classifier_report(summary: Summary, title: str) -> Report:
     """Put together what there is to say of a classifier."""
     verdict = verdict_on(summary)
     before = summary.audit_before
@@ -180,7 +178,7 @@ def classifier_report(summary: Summary, title: str) -> Report:
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
-def regression_report(summary: RegressionSummary, title: str) -> Report:
+def _regression_report(summary: RegressionSummary, title: str) -> Report:
     """Put together what there is to say of a regression."""
     verdict = regression_verdict(summary)
     n_rows = summary.before.audit.n_rows
@@ -196,14 +194,14 @@ def regression_report(summary: RegressionSummary, title: str) -> Report:
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
-def require_none(given: dict[str, Any], rule: str) -> None:
+def _require_none(given: dict[str, Any], rule: str) -> None:
     """Raise where something is given that has no place beside the rest."""
     for argument, value in given.items():
         if value is not None:
             raise BadTypeError(argument, "report", rule, type(value).__name__, "leaving it out")
 
 
-def as_policy(policy: Any) -> Policy:
+def _as_policy(policy: Any) -> Policy:
     """Return a policy, which must be one."""
     if not isinstance(policy, Policy):
         rule, fix = "a fitted Policy", "Policy.fit(...) or Policy.load(path)"
@@ -211,7 +209,7 @@ def as_policy(policy: Any) -> Policy:
     return policy
 
 
-def as_calibration(pair: Any) -> Batch | BaseCalibrator | None:
+def _as_calibration(pair: Any) -> Batch | BaseCalibrator | None:
     """Return the rows that a calibrator is to learn from, or one that has learned."""
     if pair is None or isinstance(pair, BaseCalibrator):
         return pair
@@ -222,16 +220,16 @@ def as_calibration(pair: Any) -> Batch | BaseCalibrator | None:
     return Batch.of(*pair, caller="report")
 
 
-def as_rows(calibration: Any) -> Batch | None:
+def _as_rows(calibration: Any) -> Batch | None:
     """Return rows that a recalibration is to learn from; fitted ones are of classes only."""
-    found = as_calibration(calibration)
+    found = _as_calibration(calibration)
     if isinstance(found, BaseCalibrator):
         rule, fix = "a pair of targets and outputs", "calibration=(y, Normal(mean, std))"
         raise BadTypeError("calibration", "report", rule, type(found).__name__, fix)
     return found
 
 
-def as_strange(strange: Any) -> Batch | None:
+def _as_strange(strange: Any) -> Batch | None:
     """Return the rows that are strange to the model."""
     if strange is None or isinstance(strange, Batch):
         return strange

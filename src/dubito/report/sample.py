@@ -22,8 +22,6 @@ from dubito.errors import BadTypeError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
 from dubito.report.recalibration import as_question
 
-__all__ = ["MOST_CLASSES", "MOST_ROWS", "Outcome", "Sample", "drawn"]
-
 MOST_ROWS = 5_000
 MOST_CLASSES = 12  # with more, nobody edits a matrix: the question is whether the answer is right
 EXAMPLE_REVIEW = 0.1  # of an error, where nobody said what a review costs
@@ -155,15 +153,15 @@ class Sample:
         assert isinstance(labels, Labels)
         soft = labels.probabilities
         return {
-            "probabilities": packed(outputs.array),
-            "doubt": packed(self.answers.rows.doubt),
-            "label": packed(labels.codes) if soft is None else None,
-            "truth": None if soft is None else packed(soft),
-            "weight": packed(self.weight),
+            "probabilities": _packed(outputs.array),
+            "doubt": _packed(self.answers.rows.doubt),
+            "label": _packed(labels.codes) if soft is None else None,
+            "truth": None if soft is None else _packed(soft),
+            "weight": _packed(self.weight),
             "n": len(self.batch),
             "costs": self.costs.array.tolist(),
             "reject": self.costs.reject,
-            "decided": None if self.decided is None else packed(self.decided),
+            "decided": None if self.decided is None else _packed(self.decided),
         }
 
 
@@ -186,9 +184,9 @@ def drawn(
     is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MOST_CLASSES
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
-        asked = in_single(as_question(replace(batch, outputs=answers, truth=None)))
+        asked = _in_single(as_question(replace(batch, outputs=answers, truth=None)))
         return Sample(
-            asked, replace(batch, outputs=answers, truth=None), answer_costs(), False, False
+            asked, replace(batch, outputs=answers, truth=None), _answer_costs(), False, False
         )
     assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes
@@ -197,18 +195,18 @@ def drawn(
     if not has_review:
         name = "review" if "review" not in table.actions else "review by another person"
         table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), name)
-    asked = in_single(as_question(batch))
+    asked = _in_single(as_question(batch))
     taken = None if costs is None else decided
     return Sample(asked, asked, table, costs is not None, has_review, taken)
 
 
-def answer_costs() -> CostMatrix:
+def _answer_costs() -> CostMatrix:
     """Return example costs of accepting an answer, and of having it reviewed."""
     table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
     return table.with_reject(EXAMPLE_REVIEW, "review")
 
 
-def in_single(batch: Batch) -> Batch:
+def _in_single(batch: Batch) -> Batch:
     """Return a batch of probabilities in single precision, as a page holds them."""
     outputs = batch.outputs
     assert isinstance(outputs, BaseClassOutputs)
@@ -218,7 +216,7 @@ def in_single(batch: Batch) -> Batch:
     return replace(batch, outputs=Probabilities(array.astype(np.float32), outputs.classes))
 
 
-def packed(array: Any) -> dict[str, str]:
+def _packed(array: Any) -> dict[str, str]:
     """Return numbers as a script reads them: whole ones below 256 as bytes, others as floats."""
     values = np.asarray(array)
     is_small = bool(np.isin(values, np.arange(256)).all()) if values.dtype != np.float32 else False

@@ -64,7 +64,7 @@ class Decided:
     report: PolicyReport
 
 
-def decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
+def _decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
     """Let a policy decide labeled rows, by their features and amounts where it needs them."""
     raw = as_class_outputs(batch.outputs, "report")
     decisions = policy.decide(raw, batch.features, batch.amounts)
@@ -138,22 +138,22 @@ class Summary:
             raise EmptyStateError("A report")
         mend = mended(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
-        audit_before = audit_of(rows, seed)
+        audit_before = _audit_of(rows, seed)
         decided = None
         if policy is not None:
-            decided = decided_by(policy, sample_rows(ArrayShards(before), MOST_ROWS, seed), seed)
+            decided = _decided_by(policy, sample_rows(ArrayShards(before), MOST_ROWS, seed), seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
             whole=audit_before if is_all else Audit.of(shards, seed=seed),
             before=before,
             audit_before=audit_before,
-            audit_after=audit_of(mend.batch, seed),
+            audit_after=_audit_of(mend.batch, seed),
             mended=mend,
             sample=drawn(mend.batch, costs, seed, None if decided is None else decided.action),
             costs=costs,
             decided=decided,
             strangeness=strangeness(before, strange, seed),
-            parts=split_of(before),
+            parts=_split_of(before),
             provenance=Provenance.of([rows, others, strange], seed, command),
         )
 
@@ -165,7 +165,7 @@ class Summary:
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Reliability of all rows, then by predicted class, then by group."""
-        found = [view("all rows", self.before, self.after, None, None)]
+        found = [_view("all rows", self.before, self.after, None, None)]
         names = class_names(self.before)
         if len(names) > 1:
             before, after = self.before.rows.predicted, self.after.rows.predicted
@@ -176,11 +176,11 @@ class Summary:
                 places = np.flatnonzero(before == k), np.flatnonzero(after == k)
                 if all(place.size for place in places):
                     found.append(
-                        view(f"where it says {names[k]}", self.before, self.after, *places)
+                        _view(f"where it says {names[k]}", self.before, self.after, *places)
                     )
-        for name in most_frequent(self.audit_before.groups):
+        for name in _most_frequent(self.audit_before.groups):
             place = np.flatnonzero(self.group_names == name)
-            found.append(view(f"group {name}", self.before, self.after, place, place))
+            found.append(_view(f"group {name}", self.before, self.after, place, place))
         return tuple(found)
 
     @cached_property
@@ -227,7 +227,7 @@ class Summary:
         )
 
 
-def audit_of(batch: Batch, seed: int) -> Audit:
+def _audit_of(batch: Batch, seed: int) -> Audit:
     """Audit rows in memory, of which labels may be missing."""
     outputs: Any = batch.outputs
     result = audit(batch.truth, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed)
@@ -235,7 +235,7 @@ def audit_of(batch: Batch, seed: int) -> Audit:
     return result
 
 
-def split_of(batch: Batch) -> UncertaintyDecomposition | None:
+def _split_of(batch: Batch) -> UncertaintyDecomposition | None:
     """Return noise and ignorance, where there are several passes."""
     outputs = batch.outputs
     if not isinstance(outputs, Members) or outputs.n_passes < 2:
@@ -243,7 +243,7 @@ def split_of(batch: Batch) -> UncertaintyDecomposition | None:
     return decompose_uncertainty(outputs)
 
 
-def view(
+def _view(
     name: str, before: Batch, after: Batch, rows: IntArray | None, rows_after: IntArray | None
 ) -> View:
     """Return the reliability of some rows, or of all."""
@@ -255,7 +255,7 @@ def view(
     return View(name, *curves)
 
 
-def most_frequent(groups: dict[str, Audit]) -> list[str]:
+def _most_frequent(groups: dict[str, Audit]) -> list[str]:
     """Return the names of the largest groups, in their order."""
     largest = sorted(groups, key=lambda name: -groups[name].n_rows)[:MOST_VIEWS]
     return sorted(largest)

@@ -14,8 +14,6 @@ from dubito.report.formatting import share as told
 from dubito.report.formatting import spaced
 from dubito.report.summary import Summary
 
-__all__ = ["share_to_halve", "verdict_on"]
-
 CLEAR = 0.001  # p-value below which confidence is called false, as in an audit's own verdict
 
 
@@ -26,18 +24,18 @@ def verdict_on(summary: Summary) -> Verdict:
         return Verdict(f"{headline}.", (spaced(rest),))
     is_bad = headline.endswith("-confident") or headline.startswith("Wrong")
     said = f"{rest} Measured on {summary.whole.n_rows:,} rows." if is_bad else rest
-    sentences = (spaced(said), mending(summary), reviewing(summary))
+    sentences = (spaced(said), _mending(summary), _reviewing(summary))
     mood = "bad" if is_bad else "good"
     return Verdict(f"{headline}.", tuple(text for text in sentences if text), mood)
 
 
-def mending(summary: Summary) -> str:
+def _mending(summary: Summary) -> str:
     """Say what a temperature mends of a false confidence, and what the best calibrator does."""
     before, after, mended = summary.audit_before, summary.audit_after, summary.mended
     if not mended.leaderboard:
         return ""
     if summary.whole.calibration_p_value >= CLEAR:
-        return mending_of_classes(summary)
+        return _mending_of_classes(summary)
     was, now = (one.expected_calibration_error * 100 for one in (before, after))
     best = (
         f"brings the calibration error from {was:.1f} to {now:.1f} points, out of sample "
@@ -56,7 +54,7 @@ def mending(summary: Summary) -> str:
     return f"{what} {mended.temperature:.2g} {does}; the best calibrator found {best}."
 
 
-def mending_of_classes(summary: Summary) -> str:
+def _mending_of_classes(summary: Summary) -> str:
     """Say what the best calibrator mends where only classes are said too often or too rarely."""
     if class_said_wrongly(summary.whole) is None:
         return ""
@@ -71,12 +69,12 @@ def mending_of_classes(summary: Summary) -> str:
     )
 
 
-def reviewing(summary: Summary) -> str:
+def _reviewing(summary: Summary) -> str:
     """Say how many rows a person must see for half of the errors."""
     curve = RiskCoverageCurve.of(RankingState.of(summary.after))
     if not curve.risk[-1] > 0:
         return "No row is wrong, so there is nothing for a person to find."
-    share = share_to_halve(curve)
+    share = _share_to_halve(curve)
     if share > 0.4:
         return (
             f"Doubt hardly finds the errors: to halve them, {told(share, 0)} of the rows would "
@@ -85,7 +83,7 @@ def reviewing(summary: Summary) -> str:
     return f"Sending the {share * 100:.2g}\u00a0% most doubtful rows to a person halves the errors."
 
 
-def share_to_halve(curve: RiskCoverageCurve) -> float:
+def _share_to_halve(curve: RiskCoverageCurve) -> float:
     """Return the least share of rows, the most doubtful first, that holds half of the errors."""
     left = curve.risk * curve.coverage
     is_enough = left <= left[-1] / 2 + 1e-12

@@ -25,15 +25,15 @@ def array(
     kind = "whole numbers" if is_whole else "numbers"
 
     def check(value: Any, entry: Entry) -> NDArray[Any]:
-        found = as_numbers(value, len(shape), is_whole)
+        found = _as_numbers(value, len(shape), is_whole)
         wanted = [entry.size(one) for one in shape]
         sizes = [0] if found is None else [*found.shape]
-        if found is None or 0 in sizes or not all(map(is_size, sizes, wanted)):
+        if found is None or 0 in sizes or not all(map(_is_size, sizes, wanted)):
             got = " x ".join(map(str, sizes))
             if found is None:
                 is_list = isinstance(value, list | tuple)
                 got = "a list that is uneven, or holds something else" if is_list else shown(value)
-            raise entry.refused(f"{form_of(wanted)}{kind}", got)
+            raise entry.refused(f"{_form_of(wanted)}{kind}", got)
         is_inside = (found >= np.float64(low)) & (found <= np.float64(high))
         require_each(is_inside, found, entry, f"{kind} {span(low, high)}")
         return found
@@ -41,10 +41,10 @@ def array(
     return check
 
 
-def form_of(sizes: list[int | None]) -> str:
+def _form_of(sizes: list[int | None]) -> str:
     """Return in words what sizes an array must have.
 
-    >>> form_of([None]), form_of([3, None])
+    >>> _form_of([None]), form_of([3, None])
     ('a list of ', 'an array of 3 x n ')
     """
     form = " x ".join("n" if one is None else str(one) for one in sizes)
@@ -53,15 +53,15 @@ def form_of(sizes: list[int | None]) -> str:
     return "a list of " if sizes == [None] else f"a list of {form} "
 
 
-def is_size(size: int, wanted: int | None) -> bool:
+def _is_size(size: int, wanted: int | None) -> bool:
     """Tell whether a size is as wanted, if any is."""
     return wanted in (None, size)
 
 
-def as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
+def _as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
     """Return a copy of what lists or an array hold, None where that is not as it should be."""
     if not isinstance(value, np.ndarray):
-        return numbers_of_lists(value, n_dimensions, is_whole)
+        return _numbers_of_lists(value, n_dimensions, is_whole)
     is_number = value.dtype.kind in ("iu" if is_whole else "fiu") and value.dtype.itemsize <= 8
     if value.ndim != n_dimensions or not is_number:
         return None
@@ -72,7 +72,7 @@ def as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | 
     return np.array(value, dtype=kind, order="C")
 
 
-def numbers_of_lists(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
+def _numbers_of_lists(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
     """Return the numbers that lists of lists hold, None where these are ragged or no numbers."""
     level, shape = [value], []
     for _ in range(n_dimensions):

@@ -44,12 +44,12 @@ class BaseKept(BaseEstimator, ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the settings and what was learned as plain numbers and lists, ready for JSON."""
         self._require_fitted("to_dict")
-        return plain(self)
+        return _plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return what `to_dict` wrote, all of it checked; of an abstract class, any of its kind."""
-        return read(values, cls, Entry("values", f"{cls.__name__}.from_dict", {}))
+        return _read(values, cls, Entry("values", f"{cls.__name__}.from_dict", {}))
 
     def _require_settings(self) -> None:
         """Raise where a setting is none, in the fit as in reading."""
@@ -85,19 +85,19 @@ def kept(kind: type[BaseKept], *, is_fitted: bool = True) -> Check:
         if entry.depth == DEEPEST:
             raise entry.refused(f"at most {DEEPEST} levels deep", "one more")
         inner = replace(entry, beside={}, depth=entry.depth + 1)
-        return read(value, kind, inner, is_fitted=is_fitted)
+        return _read(value, kind, inner, is_fitted=is_fitted)
 
     return check
 
 
-def read(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True) -> Kind:
-    """Return something of a kind that `plain` wrote, or raise at the first entry that is wrong."""
-    found = kind_named(values, kind, entry)
-    result = found(**settings_of(found, values["settings"], entry.at("settings")))
+def _read(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True) -> Kind:
+    """Return something of a kind that `_plain` wrote, or raise at the first entry that is wrong."""
+    found = _kind_named(values, kind, entry)
+    result = found(**_settings_of(found, values["settings"], entry.at("settings")))
     result._require_settings()
     if is_fitted or values["learned"]:
         place = entry.at("learned")
-        checks = checks_of(found, "learned_checks")
+        checks = _checks_of(found, "learned_checks")
         require_keys(values["learned"], checks, place)
         beside: dict[str, Any] = {}
         for name in (name for name in checks if name in values["learned"]):
@@ -108,21 +108,21 @@ def read(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True)
     return result
 
 
-def settings_of(kind: type[BaseKept], values: Any, entry: Entry) -> dict[str, Any]:
+def _settings_of(kind: type[BaseKept], values: Any, entry: Entry) -> dict[str, Any]:
     """Return the settings to make something with; those that only matter for a fit may lack."""
-    own = checks_of(kind, "setting_checks")
+    own = _checks_of(kind, "setting_checks")
     checks = {name: own.get(name, Maybe(plain_setting)) for name in kind._get_param_names()}
     require_keys(values, checks, entry)
     return {name: checks[name](value, entry.at(name)) for name, value in values.items()}
 
 
-def checks_of(kind: type[BaseKept], what: str) -> dict[str, Check]:
+def _checks_of(kind: type[BaseKept], what: str) -> dict[str, Check]:
     """Return the checks of a class and those of its parents, theirs first."""
     parents = reversed(kind.__mro__)
     return {name: one for cls in parents for name, one in vars(cls).get(what, {}).items()}
 
 
-def kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
+def _kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     """Return the class that wrote `values`, or raise where it is not what was asked for."""
     newer = "the version of dubito that wrote it"
     version = values.get("format", FORMAT) if isinstance(values, dict) else FORMAT
@@ -145,32 +145,34 @@ def kind_named(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
     return found
 
 
-def plain(kept: BaseKept) -> dict[str, Any]:
+def _plain(kept: BaseKept) -> dict[str, Any]:
     """Return something, fitted or not, as what JSON holds."""
     settings = kept.get_params(deep=False)
     return {
         "kind": type(kept).__name__,
         "format": FORMAT,
-        "settings": {name: to_plain(value) for name, value in settings.items() if is_plain(value)},
-        "learned": to_plain(kept._learned()),
+        "settings": {
+            name: _to_plain(value) for name, value in settings.items() if _is_plain(value)
+        },
+        "learned": _to_plain(kept._learned()),
     }
 
 
-def is_plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """Tell a setting that JSON can hold from one that only matters while fitting: a splitter."""
     if isinstance(value, list | tuple | np.ndarray):
-        return all(is_plain(entry) for entry in value)
+        return all(_is_plain(entry) for entry in value)
     return value is None or isinstance(value, BaseKept | bool | int | float | str | np.generic)
 
 
-def to_plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return a setting, or something learned, as what JSON holds."""
     if isinstance(value, BaseKept):
-        return plain(value)
+        return _plain(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):
-        return {name: to_plain(entry) for name, entry in value.items()}
+        return {name: _to_plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     return value

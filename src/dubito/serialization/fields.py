@@ -131,7 +131,7 @@ def number(low: float = -LARGE, high: float = LARGE) -> Check:
     """Check for a number between two others, or one of them."""
 
     def check(value: Any, entry: Entry) -> float:
-        is_exact = is_integer(value) and -EXACT <= value <= EXACT
+        is_exact = _is_integer(value) and -EXACT <= value <= EXACT
         is_number = is_exact or isinstance(value, float | np.floating)
         if not (is_number and low <= float(value) <= high):
             raise entry.refused(f"a number {span(low, high)}", shown(value))
@@ -144,14 +144,14 @@ def whole(low: int = 0, high: int = EXACT) -> Check:
     """Check for a whole number between two others, or one of them."""
 
     def check(value: Any, entry: Entry) -> int:
-        if not (is_integer(value) and low <= value <= high):
+        if not (_is_integer(value) and low <= value <= high):
             raise entry.refused(f"a whole number {span(low, high)}", shown(value))
         return int(value)
 
     return check
 
 
-def is_integer(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     """Tell a whole number from true and false, and from all else."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
@@ -222,7 +222,7 @@ def names(size: str | None = None) -> Check:
         if value is None:
             return None
         found = value.tolist() if isinstance(value, np.ndarray) else value
-        if not (isinstance(found, list | tuple) and found and all(map(is_name, found))):
+        if not (isinstance(found, list | tuple) and found and all(map(_is_name, found))):
             raise entry.refused("None, or a list of names or numbers", shown(value))
         if len(set(found)) != len(found):
             raise entry.refused("all different", "one twice")
@@ -233,7 +233,7 @@ def names(size: str | None = None) -> Check:
     return check
 
 
-def is_name(value: Any) -> bool:
+def _is_name(value: Any) -> bool:
     """Tell what may be the name of a class."""
     if isinstance(value, str):
         return len(value) <= LONGEST

@@ -29,8 +29,6 @@ from dubito.serve.service import Service
 from dubito.serve.settings import Settings
 from dubito.serve.store import Store
 
-__all__ = ["create_app"]
-
 LOOK_SECONDS = 1.0  # between looks which policy is in force
 FORGET_SECONDS = 3600.0
 DAY = 86_400.0
@@ -46,7 +44,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        lifespan=living,
+        lifespan=_living,
     )
     app.state.service, app.state.store, app.state.settings = service, store, settings
     app.state.doorkeeper = Authenticator(store)
@@ -54,20 +52,20 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         api.health, api.deciding, api.labeling, api.reviewing, api.monitoring, api.policies, pages
     ):  # fmt: skip
         app.include_router(router)
-    app.add_exception_handler(RefusedError, refused)
-    app.add_exception_handler(DubitoError, refused)
-    app.add_exception_handler(RequestValidationError, malformed)
-    app.add_exception_handler(SQLAlchemyError, unavailable)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(DubitoError, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(SQLAlchemyError, _unavailable)
     app.add_middleware(Noted, metrics=service.metrics)
     app.add_middleware(SecureHeaders)  # outermost: an answer that something failed has them too
     return app
 
 
 @asynccontextmanager
-async def living(app: FastAPI) -> AsyncIterator[None]:
+async def _living(app: FastAPI) -> AsyncIterator[None]:
     """Follow the policy in force and forget what is old, as long as the server runs."""
     service: Service = app.state.service
-    following = asyncio.create_task(follow(service))
+    following = asyncio.create_task(_follow(service))
     try:
         with kept_threads():  # or each request would set how many threads products have, and back
             yield
@@ -78,7 +76,7 @@ async def living(app: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(service.store.close)
 
 
-async def follow(service: Service) -> None:
+async def _follow(service: Service) -> None:
     """Look again and again which policy is in force, and now and then for what is too old."""
     forgotten = -FORGET_SECONDS
     while True:
@@ -94,7 +92,7 @@ async def follow(service: Service) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def refused(request: Request, error: Exception) -> JSONResponse:
+async def _refused(request: Request, error: Exception) -> JSONResponse:
     """Answer with what is wrong and what to try."""
     status = TOO_LARGE if isinstance(error, TooLargeError) else WRONG
     if isinstance(error, RefusedError):
@@ -103,7 +101,7 @@ async def refused(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status, headers)
 
 
-async def malformed(request: Request, error: Exception) -> JSONResponse:
+async def _malformed(request: Request, error: Exception) -> JSONResponse:
     """Answer with what is wrong with a part of the address."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
@@ -111,7 +109,7 @@ async def malformed(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": f"`{where}`: {first['msg']}."}, WRONG)
 
 
-async def unavailable(request: Request, error: Exception) -> JSONResponse:
+async def _unavailable(request: Request, error: Exception) -> JSONResponse:
     """Answer that nothing was kept, as the database did not."""
     log_event("the database failed", path=request.url.path, trace=error)
     detail = "The database does not answer; nothing was kept. Try again later."

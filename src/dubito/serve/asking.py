@@ -20,8 +20,6 @@ from dubito.serve.matrices import CALLER, as_amounts, as_rows, counted, told
 from dubito.serve.refusals import WRONG, RefusedError
 from dubito.serve.settings import Settings
 
-__all__ = ["AskedRows", "LONGEST_LINK"]
-
 FIELDS = ("logits", "probabilities", "ids", "features", "amounts", "links")
 LONGEST_LINK = 2000
 WEB = re.compile(
@@ -42,7 +40,7 @@ class AskedRows:
     def of(cls, body: Any, n_classes: int, settings: Settings, key: str | None = None) -> AskedRows:
         """Check a body; rows without ids get some of their own, or of the idempotency key."""
         fields = as_fields(body, FIELDS)
-        outputs = as_class_outputs(fields, settings)
+        outputs = _as_class_outputs(fields, settings)
         if outputs.n_classes != n_classes:
             problem = f"A row must have {n_classes} columns, one a class. Got {outputs.n_classes}"
             raise RefusedError(WRONG, problem, "the outputs that the policy was fitted on")
@@ -58,8 +56,8 @@ class AskedRows:
         ids = fields.get("ids")
         return cls(
             batch=batch,
-            ids=made_ids(len(batch), key) if ids is None else as_different(ids, len(batch)),
-            links=as_links(fields.get("links"), len(batch)),
+            ids=_made_ids(len(batch), key) if ids is None else _as_different(ids, len(batch)),
+            links=_as_links(fields.get("links"), len(batch)),
         )
 
     @classmethod
@@ -102,7 +100,7 @@ class AskedRows:
         return found
 
 
-def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> BaseClassOutputs:
+def _as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> BaseClassOutputs:
     """Return what the model put out, of which the body says what it is."""
     kinds = [name for name in ("logits", "probabilities") if fields.get(name) is not None]
     if len(kinds) != 1:
@@ -118,13 +116,13 @@ def as_class_outputs(fields: Mapping[str, Any], settings: Settings) -> BaseClass
         raise told(error, "probabilities", fix) from error
 
 
-def made_ids(n_rows: int, key: str | None) -> list[str]:
+def _made_ids(n_rows: int, key: str | None) -> list[str]:
     """Return ids for rows without: with an idempotency key, the same ones every time."""
     start = uuid4().hex if key is None else blake2b(key.encode(), digest_size=16).hexdigest()
     return [f"{start}-{row}" for row in range(n_rows)]
 
 
-def as_different(value: Any, n_rows: int) -> list[str]:
+def _as_different(value: Any, n_rows: int) -> list[str]:
     """Return the ids of rows, none of which comes twice."""
     ids = as_ids(value, n_rows)
     if len(set(ids)) < len(ids):
@@ -132,7 +130,7 @@ def as_different(value: Any, n_rows: int) -> list[str]:
     return ids
 
 
-def as_links(value: Any, n_rows: int) -> list[str | None]:
+def _as_links(value: Any, n_rows: int) -> list[str | None]:
     """Return addresses of what rows are about: of the web, as a browser will open them."""
     if value is None:
         return [None] * n_rows

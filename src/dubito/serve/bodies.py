@@ -13,8 +13,6 @@ from dubito.outputs import ClassName
 from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
 from dubito.serve.store.tables import LONGEST_ID
 
-__all__ = ["as_codes", "as_fields", "as_ids", "as_json", "as_name", "read_body"]
-
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
     """Return the body of a request, or refuse it as soon as it is too large."""
@@ -36,19 +34,19 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
 def as_json(body: bytes) -> Any:
     """Return what a body says; NaN and infinity are no JSON, and truth values no numbers."""
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         if isinstance(error, RefusedError):
             raise
         said = str(error).replace("\n", " ")[:200]
         raise RefusedError(WRONG, f"The body is no JSON ({said})", "JSON in UTF-8") from error
     # Few bodies hold these letters: only those are looked through, as an array takes true for 1.
-    if (b"true" in body or b"false" in body) and has_truth_value(found):
+    if (b"true" in body or b"false" in body) and _has_truth_value(found):
         raise RefusedError(WRONG, "The body holds true or false, which is no number", "1 or 0")
     return found
 
 
-def has_truth_value(value: Any) -> bool:
+def _has_truth_value(value: Any) -> bool:
     """Tell whether there is true or false anywhere."""
     waiting = [value]
     while waiting:
@@ -60,7 +58,7 @@ def has_truth_value(value: Any) -> bool:
     return False
 
 
-def refuse_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     """Refuse what Python would read as a number though JSON knows no such thing."""
     raise RefusedError(WRONG, f"The body holds {name}, which is no number", "finite numbers")
 

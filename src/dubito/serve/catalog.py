@@ -8,8 +8,6 @@ from dubito.decide import Policy
 from dubito.serve.refusals import CONFLICT, RefusedError
 from dubito.serve.store import Store
 
-__all__ = ["Catalog"]
-
 
 @final
 class Catalog:

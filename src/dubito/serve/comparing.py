@@ -14,8 +14,6 @@ from dubito.serve.refusals import RefusedError
 from dubito.serve.standing import rows_taken, standing_for
 from dubito.serve.store import Store, StoredPolicy, StoredRows
 
-__all__ = ["Comparison", "compare"]
-
 FEWEST_FRESH = 100  # labels of rows decided since a refit, below which its own folds tell more
 UPLOADED = "Policy {} was uploaded: if it learned from these rows, its figures are too good."
 OTHER_COSTS = "Their costs differ: each is judged by its own."
@@ -46,7 +44,7 @@ def compare(
     if candidate.learned_until is not None and is_early:
         start = candidate.learned_until - WINDOW_DAYS * DAY
         if active.learned_until is None or active.learned_until < start:
-            return in_folds(store, active, candidate, start, candidate.learned_until)
+            return _in_folds(store, active, candidate, start, candidate.learned_until)
     which = f"rows of the last {WINDOW_DAYS:.0f} days"
     if until > 0:
         which = "rows decided since the last refit, which neither learned from"
@@ -55,10 +53,10 @@ def compare(
         before, after = reports_on(fresh, both, store.features_of, "labels so far")
     except RefusedError as error:
         raise RefusedError(error.status, f"On {which}: {error.problem}", error.fix) from error
-    return Comparison(before, after, which, notes_on(active, candidate))
+    return Comparison(before, after, which, _notes_on(active, candidate))
 
 
-def in_folds(
+def _in_folds(
     store: Store, active: StoredPolicy, candidate: StoredPolicy, start: float, until: float
 ) -> Comparison:
     """Judge a candidate by its own folds, and the active policy on the rows that these are of."""
@@ -67,10 +65,10 @@ def in_folds(
     then = replace(rows, label=np.where(rows.labeled <= until, rows.label, -1))
     (before,) = reports_on(then, [active.policy], store.features_of, "labels at the refit")
     which = "rows that the candidate was fitted to, by what other folds of them taught it"
-    return Comparison(before, candidate.policy.report, which, notes_on(active, candidate))
+    return Comparison(before, candidate.policy.report, which, _notes_on(active, candidate))
 
 
-def notes_on(active: StoredPolicy, candidate: StoredPolicy) -> tuple[str, ...]:
+def _notes_on(active: StoredPolicy, candidate: StoredPolicy) -> tuple[str, ...]:
     """Say what to bear in mind."""
     notes = [UPLOADED.format(candidate.id)] if candidate.learned_until is None else []
     if active.policy.costs.to_dict() != candidate.policy.costs.to_dict():

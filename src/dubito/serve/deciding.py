@@ -19,8 +19,6 @@ from dubito.serve.matrices import told
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions
 
-__all__ = ["Question", "answer_columns", "answer_of", "decide_rows", "decide_together"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +53,7 @@ def decide_together(
     """Decide the rows of several requests of one kind at once."""
     first = questions[0]
     asked = AskedRows.joined([one.asked for one in questions])
-    whole = decide_rows(asked, first.policy_id, first.policy, settings, drawing)
+    whole = _decide_rows(asked, first.policy_id, first.policy, settings, drawing)
     ends = np.cumsum([len(one.asked.ids) for one in questions]).tolist()
     return [
         whole.part(slice(end - len(one.asked.ids), end), one.key, one.key_digest)
@@ -63,7 +61,7 @@ def decide_together(
     ]
 
 
-def decide_rows(
+def _decide_rows(
     asked: AskedRows,
     policy_id: int,
     policy: Policy,

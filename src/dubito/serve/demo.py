@@ -16,8 +16,6 @@ from dubito.outputs import Logits
 from dubito.serve.running import put_in_force
 from dubito.serve.store import NewDecisions, Store
 
-__all__ = ["demo_policy", "demo_store", "fill"]
-
 REJECT_COST, AUDIT_SHARE = 0.2, 0.1
 N_STEADY, BLOCK, DAYS = 3000, 50, 14
 N_WAITING = 60  # rows that were handed over last and wait for someone
@@ -40,7 +38,7 @@ def demo_policy() -> Policy:
     return replace(policy, provenance={**policy.provenance, "created": CREATED})
 
 
-def demo_store(store: Store) -> str:
+def _demo_store(store: Store) -> str:
     """Put the policy of the demo in force, fill the store, and return a token to sign in with."""
     policy = demo_policy()
     put_in_force(store, policy)
@@ -59,7 +57,7 @@ def fill(store: Store, policy: Policy, *, seed: int = 0) -> str:
             store.revoke_token(before.id)
     token = store.create_token(READER, ["decide", "review", "admin"])
     policy_id = store.active_id()
-    if policy_id is None or store.decision(name_of(0)) is not None:
+    if policy_id is None or store.decision(_name_of(0)) is not None:
         return token
     sample = load_fashion_mnist()
     logits = np.concatenate([sample.test_logits[:N_STEADY], sample.corrupted_logits])
@@ -70,19 +68,19 @@ def fill(store: Store, policy: Policy, *, seed: int = 0) -> str:
     for at in range(0, len(truth), BLOCK):
         rows = slice(at, at + BLOCK)
         created = start + DAYS * 86_400 * (at + BLOCK) / (len(truth) + BLOCK)
-        store.add_decisions(decided(policy, policy_id, outputs, is_audit, rows, created))
+        store.add_decisions(_decided(policy, policy_id, outputs, is_audit, rows, created))
     is_asked = is_audit | policy.decide(outputs).is_rejected
     asked = np.flatnonzero(is_asked)[:-N_WAITING]
-    store.add_labels([name_of(row) for row in asked], truth[asked].tolist())
+    store.add_labels([_name_of(row) for row in asked], truth[asked].tolist())
     return token
 
 
-def decided(
+def _decided(
     policy: Policy, policy_id: int, outputs: Logits, is_audit: Any, rows: slice, created: float
 ) -> NewDecisions:
     """Return the decisions of a few rows."""
     some = outputs.take(rows)
-    ids = [name_of(row) for row in range(rows.start, rows.start + some.n_rows)]
+    ids = [_name_of(row) for row in range(rows.start, rows.start + some.n_rows)]
     return NewDecisions.of(
         policy_id,
         ids,
@@ -96,6 +94,6 @@ def decided(
     )
 
 
-def name_of(row: int) -> str:
+def _name_of(row: int) -> str:
     """Return the id of a row."""
     return f"image-{row:04d}"

@@ -8,8 +8,6 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, final
 
-__all__ = ["JsonLines", "log_event", "set_up_logs"]
-
 LOGGER = logging.getLogger("dubito.serve")
 
 

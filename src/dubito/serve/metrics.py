@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import final
 
-__all__ = ["Metrics"]
-
 BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 HELP = {
     "dubito_requests_total": "Requests answered, by route and status.",
@@ -35,7 +33,7 @@ class Metrics:
 
     def count(self, name: str, amount: float = 1, **labels: str | int) -> None:
         """Add to a counter."""
-        said = ",".join(f'{key}="{escaped(str(value))}"' for key, value in labels.items())
+        said = ",".join(f'{key}="{_escaped(str(value))}"' for key, value in labels.items())
         with self.lock:
             self.counts[name, said] += amount
 
@@ -58,13 +56,13 @@ class Metrics:
                 lines += [
                     f"{name}{f'{{{said}}}' if said else ''} {value:.15g}" for said, value in rows
                 ]
-        lines += histogram("dubito_request_seconds", seconds, total)
+        lines += _histogram("dubito_request_seconds", seconds, total)
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value:.15g}"]
         return "\n".join(lines) + "\n"
 
 
-def histogram(name: str, counts: list[int], total: float) -> list[str]:
+def _histogram(name: str, counts: list[int], total: float) -> list[str]:
     """Return the lines of a histogram, whose bounds count all that is below."""
     lines, so_far = [f"# TYPE {name} histogram"], 0
     for bound, count in zip([*map(str, BOUNDS), "+Inf"], counts, strict=True):
@@ -73,6 +71,6 @@ def histogram(name: str, counts: list[int], total: float) -> list[str]:
     return [*lines, f"{name}_sum {total:.6f}", f"{name}_count {so_far}"]
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return a label's value as Prometheus wants it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

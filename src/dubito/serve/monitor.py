@@ -23,8 +23,6 @@ from dubito.outputs import Probabilities
 from dubito.serve.standing import Standing, rows_taken, standing_for
 from dubito.serve.store.records import History, StoredRows
 
-__all__ = ["DAY", "Figure", "MonitorFigures", "WINDOW_DAYS", "Window", "monitor_figures"]
-
 CALLER = "monitor_figures"
 WINDOW_DAYS, DAY = 30.0, 86_400.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
@@ -96,25 +94,25 @@ def monitor_figures(
     costs = policy.costs
     usual = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
     return MonitorFigures(
-        whole=window_of(rows, costs, seed),
-        windows=tuple(window_of(rows_taken(rows, part), costs, seed) for part in parts),
+        whole=_window_of(rows, costs, seed),
+        windows=tuple(_window_of(rows_taken(rows, part), costs, seed) for part in parts),
         alarms={
-            "calibration": calibration_alarm(history),
-            "doubt": doubt_alarm(history.doubt),
+            "calibration": _calibration_alarm(history),
+            "doubt": _doubt_alarm(history.doubt),
         },
-        doubt=doubt_shift(doubt_of(rows)),
-        prior=recent_prior(rows, usual, seed),
+        doubt=_doubt_shift(_doubt_of(rows)),
+        prior=_recent_prior(rows, usual, seed),
         usual_prior=usual,
     )
 
 
-def doubt_of(rows: StoredRows) -> FloatArray:
+def _doubt_of(rows: StoredRows) -> FloatArray:
     """Return how far each row's largest probability is from 1."""
     top = rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
     return np.asarray(np.clip(1.0 - top, 0.0, 1.0))
 
 
-def doubt_shift(doubt: FloatArray) -> DistributionShift | None:
+def _doubt_shift(doubt: FloatArray) -> DistributionShift | None:
     """Compare the first rows with the last, None where these are too few."""
     n_first = min(REFERENCE_ROWS, doubt.size // 2)
     if n_first < FEWEST_ROWS:
@@ -122,7 +120,7 @@ def doubt_shift(doubt: FloatArray) -> DistributionShift | None:
     return distribution_shift(doubt[:n_first], doubt[n_first:][-RECENT_ROWS:], LEVEL)
 
 
-def window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
+def _window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
     """Return the figures of some rows."""
     standing = standing_for(rows)
     mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
@@ -138,14 +136,14 @@ def window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
         n_labels=standing.rows.size,
         note=standing.note,
         coverage=coverage,
-        calibration_error=measured("expected_calibration_error", seen, standing, seed),
-        log_loss=measured("log_loss", seen, standing, seed),
-        cost=cost_of(seen, standing, costs, mean),
-        if_calibrated=error_if_calibrated(seen, standing),
+        calibration_error=_measured("expected_calibration_error", seen, standing, seed),
+        log_loss=_measured("log_loss", seen, standing, seed),
+        cost=_cost_of(seen, standing, costs, mean),
+        if_calibrated=_error_if_calibrated(seen, standing),
     )
 
 
-def error_if_calibrated(seen: StoredRows, standing: Standing) -> float | None:
+def _error_if_calibrated(seen: StoredRows, standing: Standing) -> float | None:
     """Return the calibration error that chance alone makes of so few labels."""
     if not standing.is_known:
         return None
@@ -154,7 +152,7 @@ def error_if_calibrated(seen: StoredRows, standing: Standing) -> float | None:
     return ReliabilityState.of(batch, uniform_edges(N_BINS)).expected_if_calibrated
 
 
-def measured(metric: str, seen: StoredRows, standing: Standing, seed: int) -> Figure:
+def _measured(metric: str, seen: StoredRows, standing: Standing, seed: int) -> Figure:
     """Return a metric of all rows, by those that stand for them."""
     if not standing.is_known:
         return Figure(None, standing.unknown)
@@ -176,7 +174,7 @@ def measured(metric: str, seen: StoredRows, standing: Standing, seed: int) -> Fi
     return Figure(None, "It is infinite: a class that was given probability 0 happened.")
 
 
-def cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanInterval) -> Figure:
+def _cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanInterval) -> Figure:
     """Return what a row cost on average, by rows that stand for all."""
     if not standing.is_known:
         return Figure(None, standing.unknown)
@@ -191,13 +189,13 @@ def cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanI
     return Figure(mean(np.asarray(paid), standing.weight))
 
 
-def calibration_alarm(history: History) -> SequentialAlarm:
+def _calibration_alarm(history: History) -> SequentialAlarm:
     """Bet against stated confidence, on labels of rows that chance drew: they stand for all."""
     alarm = SequentialAlarm(tolerance=TOLERANCE)
     return alarm.update(history.confidence, history.is_right)
 
 
-def doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
+def _doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
     """Bet against the mean doubt of the first rows, always the same ones, as far as these tell."""
     first, later = doubt[:REFERENCE_ROWS], doubt[REFERENCE_ROWS:]
     if not later.size:
@@ -207,7 +205,7 @@ def doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
     return alarm.update(np.full(later.size, mean), later)
 
 
-def recent_prior(rows: StoredRows, usual: FloatArray, seed: int) -> PriorEstimate | None:
+def _recent_prior(rows: StoredRows, usual: FloatArray, seed: int) -> PriorEstimate | None:
     """Return how common classes are among the last rows, None where these are too few."""
     recent = rows.probabilities[-RECENT_ROWS:]
     if len(recent) < FEWEST_ROWS or usual.size > MOST_CLASSES:

@@ -22,8 +22,6 @@ from dubito.serve.refusals import CONFLICT, RefusedError
 from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
 from dubito.serve.store.records import StoredRows
 
-__all__ = ["FeaturesOf", "refit", "reports_on"]
-
 CALLER = "refit"
 NO_FEATURES = "Strange inputs are told as before: some rows came without their features."
 TOO_FEW = "Strange inputs are told as before: {:,} rows or more are needed to tell anew. Got {:,}."
@@ -56,7 +54,7 @@ class KnownRows:
         if gates:
             # What is strange is told by ranks, which know no weights.
             plain = drawn_by_weight(weight)
-            features, note = features_for(gates, seen.id[plain].tolist(), features_of)
+            features, note = _features_for(gates, seen.id[plain].tolist(), features_of)
             if not note:
                 seen, weight = rows_taken(seen, plain), np.ones(plain.size)
         kind = Logits if seen.is_logits.any() else Probabilities
@@ -69,13 +67,13 @@ class KnownRows:
             outputs,
             sample_weight=weight,
             features=features,
-            amounts=amounts_of(seen) if grows else None,
+            amounts=_amounts_of(seen) if grows else None,
             caller=CALLER,
         )
         return cls(outputs, batch, note)
 
 
-def features_for(
+def _features_for(
     gates: Sequence[OODGate], ids: Sequence[str], features_of: FeaturesOf
 ) -> tuple[FloatArray | None, str]:
     """Return what gates look at, and why one cannot be fitted again or judged if it cannot."""
@@ -91,7 +89,7 @@ def features_for(
     return features, ""
 
 
-def amounts_of(seen: StoredRows) -> FloatArray:
+def _amounts_of(seen: StoredRows) -> FloatArray:
     """Return the amounts of rows, or refuse where one came without."""
     if n_without := int(np.isnan(seen.amount).sum()):
         problem = f"Costs grow with amounts, and {n_without:,} rows came without"
@@ -133,10 +131,10 @@ def reports_on(
 ) -> list[PolicyReport]:
     """Return what each policy does on the same labels, weighted so that they stand for all rows."""
     known = KnownRows.of(rows, policies, features_of)
-    return [report_on(policy, known, how) for policy in policies]
+    return [_report_on(policy, known, how) for policy in policies]
 
 
-def report_on(policy: Policy, known: KnownRows, how: str) -> PolicyReport:
+def _report_on(policy: Policy, known: KnownRows, how: str) -> PolicyReport:
     """Return what a policy does on rows with labels; strange ones where they can be told."""
     honest, batch, gate = policy.honest(known.outputs), known.batch, policy.gate
     is_strange = None

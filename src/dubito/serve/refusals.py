@@ -6,8 +6,6 @@ from typing import final
 
 from dubito.errors import DubitoError
 
-__all__ = ["CONFLICT", "FORBIDDEN", "MISSING", "RefusedError", "TOO_LARGE", "UNKNOWN", "WRONG"]
-
 WRONG, UNKNOWN, FORBIDDEN, MISSING, CONFLICT, TOO_LARGE = 422, 401, 403, 404, 409, 413
 
 

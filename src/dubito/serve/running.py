@@ -15,8 +15,6 @@ from dubito.serve.settings import Settings
 from dubito.serve.store import Store
 from dubito.serve.store.documents import text_of_policy
 
-__all__ = ["is_loopback", "listening", "put_in_force", "run"]
-
 GRACE_SECONDS = 30
 BACKLOG = 2048
 

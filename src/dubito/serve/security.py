@@ -19,18 +19,6 @@ from dubito.serve.sessions import Sessions
 from dubito.serve.store import Store
 from dubito.serve.store.tokens import Token
 
-__all__ = [
-    "Authenticator",
-    "SecureHeaders",
-    "admitted",
-    "csrf_of",
-    "doorkeeper_of",
-    "form_of",
-    "require_csrf",
-    "sign_in",
-    "sign_out",
-]
-
 SESSION = "dubito_session"
 REMEMBERED_SECONDS = 1.0  # so long a revoked token may still be let in
 MOST_REMEMBERED = 10_000
@@ -88,7 +76,7 @@ def admitted(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
     """
 
     async def let_in(request: Request) -> Token:
-        text, is_session = token_text(request)
+        text, is_session = _token_text(request)
         if text is None:
             raise RefusedError(UNKNOWN, "A token is missing", "the header `Authorization: Bearer`")
         keeper = doorkeeper_of(request)
@@ -113,7 +101,7 @@ def doorkeeper_of(request: Request) -> Authenticator:
     return keeper
 
 
-def token_text(request: Request) -> tuple[str | None, bool]:
+def _token_text(request: Request) -> tuple[str | None, bool]:
     """Return the token that a request shows, or its session, and whether it is the latter."""
     kind, _, text = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and text.strip():
@@ -181,7 +169,7 @@ class SecureHeaders:
         if not scope["path"].startswith("/v1/"):
             nonce = secrets.token_urlsafe(16)
             scope.setdefault("state", {})["nonce"] = nonce
-            headers = headers_of(page_policy(nonce))
+            headers = _headers_of(_page_policy(nonce))
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -191,7 +179,7 @@ class SecureHeaders:
         await self.app(scope, receive, send_with_headers)
 
 
-def page_policy(nonce: str) -> str:
+def _page_policy(nonce: str) -> str:
     """Return what a page may load: its own parts, and pictures from anywhere."""
     return (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'nonce-{nonce}'; "
@@ -200,7 +188,7 @@ def page_policy(nonce: str) -> str:
     )
 
 
-def headers_of(policy: str) -> list[tuple[bytes, bytes]]:
+def _headers_of(policy: str) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer, whose content may do what the policy allows."""
     headers = {
         "content-security-policy": policy,
@@ -214,4 +202,4 @@ def headers_of(policy: str) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
-OF_ANSWERS = headers_of("default-src 'none'; frame-ancestors 'none'")
+OF_ANSWERS = _headers_of("default-src 'none'; frame-ancestors 'none'")

@@ -15,8 +15,6 @@ from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.together import Together
 
-__all__ = ["Service", "service_of"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)

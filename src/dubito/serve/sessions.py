@@ -11,8 +11,6 @@ from typing import final
 
 from dubito.serve.store.tokens import Token
 
-__all__ = ["Session", "Sessions"]
-
 LONGEST_SECONDS = 12 * 3600.0
 NONCE_BYTES = 12
 

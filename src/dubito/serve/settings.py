@@ -8,8 +8,6 @@ from typing import final
 from dubito.arrays import as_share
 from dubito.errors import BadValueError
 
-__all__ = ["Settings"]
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -34,12 +32,12 @@ class Settings:
     def __post_init__(self) -> None:
         as_share(self.audit_share, "audit_share", "Settings")
         for name in ("lease_seconds", "most_bytes", "max_samples", "most_columns"):
-            require_above_0(name, getattr(self, name))
+            _require_above_0(name, getattr(self, name))
         if self.retention_days is not None:
-            require_above_0("retention_days", self.retention_days)
+            _require_above_0("retention_days", self.retention_days)
 
 
-def require_above_0(name: str, value: float) -> None:
+def _require_above_0(name: str, value: float) -> None:
     """Raise unless a setting is a number above 0."""
     if not 0 < value < float("inf"):
         raise BadValueError(name, "Settings", "a number above 0", f"{value!r}", f"{name}=30")

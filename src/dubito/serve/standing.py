@@ -17,8 +17,6 @@ from dubito.report.formatting import counted
 from dubito.report.formatting import share as percent
 from dubito.serve.store.records import StoredRows
 
-__all__ = ["Standing", "drawn_by_weight", "rows_taken", "standing_for"]
-
 FEWEST_LABELS = 20  # what weighted labels must be worth, below which nothing is told
 MOST_UNSETTLED = 0.02  # of all rows: a share of wrong ones would be off by no more
 
@@ -54,40 +52,40 @@ def standing_for(rows: StoredRows) -> Standing:
     none = np.empty(0, np.int64)
     if not len(rows):
         return Standing(none, np.empty(0), "No row was decided yet.")
-    first = first_asked(rows)
+    first = _first_asked(rows)
     if first == len(rows):
-        return Standing(none, np.empty(0), undrawn(rows))
+        return Standing(none, np.empty(0), _undrawn(rows))
     since = rows_taken(rows, slice(first, None))
     is_known = since.label >= 0
-    weight, unknown = weights_of(since, is_known | since.is_unsettled)
-    unknown = unknown or unsettled(since, weight)
-    weight, missing = weights_of(since, is_known)
+    weight, unknown = _weights_of(since, is_known | since.is_unsettled)
+    unknown = unknown or _unsettled(since, weight)
+    weight, missing = _weights_of(since, is_known)
     unknown, found = unknown or missing, np.flatnonzero(weight)
-    if not unknown and worth_of(weight) < FEWEST_LABELS:
+    if not unknown and _worth_of(weight) < FEWEST_LABELS:
         known = f"{counted(found.size, 'label')} {'is' if found.size == 1 else 'are'}"
-        worth = f"worth {worth_of(weight):.0f} of a plain sample"
+        worth = f"worth {_worth_of(weight):.0f} of a plain sample"
         unknown = f"{known} {worth}: {FEWEST_LABELS} or more are needed."
-    return Standing(first + found, weight[found], unknown, left_out(rows, first))
+    return Standing(first + found, weight[found], unknown, _left_out(rows, first))
 
 
-def first_asked(rows: StoredRows) -> int:
+def _first_asked(rows: StoredRows) -> int:
     """Return the number of the first row since which chance drew some of those that nobody saw."""
     is_blind = rows.audit_share <= 0
-    if not (is_blind & ((rows.propensity < 1) | waits(rows))).any():
+    if not (is_blind & ((rows.propensity < 1) | _waits(rows))).any():
         return 0
     # Handed over or not: to begin after the last that was let pass would leave only the others.
     return int(np.flatnonzero(is_blind).max()) + 1
 
 
-def waits(rows: StoredRows) -> BoolArray:
+def _waits(rows: StoredRows) -> BoolArray:
     """Return which rows were handed over and have not been seen by a reader."""
     return np.asarray((rows.propensity >= 1) & (rows.label < 0) & ~rows.is_unsettled)
 
 
-def weights_of(rows: StoredRows, is_seen: BoolArray) -> tuple[FloatArray, str]:
+def _weights_of(rows: StoredRows, is_seen: BoolArray) -> tuple[FloatArray, str]:
     """Return how many rows each of those that were seen stands for, and what none stands for."""
     is_sure = rows.propensity >= 1
-    is_whole = is_sure & (not waits(rows).any())
+    is_whole = is_sure & (not _waits(rows).any())
     is_asked = is_seen & (is_whole | (rows.is_audit & (rows.audit_share > 0)))
     chance = np.where(is_whole, 1.0, rows.audit_share)
     weight, unknown = np.zeros(len(rows)), ""
@@ -97,13 +95,13 @@ def weights_of(rows: StoredRows, is_seen: BoolArray) -> tuple[FloatArray, str]:
             weight[used] = 1 / chance[used]
             weight[used] *= n_rows / weight[used].sum()
         elif n_rows:
-            unknown = unknown or waiting(n_rows, bool(is_here[is_sure].any()))
+            unknown = unknown or _waiting(n_rows, bool(is_here[is_sure].any()))
     return weight, unknown
 
 
-def unsettled(rows: StoredRows, weight: FloatArray) -> str:
+def _unsettled(rows: StoredRows, weight: FloatArray) -> str:
     """Say that readers could not settle too many of the rows that stand for all."""
-    n_rows, n_unsettled, share = unsettled_share(rows, weight)
+    n_rows, n_unsettled, share = _unsettled_share(rows, weight)
     if share <= MOST_UNSETTLED:
         return ""
     told = f"Readers passed on {n_unsettled:,} of {counted(n_rows)} that would stand for all"
@@ -111,39 +109,39 @@ def unsettled(rows: StoredRows, weight: FloatArray) -> str:
     return f"{told} ({percent(share)} by weight), and nobody settled them: {most}."
 
 
-def unsettled_share(rows: StoredRows, weight: FloatArray) -> tuple[int, int, float]:
+def _unsettled_share(rows: StoredRows, weight: FloatArray) -> tuple[int, int, float]:
     """Return how many rows have a weight, how many of them are unsettled, and their share of it."""
     is_lost = (rows.label < 0) & (weight > 0)
     share = float(weight[is_lost].sum() / max(weight.sum(), 1.0))
     return int(np.count_nonzero(weight)), int(np.count_nonzero(is_lost)), share
 
 
-def left_out(rows: StoredRows, first: int) -> str:
+def _left_out(rows: StoredRows, first: int) -> str:
     """Say which rows figures are not about."""
     notes, since = [], rows_taken(rows, slice(first, None))
     if first:
         when = datetime.fromtimestamp(float(since.created[0]), UTC).strftime("%Y-%m-%d %H:%M")
         what = f"{counted(len(since))} decided since {when} UTC"
         notes.append(f"All but coverage is of the {what}: before, none was drawn at random.")
-    weight, _ = weights_of(since, (since.label >= 0) | since.is_unsettled)
-    n_rows, n_unsettled, share = unsettled_share(since, weight)
+    weight, _ = _weights_of(since, (since.label >= 0) | since.is_unsettled)
+    n_rows, n_unsettled, share = _unsettled_share(since, weight)
     if n_unsettled:
         lost = f"{n_unsettled:,} of {counted(n_rows)} that would stand for all"
         notes.append(f"Readers could not settle {lost} ({percent(share)} by weight): left out.")
     return " ".join(notes)
 
 
-def undrawn(rows: StoredRows) -> str:
+def _undrawn(rows: StoredRows) -> str:
     """Say of which rows none was drawn at random."""
     n_unseen = int(((rows.audit_share <= 0) & (rows.propensity < 1)).sum())
     if n_unseen:
         were = "was" if n_unseen == 1 else "were"
         passed = f"{counted(n_unseen)} {were} let pass"
         return f"{passed} while none was drawn at random to be checked."
-    return waiting(int((rows.propensity >= 1).sum()), is_sure=True)
+    return _waiting(int((rows.propensity >= 1).sum()), is_sure=True)
 
 
-def waiting(n_rows: int, is_sure: bool) -> str:
+def _waiting(n_rows: int, is_sure: bool) -> str:
     """Say which rows nothing is known of."""
     if is_sure:
         asked = f"{counted(n_rows)} that {'was' if n_rows == 1 else 'were'} handed over"
@@ -152,7 +150,7 @@ def waiting(n_rows: int, is_sure: bool) -> str:
     return f"Of {passed}, none that was drawn at random has a label yet."
 
 
-def worth_of(weight: FloatArray) -> float:
+def _worth_of(weight: FloatArray) -> float:
     """Return how many labels of equal weight these are worth, after Kish, 1965."""
     squares = float(weight @ weight)
     return float(weight.sum()) ** 2 / squares if squares else 0.0

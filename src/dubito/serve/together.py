@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar, final
 
-__all__ = ["Together"]
-
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Waiting = tuple[Question, asyncio.Future[Answer]]

@@ -88,9 +88,9 @@ def test_entries_are_counted_of_the_columns_asked_for(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "f.parquet", row_group_size=2)
     metadata = open_parquet(str(tmp_path / "f.parquet")).metadata()
     for name, n_entries in {"a.b": 2, "lists": 4, "c": 2}.items():
-        assert arrow_files.most_entries(metadata, [0, 1], [name]) == n_entries
-    assert arrow_files.most_entries(metadata, [1], ["lists", "c"]) == 3
-    assert arrow_files.most_entries(metadata, [], ["c"]) == 0
+        assert arrow_files._most_entries(metadata, [0, 1], [name]) == n_entries
+    assert arrow_files._most_entries(metadata, [1], ["lists", "c"]) == 3
+    assert arrow_files._most_entries(metadata, [], ["c"]) == 0
 
 
 def test_each_batch_of_a_stream_may_have_categories_of_its_own(tmp_path: Path) -> None:

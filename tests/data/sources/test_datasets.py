@@ -15,7 +15,7 @@ from pyarrow import csv, ipc, parquet
 
 from dubito.data import BadRows, Columns, read, scan
 from dubito.data.sources import open_source
-from dubito.data.sources.datasets import partition_of
+from dubito.data.sources.datasets import _partition_of
 from dubito.errors import BadFileError, BadValueError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
@@ -94,8 +94,8 @@ def test_a_spelt_column_alone_has_all_rows(tmp_path: Path) -> None:
 
 
 def test_what_paths_spell() -> None:
-    assert partition_of("s3://b/data/x=1/y=%20/f.pq", "s3://b/data") == {"x": "1", "y": " "}
-    assert partition_of("data/x=1/f.pq", "data/x=1") == {}
+    assert _partition_of("s3://b/data/x=1/y=%20/f.pq", "s3://b/data") == {"x": "1", "y": " "}
+    assert _partition_of("data/x=1/f.pq", "data/x=1") == {}
 
 
 def test_a_dataset_elsewhere(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dubito.report.figures.charts import Population, doubt_histogram, doubt_parts, shares_in
+from dubito.report.figures.charts import Population, _shares_in, doubt_histogram, doubt_parts
 
 
 def test_shares_are_weighted_and_none_is_lost() -> None:
     population = Population(
         "name", "right", np.array([-5.0, 0.1, 0.6, 99.0]), np.array([1.0, 1, 2, 4])
     )
-    found = shares_in(np.array([0.0, 0.5, 1.0]), population)
+    found = _shares_in(np.array([0.0, 0.5, 1.0]), population)
     assert found.tolist() == [2 / 8, 6 / 8]
 
 

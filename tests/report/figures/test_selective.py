@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from dubito.report.figures.charts import cost_chart, risk_chart, thinned
+from dubito.report.figures.charts import _thinned, cost_chart, risk_chart
 
 
 def test_a_risk_chart_says_where_its_axes_lie() -> None:
@@ -35,6 +35,6 @@ def test_gains_lie_below_zero() -> None:
 
 def test_long_curves_are_thinned_but_for_their_ends() -> None:
     xs = np.arange(5000.0)
-    found, _ = thinned(xs, xs)
+    found, _ = _thinned(xs, xs)
     assert (found[0], found[-1], found.size) == (0.0, 4999.0, 400)
-    assert thinned(xs[:7], xs[:7])[0].size == 7
+    assert _thinned(xs[:7], xs[:7])[0].size == 7

@@ -12,7 +12,7 @@ from dubito.data.shards import ArrayShards
 from dubito.measure import reliability_curve
 from dubito.report.blocks import Cards, Choice, Row, Table, Text
 from dubito.report.formatting import figure, share
-from dubito.report.sections.calibration import NEAR_ZERO, diagrams, figures, leaderboard, seen
+from dubito.report.sections.calibration import NEAR_ZERO, _seen, diagrams, figures, leaderboard
 from dubito.report.summary import Summary
 
 
@@ -104,4 +104,4 @@ def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> Non
 )
 def test_a_caption_says_what_one_sees(right: float, words: str) -> None:
     y = (np.arange(400) >= 400 * right).astype(int)
-    assert seen(reliability_curve(y, [[0.75, 0.25]] * 400), "all rows") == words
+    assert _seen(reliability_curve(y, [[0.75, 0.25]] * 400), "all rows") == words

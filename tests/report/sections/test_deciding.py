@@ -12,7 +12,7 @@ from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.report.blocks import Row, Text
 from dubito.report.formatting import cost, share
 from dubito.report.sample import Outcome, drawn
-from dubito.report.sections.decisions import deciding, line, origin, panel, policy_worth, worth
+from dubito.report.sections.decisions import _line, _origin, _panel, _policy_worth, _worth, deciding
 from dubito.report.summary import Summary
 
 
@@ -22,7 +22,7 @@ def test_the_section_says_on_which_rows(summary: Summary) -> None:
     assert "recomputed here, on all rows, with" in text.words
     assert isinstance(charts, Row)
     assert isinstance(paid, Text)
-    assert paid.words == worth(summary)
+    assert paid.words == _worth(summary)
 
 
 def test_a_sample_of_the_rows_is_told(summary: Summary) -> None:
@@ -33,33 +33,33 @@ def test_a_sample_of_the_rows_is_told(summary: Summary) -> None:
 
 
 def test_the_best_way_is_marked(summary: Summary) -> None:
-    found = panel(summary.sample)
+    found = _panel(summary.sample)
     assert found.count('class="best"') == 1
     assert found.count("data-policy=") == 4
     assert f'value="{summary.sample.cheapest_threshold:g}"' in found
 
 
 def test_an_outcome_is_told_as_the_script_tells_it() -> None:
-    found = line("key", "name", 0.5, Outcome(0.645, 0.01904, 1234.56), False)
+    found = _line("key", "name", 0.5, Outcome(0.645, 0.01904, 1234.56), False)
     told = [found[name] for name in ("threshold", "coverage", "risk", "reviewed", "cost")]
     assert told == ["0.500", "64.5\u00a0%", "1.90\u00a0%", "355.0", "1,235"]
-    assert line("key", "name", None, Outcome(1.0, 0.0, 5.0), True)["cost"] == "5.00"
+    assert _line("key", "name", None, Outcome(1.0, 0.0, 5.0), True)["cost"] == "5.00"
 
 
 def test_where_costs_come_from_is_told(summary: Summary) -> None:
     sample = summary.sample
-    assert origin(summary) == "The costs are those the report was made with."
+    assert _origin(summary) == "The costs are those the report was made with."
     partly = replace(summary, sample=replace(sample, is_given_review=False))
-    assert origin(partly).startswith("The costs are yours but for the last row")
+    assert _origin(partly).startswith("The costs are yours but for the last row")
     example = replace(sample, has_given_costs=False)
-    assert origin(replace(summary, sample=example, costs=None)).startswith("The costs are an exam")
-    assert origin(replace(summary, sample=example)).startswith("A table of all classes is too")
+    assert _origin(replace(summary, sample=example, costs=None)).startswith("The costs are an exam")
+    assert _origin(replace(summary, sample=example)).startswith("A table of all classes is too")
 
 
 def test_what_decisions_are_worth_is_the_library_s(summary: Summary) -> None:
     report = summary.cost_report
     assert report is not None
-    words = worth(summary)
+    words = _worth(summary)
     assert words.startswith("Taking the action of least expected cost, row by row, 1,000 rows cost")
     assert f"cost {cost(1000 * report.realized.value)} (95\u00a0% interval" in words
     assert f"“{report.constant_action}” would cost {cost(1000 * report.constant)}" in words
@@ -74,7 +74,7 @@ def test_costs_too_large_to_edit_are_reckoned_with_all_the_same() -> None:
     after = found.after
     expected = cost_report(after.truth, after.outputs, costs)
     assert found.cost_report == expected
-    assert worth(found).startswith("With the costs given, taking the action of least")
+    assert _worth(found).startswith("With the costs given, taking the action of least")
 
 
 def growing(amounts: Any) -> Summary:
@@ -100,7 +100,7 @@ def test_costs_that_grow_have_no_editor_but_words() -> None:
 
 
 def test_costs_that_grow_are_not_reckoned_without_amounts() -> None:
-    assert worth(growing(None)).startswith("These rows came without amounts")
+    assert _worth(growing(None)).startswith("These rows came without amounts")
 
 
 def test_a_policy_is_a_way_to_decide_and_told_in_words(batch: Batch, costs: CostMatrix) -> None:
@@ -109,11 +109,11 @@ def test_a_policy_is_a_way_to_decide_and_told_in_words(batch: Batch, costs: Cost
     found = Summary.of(ArrayShards(batch), policy=policy)
     assert found.decided is not None
     kept = found.decided.report
-    html = panel(found.sample)
+    html = _panel(found.sample)
     assert html.count("data-policy=") == 5
     assert html.index('data-policy="policy"') < html.index('data-policy="expected"')
-    words = policy_worth(found)
+    words = _policy_worth(found)
     assert f"cost {cost(1000 * kept.cost.value)} (95" in words
     assert f"decides {share(kept.coverage.value)} of the rows itself, " in words
-    assert origin(found).startswith("The costs are the policy's.")
-    assert policy_worth(replace(found, decided=None)) == ""
+    assert _origin(found).startswith("The costs are the policy's.")
+    assert _policy_worth(replace(found, decided=None)) == ""

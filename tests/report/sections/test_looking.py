@@ -4,7 +4,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.blocks import Row, Table, Text
 from dubito.report.formatting import share
-from dubito.report.sections.notable import class_table, group_table, looking
+from dubito.report.sections.notable import _class_table, _group_table, looking
 from dubito.report.summary import Summary
 
 
@@ -25,14 +25,14 @@ def test_rows_confusions_classes_and_groups(summary: Summary) -> None:
 
 def test_classes_are_the_audit_s_the_worst_first(summary: Summary) -> None:
     worst = max(summary.audit_before.classes, key=lambda one: one.calibration_error)
-    first = class_table(summary).rows[0]
+    first = _class_table(summary).rows[0]
     assert first[:3] == (str(worst.name), share(worst.frequency), share(worst.probability))
     assert first[4] == share(worst.calibration_error, 2)
 
 
 def test_groups_are_the_audit_s_the_largest_gap_first(summary: Summary) -> None:
     before, after = summary.audit_before.groups, summary.audit_after.groups
-    table = group_table(before, after)
+    table = _group_table(before, after)
     gaps = [abs(before[row[0]].gap) for row in table.rows]
     assert gaps == sorted(gaps, reverse=True)
     first = before[table.rows[0][0]]

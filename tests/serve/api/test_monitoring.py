@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dubito.data.stream import write_stream
-from dubito.serve.api.monitoring import plain
+from dubito.serve.api.monitoring import _plain
 from dubito.serve.api.schemas import ARROW
 from dubito.serve.settings import Settings
 from dubito.serve.store import Store
@@ -146,4 +146,4 @@ def test_figures_of_nothing(api: Api) -> None:
 
 def test_what_is_no_number_is_null() -> None:
     nasty = {"a": np.array([1.0, np.nan]), 2: (np.float64("inf"), np.int64(3), "x", None)}
-    assert plain(nasty) == {"a": [1.0, None], "2": [None, 3, "x", None]}
+    assert _plain(nasty) == {"a": [1.0, None], "2": [None, 3, "x", None]}

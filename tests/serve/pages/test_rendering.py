@@ -3,20 +3,20 @@
 import pytest
 from jinja2 import UndefinedError
 
-from dubito.serve.pages.rendering import environment, see, text_of
+from dubito.serve.pages.rendering import _environment, see, text_of
 from dubito.serve.refusals import RefusedError
 from tests.serve.pages.conftest import Person
 
 
 def test_what_is_shown_is_escaped_and_never_missing() -> None:
-    template = environment().from_string("{{ name }}")
+    template = _environment().from_string("{{ name }}")
     assert template.render(name="<b>") == "&lt;b&gt;"
     with pytest.raises(UndefinedError):
         template.render()
 
 
 def test_refusals_are_pages() -> None:
-    words = environment().get_template("refused.html.j2")
+    words = _environment().get_template("refused.html.j2")
     error = RefusedError(403, "No <way>", "another")
     page = words.render(error=error, csrf="", path="/x", reader=None)
     assert "No &lt;way&gt;. Try another." in page

@@ -10,8 +10,8 @@ import pytest
 from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
 from dubito.serve.asking import AskedRows
-from dubito.serve.deciding import decide_rows
-from dubito.serve.pages.review import row_of
+from dubito.serve.deciding import _decide_rows
+from dubito.serve.pages.review import _row_of
 from dubito.serve.running import put_in_force
 from dubito.serve.settings import Settings
 from dubito.serve.store import Store
@@ -62,9 +62,9 @@ def test_web_links_open_without_telling_where_from(anna: Person, store: Store) -
     item = store.next_review("anna")
     assert item is not None
     service = anna.app.state.service
-    assert row_of(replace(item, link="https://example.org"), service)["is_web"]
-    assert not row_of(replace(item, link="data:text/html,x"), service)["is_web"]
-    assert row_of(replace(item, link="http://["), service)["link"] == "http://["
+    assert _row_of(replace(item, link="https://example.org"), service)["is_web"]
+    assert not _row_of(replace(item, link="data:text/html,x"), service)["is_web"]
+    assert _row_of(replace(item, link="http://["), service)["link"] == "http://["
 
 
 def test_blind_readers_see_nothing_of_the_models_opinion(store: Store) -> None:
@@ -153,7 +153,7 @@ def test_every_class_has_a_key_or_can_be_found(
     body = {"probabilities": shares[:1].tolist(), "ids": ["a"]}
     settings = Settings(audit_share=0)
     asked = AskedRows.of(body, n_classes, settings)
-    store.add_decisions(decide_rows(asked, 1, policy, settings, np.random.default_rng(0)))
+    store.add_decisions(_decide_rows(asked, 1, policy, settings, np.random.default_rng(0)))
     page = Person(store, "ben", ["review"]).sign_in().get("/review")
     keys = re.findall('data-key="(.)"', page)
     assert len(keys) == len(set(keys)) == 35

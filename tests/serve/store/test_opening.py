@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dubito.errors import BadValueError
 from dubito.serve.store import Store, opening
-from dubito.serve.store.opening import hold_alone, migrate, open_engine, writing
+from dubito.serve.store.opening import _migrate, hold_alone, open_engine, writing
 
 
 def test_a_commit_is_synced(store: Store) -> None:
@@ -67,7 +67,7 @@ def test_a_commit_waits_where_the_server_would_not(
 
 def test_processes_that_start_at_once_make_the_tables_once(url: str) -> None:
     engines = [open_engine(url) for _ in range(4)]
-    threads = [Thread(target=migrate, args=(engine,)) for engine in engines]
+    threads = [Thread(target=_migrate, args=(engine,)) for engine in engines]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dubito.serve.store import NewDecisions, Policies, StoredPolicy
-from dubito.serve.store.records import bytes_of_rows
+from dubito.serve.store.records import _bytes_of_rows
 from tests.serve.conftest import SURE, TORN
 
 
@@ -14,7 +14,7 @@ from tests.serve.conftest import SURE, TORN
 def test_rows_of_bytes_are_the_rows(
     array: np.ndarray[tuple[int, int], np.dtype[np.float32]],
 ) -> None:
-    rows = bytes_of_rows(array)
+    rows = _bytes_of_rows(array)
     assert len(rows) == len(array)
     assert b"".join(rows) == array.astype("<f4").tobytes()
 

@@ -15,8 +15,6 @@ from dubito.data.sources.locations import is_url, open_file
 from dubito.data.sources.source import BaseSource, Span
 from dubito.kernels import blocks
 
-__all__ = ["ArrowSource", "ParquetSource", "open_arrow", "open_parquet"]
-
 GROUP_BLOCKS = 16  # of 4 MB: a row group of no more is decoded as a whole
 BLOCKS_AHEAD = 64  # of all row groups that are decoded before they are used
 MAGIC = b"ARROW1"  # how an Arrow file begins, and a stream does not
@@ -34,14 +32,14 @@ class ParquetSource(BaseSource):
     ) -> Iterator[pa.RecordBatch]:
         metadata, wanted = self.metadata(), list(columns)
         groups = range(metadata.num_row_groups) if self.groups is None else self.groups
-        n_entries = most_entries(metadata, groups, wanted)
+        n_entries = _most_entries(metadata, groups, wanted)
         if is_url(self.name):
             for group in groups:
                 yield from self.streamed([group], wanted, n_rows, metadata)
         elif n_entries > GROUP_BLOCKS * blocks.BLOCK_ENTRIES:
             yield from self.streamed(list(groups), wanted, n_rows, metadata)
         else:
-            runs = runs_of(metadata, groups, n_rows)
+            runs = _runs_of(metadata, groups, n_rows)
             n_ahead = BLOCKS_AHEAD * blocks.BLOCK_ENTRIES // max(n_entries, blocks.BLOCK_ENTRIES)
             whole = partial(self.whole, columns=wanted, metadata=metadata)
             for table in blocks.map_in_order(whole, runs, n_ahead):
@@ -76,7 +74,7 @@ class ParquetSource(BaseSource):
 
     def spans(self, n_rows: int) -> list[Span]:
         metadata = self.metadata()
-        runs = runs_of(metadata, range(metadata.num_row_groups), n_rows)
+        runs = _runs_of(metadata, range(metadata.num_row_groups), n_rows)
         lengths = [sum(metadata.row_group(k).num_rows for k in run) for run in runs]
         firsts = [0, *accumulate(lengths)]
         return [
@@ -85,7 +83,7 @@ class ParquetSource(BaseSource):
         ]
 
 
-def runs_of(metadata: parquet.FileMetaData, groups: Sequence[int], n_rows: int) -> list[list[int]]:
+def _runs_of(metadata: parquet.FileMetaData, groups: Sequence[int], n_rows: int) -> list[list[int]]:
     """Return row groups in runs of `n_rows` rows at most, or of one group."""
     runs: list[list[int]] = [[]]
     length = 0
@@ -99,7 +97,7 @@ def runs_of(metadata: parquet.FileMetaData, groups: Sequence[int], n_rows: int) 
     return runs
 
 
-def most_entries(metadata: parquet.FileMetaData, groups: Sequence[int], columns: list[str]) -> int:
+def _most_entries(metadata: parquet.FileMetaData, groups: Sequence[int], columns: list[str]) -> int:
     """Return how many entries some columns have in the row group of most rows."""
     if not groups:
         return 0
@@ -124,7 +122,7 @@ class ArrowSource(BaseSource):
         fields = [self.schema.get_field_index(name) for name in columns]
         options = ipc.IpcReadOptions(included_fields=fields)
         with open_file(self.name, is_mapped=True) as mapped:
-            reader = open_ipc(mapped, options)
+            reader = _open_ipc(mapped, options)
             if isinstance(reader, ipc.RecordBatchStreamReader):
                 yield from reader
             else:
@@ -140,10 +138,10 @@ def open_parquet(name: str) -> ParquetSource:
 def open_arrow(name: str) -> ArrowSource:
     """Open an Arrow file or stream."""
     with open_file(name, is_mapped=True) as mapped:
-        return ArrowSource(name, open_ipc(mapped).schema)
+        return ArrowSource(name, _open_ipc(mapped).schema)
 
 
-def open_ipc(
+def _open_ipc(
     mapped: pa.NativeFile, options: ipc.IpcReadOptions | None = None
 ) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
     """Open what is inside, by how it begins."""

@@ -52,11 +52,11 @@ def read_manifest(place: str) -> Manifest:
     known = json.loads(head)
     if known["format"] != FORMAT:
         raise ValueError(known["format"])
-    parts = {part["key"]: part for line in lines if (part := whole_part(line)) is not None}
+    parts = {part["key"]: part for line in lines if (part := _whole_part(line)) is not None}
     return Manifest(dict(known["settings"]), parts)
 
 
-def whole_part(line: str) -> dict[str, Any] | None:
+def _whole_part(line: str) -> dict[str, Any] | None:
     """Return what a line says of a part, None if it was cut off."""
     try:
         return dict(json.loads(line))
@@ -154,8 +154,8 @@ class DatasetSource(BaseSource):
         for file in self.files:
             if file.schema.equals(first.schema):
                 continue
-            require_columns(file, first, needed)
-            require_columns(file, first, needed_in(file))  # it may have more of a pattern
+            _require_columns(file, first, needed)
+            _require_columns(file, first, needed_in(file))  # it may have more of a pattern
 
     def spans(self, n_rows: int) -> list[Span]:
         return [span for file in self.files for span in file.spans(n_rows)]
@@ -163,59 +163,59 @@ class DatasetSource(BaseSource):
 
 def dataset_of(name: str, files: Sequence[BaseSource], base: str) -> DatasetSource:
     """Return files as one table, or raise and name the one whose folders spell other columns."""
-    spelt = [partition_of(file.name, base) for file in files]
+    spelt = [_partition_of(file.name, base) for file in files]
     keys = list(spelt[0])
     for file, own in zip(files, spelt, strict=True):
         if list(own) != keys:
             changed = sorted(set(own) ^ set(keys))
-            what = column_of(changed[0], own) if changed else "other folders"
-            raise unlike(file, files[0], f"it has {what}, unlike {files[0].name}")
+            what = _column_of(changed[0], own) if changed else "other folders"
+            raise _unlike(file, files[0], f"it has {what}, unlike {files[0].name}")
         if twice := set(keys) & set(file.schema.names):
             problem = f"{min(twice)!r} is a column of its files, and a part of their paths"
             raise BadFileError(name, problem, "renaming one of them")
     if not keys:
         return DatasetSource(name, files[0].schema, tuple(files))
-    types = {key: type_of([own[key] for own in spelt]) for key in keys}
+    types = {key: _type_of([own[key] for own in spelt]) for key in keys}
     parts = [
-        PartitionSource(file.name, with_columns(file.schema, types), file, scalars(own, types))
+        PartitionSource(file.name, _with_columns(file.schema, types), file, _scalars(own, types))
         for file, own in zip(files, spelt, strict=True)
     ]
     return DatasetSource(name, parts[0].schema, tuple(parts))
 
 
-def with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
+def _with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
     """Return a schema with more columns."""
     for key, kind in types.items():
         schema = schema.append(pa.field(key, kind))
     return schema
 
 
-def require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str]) -> None:
+def _require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str]) -> None:
     """Raise unless a file and the first both have columns, of the same types."""
     names, wanted = file.schema.names, first.schema.names
     for name in needed:
         if name not in names or name not in wanted:
-            raise unlike(file, first, f"it has {column_of(name, names)}, unlike {first.name}")
+            raise _unlike(file, first, f"it has {_column_of(name, names)}, unlike {first.name}")
         kind, before = (one.schema.field(name).type for one in (file, first))
         if kind != before:
             problem = f"its column {name!r} is of {kind}, in {first.name} of {before}"
-            raise unlike(file, first, problem)
+            raise _unlike(file, first, problem)
 
 
-def unlike(file: BaseSource, first: BaseSource, problem: str) -> BadFileError:
+def _unlike(file: BaseSource, first: BaseSource, problem: str) -> BadFileError:
     """Say how a file differs from the first."""
     return BadFileError(file.name, problem, f"files that are all like {first.name}")
 
 
-def column_of(name: str, names: Collection[str]) -> str:
+def _column_of(name: str, names: Collection[str]) -> str:
     """Return in words whether there is a column."""
     return f"{'a' if name in names else 'no'} column {name!r}"
 
 
-def partition_of(file: str, base: str) -> dict[str, str | None]:
+def _partition_of(file: str, base: str) -> dict[str, str | None]:
     """Return what the folders between a base and a file spell, None for a gap.
 
-    >>> partition_of("data/day=2026-01-01/part.parquet", "data")
+    >>> _partition_of("data/day=2026-01-01/part.parquet", "data")
     {'day': '2026-01-01'}
     """
     folders = file[len(base) :].replace("\\", "/").split("/")[:-1]
@@ -223,14 +223,16 @@ def partition_of(file: str, base: str) -> dict[str, str | None]:
     return {unquote(key): None if value == GAP else unquote(value) for key, _, value in pairs}
 
 
-def type_of(values: Sequence[str | None]) -> pa.DataType:
+def _type_of(values: Sequence[str | None]) -> pa.DataType:
     """Return whole numbers where all values are such, else text."""
     known = [value for value in values if value is not None]
     is_whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
     return pa.int64() if known and is_whole else pa.string()
 
 
-def scalars(spelt: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> dict[str, object]:
+def _scalars(
+    spelt: Mapping[str, str | None], types: Mapping[str, pa.DataType]
+) -> dict[str, object]:
     """Return the values that a path spells, of the types that they have in all files."""
     return {
         key: pa.scalar(

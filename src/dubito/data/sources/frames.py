@@ -14,8 +14,6 @@ from dubito.data.labels import is_absent
 from dubito.data.sources.source import BaseSource
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["TableSource", "open_table"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +34,11 @@ def open_table(source: Any) -> TableSource:
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
         return TableSource("the table", source.schema, source)
-    table = table_of(frame_of(source))
+    table = _table_of(_frame_of(source))
     return TableSource("the frame", table.schema, table)
 
 
-def frame_of(source: Any) -> nw.DataFrame[Any]:
+def _frame_of(source: Any) -> nw.DataFrame[Any]:
     """Return a frame whose columns have different names, or raise."""
     try:
         frame: nw.DataFrame[Any] = nw.from_native(source, eager_only=True)
@@ -59,17 +57,17 @@ def frame_of(source: Any) -> nw.DataFrame[Any]:
     return frame
 
 
-def table_of(frame: nw.DataFrame[Any]) -> pa.Table:
+def _table_of(frame: nw.DataFrame[Any]) -> pa.Table:
     """Return a frame as an Arrow table; a column of mixed values becomes text."""
     try:
         table = frame.to_arrow()
     except (pa.ArrowException, TypeError):
-        columns = {str(name): array_of(frame[name].to_list()) for name in frame.columns}
+        columns = {str(name): _array_of(frame[name].to_list()) for name in frame.columns}
         return pa.table(columns)
     return table.select(range(len(frame.columns)))  # what follows them is the index of pandas
 
 
-def array_of(values: list[Any]) -> pa.Array:
+def _array_of(values: list[Any]) -> pa.Array:
     """Return values as an Arrow array, as text where they are of several kinds."""
     try:
         return pa.array(values)

@@ -14,21 +14,6 @@ from pyarrow import fs
 from dubito.data.patterns import natural_order
 from dubito.errors import BadFileError, MissingExtraError
 
-__all__ = [
-    "base_of",
-    "files_under",
-    "folder_of",
-    "is_pattern",
-    "is_there",
-    "is_url",
-    "mark_of",
-    "open_file",
-    "open_stream",
-    "remove",
-    "send",
-    "size_of",
-]
-
 HIDDEN = ("_", ".")  # how names begin of what is no part of a dataset, such as _SUCCESS
 
 
@@ -42,7 +27,7 @@ def is_pattern(name: str) -> bool:
     return glob.has_magic(name) and not (not is_url(name) and os.path.lexists(name))
 
 
-def reach(url: str) -> tuple[Any, str]:
+def _reach(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path there."""
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
@@ -56,7 +41,7 @@ def open_file(name: str, *, is_mapped: bool = False) -> pa.NativeFile:
     """Open a file anywhere of which parts are read, those of this machine mapped if so wished."""
     if not is_url(name):
         return pa.memory_map(name) if is_mapped else pa.OSFile(name)
-    system, path = reach(name)
+    system, path = _reach(name)
     return fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(path)
 
 
@@ -64,7 +49,7 @@ def open_stream(name: str, compression: str | None) -> pa.NativeFile:
     """Open a file anywhere to be read from its start on, unpacked."""
     if not is_url(name):
         return pa.input_stream(name, compression)
-    system, path = reach(name)
+    system, path = _reach(name)
     there = fs.PyFileSystem(fs.FSSpecHandler(system))
     return there.open_input_stream(path, compression=compression)
 
@@ -74,7 +59,7 @@ def size_of(name: str) -> int:
     try:
         if not is_url(name):
             return Path(name).stat().st_size
-        system, path = reach(name)
+        system, path = _reach(name)
         return int(system.info(path)["size"] or 0)
     except FileNotFoundError as error:
         raise BadFileError(name, "there is no such file", "checking the path") from error
@@ -84,13 +69,13 @@ def is_there(name: str) -> bool:
     """Whether there is such a file."""
     if not is_url(name):
         return os.path.exists(name)
-    system, path = reach(name)
+    system, path = _reach(name)
     return bool(system.exists(path))
 
 
 def send(local: Path, url: str) -> None:
     """Copy a file of this machine to a URL; stores of objects show it there whole or not at all."""
-    system, path = reach(url)
+    system, path = _reach(url)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
     system.put_file(str(local), path)
 
@@ -100,14 +85,14 @@ def remove(name: str) -> None:
     if not is_url(name):
         Path(name).unlink(missing_ok=True)
         return
-    system, path = reach(name)
+    system, path = _reach(name)
     if system.exists(path):
         system.rm_file(path)
 
 
 def mark_of(url: str) -> str:
     """Return what changes when a file elsewhere does."""
-    system, path = reach(url)
+    system, path = _reach(url)
     return str(system.ukey(path))
 
 
@@ -116,20 +101,20 @@ def files_under(name: str) -> list[str] | None:
 
     Files and folders whose names begin with _ or . are no part of it.
     """
-    found = remote_files(name) if is_url(name) else local_files(name)
+    found = _remote_files(name) if is_url(name) else _local_files(name)
     if found is None:
         return None
     base = base_of(name)
     # A pattern may match a file and its folder: it is one file all the same.
-    kept = {file for file in found if not is_hidden(file, base)}
+    kept = {file for file in found if not _is_hidden(file, base)}
     return sorted(kept, key=natural_order)
 
 
-def local_files(name: str) -> list[str] | None:
+def _local_files(name: str) -> list[str] | None:
     """Return the files of this machine that a folder or pattern means, in any order."""
     if is_pattern(name):
         matched = glob.glob(name, recursive=True)
-        found = (local_files(match) for match in matched)
+        found = (_local_files(match) for match in matched)
         return [
             os.path.normpath(file)
             for match, files in zip(matched, found, strict=True)
@@ -137,10 +122,10 @@ def local_files(name: str) -> list[str] | None:
         ]
     if not os.path.isdir(name):
         return None
-    return list(walked(name))
+    return list(_walked(name))
 
 
-def walked(folder: str) -> Iterator[str]:
+def _walked(folder: str) -> Iterator[str]:
     """Yield all files below a folder, those of links to folders too: of each folder once."""
     seen: set[str] = set()
     waiting = [folder]
@@ -158,9 +143,9 @@ def walked(folder: str) -> Iterator[str]:
         waiting = sorted(links)
 
 
-def remote_files(url: str) -> list[str] | None:
+def _remote_files(url: str) -> list[str] | None:
     """Return the files elsewhere that a folder or pattern means, in any order."""
-    system, path = reach(url)
+    system, path = _reach(url)
     if is_pattern(url):
         matched = [
             file
@@ -192,11 +177,11 @@ def base_of(name: str) -> str:
     folder = folder_of(name)
     if not is_url(folder):
         return folder
-    system, path = reach(folder)
+    system, path = _reach(folder)
     return str(system.unstrip_protocol(path))
 
 
-def is_hidden(file: str, base: str) -> bool:
+def _is_hidden(file: str, base: str) -> bool:
     """Whether a file, or a folder between it and the base, is no part of a dataset."""
     below = PurePosixPath(file.replace(os.sep, "/")[len(base) :].lstrip("/"))
     return any(part.startswith(HIDDEN) and "=" not in part for part in below.parts)

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from dubito.data.sources.source import BaseSource, named_if_broken
 from dubito.errors import BadTypeError, BadValueError
 
-__all__ = ["ArraySource", "arrow_of", "open_npy", "open_npz"]
-
 
 class Header(NamedTuple):
     """What an array says of itself before its entries."""
@@ -79,8 +77,8 @@ def open_npz(path: Path) -> ArraySource:
         for member in archive.namelist():
             if member.endswith(".npy"):
                 with archive.open(member) as file:
-                    headers[member.removesuffix(".npy")] = read_header(file)
-    return source_of(path, headers)
+                    headers[member.removesuffix(".npy")] = _read_header(file)
+    return _source_of(path, headers)
 
 
 def open_npy(path: Path) -> ArraySource:
@@ -89,11 +87,11 @@ def open_npy(path: Path) -> ArraySource:
     headers = {}
     for path in sorted(folder.glob("*.npy")):
         with named_if_broken(str(path)), path.open("rb") as file:
-            headers[path.stem] = read_header(file)
-    return source_of(folder, headers)
+            headers[path.stem] = _read_header(file)
+    return _source_of(folder, headers)
 
 
-def source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
+def _source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
     """Return arrays as a source that knows how wide its matrices are."""
     types = {
         name: pa.list_(pa.null(), shape[1]) if len(shape) == 2 else pa.null()
@@ -102,7 +100,7 @@ def source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
     return ArraySource(str(path), pa.schema(types.items()), headers)
 
 
-def read_header(file: IO[bytes]) -> Header:
+def _read_header(file: IO[bytes]) -> Header:
     """Read the shape and type of an array, and nothing of what it holds."""
     is_long = npy.read_magic(file) != (1, 0)
     read = npy.read_array_header_2_0 if is_long else npy.read_array_header_1_0

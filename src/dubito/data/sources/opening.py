@@ -27,8 +27,6 @@ from dubito.data.sources.text_files import COMPRESSIONS, open_text
 from dubito.errors import BadFileError
 from dubito.kernels.blocks import map_in_order
 
-__all__ = ["open_source"]
-
 OPENERS: dict[str, Callable[[str], BaseSource]] = {
     ".arrow": open_arrow,
     ".csv": partial(open_text, separator=","),
@@ -54,28 +52,28 @@ def open_source(source: Any) -> BaseSource:
     with named_if_broken(name):
         files = files_under(name)
         if files is None:
-            return open_one(name)
+            return _open_one(name)
         if not is_url(name) and Path(name).is_dir() and any(Path(name).glob("*.npy")):
             return open_npy(Path(name))
-        return open_many(name, files)
+        return _open_many(name, files)
 
 
-def open_one(name: str) -> BaseSource:
+def _open_one(name: str) -> BaseSource:
     """Open a file by its ending."""
-    opener = opener_of(name)
+    opener = _opener_of(name)
     if size_of(name) == 0:
         raise BadFileError(name, "it is empty", "writing the file again")
     with named_if_broken(name):
         return opener(name)
 
 
-def open_many(name: str, files: list[str]) -> BaseSource:
+def _open_many(name: str, files: list[str]) -> BaseSource:
     """Open the tables of a folder or pattern as one; other files there are no part of it.
 
     A text file of no bytes at all is a table without rows, as some writers leave them.
     """
     counted = files if is_pattern(name) else counted_files(files, base_of(name))
-    tables = {file: ending_of(file) for file in counted if ending_of(file) in OPENERS}
+    tables = {file: _ending_of(file) for file in counted if _ending_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:
         fix = "a folder or pattern of Parquet, Arrow or CSV files, or a folder of NPY files"
@@ -88,18 +86,18 @@ def open_many(name: str, files: list[str]) -> BaseSource:
     filled = [file for file in wanted if not (is_text and size_of(file) == 0)]
     if not filled:
         raise BadFileError(name, "all of its files are empty", "writing the files again")
-    return dataset_of(name, list(map_in_order(open_one, filled)), base_of(name))
+    return dataset_of(name, list(map_in_order(_open_one, filled)), base_of(name))
 
 
-def ending_of(name: str) -> str:
+def _ending_of(name: str) -> str:
     """Return the ending that says what a file is, without that of its packing."""
     *_, before, last = ["", "", *(suffix.lower() for suffix in PurePosixPath(name).suffixes)]
     return before if last in COMPRESSIONS else last
 
 
-def opener_of(name: str) -> Callable[[str], BaseSource]:
+def _opener_of(name: str) -> Callable[[str], BaseSource]:
     """Return what opens a file of this ending; text files may be compressed."""
-    ending, last = ending_of(name), PurePosixPath(name).suffix.lower()
+    ending, last = _ending_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
         problem = f"its ending is none of {', '.join(OPENERS)}"
         if not is_there(name):

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from dubito.errors import BadFileError, DubitoError
 
-__all__ = ["BaseSource", "Span", "named_if_broken"]
-
 # What the readers of files raise over one that is damaged, or is something else altogether.
 BROKEN = (
     pa.ArrowException,
@@ -83,16 +81,16 @@ def named_if_broken(name: str) -> Iterator[None]:
     except DubitoError:
         raise
     except UnicodeDecodeError as error:
-        raise not_utf8(name) from error
+        raise _not_utf8(name) from error
     except BROKEN as error:
         if "invalid UTF8" in str(error):
-            raise not_utf8(name) from error
+            raise _not_utf8(name) from error
         told = str(error).strip().partition("\n")[0].rstrip(".")
         problem = "".join(filter(str.isprintable, told)) or "it is broken"
         fix = "writing the file again: it may be cut off or damaged"
         raise BadFileError(name, problem, fix) from error
 
 
-def not_utf8(name: str) -> BadFileError:
+def _not_utf8(name: str) -> BadFileError:
     """Say that a file is in another encoding."""
     return BadFileError(name, "its text is not UTF-8", "saving it as UTF-8")

@@ -19,8 +19,6 @@ from dubito.data.sources.locations import open_stream
 from dubito.data.sources.source import BaseSource
 from dubito.errors import BadFileError
 
-__all__ = ["COMPRESSIONS", "TextSource", "open_text"]
-
 COMPRESSIONS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
@@ -66,7 +64,7 @@ class TextSource(BaseSource):
             column_types=types, include_columns=list(columns), null_values=list(spelling.GAPS)
         )
         with (
-            byte_stream(self.name) as stream,
+            _byte_stream(self.name) as stream,
             arrow_csv.open_csv(stream, reading, parsing, converting) as reader,
         ):
             yield reader
@@ -100,7 +98,7 @@ class TextSource(BaseSource):
 
 def open_text(name: str, separator: str) -> TextSource:
     """Open a text file whose columns stand between separators."""
-    with byte_stream(name) as stream:
+    with _byte_stream(name) as stream:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
         names = next((line for line in lines if line), None)
     if names is None:
@@ -113,6 +111,6 @@ def open_text(name: str, separator: str) -> TextSource:
     return TextSource(name, pa.schema([(name, pa.null()) for name in names]), separator)
 
 
-def byte_stream(name: str) -> pa.NativeFile:
+def _byte_stream(name: str) -> pa.NativeFile:
     """Open a file, unpacking it by its ending."""
     return open_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The policy: fit, decide, explain, and carry to production as one JSON file."""

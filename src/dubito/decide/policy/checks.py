@@ -42,38 +42,38 @@ CALLER = "Policy.load"
 
 def checked_parts(values: Any) -> dict[str, Any]:
     """Return the parts of a policy from what `to_dict` gave, or raise what is wrong with them."""
-    require_kind(values)
-    costs = as_table(values["costs"])
+    _require_kind(values)
+    costs = _as_table(values["costs"])
     calibrator = BaseCalibrator.from_dict(values["calibrator"])
     if calibrator.n_classes_ != costs.n_classes:
-        raise wrong("calibrator", f"of {costs.n_classes} classes", f"{calibrator.n_classes_}")
+        raise _wrong("calibrator", f"of {costs.n_classes} classes", f"{calibrator.n_classes_}")
     if None not in (calibrator.classes_, costs.classes) and calibrator.classes_ != costs.classes:
         names = shortened(costs.classes)
-        raise wrong("calibrator", f"of the classes {names}", shortened(calibrator.classes_))
-    train = as_shares(values["train_prior"], costs.n_classes, "train_prior")
+        raise _wrong("calibrator", f"of the classes {names}", shortened(calibrator.classes_))
+    train = _as_shares(values["train_prior"], costs.n_classes, "train_prior")
     if not (train > 0).all():
-        raise wrong("train_prior", "above 0 for every class", "0")
+        raise _wrong("train_prior", "above 0 for every class", "0")
     deploy = values["deploy_prior"]
     gate = None if values["gate"] is None else OODGate.from_dict(values["gate"])
-    bound = None if values["bound"] is None else as_bound(values["bound"])
+    bound = None if values["bound"] is None else _as_bound(values["bound"])
     if costs.reject is None and (gate is not None or bound is not None):
-        raise wrong("costs", "with an action that hands rows over", "none of that kind")
+        raise _wrong("costs", "with an action that hands rows over", "none of that kind")
     return {
-        "provenance": as_provenance(values["provenance"]),
+        "provenance": _as_provenance(values["provenance"]),
         "report": PolicyReport.from_dict(values["report"]),
         "costs": costs,
         "train_prior": train,
         "deploy_prior": None
         if deploy is None
-        else as_shares(deploy, costs.n_classes, "deploy_prior"),
+        else _as_shares(deploy, costs.n_classes, "deploy_prior"),
         "bound": bound,
-        "feature_names": as_names(values["feature_names"], gate),
+        "feature_names": _as_names(values["feature_names"], gate),
         "calibrator": calibrator,
         "gate": gate,
     }
 
 
-def require_kind(values: Any) -> None:
+def _require_kind(values: Any) -> None:
     """Raise unless it is a policy of a format that is known, with all its parts."""
     kind = values.get("kind") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind != KIND:
@@ -86,75 +86,75 @@ def require_kind(values: Any) -> None:
         raise BadValueError("values", CALLER, f"of format {FORMAT}", got, fix)
     odd = sorted({*map(str, values)} ^ {"kind", "format", *PARTS})
     if odd:
-        raise wrong("values", f"of the parts {', '.join(PARTS)}", f"{odd[0]!r} missing or unknown")
+        raise _wrong("values", f"of the parts {', '.join(PARTS)}", f"{odd[0]!r} missing or unknown")
 
 
-def as_table(values: Any) -> CostMatrix:
+def _as_table(values: Any) -> CostMatrix:
     """Return costs, whose numbers are numbers: NumPy would read texts and fill memory with them."""
     plain = dict(values) if isinstance(values, Mapping) else values
     if isinstance(plain, dict):
         for name in ("costs", "rate"):
             if plain.get(name) is not None and as_regular(plain[name]) is None:
-                raise wrong(f"costs.{name}", "lists of numbers", shortened(plain[name]))
-        plain = {name: unwrapped(entry) for name, entry in plain.items()}
+                raise _wrong(f"costs.{name}", "lists of numbers", shortened(plain[name]))
+        plain = {name: _unwrapped(entry) for name, entry in plain.items()}
     costs = CostMatrix.from_dict(plain)
     if costs.n_actions == 1 and costs.reject is not None:
-        raise wrong("costs", "with an action that decides rows", "one that hands them over alone")
+        raise _wrong("costs", "with an action that decides rows", "one that hands them over alone")
     return costs
 
 
-def unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any) -> Any:
     """Return arrays as lists."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def wrong(argument: str, rule: str, got: str) -> BadValueError:
+def _wrong(argument: str, rule: str, got: str) -> BadValueError:
     """Return the error of a part that is not as it must be."""
     return BadValueError(argument, CALLER, rule, got, AS_WRITTEN)
 
 
-def as_shares(values: Any, n_classes: int, argument: str) -> FloatArray:
+def _as_shares(values: Any, n_classes: int, argument: str) -> FloatArray:
     """Return one share a class; together they are 1."""
     found = as_regular(values)
     shares = np.empty(0) if found is None else found.astype(np.float64)
     is_fine = shares.shape == (n_classes,) and bool(((shares >= 0) & (shares <= 1)).all())
     if not (is_fine and abs(shares.sum() - 1) < 1e-9):
-        raise wrong(argument, f"{n_classes} shares that sum to 1", shortened(values))
+        raise _wrong(argument, f"{n_classes} shares that sum to 1", shortened(values))
     return freeze(shares)
 
 
-def as_bound(values: Any) -> RiskBound:
+def _as_bound(values: Any) -> RiskBound:
     """Return a risk bound."""
     if not isinstance(values, Mapping) or set(values) != set(BOUND):
-        raise wrong("bound", f"of the entries {', '.join(BOUND)}", shortened(values))
+        raise _wrong("bound", f"of the entries {', '.join(BOUND)}", shortened(values))
     max_risk, delta, threshold = (
         as_share(values[name], f"bound.{name}", CALLER) for name in BOUND[:3]
     )
     if not isinstance(values["words"], str):
-        raise wrong("bound.words", "a text", shortened(values["words"]))
+        raise _wrong("bound.words", "a text", shortened(values["words"]))
     return RiskBound(max_risk, delta, threshold, values["words"])
 
 
-def as_provenance(values: Any) -> dict[str, Any]:
+def _as_provenance(values: Any) -> dict[str, Any]:
     """Return where the policy is from."""
     if not isinstance(values, Mapping) or set(values) - {"edited"} != set(PROVENANCE):
-        raise wrong("provenance", f"of the entries {', '.join(PROVENANCE)}", shortened(values))
+        raise _wrong("provenance", f"of the entries {', '.join(PROVENANCE)}", shortened(values))
     if not isinstance(values.get("edited", ""), str):
-        raise wrong("provenance.edited", "a text", shortened(values["edited"]))
+        raise _wrong("provenance.edited", "a text", shortened(values["edited"]))
     for name, read in PROVENANCE.items():
         try:
             read(values[name])
         except (TypeError, ValueError) as error:
             kind = "a text" if read is as_text else "a whole number from 0 up"
-            raise wrong(f"provenance.{name}", kind, shortened(values[name])) from error
+            raise _wrong(f"provenance.{name}", kind, shortened(values[name])) from error
     return dict(values)
 
 
-def as_names(values: Any, gate: OODGate | None) -> tuple[str, ...] | None:
+def _as_names(values: Any, gate: OODGate | None) -> tuple[str, ...] | None:
     """Return the names of features, as many as the gate looks at."""
     if values is None:
         return None
     is_texts = isinstance(values, list) and all(isinstance(name, str) for name in values)
     if not is_texts or (gate is not None and gate.n_features not in (None, len(values))):
-        raise wrong("feature_names", "a text for each feature", shortened(values))
+        raise _wrong("feature_names", "a text for each feature", shortened(values))
     return tuple(values)

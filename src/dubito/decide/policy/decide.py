@@ -158,7 +158,7 @@ class Rules:
     ) -> FloatArray:
         """Return what knowing the truth saves over the best action without asking."""
         is_asked = found.action == self.costs.reject
-        if is_deciding_cheapest(self.costs):
+        if _is_deciding_cheapest(self.costs):
             result = np.where(is_asked, found.excess, 0.0)
         else:
             asked = np.flatnonzero(is_asked)
@@ -175,15 +175,15 @@ class Rules:
 
     def savings(self, outputs: Logits | Probabilities, sizes: FloatArray) -> FloatArray:
         """Return what the best action that decides costs above the best for someone who knows."""
-        return known_savings(outputs, without_reject(self.costs), sizes)
+        return _known_savings(outputs, _without_reject(self.costs), sizes)
 
 
-def known_savings(
+def _known_savings(
     outputs: Logits | Probabilities, costs: CostMatrix, sizes: FloatArray
 ) -> FloatArray:
     """Return what the best action costs on average above the best for someone who knows."""
     if costs.rate is None:
-        return least_costs(outputs, regrets_of(costs)).cost
+        return least_costs(outputs, _regrets_of(costs)).cost
     shares = shares_of(outputs, slice(None))
     known = [shares[:, k] * cost_in_class(costs, k, sizes) for k in range(costs.n_classes)]
     paid = least_costs(outputs, costs, sizes).cost
@@ -191,23 +191,23 @@ def known_savings(
 
 
 @lru_cache(maxsize=16)  # a service asks again for each row
-def is_deciding_cheapest(costs: CostMatrix) -> bool:
+def _is_deciding_cheapest(costs: CostMatrix) -> bool:
     """Whether in each class some other action costs as little, whatever the amount."""
-    others = without_reject(costs)
+    others = _without_reject(costs)
     if costs.rate is not None or costs.reject is None:
         return False
     return bool((costs.array[costs.reject] >= others.array.min(axis=0)).all())
 
 
 @lru_cache(maxsize=16)
-def regrets_of(costs: CostMatrix) -> CostMatrix:
+def _regrets_of(costs: CostMatrix) -> CostMatrix:
     """Return what each action costs above the best one of each class."""
     regrets = costs.array - costs.array.min(axis=0)
     return CostMatrix(regrets, costs.actions, costs.classes)
 
 
 @lru_cache(maxsize=16)
-def without_reject(costs: CostMatrix) -> CostMatrix:
+def _without_reject(costs: CostMatrix) -> CostMatrix:
     """Return the costs of all actions that decide a row, rather than hand it over."""
     if costs.reject is None:
         return costs
@@ -246,7 +246,7 @@ def wrong_chances(
 
     Where each class has an action of its own that costs least, it is the chance of an error.
     """
-    others = without_reject(costs)
+    others = _without_reject(costs)
     if others.rate is None:
         cheapest = others.array.min(axis=0)
         is_wrong = costs.array > cheapest + SAME * np.abs(cheapest)

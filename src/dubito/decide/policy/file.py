@@ -29,8 +29,8 @@ PACKED = {"base64", "dtype", "shape"}
 def write_document(document: dict[str, Any], path: str | PathLike[str]) -> None:
     """Write a document with the digest of what it says as its last entry."""
     try:
-        sealed = {**document, "seal": digest(document)}
-        text = rendered(packed(sealed)) + "\n"
+        sealed = {**document, "seal": _digest(document)}
+        text = _rendered(_packed(sealed)) + "\n"
         size = len(text.encode())
     except ValueError as error:
         rule, fix = "of finite numbers and proper texts", "names and settings that JSON can hold"
@@ -58,12 +58,12 @@ def open_document(path: str | PathLike[str]) -> tuple[dict[str, Any], bool]:
     try:
         document = json.loads(
             text_of(path),
-            object_pairs_hook=without_repeats,
-            parse_constant=refused,
-            parse_float=finite_number,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_refused,
+            parse_float=_finite_number,
         )
-        require_shallow(document)
-        unpacked = unpack(document)
+        _require_shallow(document)
+        unpacked = _unpack(document)
     except (ValueError, RecursionError) as error:
         if isinstance(error, BadFileError):
             raise BadFileError(where, error.problem, fix) from error
@@ -71,26 +71,26 @@ def open_document(path: str | PathLike[str]) -> tuple[dict[str, Any], bool]:
     if not isinstance(unpacked, dict):
         raise BadFileError(where, "it is no policy (no object)", fix)
     seal = unpacked.pop("seal", None)
-    return unpacked, isinstance(seal, str) and seal == digest(unpacked)
+    return unpacked, isinstance(seal, str) and seal == _digest(unpacked)
 
 
-def digest(document: Mapping[str, Any]) -> str:
+def _digest(document: Mapping[str, Any]) -> str:
     """Return a digest of what a document says, however it is written down."""
-    text = json.dumps(packed(document, few=0), sort_keys=True, ensure_ascii=True, allow_nan=False)
+    text = json.dumps(_packed(document, few=0), sort_keys=True, ensure_ascii=True, allow_nan=False)
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
-def packed(value: Any, few: int = FEW_NUMBERS) -> Any:
+def _packed(value: Any, few: int = FEW_NUMBERS) -> Any:
     """Return a document whose lists of more than a few numbers are base64."""
     if isinstance(value, Mapping):
-        return {name: packed(entry, few) for name, entry in value.items()}
+        return {name: _packed(entry, few) for name, entry in value.items()}
     if isinstance(value, np.ndarray):
-        return packed_array(value) if value.size > few else value.tolist()
+        return _packed_array(value) if value.size > few else value.tolist()
     if isinstance(value, list | tuple):
         array = as_regular(value)
         if array is not None and array.size > few:
-            return packed_array(array)
-        return [packed(entry, few) for entry in value]
+            return _packed_array(array)
+        return [_packed(entry, few) for entry in value]
     return value
 
 
@@ -98,7 +98,7 @@ def as_regular(value: Any) -> NDArray[Any] | None:
     """Return a list of numbers, or of such lists of one length, as an array; None for others."""
     if isinstance(value, np.ndarray):
         return value
-    if not (isinstance(value, list | tuple) and is_numbers(value)):
+    if not (isinstance(value, list | tuple) and _is_numbers(value)):
         return None
     try:
         array = np.array(value)
@@ -107,15 +107,15 @@ def as_regular(value: Any) -> NDArray[Any] | None:
     return array if array.dtype.name in KINDS else None
 
 
-def is_numbers(value: Sequence[Any]) -> bool:
+def _is_numbers(value: Sequence[Any]) -> bool:
     """Tell lists of numbers alone, or of true and false alone, however deep, from all others."""
     kinds = set(map(type, value))
     if kinds <= {list, tuple}:
-        return all(map(is_numbers, value))
+        return all(map(_is_numbers, value))
     return kinds <= {int, float} or kinds == {bool}
 
 
-def packed_array(array: NDArray[Any]) -> dict[str, Any]:
+def _packed_array(array: NDArray[Any]) -> dict[str, Any]:
     """Return an array as text."""
     name = array.dtype.name
     content = np.ascontiguousarray(array, KINDS[name]).tobytes()
@@ -123,16 +123,16 @@ def packed_array(array: NDArray[Any]) -> dict[str, Any]:
     return {"base64": text, "dtype": name, "shape": list(array.shape)}
 
 
-def unpack(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     """Return a document whose texts of arrays are arrays again."""
     if isinstance(value, dict):
         if set(value) == PACKED:
-            return unpacked_array(value)
-        return {name: unpack(entry) for name, entry in value.items()}
-    return [unpack(entry) for entry in value] if isinstance(value, list) else value
+            return _unpacked_array(value)
+        return {name: _unpack(entry) for name, entry in value.items()}
+    return [_unpack(entry) for entry in value] if isinstance(value, list) else value
 
 
-def unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
+def _unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
     """Return the array that a text stands for; it must hold just as many numbers as it says."""
     kind, shape, text = value["dtype"], value["shape"], value["base64"]
     is_shape = isinstance(shape, list) and 0 < len(shape) <= 8
@@ -154,7 +154,7 @@ def unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, none of whose names comes twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -162,12 +162,12 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def refused(name: str) -> None:
+def _refused(name: str) -> None:
     """Refuse what Python writes for numbers that JSON does not know."""
     raise ValueError(f"{name} is no number")
 
 
-def finite_number(text: str) -> float:
+def _finite_number(text: str) -> float:
     """Return a number that is not beyond the largest."""
     value = float(text)
     if not np.isfinite(value):
@@ -175,7 +175,7 @@ def finite_number(text: str) -> float:
     return value
 
 
-def require_shallow(document: Any) -> None:
+def _require_shallow(document: Any) -> None:
     """Raise where lists and objects lie deeper in each other than any policy's."""
     level = [document]
     for _ in range(MOST_DEPTH):
@@ -190,16 +190,16 @@ def require_shallow(document: Any) -> None:
     raise ValueError("it is nested too deeply")
 
 
-def rendered(value: Any, indent: int = 0) -> str:
+def _rendered(value: Any, indent: int = 0) -> str:
     """Return JSON with an entry a line, and plain lists on one line, as people read tables."""
     space = "  " * (indent + 1)
     if isinstance(value, dict) and value and set(value) != PACKED:
         lines = [
-            f"{space}{json.dumps(name, ensure_ascii=False)}: {rendered(entry, indent + 1)}"
+            f"{space}{json.dumps(name, ensure_ascii=False)}: {_rendered(entry, indent + 1)}"
             for name, entry in value.items()
         ]
         return "{\n" + ",\n".join(lines) + "\n" + "  " * indent + "}"
     if isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
-        lines = [space + rendered(entry, indent + 1) for entry in value]
+        lines = [space + _rendered(entry, indent + 1) for entry in value]
         return "[\n" + ",\n".join(lines) + "\n" + "  " * indent + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -196,7 +196,7 @@ def fit_parts(
         bound = RiskBound(wishes.max_risk, wishes.delta, choice.threshold, choice.words)
     if evaluation is not None:
         final = Rules(wishes.costs, frequencies, None if bound is None else bound.threshold)
-        evidence = evidence_of(evaluation, calibrator, held.gate, final, wishes)
+        evidence = _evidence_of(evaluation, calibrator, held.gate, final, wishes)
     else:
         evidence = held.evidence(rules)
     notes = (
@@ -255,7 +255,7 @@ class HeldOutRows:
     @cached_property
     def weight(self) -> FloatArray:
         """What rows count where the policy works: their classes may be more or less common."""
-        weight = deployed_weight(self.batch, self.wishes.prior)
+        weight = _deployed_weight(self.batch, self.wishes.prior)
         if not weight.sum() > 0:
             rule, fix = "above 0 for a class that occurs among the labels", "other shares"
             raise BadValueError("deploy_prior", NAME, rule, "0 for all of them", fix)
@@ -328,7 +328,7 @@ class HeldOutRows:
         )
 
 
-def evidence_of(
+def _evidence_of(
     evaluation: Shards,
     calibrator: BaseCalibrator,
     gate: OODGate | None,
@@ -357,7 +357,7 @@ def evidence_of(
         decisions=decisions,
         unbound=None if rules.threshold is None else unbound,
         amounts=as_amounts(batch.amounts, rules.costs, len(batch), NAME),
-        weight=deployed_weight(batch, wishes.prior),
+        weight=_deployed_weight(batch, wishes.prior),
         how="an evaluation set",
     )
 
@@ -368,7 +368,7 @@ def train_prior(shards: Shards) -> FloatArray:
     return freeze((weights + 1 / weights.size) / (weights.sum() + 1))
 
 
-def deployed_weight(batch: Batch, prior: PriorShift | None) -> FloatArray:
+def _deployed_weight(batch: Batch, prior: PriorShift | None) -> FloatArray:
     """Return the weight of each row, times how much more common its class is in deployment."""
     if prior is None:
         return batch.labeled_weight

@@ -57,13 +57,13 @@ class OODGate:
         for train, test in folds:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DubitoWarning)
-                others = fitted(score, ArrayShards(batch.take(train)))
+                others = _fitted(score, ArrayShards(batch.take(train)))
             held = batch.take(test)
-            doubt[test] = doubt_of(others, held.outputs, held.features)
+            doubt[test] = _doubt_of(others, held.outputs, held.features)
         region = ConformalOutlierDetector(epsilon).fit(doubt[~np.isnan(doubt)])
         with warnings.catch_warnings():  # the calibrator's fit told of the same rows
             warnings.simplefilter("ignore", MissingLabelsWarning)
-            return cls(fitted(score, shards), region), doubt
+            return cls(_fitted(score, shards), region), doubt
 
     @property
     def needs_features(self) -> bool:
@@ -82,7 +82,7 @@ class OODGate:
 
     def doubt(self, outputs: Any, features: Any) -> FloatArray:
         """Return the doubt of each row."""
-        return doubt_of(self.score, outputs, features)
+        return _doubt_of(self.score, outputs, features)
 
     def contains(self, outputs: Any, features: Any) -> BoolArray:
         """Return which rows are strange."""
@@ -129,11 +129,11 @@ def as_score(score: Any, caller: str) -> Score:
     return score
 
 
-def fitted(score: Score, shards: Shards) -> Score:
+def _fitted(score: Score, shards: Shards) -> Score:
     """Return a score fitted to rows; a doubt of outputs needs no fit."""
     return score if isinstance(score, str) else clone(score).fit(shards)
 
 
-def doubt_of(score: Score, outputs: Any, features: Any) -> FloatArray:
+def _doubt_of(score: Score, outputs: Any, features: Any) -> FloatArray:
     """Return the doubt of each row."""
     return OUTPUT_DOUBTS[score](outputs) if isinstance(score, str) else score.score(features)

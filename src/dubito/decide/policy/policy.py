@@ -65,25 +65,25 @@ WHY = (  # one for each of REASONS
 )
 
 
-def explanation(
+def _explanation(
     policy: Policy, outputs: Logits | Probabilities, features: Any, amounts: FloatArray | None
 ) -> str:
     """Return some lines on one row: the action, probabilities, costs, and what else spoke."""
     decisions = policy.decide(outputs, features, amounts)
     action = policy.costs.actions[decisions.action[0]]
     why = WHY[decisions.reason[0]]
-    lines = [f"Action: {action}, as {why}.", probability_line(policy, outputs)]
+    lines = [f"Action: {action}, as {why}.", _probability_line(policy, outputs)]
     honest = policy.honest(outputs)
     costs = expected_costs(honest, policy.costs, amounts)[0]
-    lines.append(cost_line(policy, costs))
+    lines.append(_cost_line(policy, costs))
     if policy.bound is not None:
-        lines.append(bound_line(policy, honest, costs, amounts))
+        lines.append(_bound_line(policy, honest, costs, amounts))
     if policy.gate is not None:
-        lines.append(gate_line(policy.gate, outputs, features))
+        lines.append(_gate_line(policy.gate, outputs, features))
     return "\n".join(lines)
 
 
-def probability_line(policy: Policy, outputs: Logits | Probabilities) -> str:
+def _probability_line(policy: Policy, outputs: Logits | Probabilities) -> str:
     """Say what the model says, and what that is worth."""
     names = policy.classes
     raw = shares_of(outputs, slice(None))[0]
@@ -98,7 +98,7 @@ def probability_line(policy: Policy, outputs: Logits | Probabilities) -> str:
     return f"{line}, and {names[found]!r} at {shifted[found]:.1%} with the classes of deployment."
 
 
-def cost_line(policy: Policy, costs: FloatArray) -> str:
+def _cost_line(policy: Policy, costs: FloatArray) -> str:
     """Say what each action is expected to cost, the cheapest first."""
     order = np.argsort(costs, kind="stable")[:MOST_ACTIONS]
     told = ", ".join(f"{policy.costs.actions[number]} {costs[number]:.4g}" for number in order)
@@ -106,7 +106,7 @@ def cost_line(policy: Policy, costs: FloatArray) -> str:
     return f"Expected costs: {told}{f' and {more} more' if more else ''}."
 
 
-def bound_line(
+def _bound_line(
     policy: Policy,
     honest: Logits | Probabilities,
     costs: FloatArray,
@@ -127,7 +127,7 @@ def bound_line(
     )
 
 
-def gate_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
+def _gate_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
     """Say how strange the row is beside known ones."""
     doubt = gate.doubt(outputs, features)
     p_value = gate.region.p_value(doubt)[0]
@@ -234,7 +234,7 @@ class Policy:
             bound=parts.bound,
             feature_names=as_feature_names(feature_names, features, first),
             report=parts.report,
-            provenance=provenance_of(shards, parts.calibrator, wishes.seed),
+            provenance=_provenance_of(shards, parts.calibrator, wishes.seed),
         )
 
     @property
@@ -284,7 +284,7 @@ class Policy:
         rows = slice(row, row + 1)
         sizes = as_amounts(amounts, self.costs, known.n_rows, "Policy.explain")
         one, part = known.take(rows), None if some is None else some[rows]
-        return explanation(self, one, part, sizes[rows] if sizes.size else None)
+        return _explanation(self, one, part, sizes[rows] if sizes.size else None)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy as one JSON file, whole or not at all."""
@@ -305,7 +305,7 @@ class Policy:
         document, is_sealed = open_document(path)
         cls.from_dict(document)
         if not is_sealed:
-            document["provenance"] = {**document["provenance"], "edited": now()}
+            document["provenance"] = {**document["provenance"], "edited": _now()}
             write_document(document, path)
 
     def to_dict(self) -> dict[str, Any]:
@@ -384,11 +384,11 @@ class Policy:
         return known, array
 
 
-def provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict[str, Any]:
+def _provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict[str, Any]:
     """Return by what a policy was made, when, and of which rows."""
     return {
         "dubito": __version__,
-        "created": now(),
+        "created": _now(),
         "fingerprint": fingerprint(shards),
         "n_rows": int(shards.sum(len)),
         "calibrator": calibrator.summary(),
@@ -396,7 +396,7 @@ def provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict
     }
 
 
-def now() -> str:
+def _now() -> str:
     """Return the time, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 

@@ -90,7 +90,7 @@ class PolicyReport:
         amounts = evidence.amounts if evidence.amounts.size else None
         raw = Judged.of(labels, evidence.raw, rules.costs, amounts, weight, "Policy.fit")
         by_action = costs_of_actions(rules.costs, labels, evidence.amounts)
-        paid = taken(by_action, decisions)
+        paid = _taken(by_action, decisions)
         constants = np.average(by_action, axis=0, weights=weight)
         is_open = ~decisions.is_rejected
         unbound = evidence.unbound
@@ -105,15 +105,15 @@ class PolicyReport:
             constant_action=rules.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
-            coverage=share_interval(is_open, weight),
-            risk=risk_of(evidence, rules),
+            coverage=_share_interval(is_open, weight),
+            risk=_risk_of(evidence, rules),
             bound_cost=None
             if unbound is None
-            else interval(paid - taken(by_action, unbound), weight),
-            actions=shares(decisions.action, decisions.actions, weight),
-            reasons=shares(decisions.reason, REASONS, weight),
-            log_loss_before=finite(log_loss(labels, evidence.raw, sample_weight=weight)),
-            log_loss_after=finite(log_loss(labels, evidence.honest, sample_weight=weight)),
+            else interval(paid - _taken(by_action, unbound), weight),
+            actions=_shares(decisions.action, decisions.actions, weight),
+            reasons=_shares(decisions.reason, REASONS, weight),
+            log_loss_before=_finite(log_loss(labels, evidence.raw, sample_weight=weight)),
+            log_loss_after=_finite(log_loss(labels, evidence.honest, sample_weight=weight)),
             calibration_error_before=expected_calibration_error(
                 labels, evidence.raw, sample_weight=weight
             ),
@@ -150,7 +150,7 @@ class PolicyReport:
                 else "."
             ),
             "Log loss "
-            f"{number(self.log_loss_before)} to {number(self.log_loss_after)}, ECE (15 uniform "
+            f"{_number(self.log_loss_before)} to {_number(self.log_loss_after)}, ECE (15 uniform "
             f"bins) {self.calibration_error_before:.4f} to {self.calibration_error_after:.4f}.",
         ]
         if self.bound_cost is not None:
@@ -167,7 +167,7 @@ class PolicyReport:
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, texts and lists, ready for JSON; an interval is three numbers."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: to_plain(value) for name, value in values.items()}
+        return {name: _to_plain(value) for name, value in values.items()}
 
     @classmethod
     def from_dict(cls, values: Any) -> PolicyReport:
@@ -180,7 +180,7 @@ class PolicyReport:
         for name in names:
             is_none = values[name] is None and name in OPTIONAL
             try:
-                reader: Callable[[Any], Any] = READERS.get(name, as_number)
+                reader: Callable[[Any], Any] = READERS.get(name, _as_number)
                 read[name] = None if is_none else reader(values[name])
             except (TypeError, ValueError, AttributeError) as error:
                 argument, got = f"report.{name}", shortened(values[name])
@@ -189,12 +189,12 @@ class PolicyReport:
         return cls(**read)
 
 
-def taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
+def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
     """Return what the actions taken cost, of what each would have."""
     return np.asarray(by_action[np.arange(len(decisions)), decisions.action])
 
 
-def risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
+def _risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
     """Return the share of wrong decisions among those made."""
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
@@ -202,10 +202,10 @@ def risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
     labels = evidence.batch.truth
     assert isinstance(labels, Labels)
     wrong = wrong_shares(labels, evidence.decisions.action, rules.costs, evidence.amounts)
-    return share_interval(wrong[is_open], evidence.weight[is_open])
+    return _share_interval(wrong[is_open], evidence.weight[is_open])
 
 
-def share_interval(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
+def _share_interval(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
     """Return a share with its exact interval, for as many rows as the weights are worth.
 
     A bootstrap of no errors at all would be sure that there are none. Clopper and Pearson, 1934.
@@ -218,39 +218,39 @@ def share_interval(values: FloatArray | BoolArray, weight: FloatArray) -> Interv
     return Interval(share, float(low), float(high))
 
 
-def shares(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
+def _shares(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
     """Return how much of the weight each name has."""
     parts = np.bincount(numbers, weight, len(names)) / weight.sum()
     return dict(zip(names, parts.tolist(), strict=True))
 
 
-def finite(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     """Return a number that JSON can hold."""
     return float(value) if isfinite(value) else None
 
 
-def number(value: float | None) -> str:
+def _number(value: float | None) -> str:
     """Return a figure as words show it."""
     return "infinite" if value is None else f"{value:.4f}"
 
 
-def to_plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Return an entry of a report as JSON holds it."""
     if isinstance(value, Interval):
         return [value.value, value.low, value.high]
     return list(value) if isinstance(value, tuple) else value
 
 
-def as_number(value: Any) -> float:
+def _as_number(value: Any) -> float:
     """Return a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
         raise ValueError
     return float(value)
 
 
-def as_interval(value: Any) -> Interval:
+def _as_interval(value: Any) -> Interval:
     """Return an interval from its three numbers."""
-    middle, low, high = (as_number(entry) for entry in value)
+    middle, low, high = (_as_number(entry) for entry in value)
     return Interval(middle, low, high)
 
 
@@ -261,16 +261,16 @@ def as_text(value: Any) -> str:
     return value
 
 
-def as_texts(value: Any) -> tuple[str, ...]:
+def _as_texts(value: Any) -> tuple[str, ...]:
     """Return texts."""
     if not isinstance(value, list):
         raise TypeError
     return tuple(as_text(entry) for entry in value)
 
 
-def as_shares(value: Any) -> dict[str, float]:
+def _as_shares(value: Any) -> dict[str, float]:
     """Return numbers by name."""
-    return {as_text(name): as_number(entry) for name, entry in value.items()}
+    return {as_text(name): _as_number(entry) for name, entry in value.items()}
 
 
 def as_count(value: Any) -> int:
@@ -289,11 +289,11 @@ INTERVALS = ("cost", "gap", "saved", "coverage", "risk", "bound_cost")
 TEXTS, SHARES = ("how", "constant_action"), ("actions", "reasons")
 OPTIONAL = ("risk", "bound_cost", "log_loss_before", "log_loss_after")
 READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(INTERVALS, as_interval),
+    **dict.fromkeys(INTERVALS, _as_interval),
     **dict.fromkeys(TEXTS, as_text),
-    **dict.fromkeys(SHARES, as_shares),
+    **dict.fromkeys(SHARES, _as_shares),
     "n_rows": as_count,
-    "notes": as_texts,
+    "notes": _as_texts,
 }
 KINDS = {
     **dict.fromkeys(INTERVALS, "three finite numbers"),

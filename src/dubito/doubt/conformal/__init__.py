@@ -1,1 +1,1 @@
-"""TODO."""
+"""Conformal prediction: sets of classes and intervals with guaranteed coverage."""

@@ -73,17 +73,17 @@ class ConformalClassifier(BaseConformal):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         known = self._as_known(outputs, caller)
-        require_classes(known, self.n_classes_, self.classes_, caller)
-        require_bool(self.can_be_empty, "can_be_empty", caller)
+        _require_classes(known, self.n_classes_, self.classes_, caller)
+        _require_bool(self.can_be_empty, "can_be_empty", caller)
         reach = self._reach(groups, known.n_rows, "predict")
         contains = np.empty(known.array.shape, dtype=bool)
 
         def fill(rows: slice) -> None:
             part, most = known.take(rows), reach[rows, np.newaxis]
-            scores = class_scores(part, self.method_, self.is_randomized_, self.seed_)
+            scores = _class_scores(part, self.method_, self.is_randomized_, self.seed_)
             contains[rows] = scores <= most
             if self.method_ == "aps" and not self.is_randomized_:
-                contains[rows] |= odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
+                contains[rows] |= _odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
             if not self.can_be_empty:
                 best = scores.argmin(axis=1, keepdims=True)
                 np.put_along_axis(contains[rows], best, True, axis=1)
@@ -98,8 +98,8 @@ class ConformalClassifier(BaseConformal):
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"
             raise BadValueError("method", name, rule, repr(self.method), fix)
-        require_bool(self.is_randomized, "is_randomized", name)
-        require_bool(self.can_be_empty, "can_be_empty", name)
+        _require_bool(self.is_randomized, "is_randomized", name)
+        _require_bool(self.can_be_empty, "can_be_empty", name)
         is_whole = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
         if not (is_whole and 0 <= self.seed < 2**64):
             rule = "a whole number from 0 up, below 2^64"
@@ -117,7 +117,7 @@ class ConformalClassifier(BaseConformal):
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         outputs = self._as_known(batch.outputs, type(self).__name__)
-        require_labels(batch.truth, "y", type(self).__name__)
+        _require_labels(batch.truth, "y", type(self).__name__)
         return {
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
@@ -133,7 +133,7 @@ class ConformalClassifier(BaseConformal):
 
         def of(rows: slice) -> FloatArray:
             part = outputs.take(rows)
-            scores = class_scores(part, self.method, self.is_randomized, self.seed)
+            scores = _class_scores(part, self.method, self.is_randomized, self.seed)
             return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
 
         blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
@@ -161,7 +161,7 @@ class PredictionSets:
     def coverage(self, y: Any) -> float:
         """Return the share of rows whose label is in their set; rows without one are left out."""
         caller = "PredictionSets.coverage"
-        labels = require_labels(Labels.of(y, self._columns(), "y", caller), "y", caller)
+        labels = _require_labels(Labels.of(y, self._columns(), "y", caller), "y", caller)
         warn_of_missing(labels.n_missing, labels.codes.size, caller, stacklevel=3)
         is_known = ~labels.is_missing
         if not is_known.any():
@@ -174,7 +174,7 @@ class PredictionSets:
         return unchecked(Probabilities, {"array": blank, "classes": self.classes})
 
 
-def require_labels(labels: Any, argument: str, caller: str) -> Labels:
+def _require_labels(labels: Any, argument: str, caller: str) -> Labels:
     """Return labels that are one class a row, or raise."""
     if not isinstance(labels, Labels):
         fix = "the true labels; of shards, a column of them"
@@ -185,7 +185,7 @@ def require_labels(labels: Any, argument: str, caller: str) -> Labels:
     return labels
 
 
-def require_classes(
+def _require_classes(
     outputs: Logits | Probabilities,
     n_classes: int,
     classes: tuple[ClassName, ...] | None,
@@ -200,31 +200,31 @@ def require_classes(
         raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
 
 
-def require_bool(value: Any, argument: str, caller: str) -> None:
+def _require_bool(value: Any, argument: str, caller: str) -> None:
     """Raise unless a setting is True or False."""
     if not isinstance(value, bool | np.bool_):
         fix = f"{argument}=True"
         raise BadValueError(argument, caller, "True or False", repr(value), fix)
 
 
-def class_scores(
+def _class_scores(
     outputs: Logits | Probabilities, method: str, is_randomized: bool, seed: int
 ) -> FloatArray:
     """Return the log odds of the score of each class: what fit and predict both go by."""
     if method == "lac":
-        return odds_against(outputs)
-    share = shares_of(canonical(outputs), seed) if is_randomized else np.ones(outputs.n_rows)
-    return odds_of_sums(outputs, share[:, np.newaxis])
+        return _odds_against(outputs)
+    share = _shares_of(_canonical(outputs), seed) if is_randomized else np.ones(outputs.n_rows)
+    return _odds_of_sums(outputs, share[:, np.newaxis])
 
 
-def odds_against(outputs: Logits | Probabilities) -> FloatArray:
+def _odds_against(outputs: Logits | Probabilities) -> FloatArray:
     """Return the log odds of 1 - p, a class each."""
     odds = np.empty(outputs.array.shape)
     log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, odds)
     return -odds
 
 
-def odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArray:
+def _odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArray:
     """Return the log odds of the sum over more probable classes and of a share of the class's own.
 
     What is left of 1 is summed from the other end: no 1 - 0.9999999. Of equal classes the first is
@@ -234,7 +234,7 @@ def odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArr
     if isinstance(outputs, Logits):
         log_softmax_rows(contiguous(p.copy()), 1.0, True, FLOOR, p)
         p = np.exp(p)
-    order = falling(p)
+    order = _falling(p)
     ranked = np.take_along_axis(p, order, axis=1)
     before, after = np.zeros_like(p), np.zeros_like(p)
     before[:, 1:] = np.cumsum(ranked[:, :-1], axis=1)
@@ -246,7 +246,7 @@ def odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArr
     return scores
 
 
-def falling(p: FloatArray) -> IntArray:
+def _falling(p: FloatArray) -> IntArray:
     """Return the columns of each row by falling value, of equal ones the first before the others.
 
     The quick sort keeps no order among equals: only rows that have some are sorted by the slow one.
@@ -258,7 +258,7 @@ def falling(p: FloatArray) -> IntArray:
     return order
 
 
-def canonical(outputs: Logits | Probabilities) -> FloatArray:
+def _canonical(outputs: Logits | Probabilities) -> FloatArray:
     """Return entries as float64 that are the same of float32 numbers and of their float64 copies.
 
     Probabilities of float64 were made to sum to 1 more closely than those of float32: here both
@@ -271,7 +271,7 @@ def canonical(outputs: Logits | Probabilities) -> FloatArray:
     return np.asarray(entries + 0.0)
 
 
-def shares_of(array: FloatArray, seed: int) -> FloatArray:
+def _shares_of(array: FloatArray, seed: int) -> FloatArray:
     """Return a number from 0 to 1 a row, as good as random, that its entries and a seed determine.
 
     The score of a row is then a function of the row alone, so that the guarantee needs no more than
@@ -279,12 +279,12 @@ def shares_of(array: FloatArray, seed: int) -> FloatArray:
     """
     words = contiguous(array).view(np.uint32).astype(np.uint64)
     steps = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN)
-    factors = mixed(steps + np.array([seed], dtype=np.uint64)) | np.uint64(1)
-    bits = mixed((words * factors).sum(axis=1, dtype=np.uint64))
+    factors = _mixed(steps + np.array([seed], dtype=np.uint64)) | np.uint64(1)
+    bits = _mixed((words * factors).sum(axis=1, dtype=np.uint64))
     return np.asarray((bits >> np.uint64(11)) * 2.0**-53)
 
 
-def mixed(bits: Any) -> Any:
+def _mixed(bits: Any) -> Any:
     """Return 64-bit words, each bit of which depends on all bits of its own (SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -89,7 +89,7 @@ class ConformalRegressor(BaseConformal):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         known = self._as_known(outputs, caller)
-        kind = kind_of(known)
+        kind = _kind_of(known)
         if kind != self.kind_:
             fix = "a fit on outputs of this kind"
             raise BadTypeError("outputs", caller, f"{self.kind_}, as in the fit", kind, fix)
@@ -97,10 +97,10 @@ class ConformalRegressor(BaseConformal):
         low, high = np.empty(known.n_rows), np.empty(known.n_rows)
 
         def fill(rows: slice) -> None:
-            parts = spread_of(known.take(rows), self.method_, self.level_, caller)
-            low[rows], high[rows] = widened(*parts, reach[rows])
+            parts = _spread_of(known.take(rows), self.method_, self.level_, caller)
+            low[rows], high[rows] = _widened(*parts, reach[rows])
 
-        for _ in map_in_order(fill, row_blocks(known.n_rows, n_entries(known))):
+        for _ in map_in_order(fill, row_blocks(known.n_rows, _n_entries(known))):
             pass
         return PredictionIntervals(freeze(low), freeze(high))
 
@@ -131,7 +131,7 @@ class ConformalRegressor(BaseConformal):
             rule = "Normal, Samples, Quantiles or an array of predictions"
             fix = "wrapping them, say Normal(mean, std), or ConformalClassifier for classes"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
-        shape = array_of(outputs).shape
+        shape = _array_of(outputs).shape
         if len(shape) > (1 if isinstance(outputs, Normal) else 2):
             rule, fix = "of one number a row", "a fit for each target"
             raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
@@ -139,28 +139,28 @@ class ConformalRegressor(BaseConformal):
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         name = type(self).__name__
-        kind = kind_of(self._as_known(batch.outputs, name))
+        kind = _kind_of(self._as_known(batch.outputs, name))
         method = self.method or DEFAULTS[kind]
         if method not in METHODS[kind]:
             rule = " or ".join(map(repr, METHODS[kind])) + f" for {WORDS.get(kind, kind)}"
             raise BadValueError("method", name, rule, repr(method), "method=None")
-        require_numbers(batch, name)
+        _require_numbers(batch, name)
         return {"kind_": kind, "method_": method, "level_": float(self.level)}
 
     def _scores(self, batch: Batch) -> FloatArray:
         name = type(self).__name__
         outputs, y = self._as_known(batch.outputs, name), values_of(batch)
-        method = self.method or DEFAULTS[kind_of(outputs)]
+        method = self.method or DEFAULTS[_kind_of(outputs)]
 
         def of(rows: slice) -> FloatArray:
-            low, high, scale = spread_of(outputs.take(rows), method, self.level, name)
+            low, high, scale = _spread_of(outputs.take(rows), method, self.level, name)
             with np.errstate(over="ignore"):
                 beyond = np.maximum(low - y[rows], y[rows] - high)
                 is_off = (scale == 0) & (beyond > 0)
                 ratio = beyond / np.where(scale == 0, 1.0, scale)
             return np.where(is_off, np.inf, ratio)
 
-        blocks = row_blocks(outputs.n_rows, n_entries(outputs)) or [slice(0, 0)]
+        blocks = row_blocks(outputs.n_rows, _n_entries(outputs)) or [slice(0, 0)]
         return np.concatenate(list(map_in_order(of, blocks)))
 
 
@@ -194,7 +194,7 @@ class PredictionIntervals:
         return float(((low <= truth) & (truth <= high)).mean())
 
 
-def spread_of(
+def _spread_of(
     outputs: Regression, method: Method, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return, in float64, both ends of what is widened, and the unit in which it is."""
@@ -211,7 +211,7 @@ def spread_of(
     return point, point, one if method == "absolute" else scale
 
 
-def widened(
+def _widened(
     low: FloatArray, high: FloatArray, scale: FloatArray, reach: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ends moved out by a threshold in some unit, the middle where they would cross."""
@@ -225,7 +225,7 @@ def widened(
     return np.where(is_crossed, middle, ends[0]), np.where(is_crossed, middle, ends[1])
 
 
-def require_numbers(batch: Batch, caller: str) -> None:
+def _require_numbers(batch: Batch, caller: str) -> None:
     """Raise unless there is a target a row."""
     if batch.truth is None:
         raise BadTypeError("y", caller, "the targets", "None", "one number a row")
@@ -234,17 +234,17 @@ def require_numbers(batch: Batch, caller: str) -> None:
         raise BadValueError("y", caller, "one number a row", f"shape {shape}", "`.ravel()`")
 
 
-def kind_of(outputs: Regression) -> str:
+def _kind_of(outputs: Regression) -> str:
     """Return the kind of outputs by name; one draw a row is a prediction without a spread."""
     is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
     return POINTS if is_point else type(outputs).__name__
 
 
-def array_of(outputs: Regression) -> FloatArray:
+def _array_of(outputs: Regression) -> FloatArray:
     """Return the array that says how many numbers a row has."""
     return outputs.mean if isinstance(outputs, Normal) else outputs.array
 
 
-def n_entries(outputs: Regression) -> int:
+def _n_entries(outputs: Regression) -> int:
     """Return how many numbers a row has."""
-    return int(np.prod(array_of(outputs).shape[1:]))
+    return int(np.prod(_array_of(outputs).shape[1:]))

@@ -61,7 +61,7 @@ class KnownScores:
 
     def __add__(self, other: KnownScores) -> KnownScores:
         both = KnownScores(self.parts + other.parts, self.size + other.size)
-        return both if both.size <= MAX_SCORES else KnownScores.of_ranked(in_cells(both.ranked))
+        return both if both.size <= MAX_SCORES else KnownScores.of_ranked(_in_cells(both.ranked))
 
     @property
     def ranked(self) -> RankingState:
@@ -77,7 +77,7 @@ def ranked(scores: FloatArray, weight: FloatArray) -> RankingState:
     return RankingState.of_scores(np.zeros(len(scores)), scores, weight)
 
 
-def in_cells(state: RankingState) -> RankingState:
+def _in_cells(state: RankingState) -> RankingState:
     """Return scores moved up to the largest of their cell, unless there are few different ones."""
     if state.doubt.size <= CELLS:
         return state
@@ -134,7 +134,7 @@ class BaseConformal(BaseKept):
         for learned, value in seen.facts.items():
             setattr(self, learned, value)
         self.n_rows_ = n_rows
-        self.thresholds_ = {group: threshold_of(state, level) for group, state in states.items()}
+        self.thresholds_ = {group: _threshold_of(state, level) for group, state in states.items()}
         self._warn_of_none(level)
         return self
 
@@ -174,7 +174,7 @@ class BaseConformal(BaseKept):
     def _seen(self, batch: Batch) -> SeenScores:
         facts = {**self._facts(batch), "is_grouped_": batch.groups is not None}
         scores = self._scores(batch)
-        names, positions = group_names(batch.groups, len(batch))
+        names, positions = _group_names(batch.groups, len(batch))
         ends = np.cumsum(np.bincount(positions, minlength=len(names)))
         parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
         weight = batch.labeled_weight
@@ -192,7 +192,7 @@ class BaseConformal(BaseKept):
             rule = "one value a row, as in the fit" if self.is_grouped_ else "None, as in the fit"
             got, fix = ("None" if column is None else "groups"), "groups in both or in neither"
             raise BadTypeError("groups", caller, rule, got, fix)
-        names, positions = group_names(column, n_rows)
+        names, positions = _group_names(column, n_rows)
         for i, name in enumerate(names):
             if name not in self.thresholds_:
                 shown = ", ".join(list(self.thresholds_)[:5])
@@ -204,7 +204,7 @@ class BaseConformal(BaseKept):
         return np.asarray(reach[positions])
 
     def _warn_of_none(self, level: float) -> None:
-        needed = rows_needed(level)
+        needed = _rows_needed(level)
         none = [group for group, found in self.thresholds_.items() if found is None]
         few = [group for group in none if self.n_rows_[group] < needed]
         endless = [group for group in none if group not in few]
@@ -246,7 +246,7 @@ class SeenScores:
         )
 
 
-def threshold_of(state: RankingState, level: float) -> float | None:
+def _threshold_of(state: RankingState, level: float) -> float | None:
     """Return the smallest score that `level` of the rows and a new one keep to, if there is any."""
     # Not ceil((n + 1) level): whole numbers divided round as the level itself was rounded.
     is_reached = np.cumsum(state.weight) / (1 + state.weight.sum()) >= level
@@ -254,10 +254,10 @@ def threshold_of(state: RankingState, level: float) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def rows_needed(level: float) -> int:
+def _rows_needed(level: float) -> int:
     """Return with how many rows there is a threshold.
 
-    >>> rows_needed(0.9)
+    >>> _rows_needed(0.9)
     9
     """
     about = int(level / (1 - level))
@@ -265,16 +265,16 @@ def rows_needed(level: float) -> int:
     return next((n for n in near if n / (n + 1) >= level), about + 1)
 
 
-def group_names(groups: NDArray[Any] | None, n_rows: int) -> tuple[list[str], IntArray]:
+def _group_names(groups: NDArray[Any] | None, n_rows: int) -> tuple[list[str], IntArray]:
     """Return the different groups by name, and which of them each row is of."""
     if groups is None:
         return [ALL], np.zeros(n_rows, dtype=np.int64)
     is_plain = groups.dtype.kind in "biufU"
-    keys = groups if is_plain else np.array([name_of(one) for one in groups.tolist()], dtype=str)
+    keys = groups if is_plain else np.array([_name_of(one) for one in groups.tolist()], dtype=str)
     different, positions = np.unique(keys, return_inverse=True)
-    return [name_of(one) for one in different.tolist()], positions
+    return [_name_of(one) for one in different.tolist()], positions
 
 
-def name_of(group: Any) -> str:
+def _name_of(group: Any) -> str:
     """Return what a group is called, as metrics by group call it."""
     return "(missing)" if is_absent(group) else str(group)

@@ -9,8 +9,6 @@ from dubito.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes_for", "color_of", "draw_once", "finish", "ink"]
-
 
 def axes_for(ax: Axes | None, feature: str, size: tuple[float, float] = (6.0, 4.2)) -> Axes:
     """Return the axes given, or those of a new figure; without matplotlib say what to install."""

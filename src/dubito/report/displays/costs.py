@@ -16,8 +16,6 @@ from dubito.report.displays.axes import axes_for, draw_once, finish, ink
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CostDisplay"]
-
 
 @final
 class CostDisplay:
@@ -90,13 +88,13 @@ class CostDisplay:
         self.ax_ = axes_for(ax, "CostDisplay")
         self.figure_ = self.ax_.figure
         if isinstance(self.curve, CostPriorCurve):
-            draw_priors(self.ax_, self.curve, self.name or "the class")
+            _draw_priors(self.ax_, self.curve, self.name or "the class")
         else:
-            draw_coverage(self.ax_, self.curve, self.name or "model")
+            _draw_coverage(self.ax_, self.curve, self.name or "model")
         return self
 
 
-def draw_coverage(ax: Axes, curve: CostCoverageCurve, name: str) -> None:
+def _draw_coverage(ax: Axes, curve: CostCoverageCurve, name: str) -> None:
     """Draw the cost of the rows kept and, where rows can be rejected, of all rows."""
     kept = f"{name}: of rows acted on"
     (line,) = ax.plot(curve.coverage, curve.cost, drawstyle="steps-pre", label=kept)
@@ -112,7 +110,7 @@ def draw_coverage(ax: Axes, curve: CostCoverageCurve, name: str) -> None:
     finish(ax, "Coverage: share of rows acted on", "Cost a row")
 
 
-def draw_priors(ax: Axes, curve: CostPriorCurve, name: str) -> None:
+def _draw_priors(ax: Axes, curve: CostPriorCurve, name: str) -> None:
     """Draw the cost of decisions as they are, told of the prior, and of one action for all."""
     ax.plot(curve.prior, curve.cost, label="decisions as they are")
     ax.plot(curve.prior, curve.adapted, label="decisions told of the prior")

@@ -16,7 +16,6 @@ from dubito.report.displays.axes import axes_for, color_of, finish, ink
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ErrorAreasDisplay"]
 
 HEADROOM = 1.5  # above the densities, for what names them
 
@@ -75,32 +74,32 @@ class ErrorAreasDisplay:
         for number, name in enumerate(names):
             label = f"p({self.feature_name}, {name})"
             ax.plot(areas.x, areas.joint[number], color=color_of(number), label=label)
-            fill_missed(ax, areas, number, f"{name} missed")
+            _fill_missed(ax, areas, number, f"{name} missed")
         if np.array_equal(areas.costs.array, [[0, 1], [1, 0]]):  # otherwise areas are not costs
-            hatch_avoidable(ax, areas)
-        draw_boundaries(ax, areas)
+            _hatch_avoidable(ax, areas)
+        _draw_boundaries(ax, areas)
         ax.set(xlim=areas.x[[0, -1]], ylim=(0, HEADROOM * areas.joint.max()))
         finish(ax, self.feature_name, "Joint density", loc="upper center", ncols=2)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-def fill_missed(ax: Axes, areas: ErrorAreas, number: int, name: str) -> None:
+def _fill_missed(ax: Axes, areas: ErrorAreas, number: int, name: str) -> None:
     """Fill what lies under the density of a class where the other is decided."""
     look: dict[str, Any] = {"color": color_of(number), "alpha": 0.35, "linewidth": 0}
     look["label"] = f"{name}: {areas.decision.missed[number]:.3g}"
-    for x in intervals(areas.x, areas.decision.boundaries):
+    for x in _intervals(areas.x, areas.decision.boundaries):
         if areas.decision.at(x[:2].mean()) != number:
             ax.fill_between(x, np.interp(x, areas.x, areas.joint[number]), **look)
             look["label"] = "_nolegend_"
 
 
-def hatch_avoidable(ax: Axes, areas: ErrorAreas) -> None:
+def _hatch_avoidable(ax: Axes, areas: ErrorAreas) -> None:
     """Hatch what lies between the densities where the best decision is another one."""
     look: dict[str, Any] = {"facecolor": "none", "edgecolor": ink(), "hatch": "///", "linewidth": 0}
     look["label"] = f"avoidable: {areas.avoidable:.3g}"
     cuts = np.union1d(areas.decision.boundaries, areas.best.boundaries)
-    for x in intervals(areas.x, cuts):
+    for x in _intervals(areas.x, cuts):
         inside = x[:2].mean()
         if areas.decision.at(inside) != areas.best.at(inside):
             first, second = (np.interp(x, areas.x, one) for one in areas.joint)
@@ -108,14 +107,14 @@ def hatch_avoidable(ax: Axes, areas: ErrorAreas) -> None:
             look["label"] = "_nolegend_"
 
 
-def intervals(x: FloatArray, cuts: FloatArray) -> Iterator[FloatArray]:
+def _intervals(x: FloatArray, cuts: FloatArray) -> Iterator[FloatArray]:
     """Yield the points between each two cuts, both with them."""
     edges = np.unique(np.concatenate([x[:1], cuts, x[-1:]]))
     for low, high in pairwise(edges):
         yield np.concatenate([[low], x[(x > low) & (x < high)], [high]])
 
 
-def draw_boundaries(ax: Axes, areas: ErrorAreas) -> None:
+def _draw_boundaries(ax: Axes, areas: ErrorAreas) -> None:
     """Draw where the decision changes and, where that is elsewhere, where it would cost least."""
     decisions = [("boundary", areas.decision)]
     if areas.decision is not areas.best:

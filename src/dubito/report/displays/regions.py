@@ -15,7 +15,6 @@ from dubito.report.displays.axes import axes_for, color_of, ink
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DecisionRegionDisplay"]
 
 FILLED = 0.4
 HATCH = "///"
@@ -78,19 +77,19 @@ class DecisionRegionDisplay:
         from matplotlib.collections import LineCollection
 
         regions = self.regions
-        fills(ax, regions)
+        _fills(ax, regions)
         ax.add_collection(LineCollection(list(regions.segments), colors=ink(), linewidths=1.4))
         x_name, y_name = self.feature_names
         ax.set(xlabel=x_name, ylabel=y_name)
         ax.set(xlim=regions.x[[0, -1]], ylim=regions.y[[0, -1]])
         taken = [number for number in range(len(regions.actions)) if regions.share[number] > 0]
-        patches = [patch_of(regions, number) for number in taken]
+        patches = [_patch_of(regions, number) for number in taken]
         ax.legend(handles=patches, framealpha=0.85, edgecolor="none", fontsize="small")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-def fills(ax: Axes, regions: DecisionRegions) -> None:
+def _fills(ax: Axes, regions: DecisionRegions) -> None:
     """Color the ground by action, and hatch it where rows are rejected."""
     from matplotlib.colors import to_rgba
 
@@ -108,7 +107,7 @@ def fills(ax: Axes, regions: DecisionRegions) -> None:
         ground.set(edgecolor=ink(), linewidth=0)
 
 
-def patch_of(regions: DecisionRegions, number: int) -> Any:
+def _patch_of(regions: DecisionRegions, number: int) -> Any:
     """Return what stands for an action in the legend."""
     from matplotlib.patches import Patch
 

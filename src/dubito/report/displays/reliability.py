@@ -12,7 +12,6 @@ from dubito.report.displays.axes import axes_for, draw_once, finish, ink
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ReliabilityDisplay"]
 
 BAND = "calibrated, 19 times in 20"
 
@@ -77,7 +76,7 @@ class ReliabilityDisplay:
         ax.fill_between(curve.confidence, curve.low, curve.high, **look)
         ax.set(xlim=(0, 1), ylim=(0, 1.02))
         self.ax_, self.figure_ = ax, ax.figure
-        self.histogram_ax_ = below(ax)
+        self.histogram_ax_ = _below(ax)
         density = np.zeros(curve.edges.size - 1)
         density[curve.bins] = curve.count / curve.count.sum()
         density /= np.diff(curve.edges)
@@ -88,14 +87,14 @@ class ReliabilityDisplay:
         return self
 
 
-def below(ax: Axes) -> Axes:
+def _below(ax: Axes) -> Axes:
     """Return the axes of the histogram under a diagram, made unless another model did."""
     # Panels may share x with each other: only a name tells whose histogram it is.
     label = f"rows of {id(ax)} by confidence"
     for other in ax.figure.axes:
         if other.get_label() == label:
             return other
-    under = split_off(ax)
+    under = _split_off(ax)
     under.set_label(label)
     ax.tick_params(labelbottom=False)
     under.set(xlabel="Confidence", ylabel="Density of rows")
@@ -103,7 +102,7 @@ def below(ax: Axes) -> Axes:
     return under
 
 
-def split_off(ax: Axes) -> Axes:
+def _split_off(ax: Axes) -> Axes:
     """Return new axes in the lower quarter of others, which keep the rest."""
     spec, figure = ax.get_subplotspec(), ax.figure
     if spec is not None:

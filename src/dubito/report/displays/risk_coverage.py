@@ -10,7 +10,6 @@ from dubito.report.displays.axes import axes_for, finish
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RiskCoverageDisplay"]
 
 FEWEST = 0.02  # the share of rows below which a few errors must not set the scale
 

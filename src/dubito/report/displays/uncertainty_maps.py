@@ -12,7 +12,6 @@ from dubito.report.displays.axes import axes_for
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["UncertaintyMapDisplay"]
 
 TITLES = ("image", "aleatoric: noise in the data", "epistemic: ignorance of the model")
 
@@ -48,8 +47,10 @@ class UncertaintyMapDisplay:
         >>> len(display.axes_)
         3
         """
-        picture = as_map(image, "image", (2, 3))
-        maps = [as_map(a, n, (2,)) for a, n in ((aleatoric, "aleatoric"), (epistemic, "epistemic"))]
+        picture = _as_map(image, "image", (2, 3))
+        maps = [
+            _as_map(a, n, (2,)) for a, n in ((aleatoric, "aleatoric"), (epistemic, "epistemic"))
+        ]
         for name, one in zip(("aleatoric", "epistemic"), maps, strict=True):
             if one.shape != picture.shape[:2]:
                 rule, fix = f"of {picture.shape[:2]} pixels, like the image", "maps of this image"
@@ -58,7 +59,7 @@ class UncertaintyMapDisplay:
 
     def plot(self, axes: Sequence[Axes] | None = None) -> Self:
         """Draw on three axes, those of a new figure unless they are given."""
-        axes = three_axes() if axes is None else axes
+        axes = _three_axes() if axes is None else axes
         if len(axes) != 3:
             rule, fix = "3, one for each map", "a row of `figure.subplots(n_images, 3)`"
             raise BadValueError("axes", "UncertaintyMapDisplay", rule, f"{len(axes)}", fix)
@@ -75,7 +76,7 @@ class UncertaintyMapDisplay:
         return self
 
 
-def three_axes() -> Sequence[Axes]:
+def _three_axes() -> Sequence[Axes]:
     """Return the axes of a new figure."""
     first = axes_for(None, "UncertaintyMapDisplay", size=(9.6, 3.4))
     figure: Any = first.figure
@@ -83,7 +84,7 @@ def three_axes() -> Sequence[Axes]:
     return tuple(figure.subplots(1, 3))
 
 
-def as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:
+def _as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:
     """Return finite numbers, a pixel each."""
     array = as_finite(
         as_floats(values, argument, "UncertaintyMapDisplay"), argument, "UncertaintyMapDisplay"

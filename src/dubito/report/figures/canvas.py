@@ -14,8 +14,6 @@ from markupsafe import Markup
 
 from dubito.arrays import FloatArray
 
-__all__ = ["Axis", "Canvas", "percent", "plain", "ticks_between"]
-
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 18.0, 12.0, 46.0
 WIDTH = 400.0
 
@@ -134,12 +132,12 @@ class Canvas:
         x, y = self.at_x(left), self.at_y(high)
         width, height = max(self.at_x(right) - x, 0.5), max(self.at_y(low) - y, 0.0)
         mark = Markup('<rect class="{}" x="{:g}" y="{:g}" width="{:g}" height="{:g}">{}</rect>')
-        self.marks.append(mark.format(kind, x, y, round(width, 1), round(height, 1), hint(tells)))
+        self.marks.append(mark.format(kind, x, y, round(width, 1), round(height, 1), _hint(tells)))
 
     def point(self, x: float, y: float, kind: str, tells: str = "", radius: float = 4.0) -> None:
         """Draw a point; `tells` is shown to whoever points at it."""
         mark = Markup('<circle class="{}" cx="{:g}" cy="{:g}" r="{:g}">{}</circle>')
-        self.marks.append(mark.format(kind, self.at_x(x), self.at_y(y), radius, hint(tells)))
+        self.marks.append(mark.format(kind, self.at_x(x), self.at_y(y), radius, _hint(tells)))
 
     def axes(self) -> Markup:
         """Return the grid, the numbers and the names of both axes."""
@@ -172,6 +170,6 @@ class Canvas:
         return frame.format(WIDTH, self.height, self.name, self.axes(), Markup("").join(self.marks))
 
 
-def hint(tells: str) -> Markup:
+def _hint(tells: str) -> Markup:
     """Return what is shown to whoever points at a mark."""
     return Markup("<title>{}</title>").format(tells) if tells else Markup("")

@@ -37,7 +37,7 @@ def doubt_histogram(name: str, label: str, populations: Sequence[Population]) ->
     low, high = float(every.min()), float(np.quantile(every, 0.99))
     ticks = ticks_between(low, high)
     edges = np.linspace(ticks[0], ticks[-1], N_BINS + 1)
-    heights = [shares_in(edges, one) for one in populations]
+    heights = [_shares_in(edges, one) for one in populations]
     most = max(float(height.max()) for height in heights)
     y_ticks = ticks_between(0.0, most)
     x = Axis(ticks[0], ticks[-1], label, plain, ticks)
@@ -52,7 +52,7 @@ def doubt_histogram(name: str, label: str, populations: Sequence[Population]) ->
     return canvas.svg()
 
 
-def shares_in(edges: FloatArray, population: Population) -> FloatArray:
+def _shares_in(edges: FloatArray, population: Population) -> FloatArray:
     """Return the share of a population in each bin; what is beyond is in the outer bins."""
     inside = np.clip(population.doubt, edges[0], edges[-1])
     counts: Any = np.histogram(inside, edges, weights=population.weight)[0]
@@ -179,9 +179,9 @@ def risk_chart(
     y = Axis(0, ticks[-1], label, percent if is_share else plain, ticks)
     canvas = Canvas(name, Axis(0, 1, "share of rows kept"), y)
     for kind, coverage, risk in curves:
-        xs, ys = thinned(coverage, np.minimum(risk, ticks[-1]))
+        xs, ys = _thinned(coverage, np.minimum(risk, ticks[-1]))
         canvas.line(xs, ys, kind)
-    return scaled(canvas, marks)
+    return _scaled(canvas, marks)
 
 
 def cost_chart(
@@ -191,11 +191,11 @@ def cost_chart(
     ticks = ticks_between(min(0.0, float(cost.min())), float(cost.max()))
     y = Axis(ticks[0], ticks[-1], "cost of 1,000 rows", plain, ticks)
     canvas = Canvas(name, Axis(0, 1, "share of rows reviewed"), y)
-    canvas.line(*thinned(reviewed, cost), "after")
-    return scaled(canvas, marks)
+    canvas.line(*_thinned(reviewed, cost), "after")
+    return _scaled(canvas, marks)
 
 
-def scaled(canvas: Canvas, marks: Sequence[str]) -> Markup:
+def _scaled(canvas: Canvas, marks: Sequence[str]) -> Markup:
     """Return a chart that says where its axes lie, so that scripts can put marks on it."""
     for mark in marks:
         circle = Markup('<circle class="{0}-mark" data-mark="{0}" r="{1}" hidden=""/>')
@@ -206,7 +206,7 @@ def scaled(canvas: Canvas, marks: Sequence[str]) -> Markup:
     return Markup(str(canvas.svg()).replace("<svg ", f"<svg {scale} ", 1))
 
 
-def thinned(xs: FloatArray, ys: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _thinned(xs: FloatArray, ys: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return at most a few hundred points of a line, both ends among them."""
     if xs.size <= MOST_POINTS:
         return xs, ys

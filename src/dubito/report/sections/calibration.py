@@ -8,8 +8,6 @@ from dubito.report.figures.charts import confidence_histogram, reliability_diagr
 from dubito.report.formatting import chance, counted, figure, points, share, with_interval
 from dubito.report.summary import Summary, View
 
-__all__ = ["diagrams", "figures", "leaderboard"]
-
 LEGEND = (("band", "where a calibrated model would be, 19 times in 20"),)
 
 
@@ -22,7 +20,7 @@ REACH = 1.96  # standard errors each way, for an interval of 95 %
 
 def diagrams(summary: Summary) -> Section:
     """Return reliability before and after, of all rows and by choice of some."""
-    options = tuple((view.name, both(view)) for view in summary.views)
+    options = tuple((view.name, _both(view)) for view in summary.views)
     before, after = summary.audit_before, summary.audit_after
     intro = (
         "On the dashed line, confidence is true. Below it, the model says more than it keeps; "
@@ -33,14 +31,14 @@ def diagrams(summary: Summary) -> Section:
         "reliability",
         "Is the confidence true?",
         (
-            cards(before, after),
+            _cards(before, after),
             Text(intro),
             Choice("Show", options) if len(options) > 1 else options[0][1],
         ),
     )
 
 
-def cards(before: Audit, after: Audit) -> Cards:
+def _cards(before: Audit, after: Audit) -> Cards:
     """Return the figures that matter most."""
     gap = before.intervals.get("gap")
     ends = f"95 % interval {points(gap.low)} to {points(gap.high)}" if gap else ""
@@ -60,17 +58,17 @@ def cards(before: Audit, after: Audit) -> Cards:
     )
 
 
-def both(view: View) -> Row:
+def _both(view: View) -> Row:
     """Return the diagrams before and after."""
     return Row(
         (
-            diagram("As it came", view.before, view.name, "before"),
-            diagram("After calibration", view.after, view.name, "after"),
+            _diagram("As it came", view.before, view.name, "before"),
+            _diagram("After calibration", view.after, view.name, "after"),
         )
     )
 
 
-def diagram(title: str, curve: ReliabilityCurve, of: str, kind: str) -> Figure:
+def _diagram(title: str, curve: ReliabilityCurve, of: str, kind: str) -> Figure:
     """Return one diagram with the histogram below it."""
     name = f"{title}, {of}"
     charts = (
@@ -103,10 +101,10 @@ def diagram(title: str, curve: ReliabilityCurve, of: str, kind: str) -> Figure:
         *LEGEND,
     )
     table = Table(f"{name}: {curve.edges.size - 1} bins of equal width", columns, rows)
-    return Figure(title, charts, seen(curve, of), legend, table)
+    return Figure(title, charts, _seen(curve, of), legend, table)
 
 
-def seen(curve: ReliabilityCurve, of: str) -> str:
+def _seen(curve: ReliabilityCurve, of: str) -> str:
     """Say what a diagram shows."""
     n_rows = curve.count.sum()
     is_off = (curve.accuracy < curve.low) | (curve.accuracy > curve.high)
@@ -148,7 +146,7 @@ def figures(summary: Summary) -> Section:
         ("AUROC of own errors (0.5 is guessing)", "auroc_of_errors", ""),
     )
     rows = [
-        (name, told(before, key), told(after, key), ideal)
+        (name, _told(before, key), _told(after, key), ideal)
         for name, key, ideal in lines
         if getattr(before, key) is not None
     ]
@@ -157,7 +155,7 @@ def figures(summary: Summary) -> Section:
     columns = ("figure", "before", "after, out of sample", "a calibrated model")
     caption = f"{before.n_rows:,} rows; 95 % bootstrap intervals in brackets, where there are any"
     notes = [Text(summary.mended.how)]
-    if any(is_near_zero(one) for one in (before, after)):
+    if any(_is_near_zero(one) for one in (before, after)):
         notes.append(Text(NEAR_ZERO))
     if before.n_missing:
         notes.append(Text(f"{counted(before.n_missing)} without a label left out."))
@@ -171,13 +169,13 @@ def figures(summary: Summary) -> Section:
     return Section("figures", "Figures", (*notes, Table(caption, columns, tuple(rows))))
 
 
-def is_near_zero(audit: Audit) -> bool:
+def _is_near_zero(audit: Audit) -> bool:
     """Return whether the calibration error may be chance alone, which a bootstrap doubles."""
     has_interval = "expected_calibration_error" in audit.intervals
     return has_interval and audit.expected_calibration_error < 2 * audit.expected_if_calibrated
 
 
-def told(audit: Audit, key: str) -> str:
+def _told(audit: Audit, key: str) -> str:
     """Return a figure of an audit with its interval; an infinite log loss says why."""
     if key == "log_loss" and audit.n_impossible:
         return f"infinite: {counted(audit.n_impossible)} at probability 0"
@@ -193,7 +191,7 @@ def leaderboard(summary: Summary) -> Section:
         (
             str(line["name"]),
             figure(line["log_loss"]),
-            between(line["log_loss"], REACH * line["standard_error"]),
+            _between(line["log_loss"], REACH * line["standard_error"]),
             "all of them" if line["share"] is None else share(line["share"]),
         )
         for line in mended.leaderboard
@@ -212,10 +210,10 @@ def leaderboard(summary: Summary) -> Section:
     return Section("calibrators", "Calibrators", (Text(words), table))
 
 
-def between(middle: float, reach: float) -> str:
+def _between(middle: float, reach: float) -> str:
     """Return an interval by its middle.
 
-    >>> between(0.5, 0.1)
+    >>> _between(0.5, 0.1)
     '0.4000 to 0.6000'
     """
     return f"{figure(middle - reach)} to {figure(middle + reach)}"

@@ -28,26 +28,26 @@ MARKS = {
 def deciding(summary: Summary) -> Section:
     """Return the curve, the slider, the costs, and what ways to decide do."""
     if summary.has_growing_costs:
-        words = (GROWING, worth(summary), policy_worth(summary))
+        words = (GROWING, _worth(summary), _policy_worth(summary))
         texts = [Text(one) for one in words if one]
-        return Section(ANCHOR, TITLE, (*texts, Row((risk_figure(summary, {}),))))
+        return Section(ANCHOR, TITLE, (*texts, Row((_risk_figure(summary, {}),))))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
     whole = "all rows" if n_rows == n_all else f"a seeded sample of {n_rows:,} of {n_all:,} rows"
     intro = (
         "Rows the model doubts can go to a person instead. Move the threshold, or say what errors "
         f"and reviews cost; everything is recomputed here, on {whole}, with probabilities after "
-        f"calibration, by the library's own rules. {origin(summary)}"
+        f"calibration, by the library's own rules. {_origin(summary)}"
     )
-    told = (worth(summary), policy_worth(summary))
+    told = (_worth(summary), _policy_worth(summary))
     return Section(
         ANCHOR,
         TITLE,
-        (Text(intro), panel(sample), charts(summary), *(Text(one) for one in told if one)),
+        (Text(intro), _panel(sample), _charts(summary), *(Text(one) for one in told if one)),
     )
 
 
-def worth(summary: Summary) -> str:
+def _worth(summary: Summary) -> str:
     """Say what the actions of least expected cost cost, and what others would, of 1,000 rows."""
     report = summary.cost_report
     if report is None:
@@ -71,7 +71,7 @@ def worth(summary: Summary) -> str:
     )
 
 
-def policy_worth(summary: Summary) -> str:
+def _policy_worth(summary: Summary) -> str:
     """Say what the policy does, nothing where there is none."""
     if summary.decided is None:
         return ""
@@ -92,7 +92,7 @@ def policy_worth(summary: Summary) -> str:
     )
 
 
-def origin(summary: Summary) -> str:
+def _origin(summary: Summary) -> str:
     """Say where the costs come from."""
     sample = summary.sample
     if summary.has_unseen_costs:
@@ -115,7 +115,7 @@ def origin(summary: Summary) -> str:
     return "The costs are those the report was made with."
 
 
-def panel(sample: Sample) -> Markup:
+def _panel(sample: Sample) -> Markup:
     """Return the controls and the table of outcomes, as they are before anyone moves anything."""
     cheapest = sample.cheapest_threshold
     decided = sample.decided
@@ -137,11 +137,11 @@ def panel(sample: Sample) -> Markup:
         reject=sample.costs.reject,
         costs=[[f"{cost:.12g}" for cost in row] for row in sample.costs.array.tolist()],
         n=f"{len(sample.batch):,}",
-        outcomes=[line(key, *outcomes[key], key == best) for key in outcomes],
+        outcomes=[_line(key, *outcomes[key], key == best) for key in outcomes],
     )
 
 
-def line(
+def _line(
     key: str, name: str, threshold: float | None, outcome: Outcome, is_best: bool
 ) -> dict[str, object]:
     """Return a row of the table of outcomes, told as the page's script tells it."""
@@ -157,14 +157,14 @@ def line(
     }
 
 
-def charts(summary: Summary) -> Row:
+def _charts(summary: Summary) -> Row:
     """Return both curves, each in a place where the page's script finds it."""
     has_policy = summary.sample.decided is not None
     marks = {key: name for key, name in MARKS.items() if key != "policy" or has_policy}
-    return Row((risk_figure(summary, marks), cost_figure(summary.sample, marks)))
+    return Row((_risk_figure(summary, marks), _cost_figure(summary.sample, marks)))
 
 
-def risk_figure(summary: Summary, marks: dict[str, str]) -> Figure:
+def _risk_figure(summary: Summary, marks: dict[str, str]) -> Figure:
     """Return the curve of risk over coverage, before and after."""
     before, after = summary.sampled_risks
     caption = (
@@ -191,7 +191,7 @@ def risk_figure(summary: Summary, marks: dict[str, str]) -> Figure:
     )
 
 
-def cost_figure(sample: Sample, marks: dict[str, str]) -> Figure:
+def _cost_figure(sample: Sample, marks: dict[str, str]) -> Figure:
     """Return the curve of cost over reviews."""
     return Figure(
         "Cost over reviews",

@@ -36,8 +36,8 @@ def looking(summary: Summary) -> Section:
     blocks: list[Block] = [
         Row(
             (
-                rows_table("The most doubtful rows", doubtful),
-                rows_table(
+                _rows_table("The most doubtful rows", doubtful),
+                _rows_table(
                     "The most confidently wrong rows: look for false labels here", surely_wrong
                 ),
             )
@@ -45,15 +45,15 @@ def looking(summary: Summary) -> Section:
     ]
     confused = confusions(summary.after, N_ROWS)
     if confused:
-        blocks.append(confusion_table(summary))
+        blocks.append(_confusion_table(summary))
     if summary.audit_before.classes:
-        blocks.append(class_table(summary))
+        blocks.append(_class_table(summary))
     if summary.audit_before.groups:
-        blocks.append(group_table(summary.audit_before.groups, summary.audit_after.groups))
+        blocks.append(_group_table(summary.audit_before.groups, summary.audit_after.groups))
     return Section("rows", "Rows, classes and groups to look at", tuple(blocks))
 
 
-def rows_table(caption: str, rows: Sequence[NotableRow]) -> Block:
+def _rows_table(caption: str, rows: Sequence[NotableRow]) -> Block:
     """Return rows, each by its id."""
     if not rows:
         return Text(f"{caption.split(':')[0]}: there are none.")
@@ -65,7 +65,7 @@ def rows_table(caption: str, rows: Sequence[NotableRow]) -> Block:
     return Table(caption, columns, lines, texts=(0, 1, 2))
 
 
-def confusion_table(summary: Summary) -> Table:
+def _confusion_table(summary: Summary) -> Table:
     """Return which classes are taken for which."""
     columns = ("class", "taken for", "rows", "of the class", "mean confidence in it")
     lines = tuple(
@@ -75,7 +75,7 @@ def confusion_table(summary: Summary) -> Table:
     return Table("The classes most confused, after calibration", columns, lines, texts=(0, 1))
 
 
-def class_table(summary: Summary) -> Table:
+def _class_table(summary: Summary) -> Table:
     """Return a line a class, the worst calibrated first."""
     counts = {one.name: one for one in by_class(summary.after)}
     after = {one.name: one for one in summary.audit_after.classes}
@@ -111,7 +111,7 @@ def class_table(summary: Summary) -> Table:
     return Table(caption, columns, tuple(lines))
 
 
-def group_table(before: dict[str, Audit], after: dict[str, Audit]) -> Table:
+def _group_table(before: dict[str, Audit], after: dict[str, Audit]) -> Table:
     """Return a line a group, the largest gap first."""
     ranked = sorted(before, key=lambda name: -abs(before[name].gap))
     lines = tuple(
@@ -120,8 +120,8 @@ def group_table(before: dict[str, Audit], after: dict[str, Audit]) -> Table:
             f"{before[name].n_rows:,}",
             share(before[name].confidence),
             share(before[name].accuracy),
-            gap_of(before[name]),
-            gap_of(after[name]),
+            _gap_of(before[name]),
+            _gap_of(after[name]),
             share(before[name].expected_calibration_error),
             share(after[name].expected_calibration_error),
             share(after[name].expected_if_calibrated),
@@ -144,7 +144,7 @@ def group_table(before: dict[str, Audit], after: dict[str, Audit]) -> Table:
     return Table(caption, columns, lines)
 
 
-def gap_of(audit: Audit) -> str:
+def _gap_of(audit: Audit) -> str:
     """Return the gap in points, with its interval."""
     between = audit.intervals.get("gap")
     ends = f" ({points(between.low)} to {points(between.high)})" if between else ""

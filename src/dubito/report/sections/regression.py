@@ -12,8 +12,6 @@ from dubito.report.figures.charts import coverage_chart, pit_histogram, risk_cha
 from dubito.report.formatting import ABSENT, counted, figure, share, spaced, with_interval
 from dubito.report.regression_summary import RegressionSummary, Tried, widths_of
 
-__all__ = ["regression_sections", "regression_verdict"]
-
 N_ROWS = 15
 SAME_WIDTH = 1e-6  # widths that differ by a smaller share differ by rounding
 BAND = np.linspace(0, 1, 41)
@@ -40,15 +38,15 @@ def regression_verdict(summary: RegressionSummary) -> Verdict:
 def regression_sections(summary: RegressionSummary) -> list[Section]:
     """Return all parts but how it was computed."""
     return [
-        coverage(summary),
-        figures(summary),
-        leaderboard(summary),
-        deciding(summary),
-        looking(summary),
+        _coverage(summary),
+        _figures(summary),
+        _leaderboard(summary),
+        _deciding(summary),
+        _looking(summary),
     ]
 
 
-def coverage(summary: RegressionSummary) -> Section:
+def _coverage(summary: RegressionSummary) -> Section:
     """Return coverage against nominal, and where truths lie."""
     before, after = summary.before.audit, summary.after.audit
     margin = 1.96 * np.sqrt(BAND * (1 - BAND) / max(before.n_rows, 1))
@@ -76,19 +74,19 @@ def coverage(summary: RegressionSummary) -> Section:
         "On the dashed line, intervals hold what they promise. Below it they are too narrow: the "
         "model is over-confident.",
         (*legend, ("band", "where a calibrated model would be, 19 times in 20")),
-        coverage_table(before, after if summary.chosen else None),
+        _coverage_table(before, after if summary.chosen else None),
     )
-    places = [place(summary.before, "As it came", "before")]
+    places = [_place(summary.before, "As it came", "before")]
     if summary.chosen:
-        places.append(place(summary.after, "After recalibration", "after"))
+        places.append(_place(summary.after, "After recalibration", "after"))
     return Section(
         "coverage",
         "Do intervals hold what they promise?",
-        (cards(summary), Row((chart, wide)), Row(tuple(places))),
+        (_cards(summary), Row((chart, wide)), Row(tuple(places))),
     )
 
 
-def cards(summary: RegressionSummary) -> Cards:
+def _cards(summary: RegressionSummary) -> Cards:
     """Return the figures that matter most."""
     found = []
     for name, was, now in summary.figures[:3]:
@@ -105,7 +103,7 @@ def cards(summary: RegressionSummary) -> Cards:
     return Cards(tuple(found))
 
 
-def coverage_table(before: RegressionAudit, after: RegressionAudit | None) -> Table:
+def _coverage_table(before: RegressionAudit, after: RegressionAudit | None) -> Table:
     """Return what intervals hold, level by level."""
     rows = tuple(
         (share(level, 0), share(held), figure(width), share(sure * 1.96))
@@ -132,7 +130,7 @@ def coverage_table(before: RegressionAudit, after: RegressionAudit | None) -> Ta
     return Table(f"{before.n_rows:,} rows", columns, rows)
 
 
-def place(tried: Tried, title: str, kind: str) -> Figure:
+def _place(tried: Tried, title: str, kind: str) -> Figure:
     """Return where truths lie in their predicted distributions."""
     pit = tried.audit.pit
     outer = float(pit[0] + pit[-1]) * pit.size / 2
@@ -154,7 +152,7 @@ def place(tried: Tried, title: str, kind: str) -> Figure:
     )
 
 
-def figures(summary: RegressionSummary) -> Section:
+def _figures(summary: RegressionSummary) -> Section:
     """Return the table of figures before and after."""
     rows = tuple(
         (
@@ -171,11 +169,11 @@ def figures(summary: RegressionSummary) -> Section:
     if summary.whole.n_missing:
         blocks.insert(1, Text(f"{counted(summary.whole.n_missing)} without a target left out."))
     if summary.whole.groups:
-        blocks.append(groups(summary))
+        blocks.append(_groups(summary))
     return Section("figures", "Figures", tuple(blocks))
 
 
-def groups(summary: RegressionSummary) -> Table:
+def _groups(summary: RegressionSummary) -> Table:
     """Return a line a group."""
     rows = tuple(
         (
@@ -189,14 +187,14 @@ def groups(summary: RegressionSummary) -> Table:
     return Table("Groups", ("group", "rows", "CRPS", "verdict"), rows, texts=(0, 3))
 
 
-def leaderboard(summary: RegressionSummary) -> Section:
+def _leaderboard(summary: RegressionSummary) -> Section:
     """Return what each way to recalibrate achieved."""
     rows = tuple(
         (
             one.name,
             spaced(one.words),
             figure(one.audit.continuous_ranked_probability_score),
-            share(worst_gap(one.audit)),
+            share(_worst_gap(one.audit)),
             "used" if k == summary.chosen else "",
         )
         for k, one in enumerate(summary.tried)
@@ -212,12 +210,12 @@ def leaderboard(summary: RegressionSummary) -> Section:
     return Section("calibrators", "Calibrators", (Text(words), table))
 
 
-def worst_gap(audit: RegressionAudit) -> float | None:
+def _worst_gap(audit: RegressionAudit) -> float | None:
     """Return how far coverage is off at the worst level."""
     return float(np.abs(audit.coverage - audit.levels).max()) if audit.levels.size else None
 
 
-def deciding(summary: RegressionSummary) -> Section:
+def _deciding(summary: RegressionSummary) -> Section:
     """Return the error left when the widest rows go to a person."""
     batch = summary.after.batch
     squares = np.square(values_of(batch) - point_of_rows(batch.outputs)).astype(np.float64)
@@ -247,7 +245,7 @@ def deciding(summary: RegressionSummary) -> Section:
     return Section("deciding", "What to do with doubt", (Text(words), Row((chart,))))
 
 
-def looking(summary: RegressionSummary) -> Section:
+def _looking(summary: RegressionSummary) -> Section:
     """Return the widest rows, unless all are as wide, and the most surprising ones."""
     before = summary.before.batch
     widths = widths_of(summary.after.batch)
@@ -257,7 +255,7 @@ def looking(summary: RegressionSummary) -> Section:
     errors = errors if errors.ndim == 1 else errors.mean(axis=1)
     surprise = errors / np.maximum(widths, 1e-300)
     tables = [
-        rows_table(
+        _rows_table(
             "The most surprising rows: errors far beyond the interval",
             summary,
             np.argsort(-surprise, kind="stable"),
@@ -266,11 +264,11 @@ def looking(summary: RegressionSummary) -> Section:
     own = widths_of(before)  # of the model: those after differ by fold
     if not np.allclose(own, own[0], rtol=SAME_WIDTH, atol=0):
         caption = "The most doubtful rows: the widest intervals"
-        tables.insert(0, rows_table(caption, summary, np.argsort(-widths, kind="stable")))
+        tables.insert(0, _rows_table(caption, summary, np.argsort(-widths, kind="stable")))
     return Section("rows", "Rows to look at", (Row(tuple(tables)),))
 
 
-def rows_table(
+def _rows_table(
     caption: str, summary: RegressionSummary, order: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> Table:
     """Return rows, each by its id, with what was predicted and what came."""

@@ -15,21 +15,21 @@ MOST_SPECKS = 1500
 
 def doubting(summary: Summary) -> Section:
     """Return how doubt spreads over kinds of rows."""
-    blocks: list[Block] = [right_and_wrong(summary)]
+    blocks: list[Block] = [_right_and_wrong(summary)]
     found = summary.strangeness
     notes = []
     if found is not None:
-        blocks += strange_figures(found)
-        notes = [Text(words) for words in strange_words(found)]
+        blocks += _strange_figures(found)
+        notes = [Text(words) for words in _strange_words(found)]
     if summary.parts is not None:
-        blocks.append(two_parts(summary))
+        blocks.append(_two_parts(summary))
     intro = "Doubt is of use where wrong and strange rows have more of it than the others."
     return Section(
         "doubt", "Does it doubt the right rows?", (Text(intro), *notes, Row(tuple(blocks)))
     )
 
 
-def right_and_wrong(summary: Summary) -> Figure:
+def _right_and_wrong(summary: Summary) -> Figure:
     """Return the doubt of right rows against that of wrong ones."""
     rows, weight = summary.after.rows, summary.after.labeled_weight
     kinds = (("right rows", "right", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
@@ -58,7 +58,7 @@ def right_and_wrong(summary: Summary) -> Figure:
     )
 
 
-def strange_figures(found: Strangeness) -> list[Block]:
+def _strange_figures(found: Strangeness) -> list[Block]:
     """Return doubts of known and strange rows: by confidence, and by distance of the features."""
     figures: list[Block] = []
     known = np.ones(found.doubt.size)
@@ -70,7 +70,7 @@ def strange_figures(found: Strangeness) -> list[Block]:
             ),
         ]
         figures.append(
-            known_and_strange(
+            _known_and_strange(
                 "Known and strange rows, by confidence",
                 "doubt: 1 - confidence, as it came",
                 populations,
@@ -93,7 +93,7 @@ def strange_figures(found: Strangeness) -> list[Block]:
             )
             populations.append(strange)
         figures.append(
-            known_and_strange(
+            _known_and_strange(
                 "How far from what is known, by features",
                 "squared Mahalanobis distance",
                 populations,
@@ -103,7 +103,7 @@ def strange_figures(found: Strangeness) -> list[Block]:
     return figures
 
 
-def known_and_strange(
+def _known_and_strange(
     title: str, label: str, populations: list[Population], area: float | None
 ) -> Figure:
     """Return a histogram of several kinds of rows."""
@@ -115,7 +115,7 @@ def known_and_strange(
     return Figure(title, (doubt_histogram(title, label, populations),), tells, legend)
 
 
-def strange_words(found: Strangeness) -> list[str]:
+def _strange_words(found: Strangeness) -> list[str]:
     """Say what was learned from what, and how many strangers are found."""
     words = []
     if found.distance is not None:
@@ -132,7 +132,7 @@ def strange_words(found: Strangeness) -> list[str]:
     return words
 
 
-def two_parts(summary: Summary) -> Figure:
+def _two_parts(summary: Summary) -> Figure:
     """Return noise against ignorance, of at most so many rows."""
     parts, correct = summary.parts, summary.before.rows.correct > 0.5
     assert parts is not None

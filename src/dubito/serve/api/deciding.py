@@ -24,8 +24,6 @@ from dubito.serve.store import NewDecisions
 from dubito.serve.store.tables import LONGEST_ID
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["decide"])
 FEW_ROWS = 64  # so few are decided sooner than a thread would be found for them
 
@@ -63,9 +61,9 @@ async def decide(
         as_name(key, "The header Idempotency-Key")
     is_arrow = request.headers.get("content-type", "").partition(";")[0].strip() == ARROW
     if is_arrow or len(body) > FEW_ROWS * 1000:
-        new = await run_in_threadpool(decided, service, body, is_arrow, key)
+        new = await run_in_threadpool(_decided, service, body, is_arrow, key)
     else:
-        question = question_of(service, body, is_arrow, key)
+        question = _question_of(service, body, is_arrow, key)
         kind = question.kind
         if kind is None:
             [new] = service.decide_all([question])
@@ -85,13 +83,13 @@ async def decide(
     return Response(json.dumps({"decisions": rows}), media_type="application/json")
 
 
-def decided(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
+def _decided(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
     """Return the decisions that a body asks for."""
-    [new] = service.decide_all([question_of(service, body, is_arrow, key)])
+    [new] = service.decide_all([_question_of(service, body, is_arrow, key)])
     return new
 
 
-def question_of(service: Service, body: bytes, is_arrow: bool, key: str | None) -> Question:
+def _question_of(service: Service, body: bytes, is_arrow: bool, key: str | None) -> Question:
     """Return what a body asks for."""
     settings = service.settings
     policy_id, policy = service.catalog.active

@@ -8,8 +8,6 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.serve.service import service_of
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["health"])
 
 

@@ -21,8 +21,6 @@ from dubito.serve.store import labeling
 from dubito.serve.store.tables import LONGEST_ID
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["labels"])
 BODY = body_of(
     {
@@ -48,7 +46,7 @@ async def labels(
     service = service_of(request)
     body = await read_body(request, service.settings.most_bytes)
     is_arrow = request.headers.get("content-type", "").partition(";")[0].strip() == ARROW
-    codes = await run_in_threadpool(codes_by_id, service, body, is_arrow)
+    codes = await run_in_threadpool(_codes_by_id, service, body, is_arrow)
     work = partial(
         labeling.add_labels,
         ids=list(codes),
@@ -63,7 +61,7 @@ async def labels(
     return {"received": len(codes), "new": kept.n_new, "corrected": kept.n_corrected}
 
 
-def codes_by_id(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
+def _codes_by_id(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
     """Return the class number that each id is said to be of."""
     most = service.settings.max_samples
     if is_arrow:

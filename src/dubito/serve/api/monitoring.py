@@ -17,8 +17,6 @@ from dubito.serve.service import Service, service_of
 from dubito.serve.standing import rows_taken
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["monitor"])
 
 
@@ -32,27 +30,27 @@ async def monitor(
 
     Alarms look at all rows that it decided, as they would not stay valid if old ones were dropped.
     """
-    return await run_in_threadpool(figures, service_of(request), days)
+    return await run_in_threadpool(_figures, service_of(request), days)
 
 
-def figures(service: Service, days: float) -> dict[str, Any]:
+def _figures(service: Service, days: float) -> dict[str, Any]:
     """Return the figures as plain numbers."""
     policy_id, policy = service.catalog.active
     rows = service.store.rows_for_monitor(time.time() - days * DAY)
     mine = rows_taken(rows, rows.policy_id == policy_id)
     found = monitor_figures(mine, policy, service.store.history_of(policy_id))
-    told = plain(asdict(found))
+    told = _plain(asdict(found))
     return {"policy": policy_id, "days": days, "n_rows": found.whole.n_rows, **told}
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return figures as JSON holds them; what is no finite number is null."""
     if isinstance(value, dict):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return _plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

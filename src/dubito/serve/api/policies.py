@@ -15,8 +15,6 @@ from dubito.serve.security import admitted
 from dubito.serve.service import service_of
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["policies"])
 FILE = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}}
 Admin = Annotated[Token, Depends(admitted("admin"))]

@@ -16,8 +16,6 @@ from dubito.serve.service import Service, service_of
 from dubito.serve.store import ReviewItem
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=REFUSALS, tags=["review"])
 STEPS = ("claim", "settle", "unsure", "skip", "undo")
 MOST_BYTES = 10_000
@@ -42,7 +40,7 @@ async def claim(request: Request, token: Reader) -> dict[str, Any]:
     service = service_of(request)
     seconds = service.settings.lease_seconds
     item = await run_in_threadpool(service.store.next_review, token.name, None, seconds)
-    return {"item": None if item is None else shown(item, service)}
+    return {"item": None if item is None else _shown(item, service)}
 
 
 @router.post("/review/{item_id:path}", openapi_extra=BODY)
@@ -55,11 +53,11 @@ async def step(request: Request, item_id: str, token: Reader) -> dict[str, Any]:
     if (fields.get("label") is not None) != (fields["do"] == "settle"):
         raise RefusedError(WRONG, "`label` must be given to settle, and only then", "do: settle")
     name = as_name(item_id, "The id")
-    item = await run_in_threadpool(done, service, name, token.name, fields)
-    return {"done": fields["do"], "item": None if item is None else shown(item, service)}
+    item = await run_in_threadpool(_done, service, name, token.name, fields)
+    return {"done": fields["do"], "item": None if item is None else _shown(item, service)}
 
 
-def done(service: Service, item_id: str, reader: str, fields: dict[str, Any]) -> ReviewItem | None:
+def _done(service: Service, item_id: str, reader: str, fields: dict[str, Any]) -> ReviewItem | None:
     """Do one step; return the row if the reader holds it now."""
     store, seconds = service.store, service.settings.lease_seconds
     match fields["do"]:
@@ -81,7 +79,7 @@ def done(service: Service, item_id: str, reader: str, fields: dict[str, Any]) ->
     return None
 
 
-def shown(item: ReviewItem, service: Service) -> dict[str, Any]:
+def _shown(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reader may see of a row: in blind mode, nothing of what the model thinks."""
     facts = {
         "id": item.id,

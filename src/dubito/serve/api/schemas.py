@@ -9,8 +9,6 @@ from fastapi.security import HTTPBearer
 
 from dubito.serve.refusals import CONFLICT, FORBIDDEN, MISSING, TOO_LARGE, UNKNOWN, WRONG
 
-__all__ = ["ARROW", "BEARER", "REFUSALS", "body_of", "list_of", "text_of"]
-
 ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="`dubito token create` makes one."))
 

@@ -6,8 +6,6 @@ from fastapi import APIRouter, Response
 
 from dubito.serve.pages.rendering import text_of
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/pages", include_in_schema=False)
 
 

@@ -9,8 +9,6 @@ from markupsafe import Markup
 from dubito.report.figures.canvas import Axis, Canvas, plain
 from dubito.serve.monitor import Figure, Window
 
-__all__ = ["over_time"]
-
 
 def over_time(
     name: str,

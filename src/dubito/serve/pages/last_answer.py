@@ -10,8 +10,6 @@ from sqlalchemy import Connection, select
 
 from dubito.serve.store.tables import review_events
 
-__all__ = ["LastAnswer", "last_answer"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ from dubito.serve.store import StoredPolicy, StoredRows
 from dubito.serve.store.documents import content_of, text_of_policy
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Watcher = Annotated[Token, Depends(admitted("review", "admin"))]
 Admin = Annotated[Token, Depends(admitted("admin"))]
@@ -40,7 +38,7 @@ Admin = Annotated[Token, Depends(admitted("admin"))]
 @router.get("/monitor")
 async def watch(request: Request, token: Watcher) -> Response:
     """Show figures of the active policy, and a candidate beside it."""
-    values = await run_in_threadpool(values_for, service_of(request))
+    values = await run_in_threadpool(_values_for, service_of(request))
     return page(request, "monitor.html.j2", reader=token, problem="", **values)
 
 
@@ -49,9 +47,9 @@ async def make_candidate(request: Request, token: Admin) -> Response:
     """Fit a candidate to labels so far; nothing is activated."""
     service = service_of(request)
     try:
-        policy_id = await run_in_threadpool(candidate_of, service)
+        policy_id = await run_in_threadpool(_candidate_of, service)
     except RefusedError as error:
-        values = await run_in_threadpool(values_for, service)
+        values = await run_in_threadpool(_values_for, service)
         problem = str(error)
         return page(
             request, "monitor.html.j2", error.status, reader=token, problem=problem, **values
@@ -82,7 +80,7 @@ async def roll_back(request: Request, token: Admin) -> Response:
     return see("/monitor#policies")
 
 
-def candidate_of(service: Service) -> int:
+def _candidate_of(service: Service) -> int:
     """Fit a candidate to labels of the last days, and keep it unless it is there already."""
     _, policy = service.catalog.active
     store, now = service.store, time.time()
@@ -98,7 +96,7 @@ def candidate_of(service: Service) -> int:
     return store.add_policy(document, learned_until=now)
 
 
-def values_for(service: Service) -> dict[str, Any]:
+def _values_for(service: Service) -> dict[str, Any]:
     """Return what the page shows."""
     policy_id, policy = service.catalog.active
     rows = service.store.rows_for_monitor(time.time() - WINDOW_DAYS * DAY)
@@ -118,13 +116,13 @@ def values_for(service: Service) -> dict[str, Any]:
         "candidate": candidate,
         "kept": policy_table(kept.all),
         "before": kept.before,
-        "beside": beside(service, rows, known[policy_id], candidate) if candidate else [],
+        "beside": _beside(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),
     }
 
 
-def beside(
+def _beside(
     service: Service, rows: StoredRows, active: StoredPolicy, candidate: StoredPolicy
 ) -> list[Block]:
     """Return the active policy beside a candidate, or why they cannot be compared."""

@@ -19,8 +19,6 @@ from dubito.serve.monitor import WINDOW_DAYS, Figure, MonitorFigures, Window
 from dubito.serve.pages.charts import over_time
 from dubito.serve.store import StoredPolicy
 
-__all__ = ["comparison", "figure_blocks", "policy_table", "shift_blocks", "verdict_of"]
-
 Tell = Callable[[float | None], str]
 MOST_CLASSES = 12  # that a table shows
 FEW = "a calibrated model on so few labels"
@@ -31,7 +29,7 @@ def verdict_of(figures: MonitorFigures) -> Verdict:
     alarm, doubt = figures.alarms["calibration"], figures.alarms["doubt"]
     level = share(alarm.level, 0)
     sure = f"Each alarm is false in at most {level} of all cases, however often one looks."
-    moved = [] if not doubt.has_alarmed else [doubt_words(doubt.direction)]
+    moved = [] if not doubt.has_alarmed else [_doubt_words(doubt.direction)]
     if alarm.has_alarmed:
         kind = "Over" if alarm.direction == "over" else "Under"
         found = counted(alarm.alarmed_after or 0, "label")
@@ -50,7 +48,7 @@ def verdict_of(figures: MonitorFigures) -> Verdict:
     return Verdict("No alarm.", (said, sure), "good")
 
 
-def doubt_words(direction: str | None) -> str:
+def _doubt_words(direction: str | None) -> str:
     """Say which way doubt went."""
     way = "risen" if direction == "under" else "fallen"
     return f"Doubt has {way} since the first rows; no label is needed to see that."
@@ -63,10 +61,10 @@ def figure_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     beside = "" if chance is None else f"{figure(chance)} if calibrated"
     cards = Cards(
         (
-            card("ECE (15 uniform bins)", whole.calibration_error, figure, beside),
-            card("Log loss", whole.log_loss, figure),
-            card("Cost a row", whole.cost, figure),
-            card("Coverage: decided, not asked", whole.coverage, share),
+            _card("ECE (15 uniform bins)", whole.calibration_error, figure, beside),
+            _card("Log loss", whole.log_loss, figure),
+            _card("Cost a row", whole.cost, figure),
+            _card("Coverage: decided, not asked", whole.coverage, share),
         )
     )
     asked = f"{counted(whole.n_rows)} decided, {counted(whole.n_labels, 'label')} stand for them"
@@ -77,15 +75,17 @@ def figure_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     )
     how = Text(f"{told} {whole.note}".rstrip())
     charts = [
-        chart("ECE", figures, lambda w: w.calibration_error, plain, lambda w: w.if_calibrated, FEW),
-        chart("Log loss", figures, lambda w: w.log_loss, plain, lambda _: report.log_loss_after),
-        chart("Cost a row", figures, lambda w: w.cost, plain, lambda _: report.cost.value),
-        chart("Coverage", figures, lambda w: w.coverage, percent, lambda _: report.coverage.value),
+        _chart(
+            "ECE", figures, lambda w: w.calibration_error, plain, lambda w: w.if_calibrated, FEW
+        ),
+        _chart("Log loss", figures, lambda w: w.log_loss, plain, lambda _: report.log_loss_after),
+        _chart("Cost a row", figures, lambda w: w.cost, plain, lambda _: report.cost.value),
+        _chart("Coverage", figures, lambda w: w.coverage, percent, lambda _: report.coverage.value),
     ]
     return [cards, how, Row(tuple(charts))]
 
 
-def card(name: str, found: Figure, tell: Tell, beside: str = "") -> Card:
+def _card(name: str, found: Figure, tell: Tell, beside: str = "") -> Card:
     """Return a figure as a card; "unknown" with the reason where there is none."""
     if found.interval is None:
         return Card(name, "unknown", found.unknown)
@@ -94,7 +94,7 @@ def card(name: str, found: Figure, tell: Tell, beside: str = "") -> Card:
     return Card(name, tell(one.value), "; ".join(notes))
 
 
-def chart(
+def _chart(
     name: str,
     figures: MonitorFigures,
     pick: Callable[[Window], Figure],
@@ -120,7 +120,7 @@ def shift_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
         blocks.append(
             Text(
                 f"Mean doubt was {share(shift.reference)} among the first rows and is "
-                f"{share(shift.current)} among the last: {with_points(shift.difference)}."
+                f"{share(shift.current)} among the last: {_with_points(shift.difference)}."
             )
         )
     prior = figures.prior
@@ -146,7 +146,7 @@ def shift_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     return blocks
 
 
-def with_points(one: Interval) -> str:
+def _with_points(one: Interval) -> str:
     """Return a difference of shares in points, with its interval."""
     low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
     return f"{value} points ({low} to {high})"
@@ -161,8 +161,8 @@ def comparison(found: Comparison) -> list[Block]:
     rows = (
         line("cost a row", lambda r: with_interval(r.cost.value, r.cost)),
         line("cost it expected", lambda r: figure(r.predicted_cost)),
-        line("coverage", lambda r: shares(r.coverage)),
-        line("wrong among decided", lambda r: "none" if r.risk is None else shares(r.risk)),
+        line("coverage", lambda r: _shares(r.coverage)),
+        line("wrong among decided", lambda r: "none" if r.risk is None else _shares(r.risk)),
         line("log loss", lambda r: figure(r.log_loss_after)),
         line("ECE (15 uniform bins)", lambda r: figure(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
@@ -188,6 +188,6 @@ def policy_table(kept: Sequence[StoredPolicy]) -> Table:
     return Table("All policies", ("policy", "kept since (UTC)", "came by", "in force"), lines)
 
 
-def shares(one: Interval) -> str:
+def _shares(one: Interval) -> str:
     """Return a share with its interval."""
     return f"{share(one.value)} ({share(one.low)} to {share(one.high)})"

@@ -15,15 +15,13 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from dubito.serve.refusals import UNKNOWN, RefusedError
 from dubito.serve.security import csrf_of
 
-__all__ = ["PageRoute", "page", "see", "text_of"]
-
 SEE_OTHER = 303
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page; its forms send along what proves that they are ours."""
     known = {"csrf": csrf_of(request), "path": request.url.path, "reader": None, **values}
-    return HTMLResponse(environment().get_template(template).render(known), status)
+    return HTMLResponse(_environment().get_template(template).render(known), status)
 
 
 def see(address: str) -> RedirectResponse:
@@ -57,7 +55,7 @@ def text_of(package: str, name: str) -> str:
 
 
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """Return our templates and those of reports; values are escaped, and none may be missing."""
     homes = [PackageLoader(home, "templates") for home in ("dubito.serve.pages", "dubito.report")]
     return Environment(

@@ -19,8 +19,6 @@ from dubito.serve.service import Service, service_of
 from dubito.serve.store import ReviewItem
 from dubito.serve.store.tokens import Token
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Reader = Annotated[Token, Depends(admitted("review"))]
 KEYS = "1234567890abcdefghijklmnopqrtvwxy"  # s, u and z are of other buttons
@@ -30,7 +28,7 @@ MOST_DIGITS = 6
 @router.get("/review")
 async def show(request: Request, token: Reader, item: str | None = None) -> Response:
     """Show the row where a look is worth most, or the one that was taken back."""
-    return await shown(request, token, None if item is None else as_name(item, "The id"))
+    return await _shown(request, token, None if item is None else as_name(item, "The id"))
 
 
 @router.post("/review")
@@ -38,9 +36,9 @@ async def answer(request: Request, token: Reader) -> Response:
     """Settle a row, hand it to a second reader, or skip it."""
     form, service = await form_of(request), service_of(request)
     try:
-        await run_in_threadpool(answered, service, form, token.name)
+        await run_in_threadpool(_answered, service, form, token.name)
     except RefusedError as error:
-        return await shown(request, token, None, error)
+        return await _shown(request, token, None, error)
     return see("/review")
 
 
@@ -53,11 +51,11 @@ async def undo(request: Request, token: Reader) -> Response:
     try:
         await run_in_threadpool(take_back, item_id, token.name)
     except RefusedError as error:
-        return await shown(request, token, None, error)
+        return await _shown(request, token, None, error)
     return see(f"/review?item={quote(item_id, safe='')}")
 
 
-def answered(service: Service, form: dict[str, str], reader: str) -> None:
+def _answered(service: Service, form: dict[str, str], reader: str) -> None:
     """Do what a button says."""
     item_id = as_name(form.get("item"), "The id")
     kind, _, code = form.get("answer", "").partition(":")
@@ -73,25 +71,25 @@ def answered(service: Service, form: dict[str, str], reader: str) -> None:
         raise RefusedError(WRONG, "The page sent no answer that is known", "loading it again")
 
 
-async def shown(
+async def _shown(
     request: Request, token: Token, item_id: str | None, error: RefusedError | None = None
 ) -> Response:
     """Return the page of the next row, with what went wrong before, if anything did."""
     service = service_of(request)
-    values = await run_in_threadpool(values_for, service, token, item_id)
+    values = await run_in_threadpool(_values_for, service, token, item_id)
     status = 200 if error is None else error.status
-    problem = "" if error is None else problem_words(error)
+    problem = "" if error is None else _problem_words(error)
     return page(request, "review.html.j2", status, reader=token, problem=problem, **values)
 
 
-def problem_words(error: RefusedError) -> str:
+def _problem_words(error: RefusedError) -> str:
     """Say what went wrong as a reader needs it."""
     if error.status == CONFLICT:
         return f"Nothing was changed: {error.problem[0].lower()}{error.problem[1:]}."
     return str(error)
 
 
-def values_for(service: Service, token: Token, item_id: str | None) -> dict[str, Any]:
+def _values_for(service: Service, token: Token, item_id: str | None) -> dict[str, Any]:
     """Return what the page shows."""
     store, seconds = service.store, service.settings.lease_seconds
     item = None
@@ -102,7 +100,7 @@ def values_for(service: Service, token: Token, item_id: str | None) -> dict[str,
     last = store.read(partial(last_answer, reader=token.name))
     classes = service.catalog.active[1].classes
     return {
-        "row": None if item is None else row_of(item, service),
+        "row": None if item is None else _row_of(item, service),
         "n_waiting": store.queue_length(),
         "last": last,
         "last_words": "" if last is None else last.words(classes),
@@ -111,7 +109,7 @@ def values_for(service: Service, token: Token, item_id: str | None) -> dict[str,
     }
 
 
-def row_of(item: ReviewItem, service: Service) -> dict[str, Any]:
+def _row_of(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reader may see of a row: in blind mode, nothing of what the model thinks."""
     policy, is_blind = service.catalog.policy(item.policy_id), service.settings.is_blind
     shares = [None] * len(policy.classes) if is_blind else item.probabilities.tolist()

@@ -9,8 +9,6 @@ from dubito.serve.pages.rendering import PageRoute, page, see
 from dubito.serve.refusals import UNKNOWN
 from dubito.serve.security import doorkeeper_of, form_of, require_csrf
 
-__all__ = ["router"]
-
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 

@@ -15,8 +15,6 @@ from sqlalchemy.exc import OperationalError
 from dubito.serve.store.deciding import add_all, add_one
 from dubito.serve.store.records import NewDecisions
 
-__all__ = ["Committer"]
-
 MOST_JOBS, MOST_ROWS = 512, 50_000  # a commit
 TRIES = 3  # two processes may wait for each other: the database ends one of them
 
@@ -92,13 +90,13 @@ class Committer:
         for attempt in range(1, TRIES + 1):
             try:
                 with self.engine.begin() as connection:
-                    results = written(connection, group)
+                    results = _written(connection, group)
                 break
             except OperationalError as error:
                 if attempt == TRIES:
-                    return refuse(group, error)
+                    return _refuse(group, error)
             except Exception as error:
-                return refuse(group, error)
+                return _refuse(group, error)
         for job, (is_kept, result) in zip(group, results, strict=True):
             if is_kept:
                 job.answer.set_result(result)
@@ -107,23 +105,23 @@ class Committer:
         return None
 
 
-def written(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
+def _written(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
     """Write a group within a transaction; return of each job whether it was kept, and its result.
 
     Decisions go in together as long as all of them are new, which they nearly always are.
     """
     new = [job.work for job in group if isinstance(job.work, NewDecisions)]
-    is_done = bool(new) and are_added(connection, new)
+    is_done = bool(new) and _are_added(connection, new)
     results: list[tuple[bool, Any]] = []
     for job in group:
         if is_done and isinstance(job.work, NewDecisions):
             results.append((True, {}))
         else:
-            results.append(alone(connection, job))
+            results.append(_alone(connection, job))
     return results
 
 
-def are_added(connection: Connection, new: list[NewDecisions]) -> bool:
+def _are_added(connection: Connection, new: list[NewDecisions]) -> bool:
     """Insert the decisions of many requests, or none of them; tell which."""
     try:
         with connection.begin_nested() as nested:
@@ -137,7 +135,7 @@ def are_added(connection: Connection, new: list[NewDecisions]) -> bool:
         return False  # one of them cannot be kept: alone, it will be told
 
 
-def alone(connection: Connection, job: Job) -> tuple[bool, Any]:
+def _alone(connection: Connection, job: Job) -> tuple[bool, Any]:
     """Do one job, so that it leaves nothing behind if it fails."""
     try:
         with connection.begin_nested():
@@ -150,7 +148,7 @@ def alone(connection: Connection, job: Job) -> tuple[bool, Any]:
         return False, error
 
 
-def refuse(group: list[Job], error: Exception) -> None:
+def _refuse(group: list[Job], error: Exception) -> None:
     """Tell all of a group that nothing was kept."""
     for job in group:
         job.answer.set_exception(error)

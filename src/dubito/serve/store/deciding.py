@@ -16,8 +16,6 @@ from dubito.serve.store.inserting import insert_all, insert_rows
 from dubito.serve.store.records import NewDecisions
 from dubito.serve.store.tables import decisions, requests, reviews
 
-__all__ = ["add_all", "add_one", "stored_rows"]
-
 MOST_IDS = 500  # a query
 # What an answer is made of.
 ANSWERED = [
@@ -34,13 +32,13 @@ KEY_DIGEST = select(requests.c.digest).where(requests.c.key == bindparam("key"))
 def add_all(connection: Connection, group: Sequence[NewDecisions]) -> bool:
     """Insert the decisions of many requests; tell whether every one of them was new."""
     keyed = [new for new in group if new.key is not None]
-    if insert_keys(connection, keyed) < len(keyed):
+    if _insert_keys(connection, keyed) < len(keyed):
         return False
     names = list(group[0].columns)
     joined = {name: list(chain.from_iterable(new.columns[name] for new in group)) for name in names}
     is_rejected = np.concatenate([new.is_rejected for new in group])
     return insert_all(connection, decisions, joined) and insert_all(
-        connection, reviews, review_columns(joined, is_rejected)
+        connection, reviews, _review_columns(joined, is_rejected)
     )
 
 
@@ -49,7 +47,7 @@ def add_one(connection: Connection, new: NewDecisions) -> dict[str, dict[str, An
 
     What was there must have been decided from the same rows, or nothing is kept.
     """
-    if new.key is not None and not insert_keys(connection, [new]):
+    if new.key is not None and not _insert_keys(connection, [new]):
         known = connection.execute(KEY_DIGEST, {"key": new.key}).scalar_one()
         if known != new.key_digest:
             problem = f"Idempotency key {new.key!r} came before with another body"
@@ -65,11 +63,11 @@ def add_one(connection: Connection, new: NewDecisions) -> dict[str, dict[str, An
         columns = {name: [values[row] for row in fresh] for name, values in new.columns.items()}
         # Another process may have been faster with some: then look again.
         if insert_rows(connection, decisions, columns) == len(fresh):
-            insert_rows(connection, reviews, review_columns(columns, new.is_rejected[fresh]))
+            insert_rows(connection, reviews, _review_columns(columns, new.is_rejected[fresh]))
             return found
 
 
-def insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
+def _insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
     """Insert idempotency keys; return how many are new."""
     columns: dict[str, list[Any]] = {
         "key": [new.key for new in keyed],
@@ -79,7 +77,7 @@ def insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
     return insert_rows(connection, requests, columns)
 
 
-def review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
+def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
     """Return what goes into review: what was rejected, and what was drawn at random.
 
     Rows that were drawn get a place by chance, so that those looked at so far are a fair sample.

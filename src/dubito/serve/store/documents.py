@@ -10,8 +10,6 @@ from typing import Any
 from dubito.decide import Policy
 from dubito.errors import BadFileError
 
-__all__ = ["content_of", "policy_of", "text_of_policy"]
-
 
 def policy_of(document: str) -> Policy:
     """Return the policy that the text of a file holds; all of it is checked."""

@@ -10,8 +10,6 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-__all__ = ["insert_all", "insert_rows"]
-
 CHUNKS = (512, 64, 8, 1)  # of some 20 columns: SQLite takes 32,766 values a statement
 
 
@@ -21,19 +19,19 @@ def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list
     Names come from the table alone, values go in as bound parameters: some rows a statement for
     SQLite, a binary array a column for PostgreSQL.
     """
-    names = names_of(table, columns)
+    names = _names_of(table, columns)
     values = [columns[name] for name in names]
     if not values[0]:
         return 0
     into = f"INSERT INTO {table.name} ({', '.join(names)})"
     if connection.dialect.name == "postgresql":
-        arrays = ", ".join(f"%b::{kind}[]" for kind in kinds_of(table, names, connection.dialect))
+        arrays = ", ".join(f"%b::{kind}[]" for kind in _kinds_of(table, names, connection.dialect))
         statement = f"{into} SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
         return int(connection.exec_driver_sql(statement, tuple(values)).rowcount)
     marks = f"({', '.join('?' * len(names))})"
     rows = list(zip(*values, strict=True))
     n_new = 0
-    for some in in_chunks(rows):
+    for some in _in_chunks(rows):
         statement = f"{into} VALUES {', '.join([marks] * len(some))} ON CONFLICT DO NOTHING"
         flat = tuple(chain.from_iterable(some))
         n_new += int(connection.exec_driver_sql(statement, flat).rowcount)
@@ -50,22 +48,22 @@ def insert_all(connection: Connection, table: Table, columns: Mapping[str, list[
     if connection.dialect.name != "postgresql" or not n_rows:
         return insert_rows(connection, table, columns) == n_rows
     try:
-        copy_rows(connection, table, columns)
+        _copy_rows(connection, table, columns)
     except IntegrityError:
         return False
     return True
 
 
-def copy_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> None:
+def _copy_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> None:
     """Copy columns into PostgreSQL; errors are those of any other statement."""
-    names = names_of(table, columns)
+    names = _names_of(table, columns)
     rows = zip(*(columns[name] for name in names), strict=True)
     statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT BINARY)"
     driver = connection.dialect.loaded_dbapi
     cursor: Any = connection.connection.cursor()
     try:
         with cursor, cursor.copy(statement) as into:
-            into.set_types(kinds_of(table, names, connection.dialect))
+            into.set_types(_kinds_of(table, names, connection.dialect))
             for row in rows:
                 into.write_row(row)
     except driver.Error as error:
@@ -73,19 +71,19 @@ def copy_rows(connection: Connection, table: Table, columns: Mapping[str, list[A
         raise told from error
 
 
-def names_of(table: Table, columns: Mapping[str, list[Any]]) -> tuple[str, ...]:
+def _names_of(table: Table, columns: Mapping[str, list[Any]]) -> tuple[str, ...]:
     """Return the names of columns as the table has them, in its order."""
     return tuple(column.name for column in table.columns if column.name in columns)
 
 
 @lru_cache(maxsize=64)
-def kinds_of(table: Table, names: tuple[str, ...], dialect: Dialect) -> list[str]:
+def _kinds_of(table: Table, names: tuple[str, ...], dialect: Dialect) -> list[str]:
     """Return what PostgreSQL calls the types of columns, lengths left out."""
     kinds = [table.columns[name].type.compile(dialect) for name in names]
     return [kind.partition("(")[0].lower() for kind in kinds]
 
 
-def in_chunks(rows: list[Any]) -> Iterator[list[Any]]:
+def _in_chunks(rows: list[Any]) -> Iterator[list[Any]]:
     """Yield rows in chunks of few sizes, so that few statements are compiled.
 
     Python's lock is let go once a statement: with one statement a row, each row would wait for it.

@@ -13,8 +13,6 @@ from dubito.serve.refusals import CONFLICT, RefusedError
 from dubito.serve.store.inserting import insert_rows
 from dubito.serve.store.tables import corrections, labels, reviews
 
-__all__ = ["Correction", "NewLabels", "add_labels", "corrections_of", "labels_of"]
-
 MOST_IDS = 500  # a query
 BY_IDS = select(labels).where(labels.c.decision_id.in_(bindparam("ids", expanding=True)))
 CLOSE = (
@@ -69,19 +67,19 @@ def add_labels(
     }
     n_new, n_corrected = insert_rows(connection, labels, columns), 0
     if n_new < len(ids):
-        n_corrected = correct(connection, dict(zip(ids, codes, strict=True)), corrected_by, now)
-    for some in in_parts(ids):
+        n_corrected = _correct(connection, dict(zip(ids, codes, strict=True)), corrected_by, now)
+    for some in _in_parts(ids):
         connection.execute(CLOSE, {"ids": some})
     return NewLabels(n_new, n_corrected)
 
 
-def correct(
+def _correct(
     connection: Connection, codes: dict[str, int], corrected_by: str | None, now: float
 ) -> int:
     """Put labels in the place of others; return how many there were."""
     before = [
         row
-        for some in in_parts(list(codes))
+        for some in _in_parts(list(codes))
         for row in connection.execute(BY_IDS.with_for_update(), {"ids": some}).mappings()
         if row["label"] != codes[row["decision_id"]]
     ]
@@ -106,7 +104,7 @@ def labels_of(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
     """Return the labels of some ids, by id."""
     return {
         row["decision_id"]: row["label"]
-        for some in in_parts(ids)
+        for some in _in_parts(ids)
         for row in connection.execute(BY_IDS, {"ids": some}).mappings()
     }
 
@@ -122,7 +120,7 @@ def corrections_of(connection: Connection, decision_id: str) -> list[Correction]
     return [Correction(*row) for row in connection.execute(wanted)]
 
 
-def in_parts(ids: Sequence[str]) -> Iterator[list[Any]]:
+def _in_parts(ids: Sequence[str]) -> Iterator[list[Any]]:
     """Yield ids in parts that fit into a query."""
     for at in range(0, len(ids), MOST_IDS):
         yield list(ids[at : at + MOST_IDS])

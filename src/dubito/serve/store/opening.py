@@ -16,8 +16,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from dubito.errors import BadValueError
 from dubito.serve.store.tables import metadata
 
-__all__ = ["hold_alone", "migrate", "open_engine", "prepare", "writing"]
-
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 MIGRATION_LOCK = 7_230_991  # any number, the same in every process
 HOLD_SECONDS = 5.0  # to wait for a process that is about to end
@@ -40,12 +38,12 @@ def open_engine(url: str) -> Engine:
         engine = create_engine(
             parsed, pool_size=8, hide_parameters=True, connect_args={"timeout": 30}
         )
-        event.listen(engine, "connect", set_up_sqlite)
-        event.listen(engine, "begin", begin_sqlite)
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.drivername == "postgresql+psycopg":
         engine = create_engine(parsed, pool_size=8, hide_parameters=True, pool_pre_ping=True)
-        event.listen(engine, "connect", set_up_postgresql)
+        event.listen(engine, "connect", _set_up_postgresql)
         return engine
     raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
 
@@ -54,8 +52,8 @@ def prepare(engine: Engine) -> None:
     """Bring a database up to date, or raise where it cannot be reached, written or trusted."""
     address = engine.url.render_as_string(hide_password=True)
     try:
-        require_synced(engine)
-        migrate(engine)
+        _require_synced(engine)
+        _migrate(engine)
     except DBAPIError as error:
         said = str(error.orig).splitlines()[0]
         rule, got = "a database that can be reached and written to", f"{address} ({said})"
@@ -88,28 +86,28 @@ def hold_alone(engine: Engine) -> sqlite3.Connection | None:
     return held
 
 
-def set_up_sqlite(connection: Any, _: Any) -> None:
+def _set_up_sqlite(connection: Any, _: Any) -> None:
     """Write ahead, and sync the log at every commit."""
-    connection.isolation_level = None  # transactions begin where `begin_sqlite` says
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA busy_timeout=30000")
 
 
-def begin_sqlite(connection: Connection) -> None:
+def _begin_sqlite(connection: Connection) -> None:
     """Begin: who is to write takes the lock at once, as one who read first may be refused it."""
     is_writing = connection.get_execution_options().get("is_writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
 
-def set_up_postgresql(connection: Any, _: Any) -> None:
+def _set_up_postgresql(connection: Any, _: Any) -> None:
     """Wait for the log at every commit, even where the server's own setting does not."""
     if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
         connection.execute("SET synchronous_commit TO on")
     connection.commit()
 
 
-def require_synced(engine: Engine) -> None:
+def _require_synced(engine: Engine) -> None:
     """Raise where a server tells that something is on the disk before it is."""
     if engine.dialect.name != "postgresql":
         return
@@ -124,7 +122,7 @@ def writing(engine: Engine) -> Engine:
     return engine.execution_options(is_writing=True)
 
 
-def migrate(engine: Engine) -> None:
+def _migrate(engine: Engine) -> None:
     """Bring the schema up to date; of several processes that start at once, one does it."""
     script = ScriptDirectory(str(MIGRATIONS))
     with writing(engine).begin() as connection:

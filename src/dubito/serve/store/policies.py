@@ -13,8 +13,6 @@ from dubito.serve.store.documents import policy_of
 from dubito.serve.store.records import Policies, StoredPolicy
 from dubito.serve.store.tables import activations, policies
 
-__all__ = ["activate", "active_id", "add_policy", "all_policies", "roll_back"]
-
 
 def add_policy(connection: Connection, document: str, learned_until: float | None = None) -> int:
     """Keep a policy; return its id, which is the old one where it was there already.
@@ -29,14 +27,14 @@ def add_policy(connection: Connection, document: str, learned_until: float | Non
         return int(known)
     first = connection.execute(select(policies.c.document).order_by(policies.c.id).limit(1))
     if (before := first.scalar()) is not None:
-        require_same_classes(new, policy_of(before))
+        _require_same_classes(new, policy_of(before))
     values = {"digest": digest, "document": document, "created": time.time()}
     values |= {"learned_until": learned_until}
     made = connection.execute(insert(policies).values(**values).returning(policies.c.id))
     return int(made.scalar_one())
 
 
-def require_same_classes(new: Policy, before: Policy) -> None:
+def _require_same_classes(new: Policy, before: Policy) -> None:
     """Raise unless labels mean the same under both policies."""
     if tuple(map(str, new.classes)) != tuple(map(str, before.classes)):
         names = ", ".join(map(str, before.classes[:10]))
@@ -61,16 +59,16 @@ def all_policies(connection: Connection) -> Policies:
             )
             for row in rows
         ),
-        before=connection.execute(in_force().offset(1)).scalar(),
+        before=connection.execute(_in_force().offset(1)).scalar(),
     )
 
 
 def active_id(connection: Connection) -> int | None:
     """Return the id of the policy in force, or None."""
-    return connection.execute(in_force()).scalar()
+    return connection.execute(_in_force()).scalar()
 
 
-def in_force() -> Select[int]:
+def _in_force() -> Select[int]:
     """Return the query for the policy of the last activation that is not undone."""
     standing = select(activations.c.policy_id).where(~activations.c.is_undone)
     return standing.order_by(activations.c.id.desc()).limit(1)

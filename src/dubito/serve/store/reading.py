@@ -17,8 +17,6 @@ from dubito.serve.store.tables import (
     reviews,
 )
 
-__all__ = ["features_of", "forget", "history_of", "rows_since"]
-
 MOST_IDS = 500  # a query
 FEATURES = select(decisions.c.id, decisions.c.features).where(
     decisions.c.id.in_(bindparam("ids", expanding=True))
@@ -60,8 +58,8 @@ def rows_since(connection: Connection, since: float) -> StoredRows:
     label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
     return StoredRows(
         id=np.array(columns["id"], dtype=np.str_),
-        outputs=matrix(columns["outputs"]),
-        probabilities=matrix(columns["probabilities"]),
+        outputs=_matrix(columns["outputs"]),
+        probabilities=_matrix(columns["probabilities"]),
         **{name: np.array(columns[name], dtype=kind) for name, kind in NUMBERS.items()},
         label=label,
         labeled=np.array(columns["labeled"], np.float64),
@@ -79,7 +77,7 @@ def history_of(connection: Connection, policy_id: int) -> History:
         .where(mine, decisions.c.is_audit)
         .order_by(*AS_THEY_CAME)
     )
-    first = first_labels(connection, policy_id)
+    first = _first_labels(connection, policy_id)
     known = [row for row in connection.execute(drawn) if row.id in first]
     both = np.array([max(first[row.id][0], row.created) for row in known])
     order = np.argsort(both, kind="stable")
@@ -92,7 +90,7 @@ def history_of(connection: Connection, policy_id: int) -> History:
     )
 
 
-def first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[float, int]]:
+def _first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[float, int]]:
     """Return when each row that chance drew got its first label, and which; by id."""
     undone = (review_events.c.kind == "settle") & review_events.c.is_undone
     found: dict[str, tuple[float, int]] = {}
@@ -107,7 +105,7 @@ def first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[floa
     return found
 
 
-def matrix(rows: list[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _matrix(rows: list[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Return rows of bytes as a matrix of float32."""
     whole = np.frombuffer(b"".join(rows), "<f4")
     return whole.reshape(len(rows), -1) if rows else whole.reshape(0, 0)
@@ -123,7 +121,7 @@ def features_of(
         found.update((name, features) for name, features in rows)
     kept = [features for name in ids if (features := found.get(name)) is not None]
     is_whole = len(kept) == len(ids) and len({len(features) for features in kept}) == 1
-    return matrix(kept) if is_whole else None
+    return _matrix(kept) if is_whole else None
 
 
 def forget(connection: Connection, before: float) -> int:

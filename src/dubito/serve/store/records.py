@@ -15,8 +15,6 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions, Policy
 from dubito.serve.store.documents import policy_of
 
-__all__ = ["History", "NewDecisions", "Policies", "ReviewItem", "StoredPolicy", "StoredRows"]
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +61,8 @@ class NewDecisions:
                 "created": [created] * n,
                 "digest": list(digests),
                 "is_logits": [is_logits] * n,
-                "outputs": bytes_of_rows(outputs),
-                "probabilities": bytes_of_rows(probabilities),
+                "outputs": _bytes_of_rows(outputs),
+                "probabilities": _bytes_of_rows(probabilities),
                 "action": decisions.action.tolist(),
                 "class_": decisions.class_.tolist(),
                 "probability": decisions.probability.tolist(),
@@ -75,7 +73,7 @@ class NewDecisions:
                 "is_audit": drawn.tolist(),
                 "amount": [None] * n if amounts is None else amounts.tolist(),
                 "link": [None] * n if links is None else list(links),
-                "features": [None] * n if features is None else bytes_of_rows(features),
+                "features": [None] * n if features is None else _bytes_of_rows(features),
                 "audit_share": [audit_share] * n,
                 "place": list(range(n)),
             },
@@ -199,10 +197,10 @@ class Policies:
         return next((one for one in self.all if one.is_active), None)
 
 
-def bytes_of_rows(array: FloatArray) -> list[bytes]:
+def _bytes_of_rows(array: FloatArray) -> list[bytes]:
     r"""Return each row as the bytes of float32, little end first.
 
-    >>> bytes_of_rows(np.array([[1.0, 0.0]]))
+    >>> _bytes_of_rows(np.array([[1.0, 0.0]]))
     [b'\x00\x00\x80?\x00\x00\x00\x00']
     """
     whole = np.ascontiguousarray(array, "<f4")

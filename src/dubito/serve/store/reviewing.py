@@ -13,8 +13,6 @@ from dubito.serve.store.labeling import add_labels
 from dubito.serve.store.records import ReviewItem
 from dubito.serve.store.tables import decisions, labels, review_events, reviews
 
-__all__ = ["claim_next", "next_ids", "pass_on", "queue_length", "settle", "undo"]
-
 ENOUGH_UNSURE = 2  # readers, after whom a row is left unsettled
 
 
@@ -26,7 +24,7 @@ def claim_next(
     Rows drawn at random come first: they are few, and honest figures rest on all of them. A reader
     who claims before settling gets the same row again.
     """
-    query = waiting(reader, now, item_id).limit(1).with_for_update(skip_locked=True, of=reviews)
+    query = _waiting(reader, now, item_id).limit(1).with_for_update(skip_locked=True, of=reviews)
     held = query.where(reviews.c.reader == reader, reviews.c.lease_until > now)
     found = connection.execute(held).scalar() or connection.execute(query).scalar()
     if found is None:
@@ -37,10 +35,10 @@ def claim_next(
         .where(reviews.c.decision_id == found)
         .values(reader=reader, lease_until=lease_until)
     )
-    return item_of(connection, found, reader, lease_until)
+    return _item_of(connection, found, reader, lease_until)
 
 
-def waiting(reader: str, now: float, item_id: str | None) -> Select[str]:
+def _waiting(reader: str, now: float, item_id: str | None) -> Select[str]:
     """Return the query for the rows that a reader may have, in order, or for one of them."""
     passed = exists().where(
         review_events.c.decision_id == reviews.c.decision_id,
@@ -63,11 +61,11 @@ def waiting(reader: str, now: float, item_id: str | None) -> Select[str]:
 
 def next_ids(connection: Connection, reader: str, now: float, most: int) -> list[str]:
     """Return the rows that a reader may claim, without claiming one."""
-    query = waiting(reader, now, None).limit(most)
+    query = _waiting(reader, now, None).limit(most)
     return list(connection.execute(query).scalars())
 
 
-def item_of(connection: Connection, item_id: str, reader: str, lease_until: float) -> ReviewItem:
+def _item_of(connection: Connection, item_id: str, reader: str, lease_until: float) -> ReviewItem:
     """Return a row as a reader sees it."""
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
     names = (
@@ -79,11 +77,11 @@ def item_of(connection: Connection, item_id: str, reader: str, lease_until: floa
         reader=reader,
         lease_until=lease_until,
         probabilities=np.frombuffer(row["probabilities"], "<f4"),
-        n_unsure=n_unsure(connection, item_id),
+        n_unsure=_n_unsure(connection, item_id),
     )
 
 
-def n_unsure(connection: Connection, item_id: str) -> int:
+def _n_unsure(connection: Connection, item_id: str) -> int:
     """Return how many readers were unsure of a row."""
     counted = select(func.count()).where(
         review_events.c.decision_id == item_id,
@@ -95,22 +93,22 @@ def n_unsure(connection: Connection, item_id: str) -> int:
 
 def settle(connection: Connection, item_id: str, reader: str, label: int) -> None:
     """Keep what a reader says a row is; a repeated answer is the same as one."""
-    last = last_event(connection, item_id, reader)
+    last = _last_event(connection, item_id, reader)
     if last is not None and last["label"] == label:
         return
-    require_held(connection, item_id, reader)
-    record(connection, item_id, reader, "settle", label)
+    _require_held(connection, item_id, reader)
+    _record(connection, item_id, reader, "settle", label)
     add_labels(connection, [item_id], [label], reader)
 
 
 def pass_on(connection: Connection, item_id: str, reader: str, kind: str) -> None:
     """Hand a row to the next reader, as this one is unsure of it or skips it."""
-    last = last_event(connection, item_id, reader)
+    last = _last_event(connection, item_id, reader)
     if last is not None and last["kind"] == kind:
         return
-    require_held(connection, item_id, reader)
-    record(connection, item_id, reader, kind, None)
-    is_open = kind == "skip" or n_unsure(connection, item_id) < ENOUGH_UNSURE
+    _require_held(connection, item_id, reader)
+    _record(connection, item_id, reader, kind, None)
+    is_open = kind == "skip" or _n_unsure(connection, item_id) < ENOUGH_UNSURE
     release = update(reviews).where(reviews.c.decision_id == item_id)
     connection.execute(release.values(is_open=is_open, reader=None, lease_until=0.0))
 
@@ -118,8 +116,8 @@ def pass_on(connection: Connection, item_id: str, reader: str, kind: str) -> Non
 def undo(connection: Connection, item_id: str, reader: str, lease_seconds: float) -> ReviewItem:
     """Take back what a reader did last with a row, and hold it for them again."""
     now = time.time()
-    state = locked(connection, item_id)
-    last = last_event(connection, item_id, reader)
+    state = _locked(connection, item_id)
+    last = _last_event(connection, item_id, reader)
     if last is None:
         problem = f"There is nothing of {reader!r} to undo for id {item_id!r}"
         raise RefusedError(CONFLICT, problem, "undoing what was settled, unsure or skipped")
@@ -129,7 +127,7 @@ def undo(connection: Connection, item_id: str, reader: str, lease_seconds: float
         if not connection.execute(mine).rowcount:
             problem = f"The label of id {item_id!r} was corrected since"
             raise RefusedError(CONFLICT, problem, "correcting it in turn")
-    elif not undoable(connection, state, reader, now):
+    elif not _undoable(connection, state, reader, now):
         problem = f"Id {item_id!r} is with another reader by now"
         raise RefusedError(CONFLICT, problem, "leaving it to them")
     mark = update(review_events).where(review_events.c.id == last["id"])
@@ -137,10 +135,10 @@ def undo(connection: Connection, item_id: str, reader: str, lease_seconds: float
     hold = update(reviews).where(reviews.c.decision_id == item_id)
     until = now + lease_seconds
     connection.execute(hold.values(is_open=True, reader=reader, lease_until=until))
-    return item_of(connection, item_id, reader, until)
+    return _item_of(connection, item_id, reader, until)
 
 
-def undoable(connection: Connection, state: Any, reader: str, now: float) -> bool:
+def _undoable(connection: Connection, state: Any, reader: str, now: float) -> bool:
     """Tell whether nobody else holds a row or has settled it."""
     is_labeled = select(exists().where(labels.c.decision_id == state["decision_id"]))
     is_elsewhere = state["lease_until"] > now and state["reader"] != reader
@@ -155,7 +153,7 @@ def queue_length(connection: Connection) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
-def locked(connection: Connection, item_id: str) -> Any:
+def _locked(connection: Connection, item_id: str) -> Any:
     """Return the state of a row in review, which nobody else changes until the commit."""
     wanted = select(reviews).where(reviews.c.decision_id == item_id).with_for_update()
     state = connection.execute(wanted).mappings().first()
@@ -164,15 +162,15 @@ def locked(connection: Connection, item_id: str) -> Any:
     return state
 
 
-def require_held(connection: Connection, item_id: str, reader: str) -> None:
+def _require_held(connection: Connection, item_id: str, reader: str) -> None:
     """Raise unless a row is held for a reader."""
-    state = locked(connection, item_id)
+    state = _locked(connection, item_id)
     if not state["is_open"] or state["reader"] != reader or state["lease_until"] <= time.time():
         problem = f"Id {item_id!r} is not held for {reader!r}"
         raise RefusedError(CONFLICT, problem, "claiming it first: a claim ends after a while")
 
 
-def last_event(connection: Connection, item_id: str, reader: str) -> Any:
+def _last_event(connection: Connection, item_id: str, reader: str) -> Any:
     """Return what a reader did last with a row, or None."""
     wanted = (
         select(review_events)
@@ -187,7 +185,9 @@ def last_event(connection: Connection, item_id: str, reader: str) -> Any:
     return connection.execute(wanted).mappings().first()
 
 
-def record(connection: Connection, item_id: str, reader: str, kind: str, label: int | None) -> None:
+def _record(
+    connection: Connection, item_id: str, reader: str, kind: str, label: int | None
+) -> None:
     """Write down what a reader did."""
     connection.execute(
         insert(review_events).values(

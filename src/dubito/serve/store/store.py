@@ -26,8 +26,6 @@ from dubito.serve.store.opening import hold_alone, open_engine, prepare, writing
 from dubito.serve.store.records import History, NewDecisions, Policies, ReviewItem, StoredRows
 from dubito.serve.store.tokens import Token
 
-__all__ = ["Store"]
-
 LEASE_SECONDS = 600.0
 Result = TypeVar("Result")
 

@@ -18,22 +18,6 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = [
-    "LONGEST_ID",
-    "activations",
-    "corrections",
-    "decisions",
-    "ended_sessions",
-    "labels",
-    "metadata",
-    "policies",
-    "requests",
-    "review_events",
-    "reviews",
-    "secrets",
-    "tokens",
-]
-
 LONGEST_ID = 200
 
 metadata = MetaData()

@@ -17,18 +17,6 @@ from dubito.serve.store.inserting import insert_rows
 from dubito.serve.store.tables import ended_sessions, tokens
 from dubito.serve.store.tables import secrets as kept_secrets
 
-__all__ = [
-    "SCOPES",
-    "Token",
-    "all_tokens",
-    "create_token",
-    "end_session",
-    "find_token",
-    "revoke_token",
-    "session_secret",
-    "token_of_session",
-]
-
 SCOPES = ("decide", "review", "admin")
 PREFIX = "dubito_"  # so that one that got lost is recognized
 
@@ -61,13 +49,13 @@ def create_token(
         raise BadValueError(
             "--scope", "dubito token create", rule, ", ".join(wanted) or "none", fix
         )
-    require_free(connection, name)
+    _require_free(connection, name)
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
     connection.execute(
         insert(tokens).values(
             name=name,
-            hash=hash_of(token),
+            hash=_hash_of(token),
             scopes=" ".join(wanted),
             created=now,
             expires=None if lifetime is None else now + lifetime,
@@ -76,28 +64,28 @@ def create_token(
     return token
 
 
-def require_free(connection: Connection, name: str) -> None:
+def _require_free(connection: Connection, name: str) -> None:
     """Raise where a name is that of a valid token: rows in review are held by name."""
     if connection.dialect.name == "postgresql":  # SQLite lets nobody else write meanwhile
         connection.execute(text("LOCK TABLE tokens IN SHARE ROW EXCLUSIVE MODE"))
     wanted = select(tokens).where(tokens.c.name == name)
-    same = [known(row) for row in connection.execute(wanted).mappings()]
+    same = [_known(row) for row in connection.execute(wanted).mappings()]
     if valid := [one.id for one in same if one.is_valid]:
         problem = f"Token {valid[0]} is of {name!r} already, and readers are told apart by name"
         fix = f"another --name, or `dubito token revoke {valid[0]}` first"
         raise RefusedError(CONFLICT, problem, fix)
 
 
-def hash_of(token: str) -> str:
+def _hash_of(token: str) -> str:
     """Return what is kept of a token."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def find_token(connection: Connection, token: str) -> Token | None:
     """Return what is known of a token, valid or not, or None."""
-    row = connection.execute(select(tokens).where(tokens.c.hash == hash_of(token))).mappings()
+    row = connection.execute(select(tokens).where(tokens.c.hash == _hash_of(token))).mappings()
     found = row.first()
-    return None if found is None else known(found)
+    return None if found is None else _known(found)
 
 
 def token_of_session(connection: Connection, session_id: str, token_id: int) -> Token | None:
@@ -105,7 +93,7 @@ def token_of_session(connection: Connection, session_id: str, token_id: int) -> 
     is_ended = exists().where(ended_sessions.c.id == session_id)
     wanted = select(tokens).where(tokens.c.id == token_id, ~is_ended)
     found = connection.execute(wanted).mappings().first()
-    return None if found is None else known(found)
+    return None if found is None else _known(found)
 
 
 def end_session(connection: Connection, session_id: str, until: float) -> None:
@@ -124,7 +112,7 @@ def session_secret(connection: Connection) -> bytes:
 def all_tokens(connection: Connection) -> list[Token]:
     """Return all tokens, oldest first."""
     return [
-        known(row) for row in connection.execute(select(tokens).order_by(tokens.c.id)).mappings()
+        _known(row) for row in connection.execute(select(tokens).order_by(tokens.c.id)).mappings()
     ]
 
 
@@ -135,7 +123,7 @@ def revoke_token(connection: Connection, token_id: int) -> None:
         raise RefusedError(MISSING, f"There is no token {token_id}", "an id of `dubito token list`")
 
 
-def known(row: RowMapping) -> Token:
+def _known(row: RowMapping) -> Token:
     """Return a row as a token."""
     kept = {name: row[name] for name in ("id", "name", "created", "expires", "revoked")}
     return Token(**kept, scopes=frozenset(row["scopes"].split()))
