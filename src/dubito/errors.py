@@ -39,12 +39,21 @@ __all__ = [
 ]
 
 
+_VERBS = ("must ", "cannot ", "supports ", "needs ", "accepts ", "has ", "is ")
+
+
 class DubitoError(Exception):
     """Any error that dubito raises on purpose."""
 
 
 class BaseRuleError(DubitoError):
-    """A value that breaks a rule, told in the one form all such messages have."""
+    """A value that breaks a rule.
+
+    The message is two sentences: "{caller}: `{argument}` {rule}, got {got} in row R, column C. {fix}."
+    `rule` is a verb phrase ("must be finite", "must have 2 columns"), `fix` an imperative sentence
+    ("Use OneVsRest(PlattScaling())"). Row and column are kept apart, so that an error found in a
+    batch can be told by its place in a file.
+    """
 
     def __init__(
         self,
@@ -66,7 +75,11 @@ class BaseRuleError(DubitoError):
         if self.row is not None:
             where.insert(0, f"row {self.row}")
         place = " in " + ", ".join(where) if where else ""
-        return (
+        if self.rule.startswith(_VERBS):
+            return (
+                f"{self.caller}: `{self.argument}` {self.rule}, got {self.got}{place}. {self.fix}."
+            )
+        return (  # the older form, until every site is rewritten
             f"`{self.argument}` of {self.caller} must be {self.rule}. "
             f"Got {self.got}{place}. Try {self.fix}."
         )
