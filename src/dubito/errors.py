@@ -51,7 +51,8 @@ class BaseRuleError(DubitoError):
 
     The message is two sentences: "{caller}: `{argument}` {rule}, got {got} in row R, column C. {fix}."
     `rule` is a verb phrase ("must be finite", "must have 2 columns"), `fix` an imperative sentence
-    ("Use OneVsRest(PlattScaling())"). Row and column are kept apart, so that an error found in a
+    ("Use OneVsRest(PlattScaling())"). An empty `argument` makes the caller the subject: "PlattScaling
+    supports exactly 2 classes, got 3. Use OneVsRest(PlattScaling())." Row and column are kept apart, so that an error found in a
     batch can be told by its place in a file.
     """
 
@@ -76,9 +77,8 @@ class BaseRuleError(DubitoError):
             where.insert(0, f"row {self.row}")
         place = " in " + ", ".join(where) if where else ""
         if self.rule.startswith(_VERBS):
-            return (
-                f"{self.caller}: `{self.argument}` {self.rule}, got {self.got}{place}. {self.fix}."
-            )
+            subject = f"{self.caller}: `{self.argument}`" if self.argument else self.caller
+            return f"{subject} {self.rule}, got {self.got}{place}. {self.fix}."
         return (  # the older form, until every site is rewritten
             f"`{self.argument}` of {self.caller} must be {self.rule}. "
             f"Got {self.got}{place}. Try {self.fix}."
