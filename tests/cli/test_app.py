@@ -99,7 +99,7 @@ def test_a_terminal_shows_the_same_words_and_progress(made: Path, tmp_path: Path
     termios.tcsetwinsize(theirs, (24, 80))
     kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
     words = ["decide", "policy.json", "sure_new.csv", "later_new.csv", "--id", "id"]
-    words += ["-o", "d.parquet", "--review", "r.csv", "--errors", "e.csv"]
+    words += ["-o", "d.parquet", "--review", "r.csv", "--bad-rows", "e.csv"]
     places = [
         str(tmp_path / word) if word in ("d.parquet", "r.csv", "e.csv") else word for word in words
     ]

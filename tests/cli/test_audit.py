@@ -52,7 +52,7 @@ def test_costs_are_those_of_the_library(run: Run, made: Path) -> None:
 
 
 def test_one_column_of_the_positive_class(run: Run, made: Path) -> None:
-    words = ["--column", "chance", "--positive", "fraud"]
+    words = ["--probability", "chance", "--positive", "fraud"]
     printed = json.loads(run("audit", made / "fraud.csv", *words, "--json").stdout)
     frame = pd.read_csv(made / "fraud.csv")
     expected = audit((frame["y"] == "fraud").astype(int), frame["chance"].to_numpy())

@@ -30,7 +30,7 @@ def test_the_winner_is_told_with_intervals_and_written(run: Run, made: Path) -> 
 
 
 def test_figures_are_there_as_json(run: Run, made: Path) -> None:
-    words = ["--column", "chance", "--positive", "fraud", "--json", "-o", "fraud.json"]
+    words = ["--probability", "chance", "--positive", "fraud", "--json", "-o", "fraud.json"]
     printed = json.loads(run("calibrate", made / "fraud.csv", *words).stdout)
     assert printed["output"] == "fraud.json"
     names = [line["name"] for line in printed["leaderboard"]]

@@ -41,9 +41,9 @@ def test_labels_are_needed_welcome_or_unused(made: Path) -> None:
 
 def test_classes_of_one_column_are_named(made: Path) -> None:
     file = made / "fraud.csv"
-    [found] = Given(column="chance", positive="fraud").columns(file)
+    [found] = Given(probability="chance", positive="fraud").columns(file)
     assert found == Columns(label="y", probabilities="chance", classes=("ok", "fraud"))
-    [found] = Given(column="chance").columns(file, label="unused", classes=("ok", "fraud"))
+    [found] = Given(probability="chance").columns(file, label="unused", classes=("ok", "fraud"))
     assert found == Columns(probabilities="chance", classes=("ok", "fraud"))
     [found] = Given(probabilities="lists", classes="a, b").columns(file, label="unused")
     assert found == Columns(probabilities="lists", classes=("a", "b"))

@@ -20,7 +20,7 @@ def test_decisions_of_files_are_those_of_the_policy(run: Run, made: Path) -> Non
     files = [made / "sure_new.csv", made / "later_new.csv"]
     done = run(
         "decide", made / "policy.json", *files, "--id", "id", "--review", "review.csv",
-        "--errors", "errors.csv",
+        "--bad-rows", "errors.csv",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert done.stderr == "Found by name: logits in logit_*, features in feature_*.\n"
@@ -56,7 +56,7 @@ def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
     assert stopped.exit_code == 2
     assert "`logit_dog` of new.csv must be numbers. Got 'oops' in row 7." in stopped.stderr
     assert list(Path().iterdir()) == [Path("new.csv")]
-    done = run(*words, "--errors", "errors.csv")
+    done = run(*words, "--bad-rows", "errors.csv")
     assert done.exit_code == 0
     assert "2 bad rows: errors.csv." in done.stdout
     errors = pd.read_csv("errors.csv")
@@ -73,7 +73,7 @@ def test_one_column_of_the_positive_class_takes_names_from_the_policy(run: Run, 
     Policy.fit(
         np.column_stack([1 - outputs, outputs]), (frame["y"] == "fraud").astype(int), costs=costs
     ).save("fraud.json")
-    done = run("decide", "fraud.json", made / "fraud.csv", "--column", "chance", "-o", "d.csv")
+    done = run("decide", "fraud.json", made / "fraud.csv", "--probability", "chance", "-o", "d.csv")
     assert done.exit_code == 0, done.output
     assert set(pd.read_csv("d.csv")["class"]) == {"ok", "fraud"}
 
@@ -89,11 +89,19 @@ def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
         amounts=frame["amount"].to_numpy(),
     )
     policy.save("fraud.json")
-    words = ["decide", "fraud.json", made / "fraud.csv", "--column", "chance", "-o", "d.parquet"]
+    words = [
+        "decide",
+        "fraud.json",
+        made / "fraud.csv",
+        "--probability",
+        "chance",
+        "-o",
+        "d.parquet",
+    ]
     done = run(*words)
     assert done.exit_code == 2
     assert "amounts" in done.stderr
-    assert run(*words, "--amount", "amount").exit_code == 0
+    assert run(*words, "--cost", "amount").exit_code == 0
     kept = pd.read_csv(made / "fraud.csv")
     chance = kept["chance"].to_numpy()
     expected = policy.decide(
@@ -106,7 +114,7 @@ def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
 def test_a_policy_that_hands_nothing_over_has_no_review(run: Run, made: Path) -> None:
     costs = CostMatrix.zero_one(["ok", "fraud"])
     Policy.fit([[0.8, 0.2], [0.3, 0.7]] * 20, [0, 1] * 20, costs=costs).save("plain.json")
-    words = ["--column", "chance", "--review", "review.csv"]
+    words = ["--probability", "chance", "--review", "review.csv"]
     done = run("decide", "plain.json", made / "fraud.csv", *words)
     assert done.exit_code == 2
     assert "`--review` of plain.json must be left out" in done.stderr
@@ -124,7 +132,7 @@ def test_columns_that_the_policy_does_not_know_are_refused(run: Run, made: Path)
     assert "features" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--output", "--review", "--errors"])
+@pytest.mark.parametrize("option", ["--output", "--review", "--bad-rows"])
 def test_nothing_is_written_over_what_is_read(run: Run, made: Path, option: str) -> None:
     Path("new.csv").write_bytes((made / "sure_new.csv").read_bytes())
     done = run("decide", made / "policy.json", "new.csv", option, "new.csv")

@@ -25,7 +25,7 @@ def test_a_folder_has_a_part_a_file_and_a_stopped_run_goes_on(
     run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(made)
-    words = ["decide", made / "policy.json", *files, "--errors", "errors.csv", "--json"]
+    words = ["decide", made / "policy.json", *files, "--bad-rows", "errors.csv", "--json"]
     whole = run(*words, "-o", "whole", "--review", "whole.csv")
     assert json.loads(whole.stdout)["rows"] == 3 * 399
     errors = Path("errors.csv").read_text()

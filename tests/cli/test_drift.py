@@ -51,5 +51,5 @@ def test_drift_fails_a_check_only_where_asked_to(run: Run, made: Path) -> None:
     files = made / "sure.csv", made / "later.csv"
     assert run("drift", *files).exit_code == 0
     assert run("drift", *files, "--fail-on-drift").exit_code == 1
-    same = run("drift", made / "sure.csv", made / "calm.csv", "--column", "logit_cat")
+    same = run("drift", made / "sure.csv", made / "calm.csv", "--probability", "logit_cat")
     assert same.exit_code == 2

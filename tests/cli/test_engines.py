@@ -124,9 +124,9 @@ def test_a_cluster_decides_to_a_folder_as_one_machine_does(
 ) -> None:
     with_bad_rows(Path("sure"))
     words = ["decide", made / "policy.json", "sure", "--json"]
-    here = run(*words, "-o", "here", "--errors", "here.csv", "--review", "here_review.csv")
+    here = run(*words, "-o", "here", "--bad-rows", "here.csv", "--review", "here_review.csv")
     assert here.exit_code == 0, here.output
-    on_dask = ["--engine", "dask", "--scheduler", address, "--errors", "there.csv"]
+    on_dask = ["--engine", "dask", "--scheduler", address, "--bad-rows", "there.csv"]
     there = run(*words, "-o", "there", *on_dask, "--review", "there_review.csv")
     assert there.exit_code == 0, there.output
     assert json.loads(there.stdout) == {**json.loads(here.stdout), "output": "there"}
@@ -145,7 +145,7 @@ def test_a_cluster_decides_to_a_folder_as_one_machine_does(
     assert {part: part.stat().st_mtime_ns for part in marks} == marks
     assert parts[1].exists()
     assert Path("there.csv").read_text() == Path("here.csv").read_text()
-    told = run(*words, "-o", "there", "--errors", "e.csv").stderr
+    told = run(*words, "-o", "there", "--bad-rows", "e.csv").stderr
     assert "a part is of 'a file' (was 'a task'). Try another folder." in told.replace("\n", " ")
 
 
@@ -154,7 +154,7 @@ def test_a_cluster_decides_to_one_file_in_order(run: Run, made: Path, address: s
     with_bad_rows(Path("sure"))
     words = ["decide", made / "policy.json", "sure", "calm/*/*.parquet"]
     for name, more in {"a": [], "b": ["--engine", "dask", "--scheduler", address]}.items():
-        done = run(*words, "-o", f"{name}.parquet", "--errors", f"{name}.csv", *more)
+        done = run(*words, "-o", f"{name}.parquet", "--bad-rows", f"{name}.csv", *more)
         assert done.exit_code == 0, done.output
     assert_alike(pd.read_parquet("a.parquet"), pd.read_parquet("b.parquet"))
     assert Path("a.csv").read_text() == Path("b.csv").read_text()

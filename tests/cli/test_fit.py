@@ -11,7 +11,7 @@ from tests.cli.conftest import Run, assert_same
 def test_a_policy_is_fitted_told_and_written(run: Run, made: Path) -> None:
     done = run(
         "fit", made / "sure.csv", "--costs", made / "costs.csv", "--reject-cost", "0.3",
-        "--deploy-prior", made / "prior.csv", "--epsilon", "0.05",
+        "--deploy-prior", made / "prior.csv", "--ood-alpha", "0.05",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     told = "Found by name: label in label, logits in logit_*, features in feature_*.\n"
@@ -28,7 +28,7 @@ def test_a_policy_is_fitted_told_and_written(run: Run, made: Path) -> None:
 
 
 def test_without_anyone_to_ask_there_is_no_gate(run: Run, made: Path) -> None:
-    words = ["--column", "chance", "--positive", "fraud", "-o", "fraud.json", "--json"]
+    words = ["--probability", "chance", "--positive", "fraud", "-o", "fraud.json", "--json"]
     done = run("fit", made / "fraud.csv", *words)
     printed = json.loads(done.stdout)
     assert printed["output"] == "fraud.json"
@@ -74,7 +74,7 @@ def test_an_action_of_the_costs_may_hand_rows_over(run: Run, made: Path, tmp_pat
 
 
 def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
-    options = ("--calibrator", "VectorScaling", "--evaluation", made / "calm.csv", "--seed", "3")
+    options = ("--calibrator", "VectorScaling", "--evaluate-on", made / "calm.csv", "--seed", "3")
     done = run("fit", made / "sure.csv", *options)
     assert done.exit_code == 0, done.output
     policy = Policy.load("policy.json")

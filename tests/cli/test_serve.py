@@ -26,7 +26,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_it_says_where_it_listens(run: Run, made: Path, served: list[Any]) -> None:
-    words = ["--port", 0, "--blind", "--audit-share", 0.05, "--retention-days", 7]
+    words = ["--port", 0, "--blind", "--audit-fraction", 0.05, "--retention-days", 7]
     done = run("serve", made / "policy.json", *words)
     assert done.exit_code == 0
     first, *_, last = done.stdout.splitlines()
@@ -80,7 +80,7 @@ def test_wrong_calls_are_told(run: Run, made: Path) -> None:
         (): "`policy` of dubito serve must be given, or else --demo. Got neither.",
         (str(made / "policy.json"), "--demo"): "given, or else --demo. Got both.",
         ("missing.json",): "missing.json cannot be read",
-        (str(made / "policy.json"), "--audit-share", "2"): "`audit_share` of Settings must be",
+        (str(made / "policy.json"), "--audit-fraction", "2"): "`audit_share` of Settings must be",
         (str(made / "policy.json"), "--database", "oracle://x"): "`--database` of dubito serve",
         (str(made / "policy.json"), "--database", "sqlite:///no/x.db"): "(unable to open database",
     }.items():

@@ -83,7 +83,7 @@ def root(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Measure how far a model's confidence is from truth, mend it, and decide by it.
+    """Measure the calibration of a model's confidence, correct it, and make decisions with it.
 
     Example: dubito demo
     """

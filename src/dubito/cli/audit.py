@@ -72,26 +72,30 @@ MOST_ROWS = 100_000  # of more, costs are those of a seeded sample
 @with_columns()
 def audit(
     file: Annotated[
-        str, typer.Argument(help="Parquet, CSV, Arrow, NPZ: a file, folder, pattern or URL.")
+        str,
+        typer.Argument(
+            help="Predictions: a Parquet, CSV, Arrow or NPZ file, directory, glob or URL."
+        ),
     ],
     given: Given,
     reader: Reader,
-    bins: Annotated[int, typer.Option(min=1, max=100_000, help="Bins of confidence.")] = 15,
+    bins: Annotated[int, typer.Option(min=1, max=100_000, help="Number of confidence bins.")] = 15,
     costs: Annotated[
-        Path | None, typer.Option(help="CSV or JSON of costs: what deciding by it costs.")
+        Path | None, typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions.")
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The action of --costs that hands rows over, say ask.")
+        str | None, typer.Option(help="The reject action in --costs, e.g. ask.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a report: report.html.")
+        Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. report.html.")
     ] = None,
     fail_on: Annotated[
-        list[str] | None, typer.Option(help="End with 1 if a figure is so, say 'ece>0.03'.")
+        list[str] | None,
+        typer.Option(help="Exit with code 1 if a metric crosses a limit, e.g. 'ece>0.03'."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Tell how far the confidence in a file of predictions is from truth.
+    """Measure the calibration, accuracy and error detection of a file of predictions.
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """

@@ -1,4 +1,4 @@
-"""`dubito calibrate FILE`: what is the honest probability?"""
+"""`dubito calibrate FILE`: what is the calibrated probability?"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,19 +11,22 @@ from dubito.cli.reading import Reader
 STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
 
 
-@with_columns("id", "amount", "features", *NOT_OF_CLASSES)
+@with_columns("id", "cost", "features", *NOT_OF_CLASSES)
 def calibrate(
     file: Annotated[
-        str, typer.Argument(help="Parquet, CSV, Arrow, NPZ: a file, folder, pattern or URL.")
+        str,
+        typer.Argument(
+            help="Predictions: a Parquet, CSV, Arrow or NPZ file, directory, glob or URL."
+        ),
     ],
     given: Given,
     reader: Reader,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the calibrator goes.")
+        Path, typer.Option("--output", "-o", help="Write the calibrator here.")
     ] = Path("calibrator.json"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Find the calibrator that holds up on rows it did not see, and write it to a file.
+    """Fit the calibrator with the best cross-validated log loss and save it.
 
     Example: dubito calibrate predictions.csv --label y --logits 'logit_*' -o calibrator.json
     """

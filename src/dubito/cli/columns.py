@@ -103,23 +103,23 @@ def _some(names: Sequence[str]) -> str:
 
 
 HELP = {
-    "label": "Column of the true class or value; label, y or target are found by name.",
-    "logits": "Columns of logits, say 'z_*', or one of lists; logit_* are found by name.",
-    "probabilities": "Columns of probabilities, or one of lists; p_*, prob_* are found.",
-    "column": "One column of probabilities: of the positive class, or lists.",
-    "confidence": "Column of the top confidence, with --correct.",
-    "correct": "Column of 0 and 1: was it right?",
-    "mean": "Column of the predicted mean, with --std (regression).",
-    "std": "Column of the standard deviation.",
-    "positive": "Name of the positive class, where one column is of it.",
-    "classes": "Names of the classes, with commas, for a column of lists.",
-    "features": "Columns of features, or one of lists; feature_* are found by name.",
-    "weight": "Column of row weights.",
-    "group": "Column of groups to tell apart.",
-    "id": "Column of ids, by which rows are named.",
-    "amount": "Column of amounts that costs grow with.",
+    "label": "Column of true labels. Found by name: label, y, target.",
+    "logits": "Columns of logits, e.g. 'z_*', or one list column. Found by name: logit_*.",
+    "probabilities": "Columns of class probabilities, or one list column. Found: p_*, prob_*.",
+    "probability": "Single column: the probability of the positive class.",
+    "confidence": "Column of top-label confidences; requires --correct.",
+    "correct": "Column of 0 and 1: whether the top label is correct.",
+    "mean": "Column of predicted means (regression); requires --std.",
+    "std": "Column of predicted standard deviations (regression).",
+    "positive": "Positive class, for single-column probabilities.",
+    "classes": "Comma-separated class names, for a list column.",
+    "features": "Feature columns, or one list column. Found by name: feature_*.",
+    "weight": "Column of sample weights.",
+    "group": "Column of groups to report separately.",
+    "id": "Column of row identifiers.",
+    "cost": "Column of per-row amounts, for costs that grow with the amount.",
 }
-OUTPUTS = ("logits", "probabilities", "column", "confidence", "mean")
+OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
 NOT_OF_CLASSES = ("confidence", "correct", "mean", "std")
 
 
@@ -131,7 +131,7 @@ class Given:
     label: str | None = None
     logits: str | None = None
     probabilities: str | None = None
-    column: str | None = None
+    probability: str | None = None
     confidence: str | None = None
     correct: str | None = None
     mean: str | None = None
@@ -142,7 +142,7 @@ class Given:
     weight: str | None = None
     group: str | None = None
     id: str | None = None
-    amount: str | None = None
+    cost: str | None = None
 
     @property
     def is_regression(self) -> bool:
@@ -217,10 +217,12 @@ def _as_columns(
         values["classes"] = tuple(name.strip() for name in named.split(","))
     elif classes is not None and single:
         values["classes"] = tuple(classes)
-    elif positive is not None or "column" in values:
+    elif positive is not None or "probability" in values:
         values["classes"] = _two_classes(file, values.get("label"), positive)
-    if "column" in values:
-        values["probabilities"] = values.pop("column")
+    if "probability" in values:
+        values["probabilities"] = values.pop("probability")
+    if "cost" in values:
+        values["amount"] = values.pop("cost")
     return Columns(**values)
 
 

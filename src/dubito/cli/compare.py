@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 def compare(
     files: Annotated[
         list[str],
-        typer.Argument(help="Predictions of the same rows, a file, folder or pattern a model."),
+        typer.Argument(
+            help="Predictions for the same rows: one file, directory or glob per model."
+        ),
     ],
     given: Given,
     reader: Reader,
-    costs: Annotated[Path | None, typer.Option(help="CSV or JSON of costs.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a report: compare.html.")
+    costs: Annotated[
+        Path | None, typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. compare.html.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Tell which model is better, in what, and whether that is sure; the first is the baseline.
+    """Compare models on the same rows, with confidence intervals; the first is the baseline.
 
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """

@@ -17,29 +17,31 @@ if TYPE_CHECKING:
 
 @with_columns("label", "weight", "group", *NOT_OF_CLASSES)
 def decide(
-    policy: Annotated[Path, typer.Argument(help="What `dubito fit` wrote.")],
+    policy: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
     files: Annotated[
         list[str],
-        typer.Argument(help="New predictions: any number of files, folders, patterns or URLs."),
+        typer.Argument(help="New predictions: one or more files, directories, globs or URLs."),
     ],
     given: Given,
     reader: Reader,
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", help="A file; or a folder/ or URL, a part a file: runs go on."
+            "--output",
+            "-o",
+            help="A file, or a directory/ or URL, where an interrupted run resumes.",
         ),
     ] = "decisions.parquet",
     review: Annotated[
         Path | None,
-        typer.Option(help="CSV of rows for a person, first those where a look is worth most."),
+        typer.Option(help="CSV of rejected rows for human review, highest review value first."),
     ] = None,
-    errors: Annotated[
-        Path | None, typer.Option(help="CSV of bad rows, which then do not stop the run.")
+    bad_rows: Annotated[
+        Path | None, typer.Option(help="CSV to set invalid rows aside in, instead of stopping.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Decide what to do with each row of new predictions, and why.
+    """Choose an action for each row of new predictions.
 
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
     """
@@ -48,12 +50,12 @@ def decide(
     from dubito.cli.reading import require_places
     from dubito.decide import Policy
 
-    places = {"--output": output, "--review": review, "--errors": errors}
-    require_places(places, [policy, *files], tables=("--review", "--errors"))
+    places = {"--output": output, "--review": review, "--bad-rows": bad_rows}
+    require_places(places, [policy, *files], tables=("--review", "--bad-rows"))
     loaded = Policy.load(policy)
     if review is not None:
         _require_reject(loaded, policy)
-    run = Run.of(loaded, policy, files, given, errors, reader)
+    run = Run.of(loaded, policy, files, given, bad_rows, reader)
     is_folder = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
     parts = run.to_folder(output) if is_folder else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.columns)}
@@ -68,8 +70,8 @@ def decide(
     say(f"{counts['rows']:,} rows of {said} decided, in {output}.")
     if review is not None:
         say(f"{counts['for_review']:,} rows for a person, the most worth a look first: {review}.")
-    if errors is not None:
-        say(f"{counts['bad_rows']:,} bad rows: {errors}.")
+    if bad_rows is not None:
+        say(f"{counts['bad_rows']:,} bad rows: {bad_rows}.")
 
 
 def _require_reject(policy: Policy, file: Path) -> None:

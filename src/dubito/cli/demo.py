@@ -23,15 +23,15 @@ REJECT_COST, EPSILON = 0.2, 0.02
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where report, policy and decisions go.")] = Path(
-        "dubito-demo"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Directory for the report, policy and decisions.")
+    ] = Path("dubito-demo"),
     train: Annotated[
-        bool, typer.Option("--train", help="Begin with nothing: train a network (needs PyTorch).")
+        bool, typer.Option("--train", help="Start by training a network (needs PyTorch).")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Audit, calibrate and decide for the sample that ships with dubito: an over-confident network.
+    """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
     Example: dubito demo
     """

@@ -22,9 +22,9 @@ CLOSE = 1e-6  # what single precision may move them by, and more than was rounde
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Tell versions, threads and kernels, and check figures against stored ones.
+    """Show versions, threads and compiled kernels, and verify results against stored values.
 
     Example: dubito doctor
     """

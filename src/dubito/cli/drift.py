@@ -9,26 +9,26 @@ from dubito.cli.columns import Given, with_columns
 from dubito.cli.reading import Reader
 
 
-@with_columns("mean", "std", "weight", "group", "id", "amount")
+@with_columns("mean", "std", "weight", "group", "id", "cost")
 def drift(
     reference: Annotated[
         str,
-        typer.Argument(help="Predictions of a period that was fine: a file, folder or pattern."),
+        typer.Argument(help="Predictions from the reference period: a file, directory or glob."),
     ],
-    current: Annotated[str, typer.Argument(help="Predictions of the period in question.")],
+    current: Annotated[str, typer.Argument(help="Predictions from the period to check.")],
     given: Given,
     reader: Reader,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a report: drift.html.")
+        Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. drift.html.")
     ] = None,
     is_failing: Annotated[
-        bool, typer.Option("--fail-on-drift", help="End with 1 if something moved.")
+        bool, typer.Option("--fail-on-drift", help="Exit with code 1 if drift is detected.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Tell whether confidence, classes, doubt or inputs moved between two periods.
+    """Test whether confidence, classes, uncertainty or features drifted between two periods.
 
-    Labels are used where there are some. Example: dubito drift may.csv june.csv --logits 'z_*'
+    Labels are optional. Example: dubito drift may.csv june.csv --logits 'z_*'
     """
     from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.reading import require_places

@@ -14,46 +14,49 @@ def fit(
     file: Annotated[
         str,
         typer.Argument(
-            help="Predictions with labels that no model learned: a file, folder, pattern or URL."
+            help="Labeled predictions on held-out rows: a file, directory, glob or URL."
         ),
     ],
     given: Given,
     reader: Reader,
     costs: Annotated[
         Path | None,
-        typer.Option(help="CSV (corner cell `action` or `truth`) or JSON; else an error costs 1."),
+        typer.Option(
+            help="Cost matrix: CSV (corner cell `action` or `truth`) or JSON. Default: 0-1."
+        ),
     ] = None,
     reject_cost: Annotated[
-        float | None, typer.Option(help="What it costs to hand a row over to a person.", min=0)
+        float | None, typer.Option(help="Cost of rejecting a row, i.e. of a human review.", min=0)
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The action of --costs that hands rows over, say ask.")
+        str | None, typer.Option(help="The reject action in --costs, e.g. ask.")
     ] = None,
     max_risk: Annotated[
-        float | None, typer.Option(help="Share of decided rows that may be wrong.")
+        float | None,
+        typer.Option(help="Upper bound on the error rate of the rows decided automatically."),
     ] = None,
     deploy_prior: Annotated[
-        Path | None, typer.Option(help="CSV of class,share where the policy will work.")
+        Path | None, typer.Option(help="CSV of class,prior for the deployment population.")
     ] = None,
-    delta: Annotated[
-        float, typer.Option(help="Chance that --max-risk may be missed nevertheless.")
+    risk_delta: Annotated[
+        float, typer.Option(help="Probability that the --max-risk bound fails.")
     ] = 0.05,
-    epsilon: Annotated[
-        float, typer.Option(help="Share of normal inputs that may be called strange.")
+    ood_alpha: Annotated[
+        float, typer.Option(help="False positive rate of out-of-distribution detection.")
     ] = 0.01,
     calibrator: Annotated[
-        str, typer.Option(help="auto, or by name: TemperatureScaling, VectorScaling, ...")
+        str, typer.Option(help="auto, or a name: TemperatureScaling, VectorScaling, ...")
     ] = "auto",
-    evaluation: Annotated[
-        str | None, typer.Option(help="Other rows to report on; else folds of these.")
+    evaluate_on: Annotated[
+        str | None, typer.Option(help="Predictions to evaluate on. Default: cross-validation.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the policy goes.")] = Path(
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the policy here.")] = Path(
         "policy.json"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Fit a policy: calibrated probabilities, costs, and what to hand over to a person.
+    """Fit a policy: a calibrator, costs, and a rule for rejecting rows to human review.
 
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
@@ -63,7 +66,7 @@ def fit(
     from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
     from dubito.decide import Policy
 
-    others = (costs, deploy_prior, evaluation)
+    others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
     require_places({"--output": output}, inputs)
     is_handing = reject_cost is not None or (
@@ -82,9 +85,9 @@ def fit(
             calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
             max_risk=max_risk,
-            delta=delta,
-            epsilon=epsilon,
-            evaluation="cross-fit" if evaluation is None else reader.rows(evaluation, columns),
+            delta=risk_delta,
+            epsilon=ood_alpha,
+            evaluation="cross-fit" if evaluate_on is None else reader.rows(evaluate_on, columns),
             seed=seed,
         )
     policy.save(output)

@@ -1,4 +1,4 @@
-"""`dubito policy`: look at a policy file, or seal it after an edit by hand."""
+"""`dubito policy`: show, explain or seal a policy file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,16 +7,16 @@ import typer
 
 from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
 
-policy = typer.Typer(help="Look at a policy file, or seal it after an edit.", no_args_is_help=True)
-File = Annotated[Path, typer.Argument(help="What `dubito fit` wrote.")]
+policy = typer.Typer(help="Show, explain or seal a policy file.", no_args_is_help=True)
+File = Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")]
 
 
 @policy.command()
 def show(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Say what a policy does, and what it did on rows it did not learn from.
+    """Show what a policy does and its out-of-sample results.
 
     Example: dubito policy show policy.json
     """
@@ -36,12 +36,12 @@ def show(
 @with_columns("label", "weight", "group", *NOT_OF_CLASSES)
 def explain(
     file: File,
-    rows: Annotated[str, typer.Argument(help="Predictions, one row of which is explained.")],
+    rows: Annotated[str, typer.Argument(help="Predictions that contain the row to explain.")],
     given: Given,
-    row: Annotated[int, typer.Option(help="Its number, counted from 0.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the words as JSON.")] = False,
+    row: Annotated[int, typer.Option(help="Row number, counted from 0.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:
-    """Say in words what a policy does with one row, and why.
+    """Explain which action a policy takes for one row, and why.
 
     Example: dubito policy explain policy.json new.csv --row 17
     """
@@ -65,9 +65,9 @@ def explain(
 @policy.command()
 def seal(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Check a policy that was edited by hand, and seal it again.
+    """Validate a policy that was edited by hand and update its checksum.
 
     Example: dubito policy seal policy.json
     """

@@ -86,7 +86,9 @@ ENGINE_OPTIONS = [
         default=Engine.LOCAL,
         annotation=Annotated[
             Engine,
-            typer.Option(help="local; or dask, on this machine unless --scheduler is given."),
+            typer.Option(
+                help="local or dask (a cluster on this machine unless --scheduler is given)."
+            ),
         ],
     ),
     inspect.Parameter(
@@ -94,7 +96,7 @@ ENGINE_OPTIONS = [
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[
-            str | None, typer.Option(help="Of --engine dask, say tcp://10.0.0.1:8786.")
+            str | None, typer.Option(help="Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786.")
         ],
     ),
 ]

@@ -13,32 +13,32 @@ from typing import Any
 
 DATABASE = "sqlite:///dubito.db"
 Database = Annotated[
-    str, typer.Option(help="sqlite:///file, or postgresql+psycopg://user@host/name.")
+    str, typer.Option(help="Database URL: sqlite:///file or postgresql+psycopg://user@host/name.")
 ]
 
 
 def serve(
-    policy: Annotated[Path | None, typer.Argument(help="What `dubito fit` wrote.")] = None,
+    policy: Annotated[
+        Path | None, typer.Argument(help="Policy file written by `dubito fit`.")
+    ] = None,
     database: Database = DATABASE,
-    host: Annotated[str, typer.Option(help="Where to listen: here only, by default.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8000,
-    audit_share: Annotated[
-        float, typer.Option(help="Share of all rows that is looked at, whatever was decided.")
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; by default this machine only.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free port.")] = 8000,
+    audit_fraction: Annotated[
+        float, typer.Option(help="Fraction of all rows drawn at random for review.")
     ] = 0.01,
     blind: Annotated[
-        bool, typer.Option("--blind", help="Hide from readers what the model thinks.")
+        bool, typer.Option("--blind", help="Hide model predictions from reviewers.")
     ] = False,
     retention_days: Annotated[
-        float | None, typer.Option(help="Delete decisions that are older; else keep all.")
+        float | None, typer.Option(help="Delete decisions older than this. Default: keep all.")
     ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Serve the sample that ships with dubito.")
-    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the bundled sample data.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
-    """Decide over HTTP, keep what was decided, and let people settle what was rejected.
+    """Serve decisions over HTTP, with a log and a review queue for rejected rows.
 
     Example: dubito serve policy.json --port 8000
     """
@@ -55,7 +55,7 @@ def serve(
     if (policy is None) != demo:
         got = "neither" if policy is None else "both"
         raise BadValueError("policy", "dubito serve", "given, or else --demo", got, "policy.json")
-    settings = Settings(audit_share=audit_share, is_blind=blind, retention_days=retention_days)
+    settings = Settings(audit_share=audit_fraction, is_blind=blind, retention_days=retention_days)
     loaded = sample.demo_policy() if policy is None else Policy.load(policy)
     store = Store.open(database)
     try:
@@ -90,20 +90,24 @@ def _where(store: Store) -> str:
     return store.engine.url.render_as_string(hide_password=True)
 
 
-token = typer.Typer(help="Make, list or revoke tokens of the service.", no_args_is_help=True)
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+token = typer.Typer(
+    help="Create, list or revoke access tokens of the service.", no_args_is_help=True
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DAY = 86_400.0
 
 
 @token.command()
 def create(
-    scope: Annotated[list[str], typer.Option(help="decide, review or admin; may be repeated.")],
-    name: Annotated[str, typer.Option(help="Whose it is: readers are told apart by it.")] = "me",
-    days: Annotated[float | None, typer.Option(help="How long it is valid; else for good.")] = None,
+    scope: Annotated[list[str], typer.Option(help="decide, review or admin; repeatable.")],
+    name: Annotated[str, typer.Option(help="Name of the user; identifies reviewers.")] = "me",
+    days: Annotated[
+        float | None, typer.Option(help="Days until it expires. Default: never.")
+    ] = None,
     database: Database = DATABASE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and print it: it is not kept, so that it cannot be shown again.
+    """Create an access token and print it once; it is not stored in clear text.
 
     Example: dubito token create --scope decide --scope review --name ann
     """
@@ -129,7 +133,7 @@ def create(
 
 @token.command("list")
 def listed(database: Database = DATABASE, as_json: AsJson = False) -> None:
-    """List tokens: who has them, for what, and whether they are valid.
+    """List tokens with their users, scopes and validity.
 
     Example: dubito token list
     """
@@ -168,11 +172,11 @@ def listed(database: Database = DATABASE, as_json: AsJson = False) -> None:
 
 @token.command()
 def revoke(
-    number: Annotated[int, typer.Argument(help="Its number in `dubito token list`.")],
+    number: Annotated[int, typer.Argument(help="Token number from `dubito token list`.")],
     database: Database = DATABASE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token invalid, for good.
+    """Revoke a token permanently.
 
     Example: dubito token revoke 1
     """
