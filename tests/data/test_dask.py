@@ -174,7 +174,10 @@ def test_samples_are_those_of_one_machine(client: Any, folder: Path) -> None:
         np.testing.assert_array_equal(ours.weight, theirs.weight)
     starts = [batch.first_row for batch in shards.batches()]
     assert starts == np.cumsum([0, *(len(batch) for batch in shards.batches())][:-1]).tolist()
-    assert list(shards.map(lambda number, _: number)) == list(range(len(starts)))
+    assert list(shards.apply(lambda number, _: number)) == list(range(len(starts)))
+    lengths = shards.map(len)  # which holds the function, not the shards, where it travels
+    assert lengths.sum(int) == sum(len(batch) for batch in shards.batches())
+    assert list(lengths.apply(lambda number, _: number)) == list(range(len(starts)))
 
 
 def test_policies_and_decisions_are_those_of_one_machine(
@@ -356,8 +359,8 @@ class Killing(Shards):
     def parts(self) -> Iterator[Callable[[], Batch]]:
         return self.shards.parts()
 
-    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
-        return self.shards.map(function)
+    def apply(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+        return self.shards.apply(function)
 
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         self.n_rounds += 1
@@ -435,7 +438,7 @@ def test_bad_rows_are_those_of_one_machine_each_once(
     assert shards.sum(len) == local.sum(len) == N_ROWS - 3
     assert list(found[0]) == list(found[1])
     assert len(found[1]) == 3
-    wanted, ids = (np.concatenate(list(one.map(lambda _, b: b.ids))) for one in (local, shards))
+    wanted, ids = (np.concatenate(list(one.apply(lambda _, b: b.ids))) for one in (local, shards))
     np.testing.assert_array_equal(ids, wanted)
     assert 7 not in ids
     assert ids[-1] == N_ROWS - 1
@@ -498,7 +501,7 @@ def test_whoever_watches_is_told_of_tasks(client: Any, folder: Path) -> None:
     shards = DaskShards(client, folder, COLUMNS)
     with watched_by(noting):
         shards.sum(len)
-        list(shards.map(lambda number, _: number))
+        list(shards.apply(lambda number, _: number))
     wait_for(lambda: all(len(told) == 3 + 14 for told in noting.told))
     assert [told[:3] for told in noting.told] == [[folder.name, "tasks", 14]] * 3
 

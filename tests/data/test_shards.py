@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from dubito import Logits, Members, TopLabel
-from dubito.data import ArrayShards, Batch, Shards
+from dubito.data import ArrayShards, Batch, Shards, as_shards
 from dubito.data.shards import CountedShards, Sum
-from dubito.errors import EmptyStateError
+from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels import blocks
 from dubito.measure import AuditState
 
@@ -135,7 +135,7 @@ def test_a_map_knows_the_number_of_each_batch(
 ) -> None:
     monkeypatch.setenv("DUBITO_THREADS", threads)
     for shards in (Read(9), CountedShards(Read(9))):
-        assert list(shards.map(lambda number, batch: (number, len(batch)))) == [
+        assert list(shards.apply(lambda number, batch: (number, len(batch)))) == [
             (number, 2) for number in range(9)
         ]
 
@@ -159,3 +159,98 @@ def test_rows_elsewhere_are_counted_there() -> None:
 def test_rows_without_any_truth_are_not_missing_some() -> None:
     shards = ArrayShards(Batch.of(None, [0.3, 0.6]))
     assert CountedShards(shards).n_missing_and_rows() == (0, 2)
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_mapped_shards_hold_a_function_of_each_batch(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUBITO_THREADS", threads)
+    source = Read(9)
+    mapped = source.map(lambda batch: batch.weight).map(np.sum)
+    assert source.made == []  # lazy
+    assert mapped.sum(float) == 18.0
+    assert list(mapped.apply(lambda number, total: (number, float(total)))) == [
+        (number, 2.0) for number in range(9)
+    ]
+    assert [float(total) for total in mapped.batches()] == [2.0] * 9
+    assert len(source.made) == 3 * 9  # each pass reads the rows again
+
+
+def test_mapped_shards_sum_where_the_rows_are() -> None:
+    assert Remote(7).map(len).sum(lambda n_rows: [n_rows]) == [2] * 7
+    counted = CountedShards(Read(7))
+    counted.map(len).sum(int)
+    assert counted.is_counted
+
+
+def test_anything_that_can_be_cut_into_blocks_makes_shards() -> None:
+    class Column:
+        n_columns = 1
+
+        def __init__(self, values: list[int]) -> None:
+            self.values = values
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def take(self, rows: slice) -> "Column":
+            return Column(self.values[rows])
+
+    shards = ArrayShards(Column([1, 2, 3, 4, 5]), block_entries=2)
+    assert [block.values for block in shards.batches()] == [[1, 2], [3, 4], [5]]
+    assert shards.sum(lambda block: sum(block.values)) == 15
+
+
+def test_arrays_become_shards_with_everything_known_about_the_rows() -> None:
+    shards = as_shards(
+        [[0.2, 0.8], [0.7, 0.3]],
+        [1, 0],
+        sample_weight=[1, 2],
+        groups=["a", "b"],
+        features=[[0.0], [1.0]],
+        ids=[7, 8],
+        amounts=[5, 6],
+        caller="test",
+    )
+    assert isinstance(shards, ArrayShards)
+    batch = shards.batch
+    assert batch.weight.tolist() == [1, 2]
+    assert batch.amounts is not None
+    assert batch.amounts.tolist() == [5, 6]
+    assert [batch.groups is None, batch.features is None, batch.ids is None] == [False] * 3
+
+
+def test_shards_and_batches_are_taken_as_they_are() -> None:
+    shards, batch = Read(2), batch_of(3)
+    assert as_shards(shards, caller="test") is shards
+    wrapped = as_shards(batch, caller="test")
+    assert isinstance(wrapped, ArrayShards)
+    assert wrapped.batch is batch
+
+
+def test_arrays_are_converted_to_what_the_caller_supports() -> None:
+    shards = as_shards([[0.0, 1.0]], caller="test", convert=lambda array, _: Logits(array))
+    assert isinstance(next(shards.batches()).outputs, Logits)
+
+
+@pytest.mark.parametrize(
+    ("columns", "argument", "role"),
+    [
+        ({"y": [0]}, "y_true", "label"),
+        ({"sample_weight": [1]}, "sample_weight", "weight"),
+        ({"groups": ["a"]}, "groups", "group"),
+        ({"features": [[1]]}, "features", "features"),
+        ({"ids": [1]}, "ids", "id"),
+        ({"amounts": [1]}, "amounts", "amount"),
+    ],
+)
+def test_shards_hold_their_own_columns(columns: Any, argument: str, role: str) -> None:
+    with pytest.raises(BadTypeError) as caught:
+        as_shards(Read(1), caller="test", label_argument="y_true", **columns)
+    assert str(caught.value) == (
+        f"test: `{argument}` must be None when `outputs` is shards, got list. "
+        f"Hold it in the shards instead: Columns({role}=...)."
+    )
+    with pytest.raises(BadTypeError, match=r"is a batch, got list\. Pass it to Batch"):
+        as_shards(batch_of(1), caller="test", **columns)

@@ -100,7 +100,7 @@ def _drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     def among(_: int, batch: Batch) -> Batch:
         return batch.take(np.flatnonzero(np.isin(np.asarray(batch.ids).astype(str), wanted)))
 
-    return [first, *(joined(list(one.map(among))) for one in rows[1:])]
+    return [first, *(joined(list(one.apply(among))) for one in rows[1:])]
 
 
 def _by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:

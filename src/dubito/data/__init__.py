@@ -8,7 +8,7 @@ from dubito.data.dask import DaskShards
 from dubito.data.directory_sink import DirectorySink
 from dubito.data.files import FileShards, read, scan
 from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.data.sink import EncodedLabels, Sink
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "FileShards",
     "Shards",
     "Sink",
+    "as_shards",
     "load_fashion_mnist",
     "read",
     "scan",

@@ -220,6 +220,11 @@ class Batch:
     def __len__(self) -> int:
         return self.outputs.n_rows
 
+    @property
+    def n_columns(self) -> int:
+        """How many columns a row of the outputs has, by which blocks are sized."""
+        return self.outputs.n_classes if isinstance(self.outputs, BaseClassOutputs) else 1
+
     @cached_property
     def rows(self) -> Rows:
         """The numbers a row that one pass over the matrix leaves; the pass is made once."""

@@ -139,8 +139,8 @@ class CachedShards(Shards):
         self.seconds_decoding = self.seconds_reading = 0.0
 
     @property
-    def told_as(self) -> str | None:
-        return self.shards.told_as
+    def progress_name(self) -> str | None:
+        return self.shards.progress_name
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         file = self.file

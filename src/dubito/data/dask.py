@@ -200,7 +200,7 @@ class DaskShards(Shards):
             batch: Batch = self.client.submit(nth, kept, k, pure=False).result()
         return numbering.of(batch)
 
-    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+    def apply(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
         kept = self.load()
         numbers = accumulate((counts.n_batches for counts in self.counts), initial=0)
         tasks = [

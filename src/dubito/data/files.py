@@ -75,7 +75,7 @@ class FileShards(Shards):
     is_some: bool = False
 
     @property
-    def told_as(self) -> str | None:
+    def progress_name(self) -> str | None:
         return None if isinstance(self.source, TableSource) else self.source.name
 
     def parts(self) -> Iterator[Callable[[], Batch]]:

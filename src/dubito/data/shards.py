@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import sha256
 from operator import add
-from typing import Any, Generic, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,61 +16,89 @@ from numpy.typing import NDArray
 from dubito.arrays import IntArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, Targets
-from dubito.data.progress import started
+from dubito.data.progress import ignore, started
 from dubito.data.sink import Sink
-from dubito.errors import EmptyStateError
+from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.outputs import BaseClassOutputs, BaseOutputs, Members, unchecked
+from dubito.outputs import BaseOutputs, Members, unchecked
 
 
 class Summable(Protocol):
-    """Whatever pools with its like by `+`."""
+    """A value that pools with another of its type by `+`."""
 
     def __add__(self, other: Self) -> Self: ...
 
 
+class RowBlock(Protocol):
+    """Rows in memory that can be cut into smaller blocks."""
+
+    @property
+    def n_columns(self) -> int: ...
+    def __len__(self) -> int: ...
+    def take(self, rows: slice, /) -> Self: ...
+
+
 Sum = TypeVar("Sum", bound=Summable)
 Result = TypeVar("Result")
+Other = TypeVar("Other")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Item = DefaultTypeVar("Item", default=Batch)
+    Block = DefaultTypeVar("Block", bound=RowBlock, default=Batch)
+else:
+    Item, Block = TypeVar("Item"), TypeVar("Block")
 
 
-class Shards(ABC):
-    """Rows in batches of bounded size, wherever they are.
+class Shards(ABC, Generic[Item]):
+    """Rows in batches of bounded size, wherever they are stored.
 
-    The batches depend on the data alone, never on the number of threads, and are added in their
-    order: the same rows give the same digits every time.
+    Batches depend on the data only, never on the number of threads, and are added in order: the
+    same rows give bit-identical results every time. `Shards` without a parameter holds `Batch`es;
+    `map` gives shards of anything computed from them.
     """
 
     @property
-    def told_as(self) -> str | None:
-        """What a watcher is told that a pass is over; None where it is over in a moment."""
+    def progress_name(self) -> str | None:
+        """The name under which progress of a pass is reported; None reports nothing."""
         return None
 
     @abstractmethod
-    def parts(self) -> Iterator[Callable[[], Batch]]:
-        """Yield, in order, what makes each batch: called in the thread that uses it."""
+    def parts(self) -> Iterator[Callable[[], Item]]:
+        """Yield, in order, a function that makes each batch, to be called in a worker thread."""
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows, batch by batch, in order."""
+    def batches(self) -> Iterator[Item]:
+        """Yield the batches in order."""
         return (make() for make in self.parts())
 
-    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
-        """Yield `function` of each batch's number and the batch, in order, over threads.
+    def map(self, function: Callable[[Item], Result]) -> Shards[Result]:
+        """Return shards of `function(batch)`, computed anew in every pass, where the rows are.
 
-        It runs where the rows are; what it returns should be small beside them.
+        >>> shards = ArrayShards(Batch.of([1, 0], [0.8, 0.4]))
+        >>> shards.map(lambda batch: batch.weight).sum(lambda weight: weight.sum())
+        np.float64(2.0)
         """
-        tell = started(self.told_as)
+        return MappedShards(self, function)
 
-        def of_part(part: tuple[int, Callable[[], Batch]]) -> Result:
+    def apply(self, function: Callable[[int, Item], Result]) -> Iterator[Result]:
+        """Yield `function(number, batch)` for each batch, in order, using threads.
+
+        The function runs where the rows are, so its result should be small compared to them.
+        """
+        report = started(self.progress_name)
+
+        def run(part: tuple[int, Callable[[], Item]]) -> Result:
             batch = part[1]()
-            found = function(part[0], batch)
-            tell(len(batch))
-            return found
+            result = function(part[0], batch)
+            if report is not ignore:
+                report(len(cast(Sized, batch)))
+            return result
 
-        return map_in_order(of_part, enumerate(self.parts()))
+        return map_in_order(run, enumerate(self.parts()))
 
-    def sum(self, function: Callable[[Batch], Sum]) -> Sum:
-        """Return the sum of `function` over all batches, over threads."""
-        sums = self.map(lambda _, batch: function(batch))
+    def sum(self, function: Callable[[Item], Sum]) -> Sum:
+        """Return the sum of `function(batch)` over all batches, using threads."""
+        sums = self.apply(lambda _, batch: function(batch))
         try:
             first = next(sums)
         except StopIteration:
@@ -79,17 +107,28 @@ class Shards(ABC):
 
     def write(
         self,
-        function: Callable[[Batch], Mapping[str, Any] | None],
+        function: Callable[[Item], Mapping[str, Any] | None],
         sink: Sink,
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Write the columns that `function` makes of each batch, in order; return how many rows.
+        """Write the columns that `function` returns for each batch, in order.
 
-        Batches are computed over threads, a few at a time. None, or no columns, writes nothing;
-        `on_progress` is told after each batch how many rows were written so far.
+        Parameters
+        ----------
+        function : callable
+            Takes a batch and returns its output columns; None or no columns writes nothing.
+        sink : Sink
+            Where the columns go. Batches are computed in threads, a few at a time.
+        on_progress : callable, optional
+            Called after each batch with the number of rows written so far.
+
+        Returns
+        -------
+        int
+            The number of rows written.
         """
-        for columns in self.map(lambda _, batch: function(batch)):
+        for columns in self.apply(lambda _, batch: function(batch)):
             sink.write(columns)
             if on_progress is not None:
                 on_progress(sink.n_rows)
@@ -98,23 +137,135 @@ class Shards(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrayShards(Shards):
-    """A batch in memory, split into row blocks. No rows at all is one empty batch.
+class MappedShards(Shards[Result], Generic[Result, Item]):
+    """A function of the batches of other shards, evaluated in every pass."""
 
-    `block_entries` is how large blocks are, where work an entry is unlike that of a plain sum.
+    source: Shards[Item]
+    function: Callable[[Item], Result]
 
+    def parts(self) -> Iterator[Callable[[], Result]]:
+        function = self.function
+        return (partial(_composed, function, make) for make in self.source.parts())
+
+    # The lambdas below hold the function alone: the source cannot travel to a cluster's workers.
+    def apply(self, function: Callable[[int, Result], Other]) -> Iterator[Other]:
+        inner = self.function
+        return self.source.apply(lambda number, batch: function(number, inner(batch)))
+
+    def sum(self, function: Callable[[Result], Sum]) -> Sum:
+        inner = self.function
+        return self.source.sum(lambda batch: function(inner(batch)))
+
+
+def _composed(function: Callable[[Item], Result], make: Callable[[], Item]) -> Result:
+    """Make a batch and return a function of it."""
+    return function(make())
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayShards(Shards[Block]):
+    """Rows in memory, split into blocks. No rows at all make one empty block.
+
+    Parameters
+    ----------
+    batch : Batch
+        The rows, or anything else with `n_columns`, `len` and `take(slice)`.
+    block_entries : int, optional
+        The number of matrix entries per block, where the default for plain sums does not suit.
+
+    Examples
+    --------
     >>> ArrayShards(Batch.of([1, 0], [0.8, 0.4])).sum(len)
     2
     """
 
-    batch: Batch
+    batch: Block
     block_entries: int | None = None
 
-    def parts(self) -> Iterator[Callable[[], Batch]]:
-        outputs = self.batch.outputs
-        n_columns = outputs.n_classes if isinstance(outputs, BaseClassOutputs) else 1
-        blocks = row_blocks(len(self.batch), n_columns, self.block_entries) or [slice(0, 0)]
-        return (partial(self.batch.take, rows) for rows in blocks)
+    def parts(self) -> Iterator[Callable[[], Block]]:
+        batch = self.batch
+        blocks = row_blocks(len(batch), batch.n_columns, self.block_entries) or [slice(0, 0)]
+        return (partial(batch.take, rows) for rows in blocks)
+
+
+# The column of a file that holds what an argument would.
+COLUMN_ROLES = {
+    "sample_weight": "weight",
+    "groups": "group",
+    "features": "features",
+    "ids": "id",
+    "amounts": "amount",
+}
+
+
+def as_shards(
+    outputs: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    features: Any = None,
+    ids: Any = None,
+    amounts: Any = None,
+    caller: str,
+    argument: str = "outputs",
+    label_argument: str = "y",
+    convert: Callable[[Any, str], BaseOutputs] | None = None,
+) -> Shards:
+    """Return arrays, a batch or shards as shards.
+
+    Every function that accepts "arrays or shards" goes through here.
+
+    Parameters
+    ----------
+    outputs : BaseOutputs, array, Batch or Shards
+        Model outputs of rows in memory, or rows that hold everything known about them already.
+    y : array, optional
+        Labels or targets, with `outputs` in memory.
+    sample_weight, groups, features, ids, amounts : array, optional
+        Further columns of the same rows, with `outputs` in memory.
+    caller : str
+        The public function or class, for error messages.
+    argument, label_argument : str
+        What the caller calls `outputs` and `y`.
+    convert : callable, optional
+        Takes arrays and `caller` and returns the outputs that the caller supports, or raises.
+
+    Returns
+    -------
+    Shards
+        `outputs` itself if it is shards, otherwise `ArrayShards`.
+
+    Raises
+    ------
+    BadTypeError
+        If `outputs` is a batch or shards and another column is given as well.
+
+    Examples
+    --------
+    >>> as_shards([[0.2, 0.8], [0.7, 0.3]], [1, 0], caller="example").sum(len)
+    2
+    """
+    columns = {
+        "sample_weight": sample_weight,
+        "groups": groups,
+        "features": features,
+        "ids": ids,
+        "amounts": amounts,
+    }
+    if not isinstance(outputs, Shards | Batch):
+        wrapped = outputs if convert is None else convert(outputs, caller)
+        return ArrayShards(Batch.of(y, wrapped, caller=caller, argument=label_argument, **columns))
+    kind = "a batch" if isinstance(outputs, Batch) else "shards"
+    for name, value in {label_argument: y, **columns}.items():
+        if value is not None:
+            rule = f"must be None when `{argument}` is {kind}"
+            fix = f"Hold it in the shards instead: Columns({COLUMN_ROLES.get(name, 'label')}=...)"
+            if isinstance(outputs, Batch):
+                fix = "Pass it to Batch.of(...) instead"
+            raise BadTypeError(name, caller, rule, type(value).__name__, fix)
+    return ArrayShards(outputs) if isinstance(outputs, Batch) else outputs
 
 
 @final
@@ -134,8 +285,8 @@ class CountedShards(Shards):
     def parts(self) -> Iterator[Callable[[], Batch]]:
         return self.shards.parts()
 
-    def map(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
-        return self.shards.map(function)
+    def apply(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
+        return self.shards.apply(function)
 
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
         # The function may travel to where the rows are: these shards need not go with it.
@@ -193,7 +344,7 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool 
         return taken(shards.batch, _choice(n_in(shards.batch), n_rows, seed))
     ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
     chosen = _choice(ends[-1], n_rows, seed)
-    return joined(list(shards.map(part)))
+    return joined(list(shards.apply(part)))
 
 
 def _choice(total: int, n_rows: int, seed: int) -> IntArray:

@@ -142,7 +142,7 @@ class FeatureShards:
     def map(self, function: Callable[[int, FeatureRows], Result]) -> Iterator[Result]:
         """Yield `function` of each block's number and the block, also of those without a row."""
         read = self.read  # alone: these shards need not travel to where the rows are
-        return self.source.map(lambda number, held: function(number, read(held)))
+        return self.source.apply(lambda number, held: function(number, read(held)))
 
     def sum(self, function: Callable[[FeatureRows], Sum]) -> Sum:
         """Return the sum of `function` over all blocks with a row or more, over threads."""
@@ -170,13 +170,13 @@ class HeldRows:
         """Yield the rows, block by block. No rows at all are one block."""
         return map(self.whole.take, row_blocks(*self.whole.features.shape) or [slice(0, 0)])
 
-    def map(self, function: Callable[[int, FeatureRows], Result]) -> Iterator[Result]:
+    def apply(self, function: Callable[[int, FeatureRows], Result]) -> Iterator[Result]:
         """Yield `function` of each block's number and the block, over threads."""
         return map_in_order(lambda block: function(*block), enumerate(self.batches()))
 
     def sum(self, function: Callable[[FeatureRows], Sum]) -> Sum:
         """Return the sum of `function` over all blocks, over threads."""
-        return reduce(add, self.map(lambda _, rows: function(rows)))
+        return reduce(add, self.apply(lambda _, rows: function(rows)))
 
 
 def _unlabeled_shards(features: Any, y: Any, sample_weight: Any, caller: str) -> FeatureShards:
