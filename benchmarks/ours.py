@@ -50,9 +50,11 @@ def fit_nothing(logits: FloatArray, y: IntArray) -> Fitted:
 OURS = {
     "dubito TemperatureScaling": contestant(TemperatureScaling),
     "dubito EnsembleTemperatureScaling": contestant(EnsembleTemperatureScaling),
-    "dubito VectorScaling": contestant(lambda: VectorScaling(strength=1.0)),
+    "dubito VectorScaling": contestant(lambda: VectorScaling(regularization=1.0)),
     "dubito MatrixScaling": contestant(MatrixScaling),
-    "dubito StructuredMatrixScaling": contestant(lambda: StructuredMatrixScaling(strength=1.0)),
+    "dubito StructuredMatrixScaling": contestant(
+        lambda: StructuredMatrixScaling(regularization=1.0)
+    ),
     "dubito ForestCalibration": contestant(ForestCalibration),
     "dubito PlattScaling": contestant(PlattScaling, is_binary=True),
     "dubito BetaCalibration": contestant(BetaCalibration, is_binary=True),

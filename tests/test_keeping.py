@@ -66,7 +66,7 @@ def auto() -> AutoCalibrator:
         TemperatureScaling(),
         OneVsRest(IsotonicCalibration()),
         ForestCalibration(n_estimators=2),
-        StructuredMatrixScaling(shape="local"),
+        StructuredMatrixScaling(basis="rbf"),
     ]
     mixture.calibrators_ = [one.fit(Logits(LOGITS), LABELS) for one in members]
     mixture.weights_ = np.full(4, 0.25)
@@ -82,13 +82,13 @@ def fitted() -> Iterator[BaseKept]:
         VectorScaling(),
         MatrixScaling(),
         StructuredMatrixScaling(),
-        StructuredMatrixScaling(shape="bent"),
-        StructuredMatrixScaling(shape="local"),
+        StructuredMatrixScaling(basis="spline"),
+        StructuredMatrixScaling(basis="rbf"),
         EnsembleTemperatureScaling(),
         IdentityCalibrator(),
         OneVsRest(PlattScaling()),
         OneVsRest(IsotonicCalibration()),
-        ForestCalibration(n_estimators=2, pull=0),
+        ForestCalibration(n_estimators=2, prior_weight=0),
     ):
         yield calibrator.fit(logits, names)
     yield auto()
@@ -408,7 +408,7 @@ def changed(kept: Any, *path: Any, to: Any) -> dict[str, Any]:
 
 
 TEMPERATURE = TemperatureScaling().fit(Logits(LOGITS), LABELS)
-FOREST = ForestCalibration(n_estimators=2, pull=0).fit(Logits(LOGITS), LABELS)
+FOREST = ForestCalibration(n_estimators=2, prior_weight=0).fit(Logits(LOGITS), LABELS)
 EACH = OneVsRest(IsotonicCalibration()).fit(Logits(LOGITS), LABELS)
 MIXED = auto()
 NODES = FOREST.child_.size
@@ -453,7 +453,7 @@ def first(kind: type[Any], **settings: Any) -> Any:
 
 
 BETA, BINS, CURVE = first(BetaCalibration), first(HistogramBinning), first(IsotonicCalibration)
-BENT, LOCAL = (first(StructuredMatrixScaling, shape=shape) for shape in ("bent", "local"))
+SPLINE, RBF = (first(StructuredMatrixScaling, basis=basis) for basis in ("spline", "rbf"))
 LEVELS, JOINT, REGION = (
     first(QuantileRecalibration),
     first(JointDensity),
@@ -471,8 +471,8 @@ SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
         (BINS, "learned.edges_", [0.0, 0.5, 1.0], "4 numbers from 0 to 1, one more than values_"),
         (CURVE, "learned.knots_", [1.0] * CURVE.knots_.size, "rising. Got 1.0 in row 1"),
         (CURVE, "learned.values_", CURVE.values_[::-1].tolist(), "rising"),
-        (BENT, "learned.centers_", [[0.0] * 3], "left out where shape is 'bent'. Got some"),
-        (LOCAL, "learned.weight_", [[0.0] * 3] * 3, "numbers. Got 3 columns"),
+        (SPLINE, "learned.centers_", [[0.0] * 3], "left out where basis is 'spline'. Got some"),
+        (RBF, "learned.weight_", [[0.0] * 3] * 3, "numbers. Got 3 columns"),
         (first(OneVsRest), "learned.calibrators_.0", BETA.to_dict(), "PlattScaling, like the"),
         (LEVELS, "learned.observed_", [[0.0, 1.0, 2.0]], "2 numbers. Got 3"),
         (

@@ -11,6 +11,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.checks import FAULTLESS, first_not_finite, probability_faults
 
 FloatArray = NDArray[np.floating[Any]]
+RandomState = int | np.random.RandomState | None
 IntArray = NDArray[np.integer[Any]]
 BoolArray = NDArray[np.bool_]
 
@@ -187,6 +188,28 @@ def as_seed(value: Any, caller: str) -> int:
         rule = "a whole number from 0 up, below 2^32"
         raise BadValueError("seed", caller, rule, repr(value), "seed=0")
     return int(value)
+
+
+def require_random_state(value: Any, caller: str) -> None:
+    """Raise unless `value` is a `random_state` as scikit-learn takes it."""
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    is_seed = is_whole and 0 <= value < 2**32
+    if not (value is None or is_seed or isinstance(value, np.random.RandomState)):
+        rule = "must be None, an integer from 0 to 2**32 - 1 or a numpy RandomState"
+        raise BadValueError("random_state", caller, rule, repr(value), "Pass random_state=0")
+
+
+def draw_seed(random_state: Any, caller: str) -> int:
+    """Return the seed that `random_state` stands for: an integer itself, otherwise a drawn one.
+
+    >>> draw_seed(3, "f"), draw_seed(np.random.RandomState(0), "f")
+    (3, 2357136044)
+    """
+    require_random_state(random_state, caller)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**32, dtype=np.uint32))
+    entropy = np.random.SeedSequence().generate_state(1)[0]
+    return int(entropy if random_state is None else random_state)
 
 
 def require_rows(

@@ -46,7 +46,7 @@ def test_it_is_better_on_rows_it_has_not_seen(n_rows: int, n_classes: int) -> No
 
 def test_the_leaderboard_is_what_cross_fitting_by_hand_gives() -> None:
     logits, y = overconfident(300, 3)
-    auto = AutoCalibrator(seed=3).fit(Logits(logits), y)
+    auto = AutoCalibrator(random_state=3).fit(Logits(logits), y)
     batch = Batch.of(y, Logits(logits))
     folds = folds_of(batch, 5, seed=3)
     told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
@@ -64,7 +64,7 @@ def test_the_cross_fitted_loss_is_never_above_doing_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(60, 3))
     y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # calibrated already
-    auto = AutoCalibrator(seed=seed).fit(Logits(logits), y)
+    auto = AutoCalibrator(random_state=seed).fit(Logits(logits), y)
     told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
     assert auto.evidence_["after"] <= told["IdentityCalibrator()"] + 1e-12
     assert auto.evidence_["before"] == pytest.approx(told["IdentityCalibrator()"])
@@ -75,7 +75,7 @@ def test_shares_and_the_chosen_are_told() -> None:
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.weights_.sum() == pytest.approx(1)
     assert len(auto.calibrators_) == auto.weights_.size
-    told = [row["share"] for row in auto.leaderboard_ if row["name"] != "mixture"]
+    told = [row["weight"] for row in auto.leaderboard_ if row["name"] != "mixture"]
     assert sum(told) == pytest.approx(1)
     assert auto.chosen_ in {row["name"] for row in auto.leaderboard_}
     assert "cross-fitted on 1,200 rows" in auto.summary()
@@ -99,7 +99,7 @@ def test_one_candidate_far_ahead_is_taken_alone() -> None:
     assert auto.chosen_ == "TemperatureScaling()"
     assert len(auto.calibrators_) == 1
     assert "T = " in auto.summary()
-    shares = {row["name"]: row["share"] for row in auto.leaderboard_}
+    shares = {row["name"]: row["weight"] for row in auto.leaderboard_}
     assert shares == {"TemperatureScaling()": 1.0, "IdentityCalibrator()": 0.0, "mixture": None}
 
 
@@ -306,10 +306,24 @@ def test_groups_that_make_no_folds_are_told(groups: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, "a", 2**32])
-def test_a_seed_that_is_none_is_told(seed: Any) -> None:
+def test_an_invalid_random_state_is_refused(seed: Any) -> None:
     logits, y = overconfident(40, 3)
-    with pytest.raises(BadValueError, match="`seed` of AutoCalibrator must be a whole number"):
-        AutoCalibrator(seed=seed).fit(Logits(logits), y)
+    with pytest.raises(
+        BadValueError, match="AutoCalibrator: `random_state` must be None, an integer"
+    ):
+        AutoCalibrator(random_state=seed).fit(Logits(logits), y)
+
+
+def test_a_random_state_is_a_seed_a_generator_or_none() -> None:
+    logits, y = overconfident(60, 3)
+
+    def losses(random_state: Any) -> list[float]:
+        auto = AutoCalibrator(random_state=random_state).fit(Logits(logits), y)
+        return [line["log_loss"] for line in auto.leaderboard_]
+
+    drawn = [losses(np.random.RandomState(seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert losses(None) != losses(None)
 
 
 def test_label_probabilities_are_a_row_each() -> None:

@@ -20,20 +20,20 @@ def shards(logits: np.ndarray) -> ArrayShards:
     return ArrayShards(Batch.of(np.zeros(len(logits), int), Logits(logits)))
 
 
-def test_straight_is_the_log_probability_at_a_temperature() -> None:
+def test_linear_is_the_log_probability_at_a_temperature() -> None:
     close(Basis(0.5).numbers(Logits(LOGITS)), log_softmax(LOGITS / 2, axis=1), rtol=1e-12)
 
 
 def test_bent_adds_probabilities_and_broken_lines() -> None:
-    got = Basis(1.0, "bent").numbers(Logits(LOGITS))
+    got = Basis(1.0, "spline").numbers(Logits(LOGITS))
     x = log_softmax(LOGITS, axis=1)
     close(got, np.column_stack([x, np.exp(x), *(np.maximum(x - c, 0) for c in BENDS)]), atol=1e-12)
-    assert got.shape[1] == 3 * Basis(1.0, "bent").n_parts()
+    assert got.shape[1] == 3 * Basis(1.0, "spline").n_parts()
 
 
 def test_local_adds_a_bump_a_center() -> None:
     centers, width = bumps_of(shards(LOGITS), 1.0)
-    got = Basis(1.0, "local", centers, width).numbers(Logits(LOGITS))
+    got = Basis(1.0, "rbf", centers, width).numbers(Logits(LOGITS))
     x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
     close(got[:, 15:], np.exp(-cdist(x, centers, "sqeuclidean") / (2 * width**2)), atol=1e-10)
 
@@ -70,8 +70,8 @@ def test_rows_all_alike_have_one_bump() -> None:
 
 
 def test_a_shape_unheard_of_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"one of 'straight', 'bent', 'local'\. Got 'round'"):
-        StructuredMatrixScaling(shape="round").fit(Logits(LOGITS), np.zeros(300, int))
+    with pytest.raises(BadValueError, match=r"one of 'linear', 'spline', 'rbf'\. Got 'round'"):
+        StructuredMatrixScaling(basis="round").fit(Logits(LOGITS), np.zeros(300, int))
 
 
 def rows_of(centers: FloatArray, logits: FloatArray) -> set[int]:

@@ -32,7 +32,7 @@ def test_more_rows_allow_more_and_more_classes_less() -> None:
         for n_classes in (10, 150, 1000)
     }
     assert len(matrices[10]) > len(matrices[150]) > len(matrices[1000]) == 0
-    assert {one.shape for one in matrices[150]} == {"straight"}
+    assert {one.basis for one in matrices[150]} == {"linear"}
 
 
 def is_matrix(calibrator: object) -> bool:

@@ -64,7 +64,7 @@ def test_the_leaderboard_has_a_line_for_each_and_for_the_mixture() -> None:
     lines = contest(np.random.default_rng(0).uniform(0.1, 1, (50, 3))).leaderboard()
     assert {line["name"] for line in lines} == {*map(_name_of, CANDIDATES), "mixture"}
     assert [line["log_loss"] for line in lines] == sorted(line["log_loss"] for line in lines)
-    assert sum(line["share"] or 0 for line in lines) == pytest.approx(1)
+    assert sum(line["weight"] or 0 for line in lines) == pytest.approx(1)
     (mixture,) = (line for line in lines if line["name"] == "mixture")
     assert mixture["seconds"] == 3.0
 

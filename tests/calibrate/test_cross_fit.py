@@ -194,11 +194,13 @@ def test_held_out_logits_are_those_of_calibrators_that_did_not_see_them() -> Non
     batch = batch_of(90, sample_weight=weight)
     logits, y = made(90)
     folds = folds_of(batch, 3)
-    whole = VectorScaling(strength=2.0).fit(Logits(logits), y, weight)
+    whole = VectorScaling(regularization=2.0).fit(Logits(logits), y, weight)
     kept = whole.to_dict()
     found = held_out_logits(whole, batch, folds)
     for (train, test), ours in zip(folds, found, strict=True):
-        fitted = VectorScaling(strength=2.0).fit(Logits(logits[train]), y[train], weight[train])
+        fitted = VectorScaling(regularization=2.0).fit(
+            Logits(logits[train]), y[train], weight[train]
+        )
         close(ours.array, fitted.transform(Logits(logits[test])).array, rtol=1e-12)
     assert whole.to_dict() == kept
 

@@ -27,30 +27,30 @@ def test_it_follows_what_no_rising_curve_can() -> None:
 
 
 def test_leaves_too_large_to_split_are_the_pulled_class_counts() -> None:
-    fitted = ForestCalibration(n_estimators=3, min_samples_leaf=2000, pull=4.0).fit(
+    fitted = ForestCalibration(n_estimators=3, min_samples_leaf=2000, prior_weight=4.0).fit(
         P[:2000], Y[:2000]
     )
-    prior = VectorScaling(strength=1.0).fit(P[:2000], Y[:2000]).predict_proba(P[2000:])
+    prior = VectorScaling(regularization=1.0).fit(P[:2000], Y[:2000]).predict_proba(P[2000:])
     counts = np.bincount(Y[:2000].astype(int))
     assert fitted.predict_proba(P[2000:]) == pytest.approx((counts + 4 * prior) / 2004, rel=1e-9)
     assert fitted.child_.tolist() == [0, 0, 0]
 
 
 def test_a_strong_pull_is_vector_scaling() -> None:
-    fitted = ForestCalibration(pull=1e12).fit(P[:500], Y[:500])
-    prior = VectorScaling(strength=1.0).fit(P[:500], Y[:500])
+    fitted = ForestCalibration(prior_weight=1e12).fit(P[:500], Y[:500])
+    prior = VectorScaling(regularization=1.0).fit(P[:500], Y[:500])
     assert fitted.predict_proba(P) == pytest.approx(prior.predict_proba(P), abs=1e-6)
 
 
 def test_no_pull_stays_finite() -> None:
-    fitted = ForestCalibration(pull=0).fit(P[:500], Y[:500])
+    fitted = ForestCalibration(prior_weight=0).fit(P[:500], Y[:500])
     assert np.isfinite(fitted.transform(P).array).all()
 
 
 def test_more_rows_than_it_may_look_at_are_sampled() -> None:
     fitted = ForestCalibration(n_estimators=2, max_samples=100).fit(P, Y)
     assert fitted.weights_.sum() == pytest.approx(200)
-    other = ForestCalibration(n_estimators=2, max_samples=100, seed=1).fit(P, Y)
+    other = ForestCalibration(n_estimators=2, max_samples=100, random_state=1).fit(P, Y)
     assert fitted.threshold_.tolist() != other.threshold_.tolist()
 
 
@@ -81,7 +81,10 @@ def test_it_says_what_it_is() -> None:
             {"min_samples_leaf": -1},
             "`min_samples_leaf` of ForestCalibration must be a finite number from 0 up",
         ),
-        ({"pull": np.nan}, "`pull` of ForestCalibration must be a finite number from 0 up"),
+        (
+            {"prior_weight": np.nan},
+            "`prior_weight` of ForestCalibration must be a finite number from 0 up",
+        ),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:

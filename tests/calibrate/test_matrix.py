@@ -77,13 +77,13 @@ def test_matrix_scaling_is_as_low_as_the_reference(
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
-@pytest.mark.parametrize("strength", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("regularization", [0.0, 0.1, 1.0])
 def test_structured_matrix_scaling_is_as_low_as_the_reference(
-    n_classes: int, strength: float
+    n_classes: int, regularization: float
 ) -> None:
     logits, y = made(200, n_classes)
-    scaling = StructuredMatrixScaling(strength).fit(Logits(logits), y)
-    own = strength * n_classes / 200
+    scaling = StructuredMatrixScaling(regularization).fit(Logits(logits), y)
+    own = regularization * n_classes / 200
     assert_least(scaling, logits, y, penalties(n_classes, own, own * (n_classes - 1), own))
 
 
@@ -108,10 +108,10 @@ def test_it_fits_better_than_a_temperature(kind: type[BaseCalibrator]) -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
-def test_a_huge_strength_leaves_the_temperature_alone(n_classes: int) -> None:
+def test_a_huge_regularization_leaves_the_temperature_alone(n_classes: int) -> None:
     logits, y = made(300, n_classes)
     outputs = Logits(logits)
-    strong = StructuredMatrixScaling(strength=1e9).fit(outputs, y).predict_proba(outputs)
+    strong = StructuredMatrixScaling(regularization=1e9).fit(outputs, y).predict_proba(outputs)
     close(strong, TemperatureScaling().fit(outputs, y).predict_proba(outputs), atol=1e-6)
 
 
@@ -158,12 +158,12 @@ def test_a_negative_penalty_is_refused(argument: str) -> None:
     )
 
 
-def test_a_negative_strength_is_refused() -> None:
+def test_a_negative_regularization_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         StructuredMatrixScaling(-1.0).fit([[0.5, 0.5]], [0])
     assert str(caught.value) == (
-        "`strength` of StructuredMatrixScaling must be a finite number from 0 up. Got -1.0. "
-        "Try strength=1.0."
+        "`regularization` of StructuredMatrixScaling must be a finite number from 0 up. Got -1.0. "
+        "Try regularization=1.0."
     )
 
 

@@ -32,7 +32,7 @@ def loss_at(beta: float, y: Any, logits: NDArray[Any], weight: NDArray[Any]) -> 
 def test_the_split_equals_folds_by_hand(n_classes: int) -> None:
     y, logits = made(200, n_classes)
     weight = np.random.default_rng(0).random(200) + 0.1
-    split = decompose_loss(y, Logits(logits), cv=4, seed=3, sample_weight=weight)
+    split = decompose_loss(y, Logits(logits), cv=4, random_state=3, sample_weight=weight)
     order, total = np.random.default_rng(3).permutation(200), 0.0
     for fold in np.array_split(order, 4):
         others = np.setdiff1d(order, fold)
@@ -90,7 +90,7 @@ def test_an_infinite_log_loss_is_all_calibration_but_for_a_finite_rest(kind: Any
 
 def test_the_seed_decides() -> None:
     y, logits = made(100, 3)
-    first, again, other = (decompose_loss(y, Logits(logits), seed=s) for s in (0, 0, 1))
+    first, again, other = (decompose_loss(y, Logits(logits), random_state=s) for s in (0, 0, 1))
     assert first == again
     assert first.refinement != other.refinement
 

@@ -12,7 +12,7 @@ from dubito.calibrate.inputs import (
     FLOOR,
     LabelledRows,
     as_class_outputs,
-    as_strength,
+    as_penalty,
     class_weights,
     labeled_outputs,
     labeled_shards,
@@ -70,17 +70,17 @@ def test_likelihoods_of_label_probabilities_are_a_row_a_class_that_has_some() ->
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 1, 2.5, np.float32(0.5), np.int64(3)])
-def test_a_strength_is_a_number_from_0_up(value: Any) -> None:
-    assert as_strength(value, "strength", "VectorScaling") == value
+def test_a_penalty_is_a_number_from_0_up(value: Any) -> None:
+    assert as_penalty(value, "regularization", "VectorScaling") == value
 
 
 @pytest.mark.parametrize("value", [-1, np.nan, np.inf, True, "1", None, [1.0]])
-def test_any_other_strength_is_refused(value: Any) -> None:
+def test_any_other_penalty_is_refused(value: Any) -> None:
     with pytest.raises(BadValueError) as caught:
-        as_strength(value, "strength", "VectorScaling")
+        as_penalty(value, "regularization", "VectorScaling")
     assert str(caught.value) == (
-        f"`strength` of VectorScaling must be a finite number from 0 up. Got {value!r}. "
-        "Try strength=1.0."
+        f"`regularization` of VectorScaling must be a finite number from 0 up. Got {value!r}. "
+        "Try regularization=1.0."
     )
 
 

@@ -32,12 +32,12 @@ def objective(entries: Floats, x: Floats, y: NDArray[np.int64], penalty: float) 
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
-@pytest.mark.parametrize("strength", [0.0, 1.0, 30.0])
-def test_the_objective_is_as_low_as_the_reference(n_classes: int, strength: float) -> None:
+@pytest.mark.parametrize("regularization", [0.0, 1.0, 30.0])
+def test_the_objective_is_as_low_as_the_reference(n_classes: int, regularization: float) -> None:
     logits, y = made(300, n_classes)
-    scaling = VectorScaling(strength).fit(Logits(logits), y)
+    scaling = VectorScaling(regularization).fit(Logits(logits), y)
     x = special.log_softmax(logits / scaling.temperature_, axis=1)
-    penalty = strength * n_classes / 300
+    penalty = regularization * n_classes / 300
     found = optimize.minimize(
         objective,
         np.zeros(2 * n_classes),
@@ -69,18 +69,18 @@ def test_it_fits_better_than_a_temperature() -> None:
     assert by_vector < by_temperature - 0.01
 
 
-def test_a_huge_strength_leaves_the_temperature_alone() -> None:
+def test_a_huge_regularization_leaves_the_temperature_alone() -> None:
     logits, y = made(300, 5)
     outputs = Logits(logits)
-    strong = VectorScaling(strength=1e9).fit(outputs, y).predict_proba(outputs)
+    strong = VectorScaling(regularization=1e9).fit(outputs, y).predict_proba(outputs)
     close(strong, TemperatureScaling().fit(outputs, y).predict_proba(outputs), atol=1e-6)
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_a_class_absent_from_the_labels_keeps_its_column(strength: float) -> None:
+@pytest.mark.parametrize("regularization", [0.0, 1.0])
+def test_a_class_absent_from_the_labels_keeps_its_column(regularization: float) -> None:
     logits, y = made(300, 4)
     y = np.where(y == 2, 0, y)
-    scaling = VectorScaling(strength).fit(Logits(logits), y)
+    scaling = VectorScaling(regularization).fit(Logits(logits), y)
     p = scaling.predict_proba(Logits(logits))
     assert p.shape == (300, 4)
     assert np.isfinite(p).all()
@@ -89,12 +89,12 @@ def test_a_class_absent_from_the_labels_keeps_its_column(strength: float) -> Non
     assert p[:, 2].mean() < special.softmax(logits, axis=1)[:, 2].mean()
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_separable_rows_leave_all_finite(strength: float) -> None:
+@pytest.mark.parametrize("regularization", [0.0, 1.0])
+def test_separable_rows_leave_all_finite(regularization: float) -> None:
     y = np.arange(60) % 3
     logits = np.random.default_rng(0).normal(0, 0.1, (60, 3)) + np.eye(3)[y]
     with pytest.warns(BoundWarning):
-        scaling = VectorScaling(strength).fit(Logits(logits), y)
+        scaling = VectorScaling(regularization).fit(Logits(logits), y)
     assert np.isfinite(scaling.weight_).all()
     assert np.isfinite(scaling.bias_).all()
     p = scaling.predict_proba(Logits(logits))
@@ -104,7 +104,7 @@ def test_separable_rows_leave_all_finite(strength: float) -> None:
 def test_a_thousand_classes() -> None:
     logits, y = made(400, 1000)
     outputs = Logits(logits.astype(np.float32))
-    scaling = VectorScaling(strength=1.0).fit(outputs, y)
+    scaling = VectorScaling(regularization=1.0).fit(outputs, y)
     assert scaling.weight_.shape == scaling.bias_.shape == (1000,)
     p = scaling.predict_proba(outputs)
     assert p.dtype == np.float32

@@ -29,8 +29,8 @@ MANY: list[BaseCalibrator] = [
     VectorScaling(),
     MatrixScaling(),
     StructuredMatrixScaling(),
-    StructuredMatrixScaling(shape="bent"),
-    StructuredMatrixScaling(shape="local"),
+    StructuredMatrixScaling(basis="spline"),
+    StructuredMatrixScaling(basis="rbf"),
     EnsembleTemperatureScaling(),
     OneVsRest(PlattScaling()),
     OneVsRest(BetaCalibration()),
@@ -137,7 +137,7 @@ def test_it_is_kept_and_moved_with_its_network(calibrator: BaseCalibrator) -> No
 
 def test_it_is_exported_with_its_network() -> None:
     logits, y = rows_of(3)
-    fitted = StructuredMatrixScaling(shape="local").fit(Logits(logits), y)
+    fitted = StructuredMatrixScaling(basis="rbf").fit(Logits(logits), y)
     network = nn.Sequential(nn.Linear(4, 3), to_module(fitted)).eval()
     rows = torch.export.Dim("rows")
     exported = torch.export.export(network, (torch.ones(6, 4),), dynamic_shapes=({0: rows},))

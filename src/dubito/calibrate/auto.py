@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray, as_seed, contiguous
+from dubito.arrays import FloatArray, RandomState, contiguous, draw_seed, require_random_state
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
 from dubito.calibrate.cross_validation import (
@@ -87,9 +87,9 @@ def _candidates(
     yield TemperatureScaling()
     if n_rows < FEW_ROWS:
         return
-    yield PlattScaling() if is_binary else VectorScaling(strength=1.0)
+    yield PlattScaling() if is_binary else VectorScaling(regularization=1.0)
     if n_classes <= MOST_BENT:
-        yield StructuredMatrixScaling(strength=3.0, shape="bent")
+        yield StructuredMatrixScaling(regularization=3.0, basis="spline")
     if has_many and not parametric_only:
         yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
     if has_many:
@@ -97,18 +97,18 @@ def _candidates(
     if is_binary:
         yield BetaCalibration()
     elif n_classes <= MOST_MATRIX:
-        yield StructuredMatrixScaling(strength=3.0)
+        yield StructuredMatrixScaling(regularization=3.0)
         if has_many:
             yield OneVsRest(BetaCalibration())
-            yield StructuredMatrixScaling(strength=0.3)
-            yield StructuredMatrixScaling(strength=0.03)
+            yield StructuredMatrixScaling(regularization=0.3)
+            yield StructuredMatrixScaling(regularization=0.03)
     if has_many and n_classes <= MOST_LOCAL:
         if not parametric_only:
             yield ForestCalibration()
-        yield StructuredMatrixScaling(strength=0.3, shape="local")
+        yield StructuredMatrixScaling(regularization=0.3, basis="rbf")
     if has_many and n_classes <= MOST_BENT:
-        yield StructuredMatrixScaling(strength=0.3, shape="bent")
-        yield StructuredMatrixScaling(strength=0.03, shape="bent")
+        yield StructuredMatrixScaling(regularization=0.3, basis="spline")
+        yield StructuredMatrixScaling(regularization=0.03, basis="spline")
 
 
 @final
@@ -296,7 +296,7 @@ class Contest:
             "name": name,
             "log_loss": float(self.mean(losses)),
             "standard_error": self.error(losses),
-            "share": None if share is None else float(share),
+            "weight": None if share is None else float(share),
             "seconds": seconds,
         }
 
@@ -322,7 +322,7 @@ LINE = record(  # of the leaderboard
     name=text,
     log_loss=number(),
     standard_error=number(0),
-    share=optional(number(0, 1)),
+    weight=optional(number(0, 1)),
     seconds=number(0),
 )
 
@@ -378,13 +378,13 @@ class AutoCalibrator(BaseCalibrator):
         cv: Any = 5,
         time_budget: float | None = None,
         max_samples: int = 20_000,
-        seed: int = 0,
+        random_state: RandomState = 0,
         parametric_only: bool = False,
     ):
         self.cv = cv
         self.time_budget = time_budget
         self.max_samples = max_samples
-        self.seed = seed
+        self.random_state = random_state
         self.parametric_only = parametric_only
 
     def fit(
@@ -406,7 +406,8 @@ class AutoCalibrator(BaseCalibrator):
         return FixedMixture([clone(one) for one in self.calibrators_], self.weights_)
 
     def _learn(self, shards: Shards) -> None:
-        batch = sample_rows(shards, self.max_samples, self.seed)
+        seed = draw_seed(self.random_state, type(self).__name__)
+        batch = sample_rows(shards, self.max_samples, seed)
         n_used = len(labeled_only(batch))
         if n_used == 0:
             raise EmptyStateError("A calibrator")
@@ -419,7 +420,7 @@ class AutoCalibrator(BaseCalibrator):
         if is_listed and len(batch) == self.max_samples and shards.sum(len) > len(batch):
             rule = f"folds or a splitter for more than {self.max_samples:,} rows (`max_samples`)"
             raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
-        split = folds_of(batch, self.cv, self.seed)
+        split = folds_of(batch, self.cv, seed)
         contest = Contest.held(batch, split, self.time_budget, self.parametric_only)
         members, shares = contest.winners()
         self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
@@ -440,7 +441,7 @@ class AutoCalibrator(BaseCalibrator):
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "None, or seconds from 0 up", "time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
-        as_seed(self.seed, name)
+        require_random_state(self.random_state, name)
         if not isinstance(self.parametric_only, bool | np.bool_):
             rule, fix = "True or False", "parametric_only=True"
             raise BadValueError("parametric_only", name, rule, repr(self.parametric_only), fix)

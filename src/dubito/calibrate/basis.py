@@ -15,7 +15,7 @@ from dubito.errors import BadValueError
 from dubito.kernels.affine import bump_rows
 from dubito.outputs import Logits, Probabilities
 
-SHAPES = ("straight", "bent", "local")
+BASES = ("linear", "spline", "rbf")
 BENDS = (-6.0, -3.0, -1.0)  # log probabilities at which a map may bend: of 0.2 %, 5 % and 37 %
 N_BUMPS = 200
 WIDTH = 0.2  # of a bump, as part of the median distance between two
@@ -35,19 +35,19 @@ class Basis:
     """
 
     beta: float
-    shape: str = "straight"
+    kind: str = "linear"
     centers: FloatArray | None = None
     width: float = 1.0
 
     def n_parts(self) -> int:
         """Return how many numbers f has for each class, bumps apart."""
-        return 1 if self.shape == "straight" else 2 + len(BENDS)
+        return 1 if self.kind == "linear" else 2 + len(BENDS)
 
     def numbers(self, outputs: Logits | Probabilities, precision: str = "float64") -> FloatArray:
         """Return f(x) of some rows."""
         x = log_probabilities(outputs, self.beta, precision)
         np.maximum(x, LOWEST, out=x)
-        if self.shape == "straight":
+        if self.kind == "linear":
             return x
         parts = [x, np.exp(x), *(np.maximum(x - bend, 0) for bend in BENDS)]
         if self.centers is not None:
@@ -56,12 +56,12 @@ class Basis:
         return np.column_stack(parts)
 
 
-def as_shape(shape: str, caller: str) -> str:
-    """Return a shape there is."""
-    if shape not in SHAPES:
-        rule = f"one of {', '.join(map(repr, SHAPES))}"
-        raise BadValueError("shape", caller, rule, repr(shape), "shape='bent'")
-    return shape
+def as_basis_name(name: str, caller: str) -> str:
+    """Return the name of a basis."""
+    if name not in BASES:
+        rule = f"one of {', '.join(map(repr, BASES))}"
+        raise BadValueError("basis", caller, rule, repr(name), "basis='spline'")
+    return name
 
 
 def bumps_of(shards: Shards, beta: float) -> tuple[FloatArray, float]:

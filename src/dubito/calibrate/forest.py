@@ -7,11 +7,19 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    RandomState,
+    contiguous,
+    draw_seed,
+    freeze,
+    require_random_state,
+)
 from dubito.calibrate.basis import Basis
 from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
 from dubito.calibrate.cross_validation import labeled_only
-from dubito.calibrate.inputs import FLOOR, LabelledRows, as_strength
+from dubito.calibrate.inputs import FLOOR, LabelledRows, as_penalty
 from dubito.calibrate.matrix import VectorScaling
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError
@@ -42,7 +50,7 @@ class ForestCalibration(BaseCalibrator):
     """Count labels among rows whose outputs are alike, as random trees see it.
 
     For outputs that are wrong in ways no smooth map follows, and a thousand rows or more. Leaves of
-    at least `min_samples_leaf` rows are pulled towards vector scaling, as if it had counted `pull` rows
+    at least `min_samples_leaf` rows are pulled towards vector scaling, as if it had counted `prior_weight` rows
     there. Trees grow on a seeded sample where there are over `max_samples` rows. The predicted class
     may change. Geurts, Ernst and Wehenkel, "Extremely randomized trees", 2006.
 
@@ -77,32 +85,34 @@ class ForestCalibration(BaseCalibrator):
         self,
         n_estimators: int = 30,
         min_samples_leaf: float = 5.0,
-        pull: float = 5.0,
+        prior_weight: float = 5.0,
         max_samples: int = 20_000,
-        seed: int = 0,
+        random_state: RandomState = 0,
     ):
         self.n_estimators = n_estimators
         self.min_samples_leaf = min_samples_leaf
-        self.pull = pull
+        self.prior_weight = prior_weight
         self.max_samples = max_samples
-        self.seed = seed
+        self.random_state = random_state
 
     def _require_settings(self) -> None:
         for argument, least in {"n_estimators": 1, "max_samples": 2}.items():
             self._require_whole(argument, least)
-        for argument in ("min_samples_leaf", "pull"):
-            as_strength(getattr(self, argument), argument, type(self).__name__)
+        for argument in ("min_samples_leaf", "prior_weight"):
+            as_penalty(getattr(self, argument), argument, type(self).__name__)
+        require_random_state(self.random_state, type(self).__name__)
 
     def _require_learned(self, entry: Entry) -> None:
         require_same_classes(self, self.prior_, entry.at("prior_"))
         _require_trees(self, entry)
 
     def _learn(self, shards: Shards) -> None:
-        self.prior_ = VectorScaling(strength=1.0)
+        self.prior_ = VectorScaling(regularization=1.0)
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
         self.prior_._learn(shards)
-        rows = LabelledRows.of(labeled_only(sample_rows(shards, self.max_samples, self.seed)))
-        seeds = np.random.default_rng(self.seed).integers(0, 2**31, self.n_estimators).tolist()
+        seed = draw_seed(self.random_state, type(self).__name__)
+        rows = LabelledRows.of(labeled_only(sample_rows(shards, self.max_samples, seed)))
+        seeds = np.random.default_rng(seed).integers(0, 2**31, self.n_estimators).tolist()
         grow = partial(_tree_of, Counted.of(rows), float(self.min_samples_leaf))
         self._plant(list(map_in_order(grow, seeds)))
 
@@ -131,7 +141,9 @@ class ForestCalibration(BaseCalibrator):
         softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, shares)
         nodes = (self.roots_, self.column_, self.threshold_, self.child_, self.start_)
         leaves = (self.labels_, self.weights_)
-        add_forest(_numbers_of(outputs), *map(freeze, nodes + leaves), float(self.pull), shares)
+        add_forest(
+            _numbers_of(outputs), *map(freeze, nodes + leaves), float(self.prior_weight), shares
+        )
         return np.log(np.maximum(shares, FLOOR))
 
     def _words(self) -> str:
@@ -163,7 +175,7 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
         raise entry.at("start_").refused(rule, f"{start.size} from {start[0]} to {start[-1]}")
     node_of = np.repeat(np.arange(n_nodes), np.diff(start))
     counted = np.bincount(node_of, forest.weights_, n_nodes)
-    is_empty = (child == 0) & (counted + float(forest.pull) <= 0)
+    is_empty = (child == 0) & (counted + float(forest.prior_weight) <= 0)
     if is_empty.any():
         node = int(np.argmax(is_empty))
         raise entry.at("weights_").refused("above 0 in each leaf", f"none in node {node}")

@@ -69,8 +69,8 @@ class LabelledRows:
         return np.stack([part[rows, classes] for part in parts], axis=1), weights, rows
 
 
-def as_strength(value: Any, argument: str, caller: str) -> float:
-    """Return a penalty's strength: a finite number from 0 up."""
+def as_penalty(value: Any, argument: str, caller: str) -> float:
+    """Return the weight of a penalty: a finite number from 0 up."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (is_number and 0 <= value < np.inf):
         rule, fix = "a finite number from 0 up", f"{argument}=1.0"

@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 import numpy as np
 from sklearn.base import clone
 
+from dubito.arrays import RandomState, draw_seed
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.inputs import as_class_outputs
 from dubito.calibrate.temperature import TemperatureScaling
@@ -18,6 +19,7 @@ from dubito.errors import BadTypeError, BadValueError, BoundWarning, EmptyStateE
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import labeled_batch
 
+CALLER = "decompose_loss"
 SCORES = ("log_loss", "brier_score")
 
 
@@ -53,7 +55,7 @@ def decompose_loss(
     score: Literal["log_loss", "brier_score"] = "log_loss",
     calibrator: BaseCalibrator | None = None,
     cv: int = 5,
-    seed: int = 0,
+    random_state: RandomState = 0,
     sample_weight: Any = None,
 ) -> LossDecomposition:
     """Return how much of a proper score recalibration removes, and how much remains.
@@ -70,23 +72,23 @@ def decompose_loss(
     """
     if score not in SCORES:
         rule = " or ".join(map(repr, SCORES))
-        raise BadValueError("score", "decompose_loss", rule, repr(score), "score='log_loss'")
+        raise BadValueError("score", CALLER, rule, repr(score), "score='log_loss'")
     model = TemperatureScaling() if calibrator is None else calibrator
     if not isinstance(model, BaseCalibrator):
         rule, fix = "a calibrator of classes", "calibrator=TemperatureScaling()"
-        raise BadTypeError("calibrator", "decompose_loss", rule, type(model).__name__, fix)
+        raise BadTypeError("calibrator", CALLER, rule, type(model).__name__, fix)
     rows = _scored_rows(y_true, outputs, sample_weight)
     n_folds = _n_folds_of(cv, len(rows))
     before = ProperScoresState.of(rows).score(score)
-    after = _recalibrated_state(rows, model, n_folds, seed).score(score)
+    after = _recalibrated_state(rows, model, n_folds, draw_seed(random_state, CALLER)).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
     return LossDecomposition(before, calibration, refinement, after, score, len(rows), n_folds)
 
 
 def _scored_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
     """Return the rows that have a label and a weight."""
-    wrapped = as_class_outputs(outputs, "decompose_loss")
-    batch = labeled_batch(y_true, wrapped, sample_weight, "decompose_loss")
+    wrapped = as_class_outputs(outputs, CALLER)
+    batch = labeled_batch(y_true, wrapped, sample_weight, CALLER)
     return batch.take(np.flatnonzero(batch.labeled_weight))
 
 
@@ -94,12 +96,12 @@ def _n_folds_of(cv: Any, n_rows: int) -> int:
     """Return how many folds there can be."""
     if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
         rule, fix = "a whole number from 2 up", "cv=5"
-        raise BadValueError("cv", "decompose_loss", rule, repr(cv), fix)
+        raise BadValueError("cv", CALLER, rule, repr(cv), fix)
     if n_rows == 0:
-        raise EmptyStateError("decompose_loss")
+        raise EmptyStateError(CALLER)
     if n_rows == 1:
         rule, fix = "2 labeled rows or more", "more rows: one is needed to fit, one to score"
-        raise BadValueError("y_true", "decompose_loss", rule, "1", fix)
+        raise BadValueError("y_true", CALLER, rule, "1", fix)
     return min(int(cv), n_rows)
 
 

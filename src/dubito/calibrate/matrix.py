@@ -9,9 +9,9 @@ import numpy as np
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.affine import affine_scores, fit_affine
-from dubito.calibrate.basis import Basis, as_shape, bumps_of
+from dubito.calibrate.basis import Basis, as_basis_name, bumps_of
 from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.inputs import as_strength, class_weights
+from dubito.calibrate.inputs import as_penalty, class_weights
 from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
@@ -23,7 +23,7 @@ from dubito.serialization.fields import Entry, Maybe, entries, number
 class VectorScaling(BaseCalibrator):
     """Scale and shift each class's log probability, after the best temperature.
 
-    Use it where some classes are said too often. `strength` times K/n is an L2 penalty on what
+    Use it where some classes are said too often. `regularization` times K/n is an L2 penalty on what
     departs from the temperature alone: 0 leaves it free, as Guo et al. 2017 do on raw logits, 1 is
     right for few rows. Berta et al., "Structured matrix scaling for multi-class calibration", 2025.
 
@@ -44,16 +44,18 @@ class VectorScaling(BaseCalibrator):
         bias_=array("n_classes_"),
     )
 
-    def __init__(self, strength: float = 0.0):
-        self.strength = strength
+    def __init__(self, regularization: float = 0.0):
+        self.regularization = regularization
 
     def _require_settings(self) -> None:
-        as_strength(self.strength, "strength", type(self).__name__)
+        as_penalty(self.regularization, "regularization", type(self).__name__)
 
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)
         n_rows = class_weights(shards).sum()
-        penalty = np.full((self.n_classes_, 2), float(self.strength) * self.n_classes_ / n_rows)
+        penalty = np.full(
+            (self.n_classes_, 2), float(self.regularization) * self.n_classes_ / n_rows
+        )
         table = fit_affine(shards, Basis(beta), penalty)
         self.temperature_ = 1 / beta
         self.weight_, self.bias_ = 1 + table[:, 0], table[:, 1] - table[:, 1].mean()
@@ -149,8 +151,8 @@ class MatrixScaling(BaseMatrixScaling):
         self.intercept = intercept
 
     def _require_settings(self) -> None:
-        as_strength(self.off_diagonal, "off_diagonal", type(self).__name__)
-        as_strength(self.intercept, "intercept", type(self).__name__)
+        as_penalty(self.off_diagonal, "off_diagonal", type(self).__name__)
+        as_penalty(self.intercept, "intercept", type(self).__name__)
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
@@ -167,9 +169,9 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     """Learn a matrix whose penalties grow with the classes and shrink with the rows.
 
     For multi-class outputs of any size: with few rows it is temperature scaling, with many a full
-    matrix. Penalties are `strength` times K/n for diagonal and intercept and K(K-1)/n off the
-    diagonal. For outputs that are off differently at different levels `shape="bent"` lets classes
-    act on each other by broken lines, and "local" adds bumps around known rows (1/n each);
+    matrix. Penalties are `regularization` times K/n for diagonal and intercept and K(K-1)/n off the
+    diagonal. For outputs that are off differently at different levels `basis="spline"` lets classes
+    act on each other by broken lines, and "rbf" adds bumps around known rows (1/n each);
     `weight_` then has more columns. Berta et al., "Structured matrix scaling for multi-class
     calibration", 2025.
 
@@ -189,20 +191,20 @@ class StructuredMatrixScaling(BaseMatrixScaling):
         width_=Maybe(number(1e-30)),
     )
 
-    def __init__(self, strength: float = 1.0, shape: str = "straight"):
-        self.strength = strength
-        self.shape = shape
+    def __init__(self, regularization: float = 1.0, basis: str = "linear"):
+        self.regularization = regularization
+        self.basis = basis
 
     def _require_settings(self) -> None:
-        as_strength(self.strength, "strength", type(self).__name__)
-        as_shape(self.shape, type(self).__name__)
+        as_penalty(self.regularization, "regularization", type(self).__name__)
+        as_basis_name(self.basis, type(self).__name__)
 
     def _require_learned(self, entry: Entry) -> None:
-        is_local = self.shape == "local"
+        is_rbf = self.basis == "rbf"
         for name in ("centers_", "width_"):
-            if hasattr(self, name) != is_local:
-                rule = f"{'given' if is_local else 'left out'} where shape is {self.shape!r}"
-                raise entry.at(name).refused(rule, "none" if is_local else "some")
+            if hasattr(self, name) != is_rbf:
+                rule = f"{'given' if is_rbf else 'left out'} where basis is {self.basis!r}"
+                raise entry.at(name).refused(rule, "none" if is_rbf else "some")
         basis = self._basis()
         n_bumps = 0 if basis.centers is None else len(basis.centers)
         wanted = basis.n_parts() * self.n_classes_ + n_bumps
@@ -211,21 +213,21 @@ class StructuredMatrixScaling(BaseMatrixScaling):
             raise entry.at("weight_").refused(rule, got)
 
     def _place(self, shards: Shards) -> None:
-        if self.shape == "local":
+        if self.basis == "rbf":
             self.centers_, self.width_ = bumps_of(shards, 1 / self.temperature_)
 
     def _basis(self) -> Basis:
         beta = 1 / self.temperature_
-        if self.shape == "local":
-            return Basis(beta, self.shape, freeze(self.centers_), float(self.width_))
-        return Basis(beta, self.shape)
+        if self.basis == "rbf":
+            return Basis(beta, self.basis, freeze(self.centers_), float(self.width_))
+        return Basis(beta, self.basis)
 
     def _penalty(self, n_rows: float) -> FloatArray:
-        strength = float(self.strength)
-        own = strength * self.n_classes_ / n_rows
+        regularization = float(self.regularization)
+        own = regularization * self.n_classes_ / n_rows
         across = own * (self.n_classes_ - 1)
         penalty = _matrix_penalty(self.n_classes_, diagonal=own, off_diagonal=across, intercept=own)
         parts = [np.tile(penalty[:, :-1], self._basis().n_parts())]
-        if self.shape == "local":
-            parts.append(np.full((self.n_classes_, len(self.centers_)), strength / n_rows))
+        if self.basis == "rbf":
+            parts.append(np.full((self.n_classes_, len(self.centers_)), regularization / n_rows))
         return np.column_stack([*parts, penalty[:, -1]])

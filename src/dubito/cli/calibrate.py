@@ -56,7 +56,7 @@ def calibrate(
                 line["name"],
                 f"{line['log_loss']:.4f}",
                 f"{line['low']:.4f} to {line['high']:.4f}",
-                "" if line["share"] is None else f"{line['share']:.1%}",
+                "" if line["weight"] is None else f"{line['weight']:.1%}",
             )
             for line in board
         ],

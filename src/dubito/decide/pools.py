@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from dubito.arrays import BoolArray, FloatArray, contiguous
-from dubito.calibrate.inputs import FLOOR, LabelledRows, as_strength, log_probabilities
+from dubito.calibrate.inputs import FLOOR, LabelledRows, as_penalty, log_probabilities
 from dubito.calibrate.temperature import mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
@@ -228,7 +228,7 @@ class LogLinearPool(BasePool):
         self.strength = strength
 
     def _require_settings(self) -> None:
-        as_strength(self.strength, "strength", type(self).__name__)
+        as_penalty(self.strength, "strength", type(self).__name__)
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         n_models, _, n_classes = data.logs.shape

@@ -84,7 +84,7 @@ class Mapped(BaseMap):
     def __init__(self, of: basis.Basis, weight: FloatArray, bias: FloatArray) -> None:
         super().__init__()
         self.hold(beta=of.beta, weight=weight, bias=bias, width=of.width)
-        self.is_straight = of.shape == "straight"
+        self.is_linear = of.kind == "linear"
         self.has_bumps = of.centers is not None
         if of.centers is not None:
             self.hold(centers=of.centers)
@@ -92,7 +92,7 @@ class Mapped(BaseMap):
     def forward(self, values: Tensor) -> Tensor:
         x = _log_probabilities(values * self.get_buffer("beta"))
         parts = [x]
-        if not self.is_straight:
+        if not self.is_linear:
             parts += [x.exp(), *((x - bend).clamp(min=0) for bend in basis.BENDS)]
         if self.has_bumps:
             parts.append(self.bumps(x))

@@ -54,7 +54,7 @@ def mended(batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int) 
         found = (
             calibration
             if isinstance(calibration, BaseCalibrator)
-            else AutoCalibrator(seed=seed).fit(shards)
+            else AutoCalibrator(random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
         folds = folds_of(asked, min(N_FOLDS, len(asked)), seed)

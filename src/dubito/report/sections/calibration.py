@@ -192,7 +192,7 @@ def leaderboard(summary: Summary) -> Section:
             str(line["name"]),
             figure(line["log_loss"]),
             _between(line["log_loss"], REACH * line["standard_error"]),
-            "all of them" if line["share"] is None else share(line["share"]),
+            "all of them" if line["weight"] is None else share(line["weight"]),
         )
         for line in mended.leaderboard
     )
