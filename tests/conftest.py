@@ -1,8 +1,10 @@
-"""How property tests run: 50 examples, none timed, as the first may compile kernels. A browser."""
+"""Markers, skips, hypothesis settings and the browser that all tests use."""
 
+import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -10,10 +12,28 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+# The first example may compile kernels, so no example has a deadline.
 settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.load_profile("untimed")
 
-ARGUMENTS = [
+ROOT = Path(__file__).parents[1]
+
+# Everything below these directories carries the marker.
+DIRECTORY_MARKERS = {
+    "src/dubito/learn": "torch",
+    "tests/learn": "torch",
+    "tests/studies": "slow",
+}
+
+# A test that uses one of these fixtures carries the marker.
+FIXTURE_MARKERS = {
+    "browser": "browser",
+    "postgres": "postgres",
+    "empty_postgres": "postgres",
+    "fashion_mnist_folder": "slow",
+}
+
+CHROMIUM_ARGUMENTS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -25,14 +45,88 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
+def _has_postgres() -> bool:
+    servers = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
+    return shutil.which("pg_ctl") is not None or any(servers)
+
+
+def _is_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Add markers by directory, fixture and database; skip what this system cannot run."""
+    missing = {}
+    if shutil.which("chromium") is None:
+        missing["browser"] = "Chromium is not installed (apt-get install chromium)"
+    if not _has_postgres():
+        missing["postgres"] = "PostgreSQL is not installed (apt-get install postgresql)"
+    for item in items:
+        for directory, marker in DIRECTORY_MARKERS.items():
+            if (ROOT / directory) in item.path.parents:
+                item.add_marker(marker)
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in FIXTURE_MARKERS:
+                item.add_marker(FIXTURE_MARKERS[fixture])
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if any(value == "postgresql" for value in parameters.values() if isinstance(value, str)):
+            item.add_marker("postgres")
+        for marker, reason in missing.items():
+            if item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _fail_if_skipped(report: Any) -> None:
+    """Turn a skip into a failure: CI must run every test."""
+    if _is_ci() and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"A test may not be skipped when CI is set. {reason}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Fail on a skipped test when CI is set."""
+    outcome: Any = yield
+    _fail_if_skipped(outcome.get_result())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """Fail on a skipped module when CI is set."""
+    outcome: Any = yield
+    _fail_if_skipped(outcome.get_result())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print one line per reason for which tests were skipped."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        counts[reason] = counts.get(reason, 0) + 1
+    for reason, count in counts.items():
+        tests = "1 test" if count == 1 else f"{count} tests"
+        terminalreporter.write_line(f"Skipped {tests}: {reason}.")
+
+
+@pytest.fixture(scope="module")  # while it is open, no test of this process may run an event loop
 def browser() -> "Iterator[Browser]":
-    """Chromium, for tests that look at pages as people do."""
+    """Headless Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
+            executable_path=shutil.which("chromium"), args=CHROMIUM_ARGUMENTS
         )
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist_folder() -> Path:
+    """The directory where Debian's package installs Fashion-MNIST."""
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    if not folder.is_dir():
+        pytest.skip("Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist)")
+    return folder

@@ -22,6 +22,8 @@ from dubito.data import DaskShards
 from tests.cli.conftest import Run, animals
 from tests.data.test_dask import started, wait_for
 
+pytestmark = pytest.mark.dask
+
 SIZES = [250, 0, 5, 145]  # unequal, one empty; the third has one class only
 
 

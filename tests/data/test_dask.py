@@ -50,6 +50,8 @@ from dubito.errors import (
 from dubito.measure import Audit, AuditState
 from tests.data.test_watching import Noting
 
+pytestmark = pytest.mark.dask
+
 rng = np.random.default_rng(0)
 COLUMNS = Columns(label="y", logits="z", weight="w")
 SIZES = [3000, 0, 5, 1000, 1]  # unequal, one empty; the third has one class only

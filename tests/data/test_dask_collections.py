@@ -11,6 +11,8 @@ from dubito.data import Columns
 from dubito.data.dask_tasks import is_collection, partitions_of
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
+pytestmark = pytest.mark.dask
+
 COLUMNS = Columns(label="y", logits="z", weight="w")
 
 

@@ -27,6 +27,8 @@ from dubito.data.dask_tasks import (
 from dubito.data.directory_sink import Turn
 from dubito.errors import BadFileError, BadValueError
 
+pytestmark = pytest.mark.dask
+
 COLUMNS = Columns(probabilities="p")
 P = [0.5, 0.25, 1.5, 0.75, -1.0]  # two of them are bad
 

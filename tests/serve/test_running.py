@@ -142,6 +142,7 @@ def test_a_process_syncs_before_it_answers_and_stops_when_told(
     assert token not in log.read_text()
 
 
+@pytest.mark.postgres
 def test_postgresql_syncs_its_log_before_the_service_answers(
     policy_file: Path, tmp_path: Path, watching: tuple[list[str], Path]
 ) -> None:

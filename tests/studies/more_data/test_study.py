@@ -19,9 +19,10 @@ def members(n_passes: int, n_rows: int, seed: int) -> Any:
 
 
 def test_it_prints_tables_of_doubts_that_can_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fashion_mnist_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--quick", "--cache", str(tmp_path), "-o", str(tmp_path / "out")])
+    places = ["--folder", str(fashion_mnist_folder), "--cache", str(tmp_path)]
+    main(["--quick", *places, "-o", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert lines[0] == "|  | 64 rows | 256 rows |"

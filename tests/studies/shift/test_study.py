@@ -13,9 +13,10 @@ ACCURACY, ECE, LOG_LOSS = range(3)
 
 
 def test_it_prints_tables_of_figures_that_can_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fashion_mnist_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--quick", "--cache", str(tmp_path), "-o", str(tmp_path / "out")])
+    places = ["--folder", str(fashion_mnist_folder), "--cache", str(tmp_path)]
+    main(["--quick", *places, "-o", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(lines) == 5 * (len(METHODS) + 2) + len(CORRUPTIONS) + 2
