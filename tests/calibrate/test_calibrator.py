@@ -537,8 +537,8 @@ def test_a_stream_tells_once_of_missing_labels(
 def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:
     kind = type(case.calibrator).__name__
     message = (
-        f"`outputs` of {kind} must be arrays beside labels or weights. Got labels. "
-        f"Try {kind}().fit(shards), with labels and weights among the shards' columns."
+        f"{kind}: `y` must be None when `outputs` is shards, got ndarray. "
+        "Hold it in the shards instead: Columns(label=...)."
     )
     with refused(BadTypeError, message):
         case.fit(streamed(case, tmp_path), case.y)

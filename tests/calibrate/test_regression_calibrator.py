@@ -230,10 +230,10 @@ def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) 
     assert message(one, ["a"]).startswith(f"`y` of {name} must be an array of real numbers.")
     shards = Parts(Batch.of(Y, KINDS["Normal"]))
     assert message(shards, Y) == (
-        f"`outputs` of {name} must be arrays beside targets or weights. Got targets. Try {name}()"
-        ".fit(shards), with targets and weights among the shards' columns."
+        f"{name}: `y` must be None when `outputs` is shards, got ndarray. "
+        "Hold it in the shards instead: Columns(label=...)."
     )
-    assert "Got weights." in message(shards, sample_weight=Y)
+    assert "`sample_weight` must be None" in message(shards, sample_weight=Y)
     with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labeled row"):
         clone(calibrator).fit(Normal([0.0], [1.0]), [1.0], sample_weight=[0.0])
     with pytest.raises(EmptyStateError, match=f"{name} needs at least 1 labeled row"):

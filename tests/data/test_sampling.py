@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.data.labels import Labels, Targets
-from dubito.data.shards import joined, sample_rows
+from dubito.data.shards import joined, load_rows, sample_rows
 from dubito.outputs import BaseOutputs
 
 N = 100
@@ -139,3 +139,12 @@ def test_no_rows_that_count_are_an_empty_batch(is_labeled: bool) -> None:
     whole = made(weight=np.zeros(N))
     for shards in (ArrayShards(whole), Pieces(whole, 17)):
         assert len(sample_rows(shards, N, is_labeled=is_labeled)) == (0 if is_labeled else N)
+
+
+def test_rows_in_memory_are_loaded_as_they_are_and_others_are_sampled() -> None:
+    batch = made()
+    assert load_rows(ArrayShards(batch), 10) is batch
+    first, again, other = (load_rows(Pieces(batch, 30), 10, seed) for seed in (0, 0, 1))
+    assert len(first) == 10
+    assert_array_equal(first.rows.confidence, again.rows.confidence)
+    assert not np.array_equal(first.rows.confidence, other.rows.confidence)

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
 
-from dubito import Logits, Members, Normal
+from dubito import Logits, Normal
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
+from dubito.decide import Policy
 from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.fit import (
     as_feature_names,
@@ -19,37 +19,21 @@ from dubito.decide.policy.fit import (
     column_names,
     evaluation_shards,
     fresh_calibrator,
-    labeled_rows,
     require_reject,
 )
 from dubito.doubt import MahalanobisDistance
-from dubito.errors import BadTypeError, BadValueError, MissingLabelsWarning
+from dubito.errors import BadTypeError, BadValueError
 
 P = [[0.9, 0.1], [0.4, 0.6]]
 
 
-def test_arrays_become_shards_and_shards_stay() -> None:
-    shards = labeled_rows(P, [0, 1], features=[[1.0], [2.0]])
-    assert isinstance(shards, ArrayShards)
-    assert len(shards.batch) == 2
-    assert labeled_rows(shards, None, features=None) is shards
-    members = labeled_rows(Members([P, P]), [0, 1])
-    assert isinstance(members, ArrayShards)
-    assert np.asarray(getattr(members.batch.outputs, "array")).tolist() == P  # noqa: B009
-    with pytest.warns(MissingLabelsWarning):
-        labeled_rows(P, [0, None])
-
-
-def test_nothing_stands_beside_shards() -> None:
-    shards = labeled_rows(P, [0, 1])
-    with pytest.raises(BadTypeError) as caught:
-        labeled_rows(shards, None, features=[[1.0]])
-    assert str(caught.value) == (
-        "`features` of Policy.fit must be None beside shards. Got an argument. "
-        "Try these among the shards' columns."
-    )
+def test_shards_hold_their_own_columns() -> None:
+    shards, costs = ArrayShards(Batch.of([0, 1], P)), CostMatrix.zero_one(2)
+    message = r"Policy\.fit: `features` must be None when `outputs` is shards, got list"
+    with pytest.raises(BadTypeError, match=message):
+        Policy.fit(shards, features=[[1.0]], costs=costs)
     with pytest.raises(BadTypeError, match=r"`outputs` of Policy\.fit must be Logits, Prob"):
-        labeled_rows(Normal([1.0], [1.0]), [0])
+        Policy.fit(Normal([1.0], [1.0]), [0], costs=costs)
 
 
 def test_calibrators_start_afresh() -> None:

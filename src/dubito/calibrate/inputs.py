@@ -12,7 +12,7 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import ArrayShards, Shards, as_shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.state import warn_of_missing
@@ -104,19 +104,16 @@ def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
 
 
 def labeled_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
-    """Return labeled rows as shards: what is shards already, or arrays in memory."""
-    if not isinstance(outputs, Shards):
-        wrapped = as_class_outputs(outputs, caller)
-        batch = Batch.of(y, wrapped, sample_weight=sample_weight, caller=caller, argument="y")
+    """Return labeled rows as shards; arrays warn about missing labels and very small weights."""
+    shards = as_shards(
+        outputs, y, sample_weight=sample_weight, caller=caller, convert=as_class_outputs
+    )
+    if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
+        batch = shards.batch
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
         if sample_weight is not None:
             _warn_of_light(batch.labeled_weight, caller, stacklevel=4)
-        return ArrayShards(batch)
-    if y is not None or sample_weight is not None:
-        got = "labels" if y is not None else "weights"
-        fix = f"{caller}().fit(shards), with labels and weights among the shards' columns"
-        raise BadTypeError("outputs", caller, "arrays beside labels or weights", got, fix)
-    return outputs
+    return shards
 
 
 def _warn_of_light(weight: FloatArray, caller: str, stacklevel: int) -> None:

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, Shards, sample_rows
+from dubito.data.shards import Shards, as_shards, sample_rows
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -59,7 +59,7 @@ class BaseRegressionCalibrator(BaseKept):
         A weight counts rows: 2 is a row that came twice. Rows without a target are left out.
         """
         name = type(self).__name__
-        shards = _target_shards(outputs, y, sample_weight, name)
+        shards = as_shards(outputs, y, sample_weight=sample_weight, caller=name, convert=_as_spread)
         seen = shards.sum(lambda batch: SeenRows.of(batch, name))
         if not seen.weight > 0:
             raise EmptyStateError(name)
@@ -149,20 +149,6 @@ class SeenRows:
         )
 
 
-def _target_shards(outputs: Any, y: Any, sample_weight: Any, caller: str) -> Shards:
-    """Return rows with targets as shards: what is shards already, or arrays in memory."""
-    if not isinstance(outputs, Shards):
-        regression = _as_spread(outputs, caller)
-        return ArrayShards(
-            Batch.of(y, regression, sample_weight=sample_weight, caller=caller, argument="y")
-        )
-    if y is not None or sample_weight is not None:
-        got = "targets" if y is not None else "weights"
-        fix = f"{caller}().fit(shards), with targets and weights among the shards' columns"
-        raise BadTypeError("outputs", caller, "arrays beside targets or weights", got, fix)
-    return outputs
-
-
 def _as_spread(outputs: Any, caller: str) -> Regression:
     """Return outputs that are distributions of a number with a spread of their own."""
     if not isinstance(outputs, Normal | Samples | Quantiles):
@@ -214,7 +200,7 @@ def _evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
         others, held_out = np.setdiff1d(order, fold), rows.take(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoundWarning)  # of a fold: the fit told of its own
-            fitted = clone(calibrator).fit(ArrayShards(rows.take(others)))
+            fitted = clone(calibrator).fit(rows.take(others))
         states.append(_audited(held_out, fitted.transform(held_out.outputs)))
     after = sum(states[1:], start=states[0]).value
     return f"{_compared(before, after)}, cross-fitted on {len(rows):,} rows"

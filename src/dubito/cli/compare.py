@@ -82,9 +82,8 @@ def _drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
     import numpy as np
 
     from dubito.data import ArrayShards
-    from dubito.data.shards import joined, sample_rows
+    from dubito.data.shards import SAMPLE_ROWS, joined, sample_rows
     from dubito.errors import BadValueError
-    from dubito.monitor.rows import SAMPLE_ROWS
 
     held = [one.batch for one in rows if isinstance(one, ArrayShards)]
     if len(held) == len(rows):

@@ -321,6 +321,9 @@ class Tally(Generic[Sum]):
 OF_ALL_ROWS = ("classes", "levels")  # fields of outputs that have no entry a row
 
 
+SAMPLE_ROWS = 100_000  # of streamed rows, where all must be in memory at once
+
+
 def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool = False) -> Batch:
     """Return all rows as one batch, or a seeded sample in order where there are over `n_rows`.
 
@@ -345,6 +348,11 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool 
     ends = np.cumsum([0, *shards.sum(lambda batch: [n_in(batch)])]).tolist()
     chosen = _choice(ends[-1], n_rows, seed)
     return joined(list(shards.apply(part)))
+
+
+def load_rows(shards: Shards, n_rows: int = SAMPLE_ROWS, seed: int = 0) -> Batch:
+    """Return rows in memory as they are, and at most `n_rows` of any others, sampled by the seed."""
+    return shards.batch if isinstance(shards, ArrayShards) else sample_rows(shards, n_rows, seed)
 
 
 def _choice(total: int, n_rows: int, seed: int) -> IntArray:

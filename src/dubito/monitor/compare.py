@@ -19,6 +19,7 @@ import numpy as np
 from dubito.arrays import as_share
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, Targets
+from dubito.data.shards import as_shards, load_rows
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -33,7 +34,6 @@ from dubito.monitor.metrics import (
     plain,
     resampled_figures,
 )
-from dubito.monitor.rows import rows_in_memory
 from dubito.outputs import BaseClassOutputs, Quantiles, TopLabel
 
 WIDTH = 80
@@ -406,11 +406,13 @@ def _as_models(
         got = f"{len(models)} of them" if is_named else type(models).__name__
         rule, fix = "outputs of two models or more, by name", "{'old': outputs, 'new': outputs}"
         raise BadTypeError("models", CALLER, rule, got, fix)
-    known = {"sample_weight": sample_weight, "amounts": amounts}
-    batches = {
-        name: rows_in_memory(y_true, outputs, seed, f"models[{name!r}]", CALLER, **known)
-        for name, outputs in models.items()
-    }
+    batches = {}
+    for name, outputs in models.items():
+        shards = as_shards(
+            outputs, y_true, sample_weight=sample_weight, amounts=amounts,
+            caller=CALLER, argument=f"models[{name!r}]", label_argument="y_true",
+        )  # fmt: skip
+        batches[name] = load_rows(shards, seed=seed)
     first = next(iter(batches.values()))
     for name, batch in batches.items():
         batch.require_truth(CALLER)

@@ -12,10 +12,10 @@ import numpy as np
 from dubito.arrays import FloatArray, IntArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
+from dubito.data.shards import as_shards, load_rows
 from dubito.decide.priors import log_posteriors, probabilities_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.state import warn_of_missing
-from dubito.monitor.rows import rows_in_memory
 from dubito.outputs import BaseClassOutputs, Logits, Members, Probabilities, TopLabel
 
 if TYPE_CHECKING:
@@ -116,9 +116,11 @@ def _both_periods(
 
 def _period_of(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
     """Return what is known of one period, and warn of missing labels."""
-    batch = rows_in_memory(
-        y, outputs, seed, argument, CALLER, features=features, label=f"y_{argument}"
-    )
+    shards = as_shards(
+        outputs, y, features=features,
+        caller=CALLER, argument=argument, label_argument=f"y_{argument}",
+    )  # fmt: skip
+    batch = load_rows(shards, seed=seed)
     if not isinstance(batch.outputs, BaseClassOutputs | TopLabel):
         kinds = "Logits, Probabilities, Members, TopLabel or an array of probabilities"
         got = type(batch.outputs).__name__

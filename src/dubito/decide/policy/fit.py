@@ -36,23 +36,7 @@ from dubito.decide.reject import ThresholdChoice, choose_threshold
 from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.measure.state import warn_of_missing
 from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
-
-
-def labeled_rows(outputs: Any, y: Any, **others: Any) -> Shards:
-    """Return rows with labels as shards: what is shards already, or arrays in memory."""
-    caller = "Policy.fit"
-    if isinstance(outputs, Shards):
-        given = [name for name, value in {"y": y, **others}.items() if value is not None]
-        if given:
-            fix = "these among the shards' columns"
-            raise BadTypeError(given[0], caller, "None beside shards", "an argument", fix)
-        return outputs
-    known = as_class_outputs(outputs, caller)
-    batch = Batch.of(y, known, **others, caller=caller, argument="y")
-    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
-    return ArrayShards(batch)
 
 
 def fresh_calibrator(calibrator: Any) -> BaseCalibrator:

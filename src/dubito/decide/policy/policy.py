@@ -27,7 +27,7 @@ from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.inputs import as_class_outputs, labeled_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.shards import Shards, fingerprint
+from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
 from dubito.data.sink import EncodedLabels, Sink
 from dubito.decide.actions import as_amounts
 from dubito.decide.costs import CostMatrix, as_costs
@@ -44,7 +44,6 @@ from dubito.decide.policy.fit import (
     evaluation_shards,
     fit_parts,
     fresh_calibrator,
-    labeled_rows,
     require_plain_labels,
     require_reject,
     train_prior,
@@ -54,6 +53,7 @@ from dubito.decide.priors import as_prior
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
+from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName
 
 MOST_ACTIONS = 5  # whose costs are told
@@ -197,10 +197,12 @@ class Policy:
         chance of 1 - `delta`; where rejecting less would be cheaper, the bound wins.
         """
         caller = "Policy.fit"
-        shards = labeled_rows(
-            outputs, y, features=features, amounts=amounts,
-            sample_weight=sample_weight, groups=groups,
+        shards = as_shards(
+            outputs, y, features=features, amounts=amounts, sample_weight=sample_weight,
+            groups=groups, caller=caller, convert=as_class_outputs,
         )  # fmt: skip
+        if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
+            warn_of_missing(shards.batch.n_missing, len(shards.batch), caller, stacklevel=3)
         first = next(shards.batches())
         known = labeled_outputs(first, caller)
         table = as_costs(costs, "costs", caller).for_classes(known.classes, known.n_classes)
