@@ -63,7 +63,7 @@ def intervals_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
 def region_of(rng: np.random.Generator, n: int, m: int) -> int:
     """Return how many of m points like the known ones are not called strange."""
     doubt = rng.gamma(0.5, size=n + m)
-    return int(m - ConformalOutlierDetector(1 - LEVEL).fit(doubt[:n]).contains(doubt[n:]).sum())
+    return int(m - ConformalOutlierDetector(1 - LEVEL).fit(doubt[:n]).predict(doubt[n:]).sum())
 
 
 METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {

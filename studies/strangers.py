@@ -81,8 +81,8 @@ def scores(sample: FashionMNISTSample) -> Mapping[str, Score]:
         "neighbors": NearestNeighborDistance().fit(known),
         "virtual logit": VirtualLogitMatching(weight, bias).fit(known),
         "densities (shared)": ClassConditionalDensity("shared").fit(known, labels),
-        "densities (own)": ClassConditionalDensity("own").fit(known, labels),
-        "densities (naive)": ClassConditionalDensity("naive").fit(known, labels),
+        "densities (own)": ClassConditionalDensity("per_class").fit(known, labels),
+        "densities (naive)": ClassConditionalDensity("diagonal").fit(known, labels),
     }
     of_layer |= {name: one.score for name, one in fitted.items()}
     on_logits = {name: partial(of_field, "logits", score) for name, score in of_outputs.items()}

@@ -102,8 +102,8 @@ def fitted() -> Iterator[BaseKept]:
         MahalanobisDistance(),
         MahalanobisDistance(normalize=True),
         ClassConditionalDensity(),
-        ClassConditionalDensity("own"),
-        ClassConditionalDensity("naive"),
+        ClassConditionalDensity("per_class"),
+        ClassConditionalDensity("diagonal"),
         NearestNeighborDistance(3),
         NearestNeighborDistance(3, normalize=False),
         VirtualLogitMatching(np.eye(3, 4) + 1, np.ones(3), 2),
@@ -113,7 +113,7 @@ def fitted() -> Iterator[BaseKept]:
     yield ConformalOutlierDetector(0.1).fit(TARGETS)
     for sets in (
         ConformalClassifier(0.8, "aps"),
-        ConformalClassifier(0.8, "lac", can_be_empty=False),
+        ConformalClassifier(0.8, "lac", allow_empty=False),
     ):
         yield sets.fit(logits, names)
     yield ConformalClassifier(0.5).fit(logits, names, ["even", "odd"] * 15)
@@ -192,7 +192,7 @@ def test_it_comes_back_the_same_from_lists_and_from_arrays(kept: Any) -> None:
         for name, value in kept._learned().items():
             again = getattr(twin, name)
             assert type(again) is type(value)
-            if isinstance(value, np.ndarray) and name not in ("threshold_", "known_"):
+            if isinstance(value, np.ndarray) and name not in ("threshold_", "reference_"):
                 assert again.dtype == value.dtype
 
 
@@ -211,9 +211,9 @@ def as_arrays(value: Any) -> Any:
 def test_float32_stays_where_an_array_came() -> None:
     fitted = NearestNeighborDistance(2).fit(FEATURES.astype(np.float32))
     values = fitted.to_dict()
-    values["learned"]["known_"] = np.array(values["learned"]["known_"], dtype=">f4")
+    values["learned"]["reference_"] = np.array(values["learned"]["reference_"], dtype=">f4")
     twin = NearestNeighborDistance.from_dict(values)
-    assert twin.known_.dtype == np.float32
+    assert twin.reference_.dtype == np.float32
     assert np.array_equal(twin.score(FEATURES), fitted.score(FEATURES))
 
 
@@ -501,8 +501,13 @@ SKEW = (np.eye(4) + np.eye(4, k=1)).tolist()
             31,
             "at most 30, the number of rows",
         ),
-        (first(NearestNeighborDistance), "learned.known_", [[1.0] * 4] * 30, "rows of length 1"),
-        (REGION, "learned.doubt_", [1.0] * REGION.doubt_.size, "rising. Got 1.0 in row 1"),
+        (
+            first(NearestNeighborDistance),
+            "learned.reference_",
+            [[1.0] * 4] * 30,
+            "rows of length 1",
+        ),
+        (REGION, "learned.scores_", [1.0] * REGION.scores_.size, "rising. Got 1.0 in row 1"),
         (
             first(ConformalClassifier),
             "learned.n_rows_",

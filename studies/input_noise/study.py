@@ -74,7 +74,8 @@ class Models(NamedTuple):
     def fit(cls, x: FloatArray, y: IntArray) -> Models:
         """Learn both."""
         return cls(
-            LogisticRegression(max_iter=2_000).fit(x, y), ClassConditionalDensity("own").fit(x, y)
+            LogisticRegression(max_iter=2_000).fit(x, y),
+            ClassConditionalDensity("per_class").fit(x, y),
         )
 
     def said(self, x: FloatArray) -> tuple[Probabilities, Probabilities]:
@@ -150,8 +151,10 @@ def of_labels(clean_models: Models, source: Source) -> Found:
     for rate in RATES:
         models, y, is_wrong = clean_models, source.y_test, np.zeros(len(x), dtype=bool)
         if rate:
-            y_learned = flip_labels(source.y_train, rate, pairs, seed=source.seed).noisy
-            y, is_wrong = flip_labels(source.y_test, rate, pairs, seed=LABEL_SEED + source.seed)
+            y_learned = flip_labels(source.y_train, rate, pairs, random_state=source.seed).noisy
+            y, is_wrong = flip_labels(
+                source.y_test, rate, pairs, random_state=LABEL_SEED + source.seed
+            )
             models = Models.fit(learned, y_learned)
         doubts = models.doubts(x)
         aurocs.append(tells(doubts[:, ~is_swapped], doubts[:, is_swapped]))

@@ -105,7 +105,7 @@ def work(setting: Setting) -> Found:
 
 def swapped(images: Images, setting: Setting, seed: int) -> Images:
     """Return images with trousers and bags labeled as each other by chance."""
-    noisy = flip_labels(images.labels, setting.swap_rate, [PAIR], seed=seed).noisy
+    noisy = flip_labels(images.labels, setting.swap_rate, [PAIR], random_state=seed).noisy
     return Images(images.pixels, noisy)
 
 

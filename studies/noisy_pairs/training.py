@@ -105,7 +105,7 @@ class Setting:
 
     def noisy(self, images: Images, seed: int) -> Images:
         """Return images with the labels of pairs swapped both ways."""
-        flipped = flip_labels(images.labels, self.rate, PAIRS[self.data], seed=seed)
+        flipped = flip_labels(images.labels, self.rate, PAIRS[self.data], random_state=seed)
         return Images(images.pixels, flipped.noisy)
 
 

@@ -60,7 +60,7 @@ class Way:
 
     def classes(self, members: Members, threshold: float | None = None) -> IntArray:
         """Return the class that wins in each row."""
-        return vote(self.values(members), self.by, threshold).class_
+        return vote(self.values(members), self.by, threshold).prediction
 
     def threshold(self, members: Members, labels: IntArray) -> float | None:
         """Return the threshold by which most rows are right, on rows that are not the test."""

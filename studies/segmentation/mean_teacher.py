@@ -125,7 +125,7 @@ def weights_of(
     shape = (len(images), *images.shape[2:])
     if weight is None:
         return torch.ones(shape)
-    passes = MonteCarloDropout(teacher, lesson.n_passes, likelihood=LIKELIHOOD, seed=step)
+    passes = MonteCarloDropout(teacher, lesson.n_passes, likelihood=LIKELIHOOD, random_state=step)
     doubt = torch.from_numpy(decompose_uncertainty(passes(noisy(images, lesson))).total).float()
     return weight(doubt.reshape(shape), share_done)
 

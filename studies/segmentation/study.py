@@ -166,7 +166,7 @@ def doubting(setting: DoubtSetting) -> Found:
     return {
         "aurocs": [aurocs for aurocs, _ in found],
         "means": [means for _, means in found],
-        "overlap": overlap(known.truth.numpy(), of_ensemble[0].class_, N_CLASSES),
+        "overlap": overlap(known.truth.numpy(), of_ensemble[0].prediction, N_CLASSES),
         **examples(strange, of_ensemble[1]),
     }
 
@@ -231,7 +231,7 @@ def examples(images: Composed, maps: UncertaintyMaps) -> Found:
     entries = {
         "image": images.pixels[some, 0].numpy(),
         "drawn": images.drawn[some].numpy(),
-        "said": maps.class_[some],
+        "said": maps.prediction[some],
         "aleatoric": maps.aleatoric[some],
         "epistemic": maps.epistemic[some],
     }

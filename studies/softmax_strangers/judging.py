@@ -147,7 +147,7 @@ class Judge:
     def shares_found(self, seen: Seen) -> list[float]:
         """Return what share of images is strange, by each doubt."""
         return [
-            float(self.regions[name].contains(self.doubts[name](seen)).mean()) for name in DOUBTS
+            float(self.regions[name].predict(self.doubts[name](seen)).mean()) for name in DOUBTS
         ]
 
     def figures(self, seen: Mapping[str, Seen]) -> Found:
@@ -205,7 +205,7 @@ def by_parts(known: Seen, strange: Seen) -> list[float]:
     features = np.concatenate([known.features, strange.features])
     parts = softmax_decomposition(features, known.weights, known.bias)
     size = len(known.features)
-    doubts = parts.doubt, parts.doubt_by_angle, parts.doubt_by_norm
+    doubts = parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm
     return [tells(one[:size], one[size:]) for one in doubts]
 
 
@@ -214,11 +214,11 @@ def diagnosis(known: Seen, strange: Seen, weights: FloatArray) -> tuple[float, s
     found = diagnose_ood(
         known.logits,
         strange.logits,
-        known_features=known.features,
-        strange_features=strange.features,
+        id_features=known.features,
+        ood_features=strange.features,
         weights=weights,
     )
-    return found.share_as_confident, found.kind
+    return found.fraction_as_confident, found.kind
 
 
 def layer_sample(features: Sequence[FloatArray], weights: FloatArray) -> FloatArray:

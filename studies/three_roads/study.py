@@ -154,7 +154,10 @@ def when_rows_are_few(rows: Rows, n: int) -> Mapping[str, float]:
     if n < y.size:
         x, _, y, _ = train_test_split(x, y, train_size=n, stratify=y, random_state=0)
     found = {
-        "naive densities": ClassConditionalDensity("naive").fit(x, y).posteriors(rows.new_x).array,
+        "naive densities": ClassConditionalDensity("diagonal")
+        .fit(x, y)
+        .posteriors(rows.new_x)
+        .array,
         "shared densities": ClassConditionalDensity("shared")
         .fit(x, y)
         .posteriors(rows.new_x)
@@ -171,7 +174,9 @@ def doubts(one: Strangers) -> tuple[BoolArray, Mapping[str, FloatArray]]:
     """Return which rows are strange, and what each road can doubt them by."""
     x = np.concatenate([one.new_x, one.strange_x])
     is_strange = np.repeat([False, True], [len(one.new_x), len(one.strange_x)])
-    shared, own = (ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "own"))
+    shared, own = (
+        ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "per_class")
+    )
     values = machine(one.x, one.y).decision_function(x)
     largest = np.abs(values) if values.ndim == 1 else values.max(axis=1)
     return is_strange, {

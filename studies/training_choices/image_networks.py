@@ -68,7 +68,7 @@ class Choices:
         """Return what is minimized."""
         if self.loss == "square":
             return SquaredError(N_CLASSES)
-        return Categorical(N_CLASSES, smoothing=self.smoothing)
+        return Categorical(N_CLASSES, label_smoothing=self.smoothing)
 
 
 @final

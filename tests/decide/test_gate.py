@@ -53,9 +53,9 @@ def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
         rank = stats.spearmanr(expected, distances(x[train], y[train], x[test])).statistic
         assert rank > 0.98
     assert np.array_equal(
-        np.repeat(gate.region.doubt_, gate.region.weight_.astype(int)), np.sort(doubt)
+        np.repeat(gate.region.scores_, gate.region.weight_.astype(int)), np.sort(doubt)
     )
-    assert gate.region.epsilon == 0.1
+    assert gate.region.alpha == 0.1
     whole = MahalanobisDistance().fit(x, y).score(x)
     assert np.array_equal(gate.doubt(None, x), whole)
     assert np.array_equal(gate.contains(None, x), gate.region.p_value(whole) < 0.1)

@@ -173,7 +173,7 @@ def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | N
     policy = fitted(features=X, deploy_prior=prior, epsilon=0.05, max_risk=0.2)
     assert policy.gate is not None
     assert isinstance(policy.gate.score, MahalanobisDistance)
-    known = np.repeat(policy.gate.region.doubt_, policy.gate.region.weight_.astype(int))
+    known = np.repeat(policy.gate.region.scores_, policy.gate.region.weight_.astype(int))
     assert known.size == 400
     features = NEW_X.copy()
     features[:5] += 50

@@ -79,7 +79,7 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
         }
         mine = MahalanobisDistance().fit(X[train], Y[train]).score(X[test])
         region = ConformalOutlierDetector(0.05).fit(list(doubts.values()))
-        is_strange += region.contains(mine).tolist()
+        is_strange += region.predict(mine).tolist()
     assert held.is_strange is not None
     assert held.is_strange.tolist() == is_strange
     assert 0 < np.mean(is_strange) < 0.1
@@ -252,7 +252,7 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
             epsilon=0.01,
         )
     assert [str(one.message) for one in caught] == [
-        "ConformalOutlierDetector: with 60 known rows no point is ever strange at epsilon = 0.01. "
+        "ConformalOutlierDetector: with 60 known rows no point is ever strange at alpha = 0.01. "
         "Try 100 rows or more."
     ]
 

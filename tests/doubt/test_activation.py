@@ -76,8 +76,8 @@ def test_many_blocks_are_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 30)
     close(feature_norm(z), norms, rtol=1e-15)
     close(familiarity(z, w), closest, rtol=1e-14)
-    close(softmax_decomposition(z, w).doubt_by_norm, parts.doubt_by_norm, rtol=1e-12)
-    close(softmax_decomposition(z, w).doubt, parts.doubt, rtol=1e-12)
+    close(softmax_decomposition(z, w).uncertainty_by_norm, parts.uncertainty_by_norm, rtol=1e-12)
+    close(softmax_decomposition(z, w).uncertainty, parts.uncertainty, rtol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e30, 1e200, 1e305])
@@ -93,7 +93,7 @@ def test_zero_features_and_weights_have_the_cosine_0(function: Callable[..., Any
     found = function(z, w)
     if function is softmax_decomposition:
         assert found.familiarity.tolist() == [0, 0]
-        close(found.doubt, [0.5, 1 - special.expit(1.0)])
+        close(found.uncertainty, [0.5, 1 - special.expit(1.0)])
     else:
         expected = {familiarity: 0.0, unfamiliarity: 1.0, mental_model: -0.5}
         assert found[0] == expected[function]
@@ -156,17 +156,17 @@ def test_the_parts_against_plain_loops(has_bias: bool, n_classes: int) -> None:
     whole, by_angle, by_norm = plain_parts(z, w, np.zeros(n_classes) if b is None else b)
     close(parts.norm, np.linalg.norm(z, axis=1), rtol=1e-13)
     close(parts.familiarity, cosines(z, w).max(axis=1), rtol=1e-13)
-    close(parts.doubt, 1 - whole, rtol=1e-9, atol=1e-13)
-    close(parts.doubt_by_angle, 1 - by_angle, rtol=1e-9, atol=1e-13)
-    close(parts.doubt_by_norm, 1 - by_norm, rtol=1e-9, atol=1e-13)
+    close(parts.uncertainty, 1 - whole, rtol=1e-9, atol=1e-13)
+    close(parts.uncertainty_by_angle, 1 - by_angle, rtol=1e-9, atol=1e-13)
+    close(parts.uncertainty_by_norm, 1 - by_norm, rtol=1e-9, atol=1e-13)
 
 
 def test_rows_of_one_norm_differ_by_their_angles_alone() -> None:
     z, w = layer()
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     parts = softmax_decomposition(z, w)
-    close(parts.doubt_by_angle, parts.doubt, rtol=1e-9)
-    close(parts.doubt_by_norm, parts.doubt_by_norm[0], rtol=1e-9)
+    close(parts.uncertainty_by_angle, parts.uncertainty, rtol=1e-9)
+    close(parts.uncertainty_by_norm, parts.uncertainty_by_norm[0], rtol=1e-9)
 
 
 def test_rows_of_one_direction_differ_by_their_norms_alone() -> None:
@@ -174,15 +174,15 @@ def test_rows_of_one_direction_differ_by_their_norms_alone() -> None:
     b = np.random.default_rng(2).normal(size=5)
     z = np.linspace(0.9, 1.1, 9)[:, np.newaxis] * z[0]
     parts = softmax_decomposition(z, w, b)
-    close(parts.doubt_by_norm, parts.doubt, rtol=1e-9)
-    close(parts.doubt_by_angle, parts.doubt_by_angle[0], rtol=1e-9)
+    close(parts.uncertainty_by_norm, parts.uncertainty, rtol=1e-9)
+    close(parts.uncertainty_by_angle, parts.uncertainty_by_angle[0], rtol=1e-9)
 
 
 def test_without_a_bias_longer_features_never_doubt_more() -> None:
     z, w = layer(n_rows=200)
     parts = softmax_decomposition(z, w)
     order = np.argsort(parts.norm)
-    assert (np.diff(parts.doubt_by_norm[order]) <= 0).all()
+    assert (np.diff(parts.uncertainty_by_norm[order]) <= 0).all()
 
 
 def test_the_parts_of_a_real_layer_make_its_logits() -> None:
@@ -190,7 +190,7 @@ def test_the_parts_of_a_real_layer_make_its_logits() -> None:
     parts = softmax_decomposition(sample.test_features, sample.weight, sample.bias)
     p = special.softmax(sample.test_logits.astype(np.float64), axis=1)
     # Features came as float16.
-    close(parts.doubt, 1 - p.max(axis=1), atol=0.02)
+    close(parts.uncertainty, 1 - p.max(axis=1), atol=0.02)
 
 
 @st.composite
@@ -219,7 +219,7 @@ def test_nothing_of_a_nasty_layer_leaves_its_range(given_layer: tuple[Floats, Fl
         model = mental_model(z, w, form)
         assert ((model >= -1) & (model <= 0)).all()
     parts = softmax_decomposition(z, w, np.ones(len(w)))
-    for doubt in (parts.doubt, parts.doubt_by_angle, parts.doubt_by_norm):
+    for doubt in (parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm):
         assert ((doubt >= 0) & (doubt <= 1 - 1 / len(w) + 1e-9)).all()
     assert (z == before[0]).all()
     assert (w == before[1]).all()

@@ -90,8 +90,10 @@ def reference(
 def shares(outputs: Any, sets: ConformalClassifier) -> Any:
     if sets.method == "lac":
         return [None] * outputs.n_rows
-    is_drawn = sets.is_randomized
-    return _shares_of(_canonical(outputs), sets.seed) if is_drawn else np.ones(outputs.n_rows)
+    is_drawn = sets.randomize
+    return (
+        _shares_of(_canonical(outputs), sets.random_state) if is_drawn else np.ones(outputs.n_rows)
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,8 @@ def shares(outputs: Any, sets: ConformalClassifier) -> Any:
     [
         ConformalClassifier(0.85),
         ConformalClassifier(0.85, "aps"),
-        ConformalClassifier(0.85, "aps", seed=7),
-        ConformalClassifier(0.85, "aps", is_randomized=False),
+        ConformalClassifier(0.85, "aps", random_state=7),
+        ConformalClassifier(0.85, "aps", randomize=False),
     ],
 )
 @each_precision
@@ -114,7 +116,7 @@ def test_sets_are_those_of_the_reference(sets: Any, dtype: Any, is_logits: bool)
     found = clone(sets).fit(wrap(known), y[:200]).predict(wrap(new))
     both = shares(wrap(known), sets), shares(wrap(new), sets)
     exact = p.astype(np.float64)
-    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.is_randomized)
+    expected = reference(exact[:200], y, exact[200:], 0.85, both, not sets.randomize)
     assert found.contains.tolist() == expected
     assert found.sizes.tolist() == [sum(row) for row in expected]
     held = [expected[i][y[200 + i]] for i in range(100)]
@@ -128,7 +130,7 @@ def test_the_threshold_is_the_log_odds_of_the_score() -> None:
     assert sets.n_rows_ == {"all": 4}
     # A probability that ties with the threshold is in; here no class of the second row is.
     assert sets.predict([[0.6, 0.4], [0.5, 0.5]]).contains.tolist() == [[True, False], [False] * 2]
-    full = ConformalClassifier(0.6, can_be_empty=False).fit(p, [0, 0, 0, 0])
+    full = ConformalClassifier(0.6, allow_empty=False).fit(p, [0, 0, 0, 0])
     assert full.predict([[0.6, 0.4], [0.45, 0.55]]).sizes.tolist() == [1, 1]
     assert full.predict([[0.45, 0.55]]).names(0) == [1]
 
@@ -153,7 +155,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
     st.booleans(),
 )
 def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
-    rows: tuple[Floats, Any], level: float, method: Any, is_randomized: bool, is_streamed: bool
+    rows: tuple[Floats, Any], level: float, method: Any, randomize: bool, is_streamed: bool
 ) -> None:
     # Exchangeable rows are any of n + 1 in turn: this is the guarantee, without chance.
     logits, y = rows
@@ -161,7 +163,7 @@ def test_of_any_rows_at_least_the_level_is_covered_by_the_others(
     for i in range(len(y)):
         known, labels = np.delete(logits, i, axis=0), np.delete(y, i)
         batch = Batch.of(labels, Logits(known))
-        sets = ConformalClassifier(level, method, is_randomized)
+        sets = ConformalClassifier(level, method, randomize)
         sets.fit(Parts(batch, 2) if is_streamed else ArrayShards(batch))
         n_covered += sets.predict(Logits(logits[i : i + 1])).coverage(y[i : i + 1]) == 1
     assert n_covered >= level * len(y) - 1e-9
@@ -214,7 +216,7 @@ def test_of_equal_classes_the_first_comes_first() -> None:
 def test_sets_that_are_not_randomized_hold_those_that_are() -> None:
     logits, y = made(2000)
     outputs, new = Logits(logits[:1000]), Logits(logits[1000:])
-    plain = ConformalClassifier(0.9, "aps", is_randomized=False).fit(outputs, y[:1000]).predict(new)
+    plain = ConformalClassifier(0.9, "aps", randomize=False).fit(outputs, y[:1000]).predict(new)
     drawn = ConformalClassifier(0.9, "aps").fit(outputs, y[:1000]).predict(new)
     assert plain.sizes.mean() > drawn.sizes.mean()
     assert plain.coverage(y[1000:]) >= drawn.coverage(y[1000:])
@@ -329,7 +331,7 @@ def test_it_is_kept_pickled_and_cloned(method: Any) -> None:
     logits, y = made(60)
     groups = ["a"] * 55 + ["b"] * 5
     with pytest.warns(DubitoWarning, match="too few rows"):
-        sets = ConformalClassifier(0.9, method, seed=3).fit(Logits(logits), y, groups)
+        sets = ConformalClassifier(0.9, method, random_state=3).fit(Logits(logits), y, groups)
     expected = sets.predict(Logits(logits), groups).contains.tolist()
     kept = json.loads(json.dumps(sets.to_dict(), allow_nan=False))
     for twin in (ConformalClassifier.from_dict(kept), pickle.loads(pickle.dumps(sets))):
@@ -353,10 +355,10 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
             "`method` of ConformalClassifier must be 'lac' or 'aps'. Got 'raps'. Try method='lac'.",
         ),
         (
-            lambda: ConformalClassifier(seed=-1).fit(Logits(LOGITS), LABELS),
+            lambda: ConformalClassifier(random_state=-1).fit(Logits(LOGITS), LABELS),
             BadValueError,
-            "`seed` of ConformalClassifier must be a whole number from 0 up, below 2^64. Got -1. "
-            "Try seed=0.",
+            "ConformalClassifier: `random_state` must be None, an integer from 0 to 2**32 - 1 or a numpy "
+            "RandomState, got -1. Pass random_state=0.",
         ),
         (
             lambda: ConformalClassifier(90).fit(Logits(LOGITS), LABELS),
@@ -475,7 +477,7 @@ def test_settings_count_at_the_next_fit_only() -> None:
     logits, y = made(300)
     fitted = ConformalClassifier(0.85, "aps").fit(Logits(logits), y)
     expected = fitted.predict(Logits(logits)).contains
-    fitted.set_params(level=0.5, method="lac", is_randomized=False, seed=9)
+    fitted.set_params(level=0.5, method="lac", randomize=False, random_state=9)
     assert (fitted.predict(Logits(logits)).contains == expected).all()
 
 
@@ -496,7 +498,7 @@ def test_sums_hang_neither_on_precision_nor_on_the_sign_of_0(wrap: Any) -> None:
         assert (found.contains == first).all()
 
 
-@pytest.mark.parametrize("argument", ["is_randomized", "can_be_empty"])
+@pytest.mark.parametrize("argument", ["randomize", "allow_empty"])
 def test_what_is_true_or_false_is_nothing_else(argument: str) -> None:
     with pytest.raises(BadValueError) as caught:
         ConformalClassifier(**{argument: "x"}).fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]

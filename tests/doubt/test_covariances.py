@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose as close
 
 from dubito.doubt.features import FeatureShards, _feature_shards
-from dubito.doubt.moments import fit_naive, fit_own, fit_shared
+from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 
 RNG = np.random.default_rng(5)
@@ -24,23 +24,23 @@ def shards(x: Any = X, y: Any = CODES) -> FeatureShards:
 
 def test_without_shrinkage_covariances_are_numpys() -> None:
     close(fit_shared(shards(), 0.0, "caller").gaussians.covariance, SHARED)
-    close(fit_own(shards(), 0.0, "caller").gaussians.covariance, OWN)
-    close(fit_naive(shards(), 0.0, "caller").gaussians.covariance, np.einsum("kii->ki", OWN))
+    close(fit_per_class(shards(), 0.0, "caller").gaussians.covariance, OWN)
+    close(fit_diagonal(shards(), 0.0, "caller").gaussians.covariance, np.einsum("kii->ki", OWN))
 
 
 def test_shares_of_classes_are_told() -> None:
     assert fit_shared(shards(), 0.25, "caller").shrinkage.tolist() == [0.25]
-    assert fit_own(shards(), 0.25, "caller").shrinkage.tolist() == [0.25] * 3
+    assert fit_per_class(shards(), 0.25, "caller").shrinkage.tolist() == [0.25] * 3
     counts = np.array([len(rows) for rows in PARTS])
-    close(fit_naive(shards(), None, "caller").shrinkage, 1 / (counts + 1))
+    close(fit_diagonal(shards(), None, "caller").shrinkage, 1 / (counts + 1))
 
 
 def test_naive_variances_are_drawn_towards_those_of_all_classes() -> None:
-    found = fit_naive(shards(), 0.5, "caller").gaussians.covariance
+    found = fit_diagonal(shards(), 0.5, "caller").gaussians.covariance
     close(found, (np.einsum("kii->ki", OWN) + np.diag(SHARED)) / 2)
 
 
-@pytest.mark.parametrize("fit", [fit_own, fit_naive])
+@pytest.mark.parametrize("fit", [fit_per_class, fit_diagonal])
 def test_a_feature_constant_in_a_class_varies_as_in_all(fit: Any) -> None:
     x = X.copy()
     x[PARTS[1], 2] = 5.0
@@ -49,7 +49,7 @@ def test_a_feature_constant_in_a_class_varies_as_in_all(fit: Any) -> None:
     assert (found[2, 2] if found.ndim == 2 else found[2]) == pytest.approx(pooled)
 
 
-@pytest.mark.parametrize("fit", [fit_own, fit_naive])
+@pytest.mark.parametrize("fit", [fit_per_class, fit_diagonal])
 def test_without_shrinkage_a_constant_feature_is_refused(fit: Any) -> None:
     x = X.copy()
     x[PARTS[1], 2] = 5.0
@@ -62,7 +62,7 @@ def test_a_class_of_one_row_shares_a_covariance_but_has_none_of_its_own() -> Non
     found = fit_shared(shards(x, y), 0.0, "caller").gaussians
     close(found.covariance, SHARED * 200 / 201)
     close(found.means[3], [9, 9, 9])
-    for fit, name in ((fit_own, "own"), (fit_naive, "naive")):
+    for fit, name in ((fit_per_class, "per_class"), (fit_diagonal, "diagonal")):
         with pytest.raises(BadValueError) as caught:
             fit(shards(x, y), None, "caller")
         assert str(caught.value) == (
@@ -75,4 +75,4 @@ def test_a_single_row_varies_in_nothing() -> None:
     with pytest.raises(BadValueError, match="rows that differ within a class"):
         fit_shared(shards([[1.0, 2.0]], None), None, "caller")
     with pytest.raises(BadValueError, match="Got 1 row of class 'all rows'"):
-        fit_own(shards([[1.0, 2.0]], None), None, "caller")
+        fit_per_class(shards([[1.0, 2.0]], None), None, "caller")

@@ -21,7 +21,7 @@ RNG = np.random.default_rng(6)
 Y = RNG.choice(3, 400, p=[0.6, 0.3, 0.1])
 X = RNG.normal(size=(400, 4)) @ RNG.normal(size=(4, 4)) + RNG.normal(0, 1.5, (3, 4))[Y]
 NEW = RNG.normal(0, 3, (60, 4))
-KINDS: Any = ("shared", "own", "naive")
+KINDS: Any = ("shared", "per_class", "diagonal")
 
 
 def bessel(y: Any) -> Any:
@@ -41,7 +41,7 @@ def test_linear_posteriors_are_scikit_learns() -> None:
 
 def test_quadratic_posteriors_are_scikit_learns() -> None:
     peer = QuadraticDiscriminantAnalysis(store_covariance=True).fit(X, Y)
-    found = ClassConditionalDensity(covariance="own", shrinkage=0.0).fit(X, Y)
+    found = ClassConditionalDensity(covariance="per_class", shrinkage=0.0).fit(X, Y)
     ratio = bessel(Y)[:, None, None]
     is_unbiased = not np.allclose(found.covariance_, peer.covariance_)
     close(found.covariance_ * (ratio if is_unbiased else 1), peer.covariance_, rtol=1e-9)
@@ -51,7 +51,7 @@ def test_quadratic_posteriors_are_scikit_learns() -> None:
 
 def test_naive_posteriors_are_scikit_learns() -> None:
     peer = GaussianNB(var_smoothing=0).fit(X, Y)
-    found = ClassConditionalDensity(covariance="naive", shrinkage=0.0).fit(X, Y)
+    found = ClassConditionalDensity(covariance="diagonal", shrinkage=0.0).fit(X, Y)
     close(found.posteriors(NEW).array, peer.predict_proba(NEW), rtol=1e-7, atol=1e-12)
     close(found.covariance_, peer.var_)
 
@@ -61,8 +61,8 @@ def test_densities_are_sums_of_scipys(covariance: Any) -> None:
     found = ClassConditionalDensity(covariance=covariance).fit(X, Y)
     full: Any = {
         "shared": np.stack([found.covariance_] * 3),
-        "own": found.covariance_,
-        "naive": [np.diag(one) if one.ndim == 1 else one for one in found.covariance_],
+        "per_class": found.covariance_,
+        "diagonal": [np.diag(one) if one.ndim == 1 else one for one in found.covariance_],
     }[covariance]
     logs = [stats.multivariate_normal(found.means_[k], full[k]).logpdf(NEW) for k in range(3)]
     likelihoods = np.stack(logs, axis=1)
@@ -102,7 +102,7 @@ def test_posteriors_far_from_everything_are_still_probabilities(covariance: Any)
 @pytest.mark.parametrize("covariance", KINDS)
 def test_samples_are_distributed_as_learned(covariance: Any) -> None:
     found = ClassConditionalDensity(covariance=covariance).fit(X, np.array(["a", "b", "c"])[Y])
-    features, labels = found.sample(40_000, seed=1)
+    features, labels = found.sample(40_000, random_state=1)
     again = ClassConditionalDensity(covariance=covariance, shrinkage=0.0).fit(features, labels)
     assert again.classes_ == ("a", "b", "c")
     assert np.abs(again.priors_ - found.priors_).max() < 0.01
@@ -110,8 +110,8 @@ def test_samples_are_distributed_as_learned(covariance: Any) -> None:
     assert (np.abs(again.means_ - found.means_) < 0.15 * spread).all()
     size = np.abs(found.covariance_).max()
     assert np.abs(again.covariance_ - found.covariance_).max() < 0.1 * size
-    same(features, found.sample(40_000, seed=1)[0])
-    assert not np.array_equal(features, found.sample(40_000, seed=2)[0])
+    same(features, found.sample(40_000, random_state=1)[0])
+    assert not np.array_equal(features, found.sample(40_000, random_state=2)[0])
 
 
 def test_samples_keep_the_types_of_names() -> None:
@@ -123,7 +123,7 @@ def test_settings_are_checked() -> None:
     with pytest.raises(BadValueError) as caught:
         ClassConditionalDensity(covariance="full").fit(X, Y)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`covariance` of ClassConditionalDensity must be 'shared', 'own' or 'naive'. Got 'full'. "
+        "`covariance` of ClassConditionalDensity must be 'shared', 'per_class' or 'diagonal'. Got 'full'. "
         "Try covariance='shared'."
     )
     with pytest.raises(
@@ -152,18 +152,23 @@ def test_numbers_of_draws_are_whole(n: Any) -> None:
 
 
 def test_settings_count_at_the_next_fit_only() -> None:
-    found = ClassConditionalDensity("own").fit(X, Y).set_params(covariance="naive")
-    same(found.score(NEW), ClassConditionalDensity("own").fit(X, Y).score(NEW))
+    found = ClassConditionalDensity("per_class").fit(X, Y).set_params(covariance="diagonal")
+    same(found.score(NEW), ClassConditionalDensity("per_class").fit(X, Y).score(NEW))
 
 
-@pytest.mark.parametrize("seed", ["a", -1, 2**32, True, None, 1.5])
-def test_seeds_are_whole(seed: Any) -> None:
-    with pytest.raises(BadValueError) as caught:
-        ClassConditionalDensity().fit(X, Y).sample(3, seed=seed)
-    assert str(caught.value) == (
-        "`seed` of ClassConditionalDensity.sample must be a whole number from 0 up, below 2^32. "
-        f"Got {seed!r}. Try seed=0."
-    )
+@pytest.mark.parametrize("random_state", ["a", -1, 2**32, True, 1.5])
+def test_a_bad_random_state_is_refused(random_state: Any) -> None:
+    density = ClassConditionalDensity().fit(X, Y)
+    with pytest.raises(BadValueError, match=rf"got {random_state}|got '{random_state}'"):
+        density.sample(3, random_state=random_state)
+
+
+def test_a_random_state_is_none_a_seed_or_a_generator() -> None:
+    density = ClassConditionalDensity().fit(X, Y)
+    first, second = (density.sample(3, random_state=None)[0] for _ in range(2))
+    assert not np.array_equal(first, second)
+    first, second = (density.sample(3, np.random.RandomState(1))[0] for _ in range(2))
+    same(first, second)
 
 
 def test_one_class_leaves_no_doubt_of_outputs() -> None:

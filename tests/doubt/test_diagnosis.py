@@ -30,7 +30,7 @@ def rows(n_rows: int, lead: float, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("lead", "n_strange", "kind"),
+    ("lead", "n_ood", "kind"),
     [
         (8.0, 400, "extrapolation"),
         (5.0, 400, "saturation"),
@@ -39,8 +39,8 @@ def rows(n_rows: int, lead: float, seed: int) -> Floats:
         (5.0, 5, "unclear"),
     ],
 )
-def test_each_kind_is_named(lead: float, n_strange: int, kind: str) -> None:
-    known, strange = Logits(rows(400, 5.0, 0)), Logits(rows(n_strange, lead, 1))
+def test_each_kind_is_named(lead: float, n_ood: int, kind: str) -> None:
+    known, strange = Logits(rows(400, 5.0, 0)), Logits(rows(n_ood, lead, 1))
     assert diagnose_ood(known, strange).kind == kind
 
 
@@ -55,7 +55,7 @@ def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
     sure = Logits(np.tile([1e4, 0.0, -1e4], (200, 1)))
     found = diagnose_ood(sure, sure)
     assert found.kind == "saturation"
-    assert found.share_as_confident == found.share_passing == 1
+    assert found.fraction_as_confident == found.fpr95 == 1
     assert found.least_confidence.auroc == 0.5
 
 
@@ -66,8 +66,8 @@ def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, F
     found = diagnose_ood(
         Logits(sample.test_logits),
         Logits(logits),
-        known_features=sample.test_features,
-        strange_features=features,
+        id_features=sample.test_features,
+        ood_features=features,
         weights=sample.weight,
     )
     known, strange = (
@@ -88,16 +88,16 @@ def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, F
 def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     found, pairs = sample_diagnosis(name)
     known, strange = pairs["least_confidence"]
-    assert (found.n_known, found.n_strange) == (4000, 1000)
+    assert (found.n_id, found.n_ood) == (4000, 1000)
     assert found.kind == "partial saturation"
-    assert found.known_confidence == pytest.approx(1 - np.median(known))
-    assert found.strange_confidence == pytest.approx(1 - np.median(strange))
-    assert found.share_as_confident == np.mean([one <= np.median(known) for one in strange])
+    assert found.id_confidence == pytest.approx(1 - np.median(known))
+    assert found.ood_confidence == pytest.approx(1 - np.median(strange))
+    assert found.fraction_as_confident == np.mean([one <= np.median(known) for one in strange])
     threshold = np.sort(known)[int(np.ceil(0.95 * 3999))]
-    assert found.share_passing == np.mean(strange <= threshold)
+    assert found.fpr95 == np.mean(strange <= threshold)
     assert 0.95 <= np.mean(known <= threshold) < 0.952
-    assert found.known_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][0]))
-    assert found.strange_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][1]))
+    assert found.id_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][0]))
+    assert found.ood_norm == pytest.approx(-np.median(pairs["negative_feature_norm"][1]))
     assert found.separations.keys() == pairs.keys()
     flags = np.repeat([0, 1], [4000, 1000])
     for field, (of_known, of_strange) in pairs.items():
@@ -177,8 +177,8 @@ def test_longer_features_are_told() -> None:
     found = diagnose_ood(
         Logits(z @ w.T),
         Logits(5 * z @ w.T),
-        known_features=z,
-        strange_features=5 * z,
+        id_features=z,
+        ood_features=5 * z,
         weights=w,
     )
     assert found.kind == "extrapolation"
@@ -186,28 +186,24 @@ def test_longer_features_are_told() -> None:
     assert found.negative_feature_norm.is_reversed
     assert found.unfamiliarity is not None
     assert found.unfamiliarity.auroc == pytest.approx(0.5, abs=1e-3)
-    assert found.strange_norm == pytest.approx(5 * (found.known_norm or 0))
+    assert found.ood_norm == pytest.approx(5 * (found.id_norm or 0))
 
 
 def test_what_is_not_known_is_none() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(3), (2, 50))
     found = diagnose_ood(p[0], Probabilities(p[1]))
     assert found.energy is found.negative_feature_norm is found.unfamiliarity is None
-    assert found.known_norm is found.strange_norm is None
-    mixed = diagnose_ood(
-        Logits(np.log(p[0])), Members(p[1:]), known_features=p[0], strange_features=p[1]
-    )
+    assert found.id_norm is found.ood_norm is None
+    mixed = diagnose_ood(Logits(np.log(p[0])), Members(p[1:]), id_features=p[0], ood_features=p[1])
     assert mixed.energy is mixed.unfamiliarity is None
     assert mixed.negative_feature_norm is not None
     assert mixed.least_confidence.auroc == pytest.approx(found.least_confidence.auroc)
 
 
-@pytest.mark.parametrize("which", ["known", "strange"])
+@pytest.mark.parametrize("which", ["id", "ood"])
 @pytest.mark.parametrize("has_weights", [True, False])
 def test_features_come_together(which: str, has_weights: bool) -> None:
-    given_one: dict[str, Any] = {
-        "known_features" if which == "strange" else "strange_features": [[1.0]]
-    }
+    given_one: dict[str, Any] = {"id_features" if which == "ood" else "ood_features": [[1.0]]}
     weights = [[1.0], [2.0]] if has_weights else None
     with pytest.raises(BadValueError) as caught:
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
@@ -218,16 +214,16 @@ def test_features_come_together(which: str, has_weights: bool) -> None:
 
 
 def test_weights_alone_are_refused() -> None:
-    with pytest.raises(BadValueError, match="`known_features` of diagnose_ood must be given with"):
+    with pytest.raises(BadValueError, match="`id_features` of diagnose_ood must be given with"):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
 
 
 def test_features_of_other_rows_are_refused() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(BadValueError) as caught:
-        diagnose_ood(p, p, known_features=[[1.0]], strange_features=[[1.0], [2.0]])
+        diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0], [2.0]])
     assert str(caught.value) == (
-        "`strange_features` of diagnose_ood must be of length 1, like strange_outputs. Got length 2. "
+        "`ood_features` of diagnose_ood must be of length 1, like ood_outputs. Got length 2. "
         "Try aligning both by the same row order."
     )
 
@@ -235,9 +231,7 @@ def test_features_of_other_rows_are_refused() -> None:
 def test_weights_that_do_not_fit_are_refused() -> None:
     p = [[0.5, 0.5]]
     with pytest.raises(BadValueError) as caught:
-        diagnose_ood(
-            p, p, known_features=[[1.0]], strange_features=[[1.0]], weights=np.ones((2, 3))
-        )
+        diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0]], weights=np.ones((2, 3)))
     assert str(caught.value) == (
         "`weights` of diagnose_ood must be classes x 1 features, like the features. Got shape (2, 3). "
         "Try the features that go into the layer of these weights."
@@ -248,16 +242,16 @@ def test_outputs_of_two_models_are_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
     assert str(caught.value) == (
-        "`strange_outputs` of diagnose_ood must be of 2 classes, like known_outputs. Got 3. "
+        "`ood_outputs` of diagnose_ood must be of 2 classes, like id_outputs. Got 3. "
         "Try outputs of one model."
     )
 
 
-@pytest.mark.parametrize("which", ["known", "strange"])
+@pytest.mark.parametrize("which", ["id", "ood"])
 def test_no_rows_are_refused(which: str) -> None:
     some, none = np.full((3, 2), 0.5), np.empty((0, 2))
     with pytest.raises(BadValueError) as caught:
-        diagnose_ood(*((none, some) if which == "known" else (some, none)))
+        diagnose_ood(*((none, some) if which == "id" else (some, none)))
     assert str(caught.value) == (
         f"`{which}_outputs` of diagnose_ood must be 1 row or more. Got none. Try rows of both kinds."
     )
@@ -267,6 +261,6 @@ def test_top_labels_are_refused() -> None:
     with pytest.raises(BadTypeError) as caught:
         diagnose_ood(TopLabel([0.5], [1]), [[0.5, 0.5]])
     assert str(caught.value) == (
-        "`known_outputs` of diagnose_ood must be Logits, Probabilities, Members or an array of "
+        "`id_outputs` of diagnose_ood must be Logits, Probabilities, Members or an array of "
         "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
     )

@@ -17,14 +17,14 @@ FAIR, UNCLEAR = Separation(0.75, 0.01, 0.01), Separation(0.55, 0.2, 0.2)
 
 PLAIN = OODDiagnosis(
     kind="saturation",
-    n_known=1000,
-    n_strange=1000,
-    known_confidence=0.99,
-    strange_confidence=0.98,
-    share_as_confident=0.5,
-    share_passing=0.93,
-    known_norm=None,
-    strange_norm=None,
+    n_id=1000,
+    n_ood=1000,
+    id_confidence=0.99,
+    ood_confidence=0.98,
+    fraction_as_confident=0.5,
+    fpr95=0.93,
+    id_norm=None,
+    ood_norm=None,
     least_confidence=NONE,
     entropy=NONE,
     margin_uncertainty=NONE,
@@ -32,9 +32,7 @@ PLAIN = OODDiagnosis(
     negative_feature_norm=None,
     unfamiliarity=None,
 )
-LAYER = replace(
-    PLAIN, known_norm=20.0, strange_norm=35.0, negative_feature_norm=NONE, unfamiliarity=NONE
-)
+LAYER = replace(PLAIN, id_norm=20.0, ood_norm=35.0, negative_feature_norm=NONE, unfamiliarity=NONE)
 
 ELSEWHERE = (
     "No doubt measured here does clearly better: try distances in features "
@@ -49,8 +47,8 @@ def test_a_real_diagnosis_from_top_to_bottom() -> None:
     found = diagnose_ood(
         Logits(sample.test_logits),
         Logits(sample.unseen_classes_logits),
-        known_features=sample.test_features,
-        strange_features=sample.unseen_classes_features,
+        id_features=sample.test_features,
+        ood_features=sample.unseen_classes_features,
         weights=sample.weight,
     )
     assert (
@@ -98,7 +96,7 @@ def test_extrapolation() -> None:
 
 
 def test_separation() -> None:
-    found = replace(PLAIN, kind="separation", least_confidence=GOOD, share_passing=0.1)
+    found = replace(PLAIN, kind="separation", least_confidence=GOOD, fpr95=0.1)
     assert found.verdict == (
         "Separation: strangers are less confident than known rows (AUROC of least confidence "
         "0.900); 10.0% of them pass a threshold that 95% of known rows pass."

@@ -32,8 +32,8 @@ DOUBTS: list[BaseOODScore] = [
     MahalanobisDistance(),
     MahalanobisDistance(normalize=True, shrinkage=0.1),
     ClassConditionalDensity(),
-    ClassConditionalDensity(covariance="own", shrinkage=0.2),
-    ClassConditionalDensity(covariance="naive"),
+    ClassConditionalDensity(covariance="per_class", shrinkage=0.2),
+    ClassConditionalDensity(covariance="diagonal"),
 ]
 each_doubt = pytest.mark.parametrize("doubt", DOUBTS, ids=repr)
 

@@ -10,8 +10,8 @@ from scipy.spatial.distance import cdist
 
 from dubito.doubt.gaussians import (
     BaseGaussians,
-    NaiveGaussians,
-    OwnGaussians,
+    DiagonalGaussians,
+    PerClassGaussians,
     SharedGaussians,
     Whitening,
 )
@@ -24,9 +24,9 @@ X = RNG.normal(0, 3, (30, 4))
 
 KINDS: list[tuple[BaseGaussians, Any]] = [
     (SharedGaussians(MEANS, FULL[0]), np.stack([FULL[0]] * 3)),
-    (OwnGaussians(MEANS, FULL), FULL),
+    (PerClassGaussians(MEANS, FULL), FULL),
     (
-        NaiveGaussians(MEANS, np.einsum("kii->ki", FULL)),
+        DiagonalGaussians(MEANS, np.einsum("kii->ki", FULL)),
         np.stack([np.diag(np.diag(one)) for one in FULL]),
     ),
 ]
@@ -88,4 +88,4 @@ def test_products_lose_no_digits_of_naive_distances(far: float, size: float) -> 
     variance = np.square(10 ** rng.uniform(-3, 3, (7, 12)) * size)
     rows = means[rng.integers(0, 7, 50)] + rng.normal(0, 2, (50, 12)) * size
     expected = (np.square((rows[:, None] - means) / np.sqrt(variance))).sum(axis=2)
-    close(NaiveGaussians(means, variance).squared_distances(rows), expected, rtol=1e-12)
+    close(DiagonalGaussians(means, variance).squared_distances(rows), expected, rtol=1e-12)

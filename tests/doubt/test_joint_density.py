@@ -74,14 +74,14 @@ def test_two_branches_are_found_where_a_mean_finds_none() -> None:
 
 
 def test_draws_are_seeded_and_spread_as_predicted() -> None:
-    draws = FITTED.sample(NEW, 4000, seed=3)
+    draws = FITTED.sample(NEW, 4000, random_state=3)
     assert isinstance(draws, Samples)
     assert draws.array.shape == (40, 4000)
     found = FITTED.predict(NEW)
     assert (np.abs(draws.array.mean(axis=1) - found.mean) < 0.1 * found.std).all()
     assert (np.abs(draws.array.std(axis=1) / found.std - 1) < 0.1).all()
-    same(draws.array, FITTED.sample(NEW, 4000, seed=3).array)
-    assert not np.array_equal(draws.array, FITTED.sample(NEW, 4000, seed=4).array)
+    same(draws.array, FITTED.sample(NEW, 4000, random_state=3).array)
+    assert not np.array_equal(draws.array, FITTED.sample(NEW, 4000, random_state=4).array)
 
 
 def test_several_targets_come_as_columns() -> None:
@@ -217,7 +217,8 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: FITTED.sample(NEW, 0),
             BadValueError,
-            "`n` of JointDensity.sample must be a whole number from 1 up. Got 0. Try n=100.",
+            "`n_samples` of JointDensity.sample must be a whole number from 1 up. Got 0. "
+            "Try n_samples=100.",
         ),
         (
             lambda: JointDensity().predict(NEW),
@@ -234,8 +235,8 @@ def test_what_cannot_be_is_refused(
     assert str(caught.value) == text
 
 
-def test_seeds_are_whole() -> None:
-    with pytest.raises(BadValueError, match="`seed` of JointDensity must be a whole number"):
-        JointDensity(seed="a").fit(X, Y)  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match=r"`seed` of JointDensity\.sample must be a whole"):
-        FITTED.sample(NEW, seed="a")  # type: ignore[arg-type]
+def test_a_bad_random_state_is_refused() -> None:
+    with pytest.raises(BadValueError, match=r"JointDensity: `random_state` .* got 'a'"):
+        JointDensity(random_state="a").fit(X, Y)  # type: ignore[arg-type]
+    with pytest.raises(BadValueError, match=r"JointDensity\.sample: `random_state` .* got 'a'"):
+        FITTED.sample(NEW, random_state="a")  # type: ignore[arg-type]

@@ -203,18 +203,18 @@ def test_the_length_of_features_counts_only_if_not_normalized() -> None:
 @pytest.mark.parametrize("max_samples", [None, 40, 100, 1000])
 def test_streams_give_what_arrays_give(n_parts: int, max_samples: int | None) -> None:
     known, queries = made(100, 6), made(20, 6, seed=1)
-    expected = NearestNeighborDistance(5, max_samples=max_samples, seed=3).fit(known)
-    found = NearestNeighborDistance(5, max_samples=max_samples, seed=3).fit(
+    expected = NearestNeighborDistance(5, max_samples=max_samples, random_state=3).fit(known)
+    found = NearestNeighborDistance(5, max_samples=max_samples, random_state=3).fit(
         streamed(known, n_parts)
     )
-    assert (found.known_ == expected.known_).all()
+    assert (found.reference_ == expected.reference_).all()
     assert (found.score(queries) == expected.score(queries)).all()
 
 
 def test_a_sample_is_of_distinct_rows_and_hangs_on_the_seed() -> None:
     known = made(200, 3)
     taken = [
-        NearestNeighborDistance(1, False, max_samples=30, seed=seed).fit(known).known_
+        NearestNeighborDistance(1, False, max_samples=30, random_state=seed).fit(known).reference_
         for seed in (0, 0, 1)
     ]
     assert taken[0].shape == (30, 3)
@@ -237,7 +237,7 @@ def test_blocks_and_threads_leave_every_digit_as_it_was(monkeypatch: pytest.Monk
 def test_only_rows_with_weight_are_known() -> None:
     known, weight = made(60, 4), np.arange(60) % 3.0
     found = NearestNeighborDistance(2, False).fit(known, sample_weight=weight)
-    assert (found.known_ == known[weight > 0]).all()
+    assert (found.reference_ == known[weight > 0]).all()
 
 
 def test_the_callers_rows_are_left_alone() -> None:
@@ -293,8 +293,9 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     assert refused(NearestNeighborDistance(5, max_samples=4), known) == (
         "`max_samples` of NearestNeighborDistance must be a whole number from 5 up. Got 4. Try max_samples=5."
     )
-    assert refused(NearestNeighborDistance(5, seed=-1), known) == (
-        "`seed` of NearestNeighborDistance must be a whole number from 0 up. Got -1. Try seed=0."
+    assert refused(NearestNeighborDistance(5, random_state=-1), known) == (
+        "NearestNeighborDistance: `random_state` must be None, an integer from 0 to 2**32 - 1 or a "
+        "numpy RandomState, got -1. Pass random_state=0."
     )
     assert refused(NearestNeighborDistance(5, normalize="l2"), known) == (  # type: ignore[arg-type]
         "`normalize` of NearestNeighborDistance must be True or False. "
@@ -318,15 +319,15 @@ def test_labels_are_not_even_read(y: Any) -> None:
     known = made(60, 4)
     found = NearestNeighborDistance(2).fit(known, y)
     assert found.classes_ is None
-    assert (found.known_ == NearestNeighborDistance(2).fit(known).known_).all()
+    assert (found.reference_ == NearestNeighborDistance(2).fit(known).reference_).all()
 
 
 def test_streamed_rows_without_labels_are_known_too() -> None:
     known, y = made(60, 4), [None, 0, 1] * 20
     batch = Batch.of(y, np.full((60, 2), 0.5), features=known)
-    expected = NearestNeighborDistance(2).fit(known).known_
+    expected = NearestNeighborDistance(2).fit(known).reference_
     for shards in (Parts(batch, 4), ArrayShards(batch)):
-        assert (NearestNeighborDistance(2).fit(shards).known_ == expected).all()
+        assert (NearestNeighborDistance(2).fit(shards).reference_ == expected).all()
 
 
 def test_settings_count_at_the_next_fit_only() -> None:

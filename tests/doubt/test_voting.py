@@ -68,15 +68,15 @@ def test_the_printed_example() -> None:
     _, confidence = _top_votes(members)
     hard = _weights_of(members, confidence, "confidence", 0.34)
     assert hard[:, 0].tolist() == [1, 0, 1, 0, 0]
-    assert vote(members, by="confidence", threshold=0.34).class_.tolist() == [7]
-    assert vote(members, by="confidence", threshold=0.34).weight.tolist() == [1.0]
+    assert vote(members, by="confidence", threshold=0.34).prediction.tolist() == [7]
+    assert vote(members, by="confidence", threshold=0.34).agreement.tolist() == [1.0]
     sure = _weights_of(members, confidence, "certainty", 0.34)
     assert sure[:, 0].tolist() == [1, 1, 1, 1, 1]
     found = vote(members, by="certainty", threshold=0.34)
-    assert (found.class_.tolist(), found.weight.tolist()) == ([7], [0.6])
+    assert (found.prediction.tolist(), found.agreement.tolist()) == ([7], [0.6])
     soft = vote(members, by="confidence")
-    assert soft.class_.tolist() == [7]
-    close(soft.weight, sum(CONFIDENCES[:3]) / sum(CONFIDENCES))
+    assert soft.prediction.tolist() == [7]
+    close(soft.agreement, sum(CONFIDENCES[:3]) / sum(CONFIDENCES))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -89,8 +89,8 @@ def test_votes_are_those_counted_by_hand(
     members = made(5, 60, n_classes, dtype)
     found = vote(members, by=by, threshold=threshold)
     winners, shares = counted(members, by, threshold)
-    assert found.class_.tolist() == winners
-    close(found.weight, shares, rtol=1e-6 if dtype is np.float32 else 1e-12)
+    assert found.prediction.tolist() == winners
+    close(found.agreement, shares, rtol=1e-6 if dtype is np.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 100])
@@ -98,12 +98,12 @@ def test_the_mode_is_the_most_frequent_class(n_classes: int) -> None:
     members = made(6, 80, n_classes)
     found = vote(members)
     winners, shares = counted(members, "mode", None)
-    assert found.class_.tolist() == winners
-    close(found.weight, shares)
+    assert found.prediction.tolist() == winners
+    close(found.agreement, shares)
     tops = members.array.argmax(axis=2)
     counts = [np.bincount(column, minlength=n_classes) for column in tops.T]
-    assert found.class_.tolist() == [int(count.argmax()) for count in counts]
-    assert found.weight.tolist() == [count.max() / 6 for count in counts]
+    assert found.prediction.tolist() == [int(count.argmax()) for count in counts]
+    assert found.agreement.tolist() == [count.max() / 6 for count in counts]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -111,16 +111,16 @@ def test_the_mean_is_that_of_probabilities(dtype: Precision) -> None:
     members = made(5, 80, 7, dtype)
     found = vote(members, by="mean")
     mean = members.array.mean(axis=0, dtype=np.float64)
-    assert (found.class_ == mean.argmax(axis=1)).all()
-    close(found.weight, mean.max(axis=1), rtol=1e-6)
+    assert (found.prediction == mean.argmax(axis=1)).all()
+    close(found.agreement, mean.max(axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("by", ["mode", "mean", "confidence", "certainty"])
 def test_of_a_tie_the_first_class_wins(by: Any) -> None:
     members = views([2, 1], [0.6, 0.6], 3, certainty=[0.3, 0.3])
     found = vote(members, by=by)
-    assert found.class_.tolist() == [1]
-    close(found.weight, [0.4] if by == "mean" else [0.5])
+    assert found.prediction.tolist() == [1]
+    close(found.agreement, [0.4] if by == "mean" else [0.5])
 
 
 @settings(max_examples=100)
@@ -129,12 +129,12 @@ def test_rounding_makes_and_breaks_no_tie(first: list[float], second: list[float
     certainty = np.array(first + second)[:, None]
     array = np.eye(2)[[1] * 5 + [0] * 5][:, None]
     found = vote(Members(array, certainty=certainty), by="certainty")
-    assert found.class_.tolist() == [0]
+    assert found.prediction.tolist() == [0]
     spread = np.stack([first, second], axis=1)[:, None]
     shares = np.concatenate([spread, 1.0 - spread.sum(axis=2, keepdims=True)], axis=2)
     shares = np.clip(shares, 0, None) / np.clip(shares, 0, None).sum(axis=2, keepdims=True)
     both = Members(np.concatenate([shares, shares[:, :, [1, 0, 2]]]))
-    assert vote(both, by="mean").class_[0] != 1
+    assert vote(both, by="mean").prediction[0] != 1
 
 
 @settings(max_examples=100)
@@ -145,9 +145,9 @@ def test_the_order_of_views_does_not_matter(data: Any, by: Any) -> None:
     assert members.certainty is not None
     other = Members(members.array[order], certainty=members.certainty[order])
     found, expected = vote(other, by=by), vote(members, by=by)
-    assert (found.class_ == expected.class_).all()
-    close(found.weight, expected.weight, rtol=1e-12)
-    assert ((found.weight > 0) & (found.weight <= 1)).all()
+    assert (found.prediction == expected.prediction).all()
+    close(found.agreement, expected.agreement, rtol=1e-12)
+    assert ((found.agreement > 0) & (found.agreement <= 1)).all()
 
 
 def test_where_no_view_has_weight_it_is_the_mode() -> None:
@@ -157,8 +157,8 @@ def test_where_no_view_has_weight_it_is_the_mode() -> None:
         vote(members, by="certainty", threshold=0.1),
         vote(members, by="certainty"),
     ):
-        assert found.class_.tolist() == [1]
-        close(found.weight, [2 / 3])
+        assert found.prediction.tolist() == [1]
+        close(found.agreement, [2 / 3])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -167,30 +167,30 @@ def test_a_value_that_equals_the_threshold_reaches_it(dtype: Precision) -> None:
     members = Members(array)
     limit = 0.7 if dtype is not np.float16 else float(members.array[0, 0, 0])
     found = vote(members, by="confidence", threshold=limit)
-    assert (found.class_.tolist(), found.weight.tolist()) == ([0], [1.0])
+    assert (found.prediction.tolist(), found.agreement.tolist()) == ([0], [1.0])
 
 
 def test_certainties_of_any_size_can_be_summed() -> None:
     for size in (1e308, 5e-324):
         members = views([1, 1, 0], [0.9, 0.9, 0.9], 2, certainty=[size, size, size])
         found = vote(members, by="certainty")
-        assert found.class_.tolist() == [1]
-        close(found.weight, [2 / 3])
+        assert found.prediction.tolist() == [1]
+        close(found.agreement, [2 / 3])
 
 
 def test_one_view_decides_alone() -> None:
     members = views([3], [0.5], certainty=[0.2])
     for by in ("mode", "confidence", "certainty"):
         found = vote(members, by=by)
-        assert (found.class_.tolist(), found.weight.tolist()) == ([3], [1.0])
+        assert (found.prediction.tolist(), found.agreement.tolist()) == ([3], [1.0])
 
 
 def test_maps_give_a_class_a_pixel() -> None:
     members = made(3, 12, 4)
     for by in ("mode", "mean"):
         found = vote(members.array.reshape(3, 1, 3, 4, 4), by=by)
-        assert found.class_.shape == found.weight.shape == (1, 3, 4)
-        assert (found.class_.ravel() == vote(members, by=by).class_).all()
+        assert found.prediction.shape == found.agreement.shape == (1, 3, 4)
+        assert (found.prediction.ravel() == vote(members, by=by).prediction).all()
 
 
 def test_blocks_leave_every_digit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_blocks_leave_every_digit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
             patch.setattr(blocks, "BLOCK_ENTRIES", 31)
             for one in (members, turned):
                 found = vote(one, by=by)
-                assert (found.class_ == expected.class_).all()
-                assert (found.weight == expected.weight).all()
+                assert (found.prediction == expected.prediction).all()
+                assert (found.agreement == expected.agreement).all()
 
 
 def refused(members: Any, by: Any, threshold: Any = None) -> str:

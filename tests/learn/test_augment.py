@@ -50,7 +50,7 @@ def test_views_may_write_and_draw() -> None:
     first = TestTimeAugmentation(network(), views)(IMAGES).array
     assert IMAGES.equal(kept)
     assert (TestTimeAugmentation(network(), views)(IMAGES).array == first).all()
-    assert (TestTimeAugmentation(network(), views, seed=1)(IMAGES).array != first).any()
+    assert (TestTimeAugmentation(network(), views, random_state=1)(IMAGES).array != first).any()
 
 
 def test_the_model_is_left_as_it_was_when_a_view_raises() -> None:
@@ -67,18 +67,18 @@ def test_what_are_no_views_is_told() -> None:
         TestTimeAugmentation(network(), [])
     assert str(told.value) == (
         "`views` of TestTimeAugmentation must be 1 view or more. Got none. "
-        "Try [unchanged, *flips(), *shifts(1)]."
+        "Try [identity_view, *flip_views(), *shift_views(1)]."
     )
     number: Any = 3
     with pytest.raises(BadTypeError) as refused:
         TestTimeAugmentation(network(), [identity_view, number])
     assert str(refused.value) == (
         "`views[1]` of TestTimeAugmentation must be a function from tensor to tensor. Got int. "
-        "Try [unchanged, *flips(), *shifts(1)]."
+        "Try [identity_view, *flip_views(), *shift_views(1)]."
     )
     with pytest.raises(BadTypeError, match="must be a list of functions from tensor to tensor"):
         TestTimeAugmentation(network(), number)
-    with pytest.raises(BadValueError, match="`n_pixels` of shifts must be a whole number"):
+    with pytest.raises(BadValueError, match="`n_pixels` of shift_views must be a whole number"):
         shift_views(0)
 
 

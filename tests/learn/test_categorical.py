@@ -41,19 +41,21 @@ def test_uncertain_rows_are_soft_left_out_or_a_class() -> None:
     torch.manual_seed(0)
     logits, y = torch.randn(3, 2), torch.tensor([0, -1, 1])
     log_p = logits.log_softmax(1)
-    soft = Categorical(2).losses(logits, uncertain_labels(y, 2, mark=-1, way="soft"))
+    soft = Categorical(2).losses(logits, uncertain_labels(y, 2, mark=-1, strategy="soft"))
     torch.testing.assert_close(soft[1], -log_p[1].mean())
-    out = Categorical(2).loss(logits, uncertain_labels(y, 2, mark=-1, way="left out"))
+    out = Categorical(2).loss(logits, uncertain_labels(y, 2, mark=-1, strategy="ignore"))
     torch.testing.assert_close(out, -(log_p[0, 0] + log_p[2, 1]) / 2)
     three = torch.randn(3, 3)
-    own = Categorical(3).loss(three, uncertain_labels(y, 2, mark=-1, way="class"))
+    own = Categorical(3).loss(three, uncertain_labels(y, 2, mark=-1, strategy="class"))
     torch.testing.assert_close(own, functional.cross_entropy(three, torch.tensor([0, 2, 1])))
 
 
 def test_what_is_wrong_is_told() -> None:
     with pytest.raises(BadValueError, match="`n_classes` of Categorical must be a whole number"):
         Categorical(1)
-    with pytest.raises(BadValueError, match="`smoothing` of Categorical must be a number between"):
-        Categorical(2, smoothing=-0.1)
+    with pytest.raises(
+        BadValueError, match="`label_smoothing` of Categorical must be a number between"
+    ):
+        Categorical(2, label_smoothing=-0.1)
     with pytest.raises(BadValueError, match="`form` of Categorical must be 'all' or 'others'"):
         Categorical(2, form="some")  # type: ignore[arg-type]

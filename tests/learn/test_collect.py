@@ -209,7 +209,7 @@ def test_a_layer_of_no_use_is_told() -> None:
     with pytest.raises(BadTypeError) as told:
         collect_outputs(Unused(), loader(IMAGES, LABELS), layer="memory")
     assert str(told.value) == (
-        "`layer` of collect (batch 0) must be a layer whose outputs are a tensor. Got tuple. "
+        "`layer` of collect_outputs (batch 0) must be a layer whose outputs are a tensor. Got tuple. "
         "Try a layer after it."
     )
 
@@ -219,7 +219,7 @@ def test_without_a_last_layer_there_are_no_features() -> None:
     with pytest.warns(DubitoWarning) as warned:
         found = collect_outputs(model, loader(IMAGES, LABELS))
     assert str(warned[0].message) == (
-        "collect found no linear layer whose outputs are the model's, so that features and weights "
+        "collect_outputs found no linear layer whose outputs are the model's, so that features and "
         "are None. Try last_layer=, or layer= for features alone."
     )
     assert warned[0].filename == __file__
@@ -323,13 +323,17 @@ def test_bad_batches_are_told() -> None:
         "Try unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the "
         "names of its own."
     )
-    with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 0\) must be of length"):
+    with pytest.raises(
+        BadValueError, match=r"`y_true` of collect_outputs \(batch 0\) must be of length"
+    ):
         collect_outputs(network(), [(IMAGES, LABELS[:3])])
-    with pytest.raises(BadValueError, match=r"`y_true` of collect \(batch 1\) must be"):
+    with pytest.raises(BadValueError, match=r"`y_true` of collect_outputs \(batch 1\) must be"):
         collect_outputs(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
     bad = IMAGES.clone()
     bad[4, 0, 0, 0] = torch.nan
-    with pytest.raises(BadValueError, match=r"`outputs` of collect \(batch 1\) must be finite"):
+    with pytest.raises(
+        BadValueError, match=r"`outputs` of collect_outputs \(batch 1\) must be finite"
+    ):
         collect_outputs(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
 
 
@@ -365,7 +369,7 @@ def test_outputs_that_are_not_finite_are_told_under_a_likelihood(likelihood: Any
             network(likelihood.n_outputs), [(IMAGES, LABELS), (bad, LABELS)], likelihood=likelihood
         )
     assert str(told.value).startswith(
-        "`outputs` of collect (batch 1) must be finite. Got nan in row 4"
+        "`outputs` of collect_outputs (batch 1) must be finite. Got nan in row 4"
     )
 
 
@@ -392,7 +396,7 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
     with pytest.raises(BadValueError) as told:
         collect_outputs(model, [(IMAGES, maps[:, :2])])
     assert str(told.value) == (
-        "`labels` of collect (batch 0) must be maps of the outputs' size (4, 4). "
+        "`labels` of collect_outputs (batch 0) must be maps of the outputs' size (4, 4). "
         "Got shape (25, 2, 4). Try one entry a pixel."
     )
 

@@ -68,9 +68,13 @@ def test_images_keep_shape_type_and_range(kind: str, dtype: torch.dtype) -> None
 @each
 def test_a_seed_repeats_itself_and_no_images_are_fine(kind: str) -> None:
     images = pictures()
-    assert torch.equal(corrupt(images, kind, 3, seed=1), corrupt(images, kind, 3, seed=1))
+    assert torch.equal(
+        corrupt(images, kind, 3, random_state=1), corrupt(images, kind, 3, random_state=1)
+    )
     is_random = kind in ("noise", "occlusion", "shift")
-    differs = not torch.equal(corrupt(images, kind, 3, seed=1), corrupt(images, kind, 3, seed=2))
+    differs = not torch.equal(
+        corrupt(images, kind, 3, random_state=1), corrupt(images, kind, 3, random_state=2)
+    )
     assert differs == is_random
     assert corrupt(images[:0], kind, 3).shape == (0, 3, 20, 24)
 
@@ -135,9 +139,10 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "`severity` of corrupt must be a whole number from 1 to 5. Got 6. Try severity=3.",
     ),
     (
-        lambda: corrupt(IMAGES, "noise", 1, seed=-1),
+        lambda: corrupt(IMAGES, "noise", 1, random_state=-1),
         BadValueError,
-        "`seed` of corrupt must be a whole number from 0 up. Got -1. Try seed=0.",
+        "corrupt: `random_state` must be None, an integer from 0 to 2**32 - 1 or a numpy "
+        "RandomState, got -1. Pass random_state=0.",
     ),
     (
         lambda: corrupt(IMAGES[0], "noise", 1),

@@ -31,7 +31,7 @@ def test_passes_are_those_of_dropout_alone() -> None:
     model = network().train()
     with torch.no_grad():
         model(torch.randn(64, 4))  # some running figures
-    members = MonteCarloDropout(model, n_passes=3, seed=7)(INPUTS)
+    members = MonteCarloDropout(model, n_passes=3, random_state=7)(INPUTS)
     head, last = model[:3].eval(), model[4]
     torch.manual_seed(7)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_the_model_is_left_as_it_was(is_training: bool) -> None:
     assert state_of(model) == before
     assert torch.get_rng_state().equal(random)
     assert (MonteCarloDropout(model, 4)(INPUTS).array == first.array).all()
-    assert (MonteCarloDropout(model, 4, seed=1)(INPUTS).array != first.array).any()
+    assert (MonteCarloDropout(model, 4, random_state=1)(INPUTS).array != first.array).any()
 
 
 def test_the_model_is_left_as_it_was_when_a_pass_raises() -> None:
@@ -179,8 +179,8 @@ def test_certainties_and_confidences_feed_the_vote() -> None:
     members = MonteCarloDropout(network(4), 10, likelihood=UncertaintyAware(3))(INPUTS)
     assert members.certainty is not None
     assert members.certainty.shape == (10, 3)
-    assert vote(members, by="certainty", threshold=1.0).class_.shape == (3,)
-    assert vote(members, by="confidence").class_.shape == (3,)
+    assert vote(members, by="certainty", threshold=1.0).prediction.shape == (3,)
+    assert vote(members, by="confidence").prediction.shape == (3,)
     assert (decompose_uncertainty(members).epistemic > 0).all()
 
 
@@ -203,5 +203,5 @@ def test_a_model_without_dropout_is_refused(model: nn.Module) -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(BadValueError, match="`n_passes` of MonteCarloDropout must be a whole"):
         MonteCarloDropout(network(), 0)
-    with pytest.raises(BadValueError, match="`seed` of MonteCarloDropout must be a whole"):
-        MonteCarloDropout(network(), seed=-1)
+    with pytest.raises(BadValueError, match=r"MonteCarloDropout: `random_state` .* got -1"):
+        MonteCarloDropout(network(), random_state=-1)

@@ -27,7 +27,7 @@ def train(model: nn.Module) -> None:
 
 
 def test_members_are_what_each_model_says_in_evaluation() -> None:
-    ensemble = DeepEnsemble.trained(network, train, n_members=3)
+    ensemble = DeepEnsemble.train(network, train, n_members=3)
     assert all(module.training for model in ensemble.models for module in model.modules())
     members = ensemble(INPUTS)
     assert all(module.training for model in ensemble.models for module in model.modules())
@@ -39,18 +39,18 @@ def test_members_are_what_each_model_says_in_evaluation() -> None:
 
 def test_training_is_seeded_for_each_member() -> None:
     random = torch.get_rng_state()
-    first = DeepEnsemble.trained(network, train, 2, seed=5)(INPUTS).array
+    first = DeepEnsemble.train(network, train, 2, random_state=5)(INPUTS).array
     assert torch.get_rng_state().equal(random)
-    assert (DeepEnsemble.trained(network, train, 2, seed=5)(INPUTS).array == first).all()
-    assert (DeepEnsemble.trained(network, train, 3, seed=5)(INPUTS).array[:2] == first).all()
+    assert (DeepEnsemble.train(network, train, 2, random_state=5)(INPUTS).array == first).all()
+    assert (DeepEnsemble.train(network, train, 3, random_state=5)(INPUTS).array[:2] == first).all()
     assert (first[0] != first[1]).any()
-    assert (DeepEnsemble.trained(network, train, 2, seed=6)(INPUTS).array != first).any()
+    assert (DeepEnsemble.train(network, train, 2, random_state=6)(INPUTS).array != first).any()
 
 
 def test_what_is_no_ensemble_is_told() -> None:
     model, number = network(), cast(Any, 3)
     with pytest.raises(BadValueError) as told:
-        DeepEnsemble.trained(lambda: model, train, 2)
+        DeepEnsemble.train(lambda: model, train, 2)
     assert str(told.value) == (
         "`models` of DeepEnsemble must be all different. Got one of them twice. "
         "Try a factory that makes a new model at each call."
@@ -65,5 +65,5 @@ def test_what_is_no_ensemble_is_told() -> None:
         DeepEnsemble([number])
     with pytest.raises(BadTypeError, match="`models` of DeepEnsemble must be a list of trained"):
         DeepEnsemble(number)
-    with pytest.raises(BadValueError, match=r"`n_members` of DeepEnsemble\.trained must be"):
-        DeepEnsemble.trained(network, train, 0)
+    with pytest.raises(BadValueError, match=r"`n_members` of DeepEnsemble\.train must be"):
+        DeepEnsemble.train(network, train, 0)

@@ -53,9 +53,9 @@ def test_any_transition_matrix() -> None:
 
 
 def test_a_seed_repeats_itself() -> None:
-    first, again = (flip_labels(Y, 0.4, [(3, 8)], seed=5).noisy for _ in range(2))
+    first, again = (flip_labels(Y, 0.4, [(3, 8)], random_state=5).noisy for _ in range(2))
     assert (first == again).all()
-    assert (first != flip_labels(Y, 0.4, [(3, 8)], seed=6).noisy).any()
+    assert (first != flip_labels(Y, 0.4, [(3, 8)], random_state=6).noisy).any()
 
 
 def test_tensors_come_back_as_tensors_and_nothing_is_changed() -> None:
@@ -75,7 +75,7 @@ def test_tensors_come_back_as_tensors_and_nothing_is_changed() -> None:
 )
 def test_noisy_labels_are_classes(y: list[int], rate: float, n_classes: int, seed: int) -> None:
     labels = np.array(y, dtype=np.int64)
-    noisy, is_flipped = flip_labels(labels, rate, n_classes=n_classes, seed=seed)
+    noisy, is_flipped = flip_labels(labels, rate, n_classes=n_classes, random_state=seed)
     assert ((noisy >= 0) & (noisy < n_classes)).all()
     assert (is_flipped == (noisy != labels)).all()
     assert rate > 0 or not is_flipped.any()
@@ -174,9 +174,10 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "Try one_way={1: 7}.",
     ),
     (
-        lambda: flip_labels([0, 1], 0.5, [(0, 1)], seed=-1),
+        lambda: flip_labels([0, 1], 0.5, [(0, 1)], random_state=-1),
         BadValueError,
-        "`seed` of flip_labels must be a whole number from 0 up. Got -1. Try seed=0.",
+        "flip_labels: `random_state` must be None, an integer from 0 to 2**32 - 1 or a numpy "
+        "RandomState, got -1. Pass random_state=0.",
     ),
 ]
 

@@ -32,7 +32,7 @@ ALL: list[BaseLikelihood] = [
     Laplace(n_targets=3),
     Bernoulli(n_targets=3),
     Categorical(3),
-    Categorical(3, smoothing=0.1, form="others"),
+    Categorical(3, label_smoothing=0.1, form="others"),
     SquaredError(3),
     UncertaintyAware(3),
     UncertaintyAware(3, beta=0.5, form="faithful"),

@@ -35,7 +35,7 @@ def test_it_predicts_classes() -> None:
 
 def test_early_learning_is_its_formula_over_two_rounds() -> None:
     rng = np.random.default_rng(0)
-    keeper = EarlyLearningRegularization(10, 3, strength=2.0, momentum=0.6).double()
+    keeper = EarlyLearningRegularization(10, 3, regularization=2.0, momentum=0.6).double()
     averages = np.zeros((10, 3))
     for rows in ([1, 4, 5], [4, 1, 9]):
         logits, y = rng.normal(size=(3, 3)), rng.integers(3, size=3)
@@ -87,10 +87,10 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "Try n_rows=1.",
     ),
     (
-        lambda: EarlyLearningRegularization(5, 3, strength=-1.0),
+        lambda: EarlyLearningRegularization(5, 3, regularization=-1.0),
         BadValueError,
-        "`strength` of EarlyLearningRegularization must be a finite number above 0. Got -1.0. "
-        "Try strength=3.0.",
+        "`regularization` of EarlyLearningRegularization must be a finite number above 0. Got -1.0. "
+        "Try regularization=3.0.",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.tensor([0, 5])),

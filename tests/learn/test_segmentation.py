@@ -63,7 +63,7 @@ def test_maps_split_the_doubt_of_each_pixel() -> None:
     np.testing.assert_allclose(maps.aleatoric, aleatoric, rtol=1e-5)
     np.testing.assert_allclose(maps.epistemic, total - aleatoric, atol=1e-6)
     np.testing.assert_allclose(maps.confidence, mean.max(axis=1), rtol=1e-5)
-    assert (maps.class_ == mean.argmax(axis=1)).all()
+    assert (maps.prediction == mean.argmax(axis=1)).all()
     by_variance = uncertainty_maps(Categorical(3), passes, by="variance")
     np.testing.assert_allclose(by_variance.epistemic, p.var(axis=0).sum(axis=1), rtol=1e-4)
 

@@ -33,10 +33,10 @@ def test_label_probabilities_are_smoothed_too() -> None:
 def test_the_three_ways_of_uncertainty() -> None:
     y = torch.tensor([1, 9, 0])
     assert uncertain_labels(y, 2, mark=9).tolist() == [[0, 1], [0.5, 0.5], [1, 0]]
-    out = uncertain_labels(y, 2, mark=9, way="left out")
+    out = uncertain_labels(y, 2, mark=9, strategy="ignore")
     assert out[1].isnan().all()
     assert out[[0, 2]].tolist() == [[0, 1], [1, 0]]
-    own = uncertain_labels(y, 2, mark=9, way="class")
+    own = uncertain_labels(y, 2, mark=9, strategy="class")
     assert own.tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
     assert y.tolist() == [1, 9, 0]
 
@@ -57,9 +57,9 @@ BAD: list[tuple[Any, str]] = [
         "`n_classes` of smooth_labels must be a whole number from 2 up. Got 1. Try n_classes=2.",
     ),
     (
-        lambda: uncertain_labels(Y, 2, mark=-1, way="none"),  # type: ignore[arg-type]
-        "`way` of uncertain_labels must be 'soft', 'left out' or 'class'. Got 'none'. "
-        "Try way='soft'.",
+        lambda: uncertain_labels(Y, 2, mark=-1, strategy="none"),  # type: ignore[arg-type]
+        "`strategy` of uncertain_labels must be 'soft', 'ignore' or 'class'. Got 'none'. "
+        "Try strategy='soft'.",
     ),
     (
         lambda: uncertain_labels(Y.float(), 2, mark=-1),

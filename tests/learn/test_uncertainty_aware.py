@@ -155,7 +155,7 @@ def doubt_of_noisy_classes(loss: Callable[[Tensor, Tensor], Tensor]) -> float:
     inputs, y = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(classes)
     order = torch.randperm(len(y))
     train, test = order[:900], order[900:]
-    noisy = flip_labels(y, rate=0.4, pairs=NOISY, seed=0).noisy
+    noisy = flip_labels(y, rate=0.4, pairs=NOISY, random_state=0).noisy
     network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 11))
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     for _ in range(300):

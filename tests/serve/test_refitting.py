@@ -64,7 +64,7 @@ def test_bounds_and_gates_are_kept() -> None:
     assert candidate.bound.max_risk == 0.1
     assert candidate.gate is not None
     assert candidate.gate.score == "entropy"
-    assert candidate.gate.region.epsilon == 0.05
+    assert candidate.gate.region.alpha == 0.05
 
 
 def test_what_is_strange_is_learned_anew_from_features_that_were_kept() -> None:
@@ -88,7 +88,7 @@ def test_what_is_strange_is_learned_anew_from_features_that_were_kept() -> None:
     candidate = refit(rows, policy, features_of)
     gate = candidate.gate
     assert gate is not None
-    assert gate.region.epsilon == 0.02
+    assert gate.region.alpha == 0.02
     assert candidate.feature_names == policy.feature_names
     fresh = rng.normal(0, 3, (20_000, 2))
     # Of rows that stand for all, not of those that were handed over, a share epsilon is strange.

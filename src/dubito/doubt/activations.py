@@ -23,15 +23,15 @@ LARGEST = float(np.finfo(np.float64).max)  # norms beyond count as this: infinit
 class SoftmaxDecomposition:
     """What norms and angles each do to the softmax: least confidences, one number a row.
 
-    `doubt` is 1 - the largest probability as it is. In `doubt_by_angle` all rows have the mean norm
-    and only their angles differ; in `doubt_by_norm` all have the mean angles and only their norms.
+    `uncertainty` is 1 - the largest probability as it is. In `uncertainty_by_angle` all rows have the
+    mean norm and only their angles differ; in `uncertainty_by_norm` all have the mean angles and only their norms.
     """
 
     norm: FloatArray
     familiarity: FloatArray
-    doubt: FloatArray
-    doubt_by_angle: FloatArray
-    doubt_by_norm: FloatArray
+    uncertainty: FloatArray
+    uncertainty_by_angle: FloatArray
+    uncertainty_by_norm: FloatArray
 
 
 def feature_norm(features: Any) -> FloatArray:
@@ -106,7 +106,7 @@ def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> Soft
     rows and strangers together. Pearce et al., "Understanding softmax ...", 2021.
 
     >>> parts = softmax_decomposition([[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 0.5]])
-    >>> (parts.doubt_by_angle - parts.doubt).round(4).tolist()
+    >>> (parts.uncertainty_by_angle - parts.uncertainty).round(4).tolist()
     [0.0, 0.0]
     """
     caller = "softmax_decomposition"

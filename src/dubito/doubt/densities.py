@@ -8,39 +8,43 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, as_seed
+from dubito.arrays import FloatArray, RandomState, draw_seed
 from dubito.doubt.features import BaseOODScore, FeatureShards, over_blocks
 from dubito.doubt.gaussians import (
     BaseGaussians,
-    NaiveGaussians,
-    OwnGaussians,
+    DiagonalGaussians,
+    PerClassGaussians,
     SharedGaussians,
     as_shrinkage,
     require_covariance,
 )
-from dubito.doubt.moments import fit_naive, fit_own, fit_shared
+from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 from dubito.outputs import Probabilities, unchecked
 from dubito.serialization.arrays import array, shares
 from dubito.serialization.fields import MOST, Entry, entries, one_of
 
-FITS = {"shared": fit_shared, "own": fit_own, "naive": fit_naive}
+FITS = {"shared": fit_shared, "per_class": fit_per_class, "diagonal": fit_diagonal}
 KINDS: dict[str, type[BaseGaussians]] = {
     "shared": SharedGaussians,
-    "own": OwnGaussians,
-    "naive": NaiveGaussians,
+    "per_class": PerClassGaussians,
+    "diagonal": DiagonalGaussians,
 }
 LEAST = float(np.finfo(np.float64).tiny)  # of a share or a variance, so that its log is finite
 
 
 def _covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
     """Check for covariances as their kind has them."""
-    sizes = {"naive": ("classes_",), "own": ("classes_", "n_features_"), "shared": ("n_features_",)}
+    sizes = {
+        "diagonal": ("classes_",),
+        "per_class": ("classes_", "n_features_"),
+        "shared": ("n_features_",),
+    }
     kind = entry.beside["kind_"]
-    low = LEAST if kind == "naive" else -MOST
+    low = LEAST if kind == "diagonal" else -MOST
     check = array(*sizes[kind], "n_features_", low=low, high=MOST)
     found: FloatArray = check(value, entry)
-    if kind != "naive":
+    if kind != "diagonal":
         for one in found.reshape(-1, *found.shape[-2:]):
             require_covariance(one, entry)
     return found
@@ -57,9 +61,9 @@ def _shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
 class ClassConditionalDensity(BaseOODScore):
     """A normal distribution of features a class, as often as the class is; doubt is -log p(x).
 
-    `covariance` is "shared" by all classes (linear discriminant), a class's "own" (quadratic), or
-    "naive": features independent within a class. `shrinkage` is the share of correlations given up,
-    of "naive" the share of variances taken from all classes; "auto" finds it from the number of
+    `covariance` is "shared" by all classes (linear discriminant), a class's "per_class" (quadratic), or
+    "diagonal": features independent within a class. `shrinkage` is the share of correlations given up,
+    of "diagonal" the share of variances taken from all classes; "auto" finds it from the number of
     rows. Bishop, "Pattern recognition and machine learning", 4.2.
 
     >>> features = [[0.0, 0.1], [0.2, 0.0], [0.1, 0.2], [3.0, 3.1], [3.2, 2.9], [3.1, 3.0]]
@@ -75,7 +79,7 @@ class ClassConditionalDensity(BaseOODScore):
     kind_: str  # of covariance
 
     learned_checks = entries(
-        kind_=one_of("shared", "own", "naive"),
+        kind_=one_of("shared", "per_class", "diagonal"),
         priors_=shares("classes_", low=LEAST),
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
         covariance_=_covariance_of_kind,
@@ -84,7 +88,7 @@ class ClassConditionalDensity(BaseOODScore):
 
     def __init__(
         self,
-        covariance: Literal["shared", "own", "naive"] = "shared",
+        covariance: Literal["shared", "per_class", "diagonal"] = "shared",
         shrinkage: float | Literal["auto"] = "auto",
     ):
         self.covariance = covariance
@@ -107,11 +111,11 @@ class ClassConditionalDensity(BaseOODScore):
         # One column would be read as the positive class of two.
         return unchecked(Probabilities, {"array": shares, "classes": self.classes_})
 
-    def sample(self, n: int, seed: int = 0) -> tuple[FloatArray, Any]:
+    def sample(self, n_samples: int, random_state: RandomState = 0) -> tuple[FloatArray, Any]:
         """Return features of new rows, drawn class first, and their labels (0 without classes)."""
         self._require_fitted("sample")
-        n_rows = as_count(n, "n", f"{type(self).__name__}.sample")
-        random = np.random.default_rng(as_seed(seed, f"{type(self).__name__}.sample"))
+        n_rows = as_count(n_samples, "n_samples", f"{type(self).__name__}.sample")
+        random = np.random.default_rng(draw_seed(random_state, f"{type(self).__name__}.sample"))
         codes = random.choice(self.priors_.size, n_rows, p=self.priors_)
         noise = random.standard_normal((n_rows, self.n_features_))
         classes = (0,) if self.classes_ is None else self.classes_
@@ -122,7 +126,7 @@ class ClassConditionalDensity(BaseOODScore):
     def _require_settings(self) -> None:
         name = type(self).__name__
         if self.covariance not in FITS:
-            rule, fix = "'shared', 'own' or 'naive'", "covariance='shared'"
+            rule, fix = "'shared', 'per_class' or 'diagonal'", "covariance='shared'"
             raise BadValueError("covariance", name, rule, repr(self.covariance), fix)
         as_shrinkage(self.shrinkage, name)
 

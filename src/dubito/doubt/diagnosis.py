@@ -32,7 +32,7 @@ def _diagnosis_lines(found: OODDiagnosis) -> list[str]:
 
 def _confidence_words(found: OODDiagnosis) -> str:
     """Say what the confidence of strangers is like."""
-    passing = f"{found.share_passing:.1%} of them pass a threshold that 95% of known rows pass"
+    passing = f"{found.fpr95:.1%} of them pass a threshold that 95% of known rows pass"
     area = f"AUROC of least confidence {found.least_confidence.auroc:.3f}"
     if found.kind == "unclear":
         return f"Too few rows to say whether strangers are less confident than known rows ({area})."
@@ -77,7 +77,7 @@ def _part_words(name: str, part: Separation, how: str) -> str:
 
 def _norms_in_words(found: OODDiagnosis) -> str:
     """Return the median norms, strangers first."""
-    return f" (median norm {found.strange_norm:.3g} against {found.known_norm:.3g})"
+    return f" (median norm {found.ood_norm:.3g} against {found.id_norm:.3g})"
 
 
 def _advice_on(found: OODDiagnosis) -> str:
@@ -105,15 +105,15 @@ def _advice_on(found: OODDiagnosis) -> str:
 
 def _figure_lines(found: OODDiagnosis) -> list[str]:
     """Tell the figures line by line."""
-    head = f"{found.n_strange:,} strangers, {found.n_known:,} known rows"
+    head = f"{found.n_ood:,} strangers, {found.n_id:,} known rows"
     lines = [f"  {head:<38} {'known':>9} {'strange':>9}"]
-    pairs = [("median confidence", found.known_confidence, found.strange_confidence, ".4f")]
-    if found.known_norm is not None and found.strange_norm is not None:
-        pairs.append(("median norm", found.known_norm, found.strange_norm, ".4g"))
+    pairs = [("median confidence", found.id_confidence, found.ood_confidence, ".4f")]
+    if found.id_norm is not None and found.ood_norm is not None:
+        pairs.append(("median norm", found.id_norm, found.ood_norm, ".4g"))
     lines += [f"  {name:<38} {a:>9{form}} {b:>9{form}}" for name, a, b, form in pairs]
     at_median = "at least the known median's confidence"
-    lines.append(f"  {at_median:<38} {'':>9} {found.share_as_confident:>9.1%}")
-    lines.append(f"  {'pass where 95 % of known rows do':<38} {'':>9} {found.share_passing:>9.1%}")
+    lines.append(f"  {at_median:<38} {'':>9} {found.fraction_as_confident:>9.1%}")
+    lines.append(f"  {'pass where 95 % of known rows do':<38} {'':>9} {found.fpr95:>9.1%}")
     lines += [
         "",
         f"  {'':<18} {'AUROC':>7} {'+-':>7}   (0.5 is guessing, +- a standard error)",
@@ -175,20 +175,20 @@ class Separation:
 class OODDiagnosis:
     """What the doubts make of strangers. `print(diagnosis)` tells it in words.
 
-    `share_as_confident` of the strangers have at least the median confidence of known rows,
-    `share_passing` pass a threshold on the confidence that 95 % of known rows pass. Confidences and
+    `fraction_as_confident` of the strangers have at least the median confidence of known rows,
+    `fpr95` pass a threshold on the confidence that 95 % of known rows pass. Confidences and
     norms are medians. What was not given, or logits alone can tell, is None.
     """
 
     kind: Kind
-    n_known: int
-    n_strange: int
-    known_confidence: float
-    strange_confidence: float
-    share_as_confident: float
-    share_passing: float
-    known_norm: float | None
-    strange_norm: float | None
+    n_id: int
+    n_ood: int
+    id_confidence: float
+    ood_confidence: float
+    fraction_as_confident: float
+    fpr95: float
+    id_norm: float | None
+    ood_norm: float | None
     least_confidence: Separation
     entropy: Separation
     margin_uncertainty: Separation
@@ -221,11 +221,11 @@ class OODDiagnosis:
 
 
 def diagnose_ood(
-    known_outputs: Any,
-    strange_outputs: Any,
+    id_outputs: Any,
+    ood_outputs: Any,
     *,
-    known_features: Any = None,
-    strange_features: Any = None,
+    id_features: Any = None,
+    ood_features: Any = None,
     weights: Any = None,
 ) -> OODDiagnosis:
     """Return why confidence does, or does not, tell strangers from known rows, and what would.
@@ -238,24 +238,24 @@ def diagnose_ood(
     >>> diagnose_ood(known, strange).kind
     'extrapolation'
     """
-    known, strange = _doubts_of_both(known_outputs, strange_outputs)
+    known, strange = _doubts_of_both(id_outputs, ood_outputs)
     known_norms = strange_norms = known_angles = strange_angles = None
-    if any(given is not None for given in (known_features, strange_features, weights)):
-        known_norms, known_angles = _layer_of("known", known_features, weights, known)
-        strange_norms, strange_angles = _layer_of("strange", strange_features, weights, strange)
+    if any(given is not None for given in (id_features, ood_features, weights)):
+        known_norms, known_angles = _layer_of("id", id_features, weights, known)
+        strange_norms, strange_angles = _layer_of("ood", ood_features, weights, strange)
     a, b = known.least_confidence, strange.least_confidence
     by_confidence = _separation_of(a, b)
-    share_passing = float((b <= np.quantile(a, KEPT, method="higher")).mean())
+    fpr95 = float((b <= np.quantile(a, KEPT, method="higher")).mean())
     return OODDiagnosis(
-        kind=_kind_of(by_confidence, share_passing),
-        n_known=a.size,
-        n_strange=b.size,
-        known_confidence=1 - float(np.median(a)),
-        strange_confidence=1 - float(np.median(b)),
-        share_as_confident=float((b <= np.median(a)).mean()),
-        share_passing=share_passing,
-        known_norm=None if known_norms is None else float(np.median(known_norms)),
-        strange_norm=None if strange_norms is None else float(np.median(strange_norms)),
+        kind=_kind_of(by_confidence, fpr95),
+        n_id=a.size,
+        n_ood=b.size,
+        id_confidence=1 - float(np.median(a)),
+        ood_confidence=1 - float(np.median(b)),
+        fraction_as_confident=float((b <= np.median(a)).mean()),
+        fpr95=fpr95,
+        id_norm=None if known_norms is None else float(np.median(known_norms)),
+        ood_norm=None if strange_norms is None else float(np.median(strange_norms)),
         least_confidence=by_confidence,
         entropy=_separation_of(known.entropy, strange.entropy),
         margin_uncertainty=_separation_of(known.margin_uncertainty, strange.margin_uncertainty),
@@ -268,14 +268,14 @@ def diagnose_ood(
 
 
 def _doubts_of_both(
-    known_outputs: Any, strange_outputs: Any
+    id_outputs: Any, ood_outputs: Any
 ) -> tuple[UncertaintyScores, UncertaintyScores]:
     """Return the doubts of known rows and of strangers, outputs of one model."""
     n_classes = None
     found = []
     for outputs, argument in (
-        (known_outputs, "known_outputs"),
-        (strange_outputs, "strange_outputs"),
+        (id_outputs, "id_outputs"),
+        (ood_outputs, "ood_outputs"),
     ):
         wrapped = as_outputs(outputs, argument, CALLER)
         found.append(output_doubts_of(wrapped, argument, CALLER))
@@ -284,7 +284,7 @@ def _doubts_of_both(
             fix = "rows of both kinds"
             raise BadValueError(argument, CALLER, "1 row or more", "none", fix)
         if n_classes not in (None, wrapped.n_classes):
-            rule, fix = f"of {n_classes} classes, like known_outputs", "outputs of one model"
+            rule, fix = f"of {n_classes} classes, like id_outputs", "outputs of one model"
             raise BadValueError(argument, CALLER, rule, f"{wrapped.n_classes}", fix)
         n_classes = wrapped.n_classes
     return found[0], found[1]
@@ -331,7 +331,7 @@ def _shares_below(some: FloatArray, others: FloatArray) -> FloatArray:
     return places / (2 * some.size)
 
 
-def _kind_of(by_confidence: Separation, share_passing: float) -> Kind:
+def _kind_of(by_confidence: Separation, fpr95: float) -> Kind:
     """Name what happens to the confidence of strangers."""
     if by_confidence.is_reversed:
         return "extrapolation"
@@ -339,4 +339,4 @@ def _kind_of(by_confidence: Separation, share_passing: float) -> Kind:
         return "unclear"
     if not by_confidence.tells:
         return "saturation"
-    return "partial saturation" if share_passing > 0.5 else "separation"
+    return "partial saturation" if fpr95 > 0.5 else "separation"

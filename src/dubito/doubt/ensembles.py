@@ -169,8 +169,8 @@ WAYS = ("mode", "mean", "confidence", "certainty")
 class Vote:
     """The class (its column's number) that won in each row, and its share of all weight there."""
 
-    class_: IntArray
-    weight: FloatArray
+    prediction: IntArray
+    agreement: FloatArray
 
 
 def vote(
@@ -186,7 +186,7 @@ def vote(
     mean probability. Of a tie, the first class wins.
 
     >>> views = Members([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])
-    >>> vote(views).class_.tolist(), vote(views, by="mean").class_.tolist()
+    >>> vote(views).prediction.tolist(), vote(views, by="mean").prediction.tolist()
     ([0], [1])
     """
     if by not in WAYS:

@@ -105,7 +105,7 @@ class SharedGaussians(BaseGaussians):
 
 
 @final
-class OwnGaussians(BaseGaussians):
+class PerClassGaussians(BaseGaussians):
     """A covariance a class: classes x features x features."""
 
     @cached_property
@@ -130,7 +130,7 @@ class OwnGaussians(BaseGaussians):
 
 
 @final
-class NaiveGaussians(BaseGaussians):
+class DiagonalGaussians(BaseGaussians):
     """Features independent within a class: classes x features of variances."""
 
     @cached_property

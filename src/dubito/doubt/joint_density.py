@@ -12,12 +12,12 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from dubito.arrays import FloatArray, as_seed
+from dubito.arrays import FloatArray, RandomState, draw_seed, require_random_state
 from dubito.data.labels import Targets
 from dubito.data.shards import Shards, sample_rows
 from dubito.doubt.densities import as_count
 from dubito.doubt.features import BaseFeatureScore, as_feature_matrix, over_blocks
-from dubito.doubt.gaussians import OwnGaussians, Whitening, require_covariance, squares_of
+from dubito.doubt.gaussians import PerClassGaussians, Whitening, require_covariance, squares_of
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing
@@ -39,7 +39,7 @@ class ConditionalMixture:
     ) -> None:
         d = n_inputs
         self.log_weights = np.log(weights)
-        self.inputs = OwnGaussians(means[:, :d], covariances[:, :d, :d])
+        self.inputs = PerClassGaussians(means[:, :d], covariances[:, :d, :d])
         self.target_means = means[:, d:]
         # Slopes of the planes (components x inputs x targets), and what is left about them.
         self.slopes = np.stack([cho_solve(cho_factor(c[:d, :d]), c[:d, d:]) for c in covariances])
@@ -131,13 +131,13 @@ class JointDensity(BaseFeatureScore):
         covariances_=array("weights_", None, None, low=-MOST, high=MOST),
     )
 
-    def __init__(self, n_components: int = 5, seed: int = 0):
+    def __init__(self, n_components: int = 5, random_state: RandomState = 0):
         self.n_components = n_components
-        self.seed = seed
+        self.random_state = random_state
 
     def _require_settings(self) -> None:
         as_count(self.n_components, "n_components", type(self).__name__, 5)
-        as_seed(self.seed, type(self).__name__)
+        require_random_state(self.random_state, type(self).__name__)
 
     def _require_learned(self, entry: Entry) -> None:
         n_columns, n_parts = self.n_features_ + (self.n_targets_ or 1), self.weights_.size
@@ -161,7 +161,7 @@ class JointDensity(BaseFeatureScore):
         """Learn from rows x dimensions and targets, or from shards that hold both."""
         name = type(self).__name__
         self._require_settings()
-        n_components, seed = int(self.n_components), int(self.seed)
+        n_components, seed = int(self.n_components), draw_seed(self.random_state, name)
         rows, targets = _rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)
         is_known = ~targets.is_missing
@@ -194,11 +194,11 @@ class JointDensity(BaseFeatureScore):
         mean, std = (self._as_targets(both[:, i]) for i in range(2))
         return Normal(mean, std)
 
-    def sample(self, features: Any, n: int = 100, seed: int = 0) -> Samples:
+    def sample(self, features: Any, n_samples: int = 100, random_state: RandomState = 0) -> Samples:
         """Return draws of y given x, rows x draws (x targets)."""
         known = self._known(features, "sample")
-        n_draws = as_count(n, "n", f"{type(self).__name__}.sample")
-        random = np.random.default_rng(as_seed(seed, f"{type(self).__name__}.sample"))
+        n_draws = as_count(n_samples, "n_samples", f"{type(self).__name__}.sample")
+        random = np.random.default_rng(draw_seed(random_state, f"{type(self).__name__}.sample"))
         return Samples(self._as_targets(self._conditional.draws(known, n_draws, random)))
 
     def _doubt(self, features: FloatArray) -> FloatArray:

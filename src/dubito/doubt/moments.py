@@ -12,8 +12,8 @@ from dubito.arrays import FloatArray
 from dubito.doubt.features import FeatureRows, FeatureShards
 from dubito.doubt.gaussians import (
     BaseGaussians,
-    NaiveGaussians,
-    OwnGaussians,
+    DiagonalGaussians,
+    PerClassGaussians,
     SharedGaussians,
     shrunk_covariance,
     usable_variances,
@@ -142,25 +142,25 @@ def fit_shared(shards: FeatureShards, shrinkage: float | None, caller: str) -> F
     return FittedGaussians(gaussians, np.array([shrunk.shrinkage]))
 
 
-def fit_own(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
+def fit_per_class(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
     """Return classes of which each has a covariance of its own."""
-    means = _several_rows_a_class(shards, "own", caller)
+    means = _several_rows_a_class(shards, "per_class", caller)
     scatters = _own_scatters(shards, means, caller)
     pooled = np.diag(scatters.sum(axis=0)) / means.weights.sum()
     shrunk = [
         shrunk_covariance(scatter / weight, pooled, means.reach, n_rows, shrinkage, caller)
         for scatter, weight, n_rows in zip(scatters, means.weights, means.n_effective, strict=True)
     ]
-    gaussians = OwnGaussians(means.means, np.stack([one.covariance for one in shrunk]))
+    gaussians = PerClassGaussians(means.means, np.stack([one.covariance for one in shrunk]))
     return FittedGaussians(gaussians, np.array([one.shrinkage for one in shrunk]))
 
 
-def fit_naive(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
+def fit_diagonal(shards: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
     """Return classes of independent features, variances drawn towards those of all classes.
 
     Without a share given, the variances of all classes count as much as one row does.
     """
-    means = _several_rows_a_class(shards, "naive", caller)
+    means = _several_rows_a_class(shards, "diagonal", caller)
     squares = _squared_deviations(shards, means, caller)
     together = squares.sum(axis=0) / means.weights.sum()
     pooled, _ = usable_variances(together, together, means.reach, 1.0, caller)
@@ -170,7 +170,7 @@ def fit_naive(shards: FeatureShards, shrinkage: float | None, caller: str) -> Fi
         (1 - share) * usable_variances(own, pooled, means.reach, share, caller)[0] + share * pooled
         for own, share in zip(squares / means.weights[:, np.newaxis], shares, strict=True)
     ]
-    return FittedGaussians(NaiveGaussians(means.means, np.stack(variances)), shares)
+    return FittedGaussians(DiagonalGaussians(means.means, np.stack(variances)), shares)
 
 
 def _several_rows_a_class(shards: FeatureShards, covariance: str, caller: str) -> ClassMeans:

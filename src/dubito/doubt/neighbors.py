@@ -9,7 +9,15 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, contiguous, freeze
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    RandomState,
+    contiguous,
+    draw_seed,
+    freeze,
+    require_random_state,
+)
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
@@ -29,7 +37,7 @@ class NearestNeighborDistance(BaseOODScore):
     """The distance to the `n_neighbors`-th nearest known row; exact, however many rows there are.
 
     By default of features at length 1 (`normalize`). It keeps the rows, or a sample of
-    `max_samples` of them drawn by `seed`, in memory or streamed; a known row counts as a neighbor of
+    `max_samples` of them drawn by `random_state`, in memory or streamed; a known row counts as a neighbor of
     itself, weights only whether they are above 0, labels not at all. Sun et al.,
     "Out-of-distribution detection with deep nearest neighbors", 2022.
 
@@ -38,12 +46,12 @@ class NearestNeighborDistance(BaseOODScore):
     array([1.        , 3.16227766])
     """
 
-    known_: FloatArray
+    reference_: FloatArray
     n_neighbors_: int
     is_normalized_: bool
 
     learned_checks = entries(
-        known_=array(None, "n_features_", low=-MOST, high=MOST),
+        reference_=array(None, "n_features_", low=-MOST, high=MOST),
         n_neighbors_=whole(1),
         is_normalized_=flag,
     )
@@ -55,30 +63,34 @@ class NearestNeighborDistance(BaseOODScore):
         n_neighbors: int = 50,
         normalize: bool = True,
         max_samples: int | None = None,
-        seed: int = 0,
+        random_state: RandomState = 0,
     ):
         self.n_neighbors = n_neighbors
         self.normalize = normalize
         self.max_samples = max_samples
-        self.seed = seed
+        self.random_state = random_state
 
     def _require_learned(self, entry: Entry) -> None:
-        if self.n_neighbors_ > len(self.known_):
-            rule = f"at most {len(self.known_)}, the number of rows in known_"
+        if self.n_neighbors_ > len(self.reference_):
+            rule = f"at most {len(self.reference_)}, the number of rows in reference_"
             raise entry.at("n_neighbors_").refused(rule, f"{self.n_neighbors_}")
         if self.is_normalized_:
-            _require_units(self.known_, entry.at("known_"))
+            _require_units(self.reference_, entry.at("reference_"))
 
     def _learn(self, shards: FeatureShards) -> None:
         self.n_neighbors_, self.is_normalized_ = int(self.n_neighbors), bool(self.normalize)
         sizes = list(shards.map(lambda _, rows: len(rows)))
-        chosen = _chosen_rows(sum(sizes), self.max_samples, self.seed)
+        chosen = _chosen_rows(
+            sum(sizes), self.max_samples, draw_seed(self.random_state, type(self).__name__)
+        )
         if chosen.size < self.n_neighbors:
             rule = f"{self.n_neighbors} rows or more, as many as neighbors"
             got = f"{chosen.size}"
             raise BadValueError("features", type(self).__name__, rule, got, "a lower n_neighbors")
         starts = [0, *accumulate(sizes)]
-        self.known_ = freeze(self._taken(shards, chosen, np.searchsorted(chosen, starts), starts))
+        self.reference_ = freeze(
+            self._taken(shards, chosen, np.searchsorted(chosen, starts), starts)
+        )
 
     def _taken(
         self, shards: FeatureShards, chosen: IntArray, ends: IntArray, starts: list[int]
@@ -106,13 +118,13 @@ class NearestNeighborDistance(BaseOODScore):
 
     @cached_property
     def _search(self) -> SearchRows:
-        return SearchRows.of(self.known_, is_unit=self.is_normalized_)
+        return SearchRows.of(self.reference_, is_unit=self.is_normalized_)
 
     def _n_entries(self) -> int:
         return max(self.n_features_, (1 << 20) // BLOCK)
 
     def _doubt(self, features: FloatArray) -> FloatArray:
-        search, known = self._search, contiguous(self.known_)
+        search, known = self._search, contiguous(self.reference_)
         queries = contiguous(self._measured(features).astype(np.float64))
         close = queries / search.scale - search.center / search.scale
         lengths = np.sqrt(np.einsum("ij,ij->i", close, close))
@@ -134,7 +146,7 @@ class NearestNeighborDistance(BaseOODScore):
 
     def _require_settings(self) -> None:
         _require_whole(self, "n_neighbors", 1)
-        _require_whole(self, "seed", 0)
+        require_random_state(self.random_state, type(self).__name__)
         if self.max_samples is not None:
             _require_whole(self, "max_samples", self.n_neighbors)
         if not isinstance(self.normalize, bool | np.bool_):

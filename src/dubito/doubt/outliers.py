@@ -26,133 +26,190 @@ from dubito.serialization.arrays import array, require_rising
 from dubito.serialization.estimators import BaseKept
 from dubito.serialization.fields import MOST, Entry, entries
 
-HEAVIEST = 1e200  # rows with a doubt; sums of such can be held
+MAX_WEIGHT = 1e200  # of one score, so that sums of weights stay finite
 
 
 @final
 class ConformalOutlierDetector(BaseKept):
-    """Call a point strange where at most `epsilon` of known ones would be called so.
+    """Flag outliers by conformal p-values, with a bound on the false alarm rate.
 
-    Any doubt will do, and how it is distributed does not matter: if known and new points are
-    exchangeable, a new one has a p-value below `epsilon` with at most that probability, so that
-    `epsilon=0.01` sends 1 % of normal inputs to review. Bates et al., "Testing for outliers with
-    conformal p-values", 2023.
+    Takes any score for which larger means more uncertain, such as `entropy` or the scores of
+    `MahalanobisDistance`. No assumption is made about its distribution: if calibration rows and
+    new in-distribution rows are exchangeable, a new one is flagged with probability at most
+    `alpha`. With ``alpha=0.01``, about 1 % of normal inputs are sent to review.
 
-    >>> region = ConformalOutlierDetector(epsilon=0.05).fit(np.arange(100) / 100)
-    >>> region.threshold_, region.contains([0.5, 0.99, 2.0]).tolist()
+    Parameters
+    ----------
+    alpha : float, default=0.05
+        The largest acceptable false alarm rate, above 0 and below 1. It may be changed after the
+        fit.
+
+    Attributes
+    ----------
+    scores_ : ndarray
+        The distinct scores of the calibration rows, in increasing order.
+    weight_ : ndarray
+        The number (or weight) of calibration rows with each score.
+    threshold_ : float
+        Rows with a larger score are outliers; infinite if there are too few calibration rows.
+
+    References
+    ----------
+    Bates et al., "Testing for outliers with conformal p-values", 2023.
+
+    Examples
+    --------
+    >>> detector = ConformalOutlierDetector(alpha=0.05).fit(np.arange(100) / 100)
+    >>> detector.threshold_, detector.predict([0.5, 0.99, 2.0]).tolist()
     (0.95, [False, True, True])
     """
 
-    doubt_: FloatArray  # the different known doubts, rising
-    weight_: FloatArray  # how many rows have each
+    scores_: FloatArray
+    weight_: FloatArray
 
     learned_checks = entries(
-        doubt_=array(None, low=-MOST, high=MOST),
-        weight_=array("doubt_", low=0, high=HEAVIEST),
+        scores_=array(None, low=-MOST, high=MOST),
+        weight_=array("scores_", low=0, high=MAX_WEIGHT),
     )
 
-    def __init__(self, epsilon: float = 0.05) -> None:
-        self.epsilon = epsilon
+    def __init__(self, alpha: float = 0.05) -> None:
+        self.alpha = alpha
 
     def _require_settings(self) -> None:
-        as_share(self.epsilon, "epsilon", type(self).__name__, is_open=True)
+        as_share(self.alpha, "alpha", type(self).__name__, is_open=True)
 
     def _require_learned(self, entry: Entry) -> None:
-        with np.errstate(over="ignore"):  # two doubts may be further apart than a float holds
-            require_rising(self.doubt_, entry.at("doubt_"))
+        with np.errstate(over="ignore"):  # the difference of two scores may overflow
+            require_rising(self.scores_, entry.at("scores_"))
 
     def fit(
         self,
-        known: Any,
+        scores: Any,
         sample_weight: Any = None,
         *,
-        doubt: Callable[[Any], Any] | None = None,
+        score: Callable[[Any], Any] | None = None,
         of: Literal["outputs", "features", "batch"] = "outputs",
     ) -> Self:
-        """Learn the doubts of known rows that the model was not trained on: an array, or shards.
+        """Store the scores of in-distribution rows that the model was not trained on.
 
-        With shards, `doubt` gives the doubts of a batch's outputs, of its features or, for
-        `of="batch"`, of all of it. Of more than 1,000,000 streamed doubts some move up past a few
-        others, so that p-values are never lower than exact ones. A weight counts rows: 2 is a row
-        that came twice.
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows,) or Shards
+            The scores of the rows, or shards of the rows together with `score`. Beyond 1,000,000
+            distinct streamed scores, scores are rounded up by rank, so that p-values are never
+            too low.
+        sample_weight : array-like of shape (n_rows,), optional
+            Frequency weights: a weight of 2 is a row that occurred twice. Shards hold their own.
+        score : callable, optional
+            For shards only: returns the scores of a batch, one per row.
+        of : {"outputs", "features", "batch"}, default="outputs"
+            What `score` is called with.
+
+        Returns
+        -------
+        ConformalOutlierDetector
+            The fitted detector.
         """
         name = type(self).__name__
-        epsilon = as_share(self.epsilon, "epsilon", name, is_open=True)
-        if isinstance(known, Shards):
-            state = _streamed(known, sample_weight, doubt, of, name)
-        elif doubt is not None:
-            rule, fix = "None beside an array of doubts", "`.fit(doubt(outputs))`"
-            raise BadTypeError("doubt", name, rule, type(doubt).__name__, fix)
+        alpha = as_share(self.alpha, "alpha", name, is_open=True)
+        if isinstance(scores, Shards):
+            state = _ranked_shards(scores, sample_weight, score, of, name)
+        elif score is not None:
+            rule, fix = "must be None for an array of scores", "Call .fit(score(outputs))"
+            raise BadTypeError("score", name, rule, type(score).__name__, fix)
         else:
-            values = _as_doubts(known, name)
+            values = _as_scores(scores, "scores", name)
             state = ranked(values, as_weights(sample_weight, len(values), name))
         if not state.weight.size:
             raise EmptyStateError(name, is_labeled=False)
         self._forget()
-        self.doubt_, self.weight_ = state.doubt, state.weight
-        _warn_of_few(float(state.weight.sum()), epsilon, name)
+        self.scores_, self.weight_ = state.doubt, state.weight
+        _warn_if_too_few(float(state.weight.sum()), alpha, name)
         return self
 
-    def p_value(self, doubt: Any) -> FloatArray:
-        """Return (1 + how many known doubts are as large or larger) / (1 + how many there are)."""
-        self._require_fitted("p_value")
-        values = _as_doubts(doubt, f"{type(self).__name__}.p_value")
-        as_large = np.append(np.cumsum(self.weight_[::-1])[::-1], 0.0)
-        return np.asarray((1 + as_large[np.searchsorted(self.doubt_, values)]) / (1 + as_large[0]))
+    def p_value(self, scores: Any) -> FloatArray:
+        """Return the conformal p-value of each score.
 
-    def contains(self, doubt: Any) -> BoolArray:
-        """Return which points are strange: those with a p-value below `epsilon`."""
-        self._require_fitted("contains")
-        epsilon = as_share(self.epsilon, "epsilon", type(self).__name__, is_open=True)
-        return np.asarray(self.p_value(doubt) < epsilon)
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows,)
+            Scores of new rows, computed as those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            (1 + the number of calibration scores at least as large) / (1 + their total number).
+        """
+        self._require_fitted("p_value")
+        values = _as_scores(scores, "scores", f"{type(self).__name__}.p_value")
+        at_least = np.append(np.cumsum(self.weight_[::-1])[::-1], 0.0)
+        return np.asarray((1 + at_least[np.searchsorted(self.scores_, values)]) / (1 + at_least[0]))
+
+    def predict(self, scores: Any) -> BoolArray:
+        """Return which rows are outliers: those with a p-value below `alpha`.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_rows,)
+            Scores of new rows, computed as those of the fit.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_rows,)
+            True for an outlier.
+        """
+        self._require_fitted("predict")
+        alpha = as_share(self.alpha, "alpha", type(self).__name__, is_open=True)
+        return np.asarray(self.p_value(scores) < alpha)
 
     @property
     def threshold_(self) -> float:
-        """The doubt above which a point is strange; infinite where known rows are too few."""
+        """The score above which a row is an outlier; infinite with too few calibration rows."""
         self._require_fitted("threshold_")
-        if not self.contains([np.finfo(np.float64).max])[0]:
+        if not self.predict([np.finfo(np.float64).max])[0]:
             return float(np.inf)
-        return float(self.doubt_[~self.contains(self.doubt_)][-1])
+        return float(self.scores_[~self.predict(self.scores_)][-1])
 
 
-def _streamed(shards: Shards, sample_weight: Any, doubt: Any, of: str, caller: str) -> RankingState:
-    """Rank the doubts of shards: exactly in memory, in cells of ranks where they are many."""
-    if not callable(doubt):
-        rule, fix = "a function of a batch beside shards", "`.fit(shards, doubt=entropy)`"
-        raise BadTypeError("doubt", caller, rule, type(doubt).__name__, fix)
+def _ranked_shards(
+    shards: Shards, sample_weight: Any, score: Any, of: str, caller: str
+) -> RankingState:
+    """Return the ranked scores of shards: exact in memory, rounded up by rank if they are many."""
+    if not callable(score):
+        rule, fix = "must be a function of a batch for shards", "Call .fit(shards, score=entropy)"
+        raise BadTypeError("score", caller, rule, type(score).__name__, fix)
     if sample_weight is not None:
-        rule, fix = "None beside shards", "weights among the shards' columns"
+        rule, fix = "must be None for shards", "Name a weight column of the shards instead"
         raise BadTypeError("sample_weight", caller, rule, type(sample_weight).__name__, fix)
     if of not in ("outputs", "features", "batch"):
-        raise BadValueError(
-            "of", caller, "'outputs', 'features' or 'batch'", repr(of), "of='outputs'"
-        )
+        rule = "must be 'outputs', 'features' or 'batch'"
+        raise BadValueError("of", caller, rule, repr(of), "Use of='outputs'")
 
-    def of_batch(batch: Batch) -> tuple[FloatArray, FloatArray]:
-        values = _as_doubts(doubt(batch if of == "batch" else getattr(batch, of)), caller)
-        require_rows(values, len(batch), "doubt", caller, "the batch")
+    def scores_and_weights(batch: Batch) -> tuple[FloatArray, FloatArray]:
+        values = _as_scores(score(batch if of == "batch" else getattr(batch, of)), "score", caller)
+        require_rows(values, len(batch), "score", caller, "the batch")
         return values, batch.weight
 
     if isinstance(shards, ArrayShards):
-        return ranked(*of_batch(shards.batch))
-    return shards.sum(lambda batch: KnownScores.of(*of_batch(batch))).ranked
+        return ranked(*scores_and_weights(shards.batch))
+    return shards.sum(lambda batch: KnownScores.of(*scores_and_weights(batch))).ranked
 
 
-def _as_doubts(value: Any, caller: str) -> FloatArray:
-    """Return doubts as float64, one number a row."""
-    doubt = as_finite(as_floats(value, "doubt", caller), "doubt", caller)
-    require_dimensions(doubt, (1,), "doubt", caller, "one number a row")
-    return doubt.astype(np.float64)
+def _as_scores(value: Any, argument: str, caller: str) -> FloatArray:
+    """Return finite scores as float64, one per row."""
+    scores = as_finite(as_floats(value, argument, caller), argument, caller)
+    require_dimensions(scores, (1,), argument, caller, "one number a row")
+    return scores.astype(np.float64)
 
 
-def _warn_of_few(n_rows: float, epsilon: float, caller: str) -> None:
-    """Say that nothing is ever strange, and how many rows it takes."""
-    if 1 / (n_rows + 1) < epsilon:
+def _warn_if_too_few(n_rows: float, alpha: float, caller: str) -> None:
+    """Warn if no row can ever be an outlier, with the number of rows that it takes."""
+    if 1 / (n_rows + 1) < alpha:
         return
-    about = int(min(1 / epsilon, 1e300))
-    needed = next((n for n in (about - 1, about) if 1 / (n + 1) < epsilon), about + 1)
+    about = int(min(1 / alpha, 1e300))
+    needed = next((n for n in (about - 1, about) if 1 / (n + 1) < alpha), about + 1)
     text = (
-        f"{caller}: with {n_rows:g} known rows no point is ever strange at epsilon = {epsilon:g}. "
-        f"Try {needed:,} rows or more."
+        f"{caller}: {n_rows:g} calibration rows are too few to flag any outlier at "
+        f"alpha={alpha:g}. Use at least {needed:,} rows."
     )
     warnings.warn(text, DubitoWarning, stacklevel=3)

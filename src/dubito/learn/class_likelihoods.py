@@ -99,7 +99,7 @@ def cross_entropy(log_probabilities: Tensor, shares: Tensor) -> Tensor:
 
 
 FORMS = ("all", "others")
-WAYS = ("soft", "left out", "class")
+STRATEGIES = ("soft", "ignore", "class")
 
 
 def smooth_labels(
@@ -140,7 +140,7 @@ def _as_form(form: Any, caller: str) -> None:
 
 
 def uncertain_labels(
-    y: Tensor, n_classes: int, mark: int, way: Literal["soft", "left out", "class"] = "soft"
+    y: Tensor, n_classes: int, mark: int, strategy: Literal["soft", "ignore", "class"] = "soft"
 ) -> Tensor:
     """Return label probabilities of rows of which some are marked as uncertain, as by a person.
 
@@ -155,20 +155,20 @@ def uncertain_labels(
     caller = "uncertain_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     require_tensor(y, "y", caller)
-    if way not in WAYS:
-        rule = "'soft', 'left out' or 'class'"
-        raise BadValueError("way", caller, rule, repr(way), "way='soft'")
+    if strategy not in STRATEGIES:
+        rule = "'soft', 'ignore' or 'class'"
+        raise BadValueError("strategy", caller, rule, repr(strategy), "strategy='soft'")
     if y.is_floating_point() or y.dtype == torch.bool:
         rule, fix = "class numbers and marks", "`.long()`"
         raise BadValueError("y", caller, rule, f"{y.dtype}", fix)
     is_marked = y == mark
     shares = _label_shares(y.masked_fill(is_marked, 0), tuple(y.shape), n_classes, caller)
     shares = shares.to(torch.get_default_dtype())
-    if way == "class":
+    if strategy == "class":
         shares = functional.pad(shares.masked_fill(is_marked.unsqueeze(-1), 0), (0, 1))
         shares[..., -1] = is_marked.to(shares.dtype)
     else:
-        share = 1 / n_classes if way == "soft" else torch.nan
+        share = 1 / n_classes if strategy == "soft" else torch.nan
         shares = shares.masked_fill(is_marked.unsqueeze(-1), share)
     return shares.movedim(-1, 1)
 
@@ -178,7 +178,7 @@ def uncertain_labels(
 class Categorical(BaseClassLikelihood):
     """One class out of several, from logits: cross-entropy.
 
-    `smoothing` is the share of doubt in every label, in the `form` that `smooth_labels` names.
+    `label_smoothing` is the share of doubt in every label, in the `form` that `smooth_labels` names.
     `uncertain_labels` makes label probabilities of rows marked as uncertain.
 
     >>> import torch
@@ -187,12 +187,12 @@ class Categorical(BaseClassLikelihood):
     """
 
     n_classes: int
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     form: Literal["all", "others"] = "all"
 
     def __post_init__(self) -> None:
         as_count(self.n_classes, "n_classes", "Categorical", least=2)
-        as_share(self.smoothing, "smoothing", "Categorical")
+        as_share(self.label_smoothing, "label_smoothing", "Categorical")
         _as_form(self.form, "Categorical")
 
     @property
@@ -203,7 +203,7 @@ class Categorical(BaseClassLikelihood):
         return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
     def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        shares = _smoothed(shares, self.smoothing, self.form)
+        shares = _smoothed(shares, self.label_smoothing, self.form)
         return cross_entropy(parameters.log_softmax(-1), shares)
 
 

@@ -186,8 +186,8 @@ def _numbered(name: str, matrix: FloatArray) -> dict[str, NDArray[Any]]:
 
 CALLER = "collect_outputs"
 NO_LAST_LAYER = (
-    "collect found no linear layer whose outputs are the model's, so that features and weights are "
-    "None. Try last_layer=, or layer= for features alone."
+    "collect_outputs found no linear layer whose outputs are the model's, so that features and weights "
+    "are None. Try last_layer=, or layer= for features alone."
 )
 
 

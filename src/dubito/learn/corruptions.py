@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dubito.arrays import RandomState, draw_seed
 from dubito.errors import BadValueError
-from dubito.learn.likelihoods import as_count, require_tensor
+from dubito.learn.likelihoods import require_tensor
 
 CALLER = "corrupt"
 
@@ -26,11 +27,11 @@ OCCLUSION = (0.14, 0.26, 0.38, 0.5, 0.62)
 LEAST_BLUR, LEAST_SHIFT = 0.4, 0.6  # pixels
 
 
-def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
+def corrupt(images: Tensor, kind: str, severity: int, random_state: RandomState = 0) -> Tensor:
     """Return images with "noise", "blur", less "contrast", a "shift" or an "occlusion".
 
     `images` are images x channels x height x width, values between 0 and 1. What is random is drawn
-    for each image, the same on every device for a `seed`. In the manner of Hendrycks and
+    for each image, the same on every device for a `random_state`. In the manner of Hendrycks and
     Dietterich, "Benchmarking neural network robustness to common corruptions", 2019.
 
     >>> corrupt(torch.tensor([[[[0.0, 1.0]]]]), "contrast", severity=2)
@@ -43,7 +44,7 @@ def corrupt(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
     if isinstance(severity, bool) or not isinstance(severity, int) or not 1 <= severity <= 5:
         rule = "a whole number from 1 to 5"
         raise BadValueError("severity", CALLER, rule, repr(severity), "severity=3")
-    generator = torch.Generator().manual_seed(as_count(seed, "seed", CALLER, least=0))
+    generator = torch.Generator().manual_seed(draw_seed(random_state, CALLER))
     wide = images.to(torch.promote_types(images.dtype, torch.float32))
     return KINDS[kind](wide, severity - 1, generator).clamp(0, 1).to(images.dtype)
 

@@ -76,7 +76,7 @@ def _trained_network(digits: Digits, seed: int = 0) -> tuple[nn.Module, torch.Te
 
     Images are shifted now and then, so that the network may be asked about shifted ones.
     """
-    noisy, is_flipped = flip_labels(digits.labels, SWAP_RATE, SWAPPED, seed=seed)
+    noisy, is_flipped = flip_labels(digits.labels, SWAP_RATE, SWAPPED, random_state=seed)
     model = _network()
     rows = TensorDataset(digits.images, noisy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
@@ -200,7 +200,7 @@ def _told_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     truth = parts.test.labels.numpy()
     alone, voted = (
         np.mean(one == truth)
-        for one in (views.array[0].argmax(axis=1), vote(views, by="confidence").class_)
+        for one in (views.array[0].argmax(axis=1), vote(views, by="confidence").prediction)
     )
     say(f"\n  {len(VIEWS)} shifted views of each test digit vote by their confidence:")
     say(f"  {voted:.1%} are right, and {alone:.1%} where only the first is asked.")

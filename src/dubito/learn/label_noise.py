@@ -13,10 +13,12 @@ from torch import Tensor, distributions
 from dubito.arrays import (
     FloatArray,
     IntArray,
+    RandomState,
     as_array,
     as_distributions,
     as_floats,
     as_share,
+    draw_seed,
     require_everywhere,
 )
 from dubito.errors import BadTypeError, BadValueError
@@ -42,7 +44,7 @@ def flip_labels(
     one_way: Mapping[int, int] | None = None,
     n_classes: int | None = None,
     transition: Any = None,
-    seed: int = 0,
+    random_state: RandomState = 0,
 ) -> NoisyLabels:
     """Return labels of which each is wrong with a chance of `rate`, and which ones are.
 
@@ -69,7 +71,7 @@ def flip_labels(
     else:
         share = as_share(rate, "rate", CALLER)
         matrix = _transition_of(ways[given[0]], given[0], share, int(labels.max(initial=0)) + 1)
-    rng = np.random.default_rng(as_count(seed, "seed", CALLER, least=0))
+    rng = np.random.default_rng(draw_seed(random_state, CALLER))
     noisy = _drawn(labels, matrix, rng)
     is_flipped = noisy != labels
     if isinstance(y, torch.Tensor):
@@ -208,13 +210,15 @@ class EarlyLearningRegularization(torch.nn.Module):
     averages: Tensor
 
     def __init__(
-        self, n_rows: int, n_classes: int, strength: float = 3.0, momentum: float = 0.7
+        self, n_rows: int, n_classes: int, regularization: float = 3.0, momentum: float = 0.7
     ) -> None:
         super().__init__()
         caller = "EarlyLearningRegularization"
         as_count(n_rows, "n_rows", caller)
         as_count(n_classes, "n_classes", caller, least=2)
-        self.strength = as_number(strength, "strength", caller, "strength=3.0", above=0)
+        self.regularization = as_number(
+            regularization, "regularization", caller, "regularization=3.0", above=0
+        )
         self.momentum = as_share(momentum, "momentum", caller)
         self.classes = Categorical(n_classes)
         self.register_buffer("averages", torch.zeros(n_rows, n_classes))
@@ -234,7 +238,7 @@ class EarlyLearningRegularization(torch.nn.Module):
         averages = self.momentum * self.averages[rows] + (1 - self.momentum) * says
         self.averages[rows] = averages.to(self.averages.dtype)
         agreement = (averages * probabilities).sum(-1)
-        return fit + self.strength * torch.log1p(-agreement).mean()
+        return fit + self.regularization * torch.log1p(-agreement).mean()
 
     def predict(self, outputs: Tensor) -> distributions.Categorical:
         """Return the distribution of each row's class."""

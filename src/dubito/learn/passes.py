@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dubito.arrays import FloatArray, as_list, as_seed
+from dubito.arrays import FloatArray, RandomState, as_list, draw_seed
 from dubito.doubt.densities import as_count
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, UncertaintyAware
@@ -92,7 +92,7 @@ DROPOUT = "MonteCarloDropout"
 class MonteCarloDropout:
     """Run a model several times with dropout awake, and nothing else of it.
 
-    Batch norm stays in evaluation, and the model is left as it was. The same inputs and `seed` give
+    Batch norm stays in evaluation, and the model is left as it was. The same inputs and `random_state` give
     the same members. `likelihood` is what the model was trained with; without one its outputs are
     logits, classes on axis 1. Dropout that a module does in its own code (`functional.dropout`)
     cannot be found: name such modules in `layers`, by name or themselves. Gal and Ghahramani,
@@ -110,12 +110,12 @@ class MonteCarloDropout:
         *,
         layers: Iterable[str | nn.Module] = (),
         likelihood: Any = None,
-        seed: int = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.model = require_module(model, DROPOUT)
         self.n_passes = as_count(n_passes, "n_passes", DROPOUT)
         self.likelihood = likelihood
-        self.seed = as_seed(seed, DROPOUT)
+        self.seed = draw_seed(random_state, DROPOUT)
         self.layers = _awake_layers(model, layers)
 
     def __call__(self, *inputs: Any, **named: Any) -> Members:
@@ -168,14 +168,14 @@ FIX = "[make_model(), make_model(), ...]"
 
 @final
 class DeepEnsemble:
-    """Ask several trained models; `DeepEnsemble.trained` makes and trains them.
+    """Ask several trained models; `DeepEnsemble.train` makes and trains them.
 
     Models run in evaluation and are left as they were. `likelihood` is what they were trained with;
     without one their outputs are logits, classes on axis 1. Lakshminarayanan, Pritzel and
     Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles", 2017.
 
     >>> import torch
-    >>> ensemble = DeepEnsemble.trained(lambda: nn.Linear(4, 3), lambda model: None, n_members=5)
+    >>> ensemble = DeepEnsemble.train(lambda: nn.Linear(4, 3), lambda model: None, n_members=5)
     >>> ensemble(torch.ones(2, 4)).array.shape
     (5, 2, 3)
     """
@@ -185,28 +185,30 @@ class DeepEnsemble:
         self.likelihood = likelihood
 
     @classmethod
-    def trained(
+    def train(
         cls,
         factory: Callable[[], nn.Module],
-        train: Callable[[nn.Module], Any],
+        train_model: Callable[[nn.Module], Any],
         n_members: int = 5,
         *,
         likelihood: Any = None,
-        seed: int = 0,
+        random_state: RandomState = 0,
     ) -> DeepEnsemble:
-        """Make each member by `factory()` and train it by `train(model)`, a loop of your own.
+        """Make each member by `factory()` and train it by `train_model(model)`, a loop of your own.
 
         Both draw their random numbers (first weights, order of rows) from torch, seeded for each
         member.
         """
-        n_models = as_count(n_members, "n_members", f"{ENSEMBLE}.trained")
+        n_models = as_count(n_members, "n_members", f"{ENSEMBLE}.train")
         models = []
         for start in (
-            np.random.SeedSequence(as_seed(seed, ENSEMBLE)).generate_state(n_models).tolist()
+            np.random.SeedSequence(draw_seed(random_state, ENSEMBLE))
+            .generate_state(n_models)
+            .tolist()
         ):
             with seeded(start):
                 model = factory()
-                train(model)
+                train_model(model)
             models.append(model)
         return cls(models, likelihood=likelihood)
 
@@ -238,7 +240,7 @@ def _as_models(models: Any) -> tuple[nn.Module, ...]:
 View = Callable[[torch.Tensor], torch.Tensor]
 
 AUGMENTATION = "TestTimeAugmentation"
-AUGMENTATION_FIX = "[unchanged, *flips(), *shifts(1)]"
+AUGMENTATION_FIX = "[identity_view, *flip_views(), *shift_views(1)]"
 
 
 @final
@@ -246,12 +248,12 @@ class TestTimeAugmentation:
     """Run a model on several views of the same inputs: any functions from tensor to tensor.
 
     The model runs in evaluation and is left as it was. A view gets a copy, and what it draws from
-    torch comes from `seed`. `likelihood` is what the model was trained with; without one its
+    torch comes from `random_state`. `likelihood` is what the model was trained with; without one its
     outputs are logits, classes on axis 1. Ayhan and Berens, "Test-time data augmentation for
     estimation of heteroscedastic aleatoric uncertainty in deep neural networks", 2018.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    >>> views = TestTimeAugmentation(model, [unchanged, *shift_views(1)])
+    >>> views = TestTimeAugmentation(model, [identity_view, *shift_views(1)])
     >>> views(torch.ones(2, 1, 8, 8)).array.shape
     (5, 2, 3)
     """
@@ -259,12 +261,17 @@ class TestTimeAugmentation:
     __test__: ClassVar[bool] = False  # pytest takes its name for that of tests
 
     def __init__(
-        self, model: nn.Module, views: Iterable[View], *, likelihood: Any = None, seed: int = 0
+        self,
+        model: nn.Module,
+        views: Iterable[View],
+        *,
+        likelihood: Any = None,
+        random_state: RandomState = 0,
     ) -> None:
         self.model = require_module(model, AUGMENTATION)
         self.views = _as_views(views)
         self.likelihood = likelihood
-        self.seed = as_seed(seed, AUGMENTATION)
+        self.seed = draw_seed(random_state, AUGMENTATION)
 
     def __call__(self, inputs: torch.Tensor) -> Members:
         """Return what the model says of each view of some inputs."""
@@ -300,7 +307,7 @@ def shift_views(n_pixels: int = 1) -> list[View]:
     >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in shift_views(1)[:2]]
     [[[1, 1], [3, 3]], [[2, 2], [4, 4]]]
     """
-    n_steps = as_count(n_pixels, "n_pixels", "shifts")
+    n_steps = as_count(n_pixels, "n_pixels", "shift_views")
     return [
         partial(_shifted, n_pixels=n, dimension=dimension)
         for dimension in (-1, -2)

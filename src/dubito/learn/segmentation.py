@@ -70,11 +70,11 @@ class LogitNoise(BaseClassLikelihood):
 class UncertaintyMaps:
     """What several passes say of each pixel, images x height x width.
 
-    `class_` and `confidence` are of the mean probability. `total` doubt is `aleatoric`, noise in
+    `prediction` and `confidence` are of the mean probability. `total` doubt is `aleatoric`, noise in
     the data, plus `epistemic`, what the passes disagree about.
     """
 
-    class_: IntArray
+    prediction: IntArray
     confidence: FloatArray
     total: FloatArray
     aleatoric: FloatArray

@@ -438,7 +438,7 @@ def _feature_shifts(before: Period, after: Period, seed: int) -> dict[str, Distr
     else:
         distance = MahalanobisDistance().fit(known[fitted])
     region = ConformalOutlierDetector(EPSILON).fit(distance.score(known[held]))
-    n_strange = int(region.contains(distance.score(new)).sum())
+    n_strange = int(region.predict(distance.score(new)).sum())
     return {"strange inputs": strange_shift(held.size, len(new), n_strange, EPSILON)}
 
 

@@ -64,7 +64,7 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DubitoWarning)  # of few rows: nothing is found
                 region = ConformalOutlierDetector(EPSILON).fit(known, batch.weight[judged])
-            found = float(region.contains(strange_distance).mean())
+            found = float(region.predict(strange_distance).mean())
     doubt = batch.rows.doubt[judged]
     strange_doubt = None if strange is None else rows_of(strange.outputs, None).doubt
     return Strangeness(

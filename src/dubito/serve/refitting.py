@@ -77,7 +77,7 @@ def _features_for(
     gates: Sequence[OODGate], ids: Sequence[str], features_of: FeaturesOf
 ) -> tuple[FloatArray | None, str]:
     """Return what gates look at, and why one cannot be fitted again or judged if it cannot."""
-    fewest = max(int(np.ceil(1 / gate.region.epsilon)) for gate in gates)
+    fewest = max(int(np.ceil(1 / gate.region.alpha)) for gate in gates)
     if len(ids) < fewest:
         return None, TOO_FEW.format(fewest, len(ids))
     widths = {gate.n_features for gate in gates if gate.needs_features}
@@ -107,7 +107,7 @@ def refit(rows: StoredRows, policy: Policy, features_of: FeaturesOf, *, seed: in
     gate, bound = policy.gate, policy.bound
     wishes: dict[str, Any] = {}
     if gate is not None and not known.note:
-        wishes |= {"doubt": gate.score, "epsilon": gate.region.epsilon}
+        wishes |= {"doubt": gate.score, "epsilon": gate.region.alpha}
         wishes |= {"feature_names": policy.feature_names}
     if bound is not None:
         wishes |= {"max_risk": bound.max_risk, "delta": bound.delta}

@@ -256,7 +256,7 @@ class HeldOutRows:
             with warnings.catch_warnings():  # what all rows are too few for, their own fit told
                 warnings.simplefilter("ignore", DubitoWarning)
                 region = ConformalOutlierDetector(self.wishes.epsilon).fit(self.doubt[~is_here])
-            result[is_here] = region.contains(self.doubt[is_here])
+            result[is_here] = region.predict(self.doubt[is_here])
         return result
 
     def decide(self, rules: Rules, rows: IntArray) -> Decisions:

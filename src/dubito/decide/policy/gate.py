@@ -86,7 +86,7 @@ class OODGate:
 
     def contains(self, outputs: Any, features: Any) -> BoolArray:
         """Return which rows are strange."""
-        return self.region.contains(self.doubt(outputs, features))
+        return self.region.predict(self.doubt(outputs, features))
 
     def require_storable(self) -> None:
         """Raise where the doubt is made of the very rows it was fitted on."""

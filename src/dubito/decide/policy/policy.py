@@ -131,11 +131,11 @@ def _gate_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) ->
     """Say how strange the row is beside known ones."""
     doubt = gate.doubt(outputs, features)
     p_value = gate.region.p_value(doubt)[0]
-    is_strange = gate.region.contains(doubt)[0]
+    is_strange = gate.region.predict(doubt)[0]
     return (
         f"Its doubt ({gate.name}) of {doubt[0]:.4g} is reached by {p_value:.2%} of known rows; "
         f"{'strange, as that is' if is_strange else 'it would be strange'} below "
-        f"{gate.region.epsilon:.2%}."
+        f"{gate.region.alpha:.2%}."
     )
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
+from sklearn.base import clone
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, contiguous, freeze
+from dubito.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RandomState,
+    contiguous,
+    draw_seed,
+    freeze,
+    require_random_state,
+)
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.doubt.conformal.scores import BaseConformal
@@ -27,8 +37,8 @@ class ConformalClassifier(BaseConformal):
     """Give each row the classes that it may be of: the truth is among them with chance `level`.
 
     The guarantee holds for any model and any n, if the rows of the fit were not trained on and are
-    exchangeable with those to come. `method`, `is_randomized` and `seed` are told above. With
-    `can_be_empty=False` a set that would be empty holds the most probable class: not smaller, so
+    exchangeable with those to come. `method`, `randomize` and `random_state` are told above. With
+    `allow_empty=False` a set that would be empty holds the most probable class: not smaller, so
     that the guarantee stays. Vovk, Gammerman and Shafer, "Algorithmic learning in a random
     world", 2005.
 
@@ -42,14 +52,14 @@ class ConformalClassifier(BaseConformal):
     classes_: tuple[ClassName, ...] | None
     method_: Literal["lac", "aps"]
     is_randomized_: bool
-    seed_: int
+    random_state_: int
 
     learned_checks = entries(
         n_classes_=whole(2),
         classes_=names("n_classes_"),
         method_=one_of("lac", "aps"),
         is_randomized_=flag,
-        seed_=whole(0, 2**64 - 1),
+        random_state_=whole(0, 2**32 - 1),
     )
 
     unbounded = "their sets hold every class"
@@ -58,15 +68,15 @@ class ConformalClassifier(BaseConformal):
         self,
         level: float = 0.9,
         method: Literal["lac", "aps"] = "lac",
-        is_randomized: bool = True,
-        can_be_empty: bool = True,
-        seed: int = 0,
+        randomize: bool = True,
+        allow_empty: bool = True,
+        random_state: RandomState = 0,
     ) -> None:
         self.level = level
         self.method = method
-        self.is_randomized = is_randomized
-        self.can_be_empty = can_be_empty
-        self.seed = seed
+        self.randomize = randomize
+        self.allow_empty = allow_empty
+        self.random_state = random_state
 
     def predict(self, outputs: Any, groups: Any = None) -> PredictionSets:
         """Return the set of each row, by the threshold of its group if the fit had groups."""
@@ -74,17 +84,17 @@ class ConformalClassifier(BaseConformal):
         caller = f"{type(self).__name__}.predict"
         known = self._as_known(outputs, caller)
         _require_classes(known, self.n_classes_, self.classes_, caller)
-        _require_bool(self.can_be_empty, "can_be_empty", caller)
+        _require_bool(self.allow_empty, "allow_empty", caller)
         reach = self._reach(groups, known.n_rows, "predict")
         contains = np.empty(known.array.shape, dtype=bool)
 
         def fill(rows: slice) -> None:
             part, most = known.take(rows), reach[rows, np.newaxis]
-            scores = _class_scores(part, self.method_, self.is_randomized_, self.seed_)
+            scores = _class_scores(part, self.method_, self.is_randomized_, self.random_state_)
             contains[rows] = scores <= most
             if self.method_ == "aps" and not self.is_randomized_:
                 contains[rows] |= _odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
-            if not self.can_be_empty:
+            if not self.allow_empty:
                 best = scores.argmin(axis=1, keepdims=True)
                 np.put_along_axis(contains[rows], best, True, axis=1)
 
@@ -98,12 +108,14 @@ class ConformalClassifier(BaseConformal):
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"
             raise BadValueError("method", name, rule, repr(self.method), fix)
-        _require_bool(self.is_randomized, "is_randomized", name)
-        _require_bool(self.can_be_empty, "can_be_empty", name)
-        is_whole = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
-        if not (is_whole and 0 <= self.seed < 2**64):
-            rule = "a whole number from 0 up, below 2^64"
-            raise BadValueError("seed", name, rule, repr(self.seed), "seed=0")
+        _require_bool(self.randomize, "randomize", name)
+        _require_bool(self.allow_empty, "allow_empty", name)
+        require_random_state(self.random_state, name)
+
+    def _scorer(self) -> Self:
+        scorer: Self = clone(self)
+        scorer.random_state = draw_seed(self.random_state, type(self).__name__)
+        return scorer
 
     def _as_known(self, outputs: Any, caller: str) -> Logits | Probabilities:
         wrapped = as_outputs(outputs, "outputs", caller)
@@ -122,18 +134,19 @@ class ConformalClassifier(BaseConformal):
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
             "method_": self.method,
-            "is_randomized_": bool(self.is_randomized),
-            "seed_": int(self.seed),
+            "is_randomized_": bool(self.randomize),
+            "random_state_": draw_seed(self.random_state, type(self).__name__),
         }
 
     def _scores(self, batch: Batch) -> FloatArray:
         outputs, labels = self._as_known(batch.outputs, type(self).__name__), batch.truth
         assert isinstance(labels, Labels)
         columns = np.maximum(labels.codes, 0)[:, np.newaxis]
+        seed = draw_seed(self.random_state, type(self).__name__)
 
         def of(rows: slice) -> FloatArray:
             part = outputs.take(rows)
-            scores = _class_scores(part, self.method, self.is_randomized, self.seed)
+            scores = _class_scores(part, self.method, self.randomize, seed)
             return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
 
         blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
@@ -208,12 +221,12 @@ def _require_bool(value: Any, argument: str, caller: str) -> None:
 
 
 def _class_scores(
-    outputs: Logits | Probabilities, method: str, is_randomized: bool, seed: int
+    outputs: Logits | Probabilities, method: str, randomize: bool, seed: int
 ) -> FloatArray:
     """Return the log odds of the score of each class: what fit and predict both go by."""
     if method == "lac":
         return _odds_against(outputs)
-    share = _shares_of(_canonical(outputs), seed) if is_randomized else np.ones(outputs.n_rows)
+    share = _shares_of(_canonical(outputs), seed) if randomize else np.ones(outputs.n_rows)
     return _odds_of_sums(outputs, share[:, np.newaxis])
 
 

@@ -122,9 +122,8 @@ class BaseConformal(BaseKept):
         self._require_settings()
         level = float(self.level)
         shards = self._shards(outputs, y, groups)
-        seen = (
-            self._seen(shards.batch) if isinstance(shards, ArrayShards) else shards.sum(self._seen)
-        )
+        seen_in = self._scorer()._seen
+        seen = seen_in(shards.batch) if isinstance(shards, ArrayShards) else shards.sum(seen_in)
         states = {group: scores.ranked for group, scores in seen.states.items()}
         n_rows = {group: float(state.weight.sum()) for group, state in states.items()}
         if not any(n_rows.values()):
@@ -147,6 +146,10 @@ class BaseConformal(BaseKept):
             raise entry.at("n_rows_").refused("of the groups of thresholds_", "others")
         if not self.is_grouped_ and groups != [ALL]:
             raise entry.at("thresholds_").refused(f"one, {ALL!r}, without groups", "others")
+
+    def _scorer(self) -> Self:
+        """Return what computes the scores of a fit: this, or a copy whose seed is drawn."""
+        return self
 
     @abstractmethod
     def _as_known(self, outputs: Any, caller: str) -> BaseOutputs:

@@ -1,7 +1,7 @@
 """All doubts of a large matrix of logits in one pass, beside SciPy, in one run.
 
-    python -m benchmarks.doubt_scores            # 50,000 x 1,000 float32 logits, 200 MB
-    python -m benchmarks.doubt_scores --quick    # a hundredth of it
+    python -m benchmarks.uncertainty_scores            # 50,000 x 1,000 float32 logits, 200 MB
+    python -m benchmarks.uncertainty_scores --quick    # a hundredth of it
 
 SciPy's softmax and entropy give two of the four doubts; margin and energy are added the usual way,
 with numpy.partition and scipy.special.logsumexp. The doubts of both are compared first.
