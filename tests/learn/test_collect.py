@@ -219,7 +219,7 @@ def test_without_a_last_layer_there_are_no_features() -> None:
     with pytest.warns(DubitoWarning) as warned:
         found = collect_outputs(model, loader(IMAGES, LABELS))
     assert str(warned[0].message) == (
-        "collect_outputs found no linear layer whose outputs are the model's, so that features and "
+        "collect_outputs found no linear layer whose outputs are the model's, so that features and weights "
         "are None. Try last_layer=, or layer= for features alone."
     )
     assert warned[0].filename == __file__
