@@ -31,8 +31,8 @@ def policy_of(shards: Shards, temperature: TemperatureScaling, n_classes: int) -
     wrong = tenth != np.arange(N_ACTIONS)[:, np.newaxis]
     costs = CostMatrix(wrong.astype(float)).with_reject(0.4)
     first = next(shards.batches()).take(slice(0, 5_000))
-    assert first.truth is not None
-    return Policy.fit(first.outputs, first.truth, costs=costs, calibrator=temperature)
+    assert first.labels is not None
+    return Policy.fit(first.outputs, first.labels, costs=costs, calibrator=temperature)
 
 
 def steps(path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], object]]:

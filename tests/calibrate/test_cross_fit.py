@@ -42,8 +42,8 @@ def batch_of(n_rows: int, n_classes: int = 3, **others: Any) -> Batch:
 
 
 def codes(batch: Batch) -> NDArray[np.int64]:
-    assert isinstance(batch.truth, Labels)
-    return np.asarray(batch.truth.codes)
+    assert isinstance(batch.labels, Labels)
+    return np.asarray(batch.labels.codes)
 
 
 @pytest.mark.parametrize("n_folds", [2, 5, 7])

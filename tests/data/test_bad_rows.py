@@ -61,7 +61,7 @@ def test_bad_rows_are_left_out_and_told(write: Write, form: str) -> None:
     assert batch.ids is not None
     assert batch.ids.tolist() == GOOD
     np.testing.assert_allclose(batch.outputs.array, clean.outputs.array)  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(batch.truth.codes, clean.truth.codes)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(batch.labels.codes, clean.labels.codes)  # type: ignore[union-attr]
     np.testing.assert_array_equal(batch.weight, clean.weight)
     np.testing.assert_array_equal(batch.amounts, clean.amounts)
 

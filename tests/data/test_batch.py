@@ -31,10 +31,10 @@ def test_a_plain_array_is_probabilities() -> None:
 
 
 def test_the_truth_is_what_the_outputs_speak_of() -> None:
-    assert isinstance(whole_batch().truth, Labels)
-    assert isinstance(Batch.of([1.5], Normal([1.0], [0.5])).truth, Targets)
-    assert Batch.of(None, Logits(LOGITS)).truth is None
-    assert Batch.of(None, TopLabel([0.5], [1])).truth is None
+    assert isinstance(whole_batch().labels, Labels)
+    assert isinstance(Batch.of([1.5], Normal([1.0], [0.5])).labels, Targets)
+    assert Batch.of(None, Logits(LOGITS)).labels is None
+    assert Batch.of(None, TopLabel([0.5], [1])).labels is None
 
 
 def test_amounts_are_float64_whatever_came() -> None:
@@ -139,7 +139,7 @@ def test_other_weights_share_the_pass_over_the_matrix() -> None:
     twin = batch.reweighted(np.array([5.0, 6.0, 7.0, 8.0]))
     assert twin.rows is batch.rows
     assert twin.outputs is batch.outputs
-    assert twin.truth is batch.truth
+    assert twin.labels is batch.labels
     assert twin.ids is batch.ids
 
 
@@ -158,7 +158,7 @@ def test_what_is_not_known_stays_unknown() -> None:
     batch = Batch.of(None, Logits(LOGITS))
     for rows in (slice(0, 2), np.array([0, 1])):
         part = batch.take(rows)
-        assert (part.truth, part.features, part.ids, part.groups, part.amounts) == (None,) * 5
+        assert (part.labels, part.features, part.ids, part.groups, part.amounts) == (None,) * 5
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_categories_of_each_chunk_are_their_own() -> None:
     chunks = [pa.array(["dog", None]), pa.array(["cat", "cat"])]
     column = pa.chunked_array([chunk.dictionary_encode() for chunk in chunks])
     table = {name: values * 2 for name, values in P.items()} | {"y": column}
-    truth = batch_of(table, Columns(label="y", probabilities="p_*")).truth
+    truth = batch_of(table, Columns(label="y", probabilities="p_*")).labels
     assert isinstance(truth, Labels)
     assert truth.codes.tolist() == [1, -1, 0, 0]
 
@@ -117,14 +117,14 @@ def test_column_numbers_are_labels_whatever_their_type(kind: pa.DataType, has_ga
         "z_1": [1.5] * 3,
         "y": pa.array([1, 0, None if has_gap else 1], pa.int64()).cast(kind),
     }
-    truth = batch_of(table, Columns(label="y", logits="z_*")).truth
+    truth = batch_of(table, Columns(label="y", logits="z_*")).labels
     assert truth.codes.tolist() == [1, 0, -1 if has_gap else 1]
     assert truth.codes.dtype == np.int64
 
 
 def test_whole_numbers_that_name_classes_are_not_column_numbers() -> None:
     table = {"z_3": [0.5, 0.5], "z_4": [1.5, 0.5], "y": [4, 3]}
-    assert batch_of(table, Columns(label="y", logits="z_*")).truth.codes.tolist() == [1, 0]
+    assert batch_of(table, Columns(label="y", logits="z_*")).labels.codes.tolist() == [1, 0]
 
 
 def test_a_column_number_beyond_the_last_is_told_with_its_row() -> None:

@@ -144,7 +144,7 @@ def test_sums_are_those_of_one_machine(client: Any, folder: Path) -> None:
     local, shards = scan(folder, COLUMNS), DaskShards(client, folder, COLUMNS)
     assert len(shards.spans) == 14
     assert shards.sum(len) == local.sum(len) == N_ROWS
-    counts = lambda batch: np.bincount(batch.truth.codes, minlength=4)  # noqa: E731
+    counts = lambda batch: np.bincount(batch.labels.codes, minlength=4)  # noqa: E731
     np.testing.assert_array_equal(shards.sum(counts), local.sum(counts))
     weight = lambda batch: batch.labeled_weight.sum()  # noqa: E731
     assert shards.sum(weight) == pytest.approx(local.sum(weight), rel=1e-12)

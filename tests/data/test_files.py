@@ -47,7 +47,7 @@ def table_of(matrix: Any, pattern: str, classes: Any, **others: Any) -> pa.Table
 
 
 def codes_read(source: Any, columns: Columns) -> list[int]:
-    truth = read(source, columns).truth
+    truth = read(source, columns).labels
     assert isinstance(truth, Labels)
     return [int(code) for code in truth.codes]
 
@@ -67,13 +67,13 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
     batch = read(write(form, table), columns)
 
     assert isinstance(batch.outputs, Logits)
-    assert isinstance(batch.truth, Labels)
+    assert isinstance(batch.labels, Labels)
     assert batch.features is not None
     if form not in TEXT_FILES:
         assert batch.outputs.array.dtype == batch.features.dtype == dtype
     assert_array_equal(batch.outputs.array.astype(dtype), logits)
     assert batch.outputs.classes == tuple(range(12))
-    assert_array_equal(batch.truth.codes, Y)
+    assert_array_equal(batch.labels.codes, Y)
     assert_array_equal(batch.weight, LOGITS[:, 0] ** 2)
     assert_array_equal(batch.features.astype(dtype), features)
     assert_array_equal(batch.ids, ids)
@@ -143,8 +143,8 @@ def test_columns_can_be_listed(write: Write, form: str) -> None:
     assert isinstance(batch.outputs, Probabilities)
     assert batch.outputs.classes == ("dog", "cat", "fox")
     assert_array_equal(batch.outputs.array, PROBABILITIES[:3, [1, 0, 2]])
-    assert isinstance(batch.truth, Labels)
-    assert batch.truth.codes.tolist() == [2, 1, 0]
+    assert isinstance(batch.labels, Labels)
+    assert batch.labels.codes.tolist() == [2, 1, 0]
 
 
 @each_format_with_gaps
@@ -153,7 +153,7 @@ def test_votes_are_matched_to_the_classes_by_name(write: Write, form: str) -> No
     table = table_of(PROBABILITIES[:3], "p_*", ANIMALS)
     for name, column in zip(ANIMALS, votes.T, strict=True):
         table = table.append_column(f"vote_{name}", pa.array(column, from_pandas=True))
-    truth = read(write(form, table), Columns("vote_*", probabilities="p_*")).truth
+    truth = read(write(form, table), Columns("vote_*", probabilities="p_*")).labels
     assert isinstance(truth, Labels)
     assert truth.probabilities is not None
     assert truth.is_missing.tolist() == [False, True, False]
@@ -168,15 +168,15 @@ def test_a_column_of_lists_is_a_matrix(write: Write, form: str, kind: pa.DataTyp
     labels = [f"class {k}" for k in Y]
     batch = read(write(form, pa.table({"logits": logits, "y": labels})), columns)
     assert isinstance(batch.outputs, Logits)
-    assert isinstance(batch.truth, Labels)
+    assert isinstance(batch.labels, Labels)
     assert_array_equal(batch.outputs.array.astype(np.float32), LOGITS.astype(np.float32))
-    assert_array_equal(batch.truth.codes, Y)
+    assert_array_equal(batch.labels.codes, Y)
 
 
 @pytest.mark.parametrize("form", [*ARROW_FILES, *TABLES])
 def test_a_gap_in_place_of_a_list_of_votes_is_a_missing_label(write: Write, form: str) -> None:
     table = table_of(PROBABILITIES[:3], "p_*", ANIMALS, votes=[None, [0.5, 0.5, 0.0], None])
-    truth = read(write(form, table), Columns(label="votes", probabilities="p_*")).truth
+    truth = read(write(form, table), Columns(label="votes", probabilities="p_*")).labels
     assert isinstance(truth, Labels)
     assert truth.probabilities is not None
     assert truth.is_missing.tolist() == [True, False, True]
@@ -202,10 +202,10 @@ def test_mean_and_std_come_with_targets_that_may_be_missing(write: Write, form: 
     source = write(form, pa.table({"m": [1.5, 2.0], "s": [0.5, 1.0], "y": [1.0, None]}))
     batch = read(source, Columns(label="y", mean="m", std="s"))
     assert isinstance(batch.outputs, Normal)
-    assert isinstance(batch.truth, Targets)
+    assert isinstance(batch.labels, Targets)
     assert batch.outputs.mean.tolist() == [1.5, 2.0]
     assert batch.outputs.std.tolist() == [0.5, 1.0]
-    assert_array_equal(batch.truth.values, [1.0, np.nan])
+    assert_array_equal(batch.labels.values, [1.0, np.nan])
 
 
 def predictions(n_rows: int = N_ROWS) -> pa.Table:

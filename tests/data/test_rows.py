@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.data.batch import Rows, rows_of
+from dubito.data.batch import RowStatistics, row_statistics
 from dubito.data.labels import Labels
 from dubito.errors import BadTypeError
 from dubito.kernels import blocks
@@ -17,12 +17,12 @@ N_ROWS = 300
 rng = np.random.default_rng(0)
 NAMES = [
     "confidence",
-    "doubt",
+    "least_confidence",
     "correct",
     "entropy",
-    "log_variance",
-    "squares",
-    "log_sum",
+    "varentropy",
+    "sum_of_squares",
+    "logsumexp",
     "log_loss",
     "brier_score",
 ]
@@ -42,11 +42,11 @@ def rows_by_hand(p: NDArray[np.float64], q: NDArray[np.float64]) -> dict[str, ND
         surprise = np.where(p > 0, p * (log_p + entropy[:, np.newaxis]) ** 2, 0)
         numbers = {
             "confidence": p.max(axis=1),
-            "doubt": 1 - p.max(axis=1),
+            "least_confidence": 1 - p.max(axis=1),
             "correct": q[np.arange(len(q)), predicted],
             "entropy": entropy,
-            "log_variance": surprise.sum(axis=1),
-            "squares": (p**2).sum(axis=1),
+            "varentropy": surprise.sum(axis=1),
+            "sum_of_squares": (p**2).sum(axis=1),
             "log_loss": -np.where(q > 0, q * log_p, 0).sum(axis=1),
             "brier_score": ((p - q) ** 2).sum(axis=1),
         }
@@ -72,7 +72,7 @@ def labels_of(kind: str, n_classes: int) -> tuple[Any, NDArray[np.float64]]:
     return soft, soft
 
 
-def assert_rows(rows: Rows, expected: dict[str, NDArray[Any]], tolerance: float) -> None:
+def assert_rows(rows: RowStatistics, expected: dict[str, NDArray[Any]], tolerance: float) -> None:
     for name, values in expected.items():
         assert_allclose(getattr(rows, name), values, rtol=tolerance, atol=tolerance, err_msg=name)
 
@@ -92,9 +92,9 @@ def test_logits(n_classes: int, kind: str, dtype: str, tolerance: float, order: 
     logits = np.asarray(3 * rng.normal(size=(N_ROWS, n_classes)), dtype=dtype, order=order)
     y, q = labels_of(kind, n_classes)
     outputs = Logits(logits)
-    rows = rows_of(outputs, Labels.of(y, outputs))
+    rows = row_statistics(outputs, Labels.of(y, outputs))
     expected = rows_by_hand(softmax(logits), q)
-    expected["log_sum"] = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
+    expected["logsumexp"] = np.log(np.exp(logits.astype(np.float64)).sum(axis=1))
     assert_rows(rows, expected, tolerance)
     assert_array_equal(rows.predicted, logits.argmax(axis=1))
 
@@ -107,7 +107,7 @@ def test_probabilities(n_classes: int, kind: str, dtype: str, tolerance: float, 
     p = softmax(3 * rng.normal(size=(N_ROWS, n_classes)))
     y, q = labels_of(kind, n_classes)
     outputs = Probabilities(np.asarray(p, dtype=dtype, order=order))
-    rows = rows_of(outputs, Labels.of(y, outputs))
+    rows = row_statistics(outputs, Labels.of(y, outputs))
     assert_rows(rows, rows_by_hand(outputs.array.astype(np.float64), q), tolerance)
     assert_array_equal(rows.predicted, outputs.array.argmax(axis=1))
 
@@ -117,14 +117,14 @@ def test_members_speak_by_their_mean(kind: str) -> None:
     members = np.stack([softmax(rng.normal(size=(N_ROWS, 5))) for _ in range(4)])
     y, q = labels_of(kind, 5)
     outputs = Members(members)
-    rows = rows_of(outputs, Labels.of(y, outputs))
+    rows = row_statistics(outputs, Labels.of(y, outputs))
     assert_rows(rows, rows_by_hand(members.mean(axis=0), q), 1e-9)
 
 
 def test_top_labels_say_what_they_know() -> None:
-    rows = rows_of(TopLabel([0.75, 0.5], [True, False]), None)
+    rows = row_statistics(TopLabel([0.75, 0.5], [True, False]), None)
     assert rows.confidence.tolist() == [0.75, 0.5]
-    assert rows.doubt.tolist() == [0.25, 0.5]
+    assert rows.least_confidence.tolist() == [0.25, 0.5]
     assert rows.correct.tolist() == [1.0, 0.0]
     for name in ("predicted", *NAMES[3:]):
         assert getattr(rows, name) is None
@@ -132,28 +132,28 @@ def test_top_labels_say_what_they_know() -> None:
 
 def test_a_class_of_probability_0_that_happened_costs_infinity() -> None:
     outputs = Probabilities([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
-    hard = rows_of(outputs, Labels.of([1, 0, np.nan], outputs))
-    soft = rows_of(outputs, Labels.of([[0.5, 0.5], [1, 0], [np.nan, np.nan]], outputs))
+    hard = row_statistics(outputs, Labels.of([1, 0, np.nan], outputs))
+    soft = row_statistics(outputs, Labels.of([[0.5, 0.5], [1, 0], [np.nan, np.nan]], outputs))
     for rows in (hard, soft):
         assert rows.log_loss is not None
         assert rows.log_loss.tolist() == [np.inf, 0.0, 0.0]
 
 
 def test_without_labels_nothing_is_right_or_lost() -> None:
-    rows = rows_of(Logits(rng.normal(size=(N_ROWS, 3))), None)
+    rows = row_statistics(Logits(rng.normal(size=(N_ROWS, 3))), None)
     for numbers in (rows.correct, rows.log_loss, rows.brier_score):
         assert numbers is not None
         assert not numbers.any()
 
 
 def test_doubt_is_not_lost_to_rounding() -> None:
-    rows = rows_of(Logits(np.array([[0.0, 60.0]])), None)
-    assert_allclose(rows.doubt, np.exp(-60.0), rtol=1e-12)
+    rows = row_statistics(Logits(np.array([[0.0, 60.0]])), None)
+    assert_allclose(rows.least_confidence, np.exp(-60.0), rtol=1e-12)
     assert rows.confidence.tolist() == [1.0]
 
 
 def test_ranks_are_by_doubt_and_made_once() -> None:
-    rows = rows_of(TopLabel([0.5, 1.0, 0.75, 1.0], [True] * 4), None)
+    rows = row_statistics(TopLabel([0.5, 1.0, 0.75, 1.0], [True] * 4), None)
     assert rows.ranks is rows.ranks
     assert rows.ranks.order.tolist() == [1, 3, 2, 0]
     assert rows.ranks.values.tolist() == [0.0, 0.25, 0.5]
@@ -161,7 +161,7 @@ def test_ranks_are_by_doubt_and_made_once() -> None:
 
 
 def test_ranks_tell_saturated_rows_apart() -> None:
-    rows = rows_of(Logits(np.array([[0.0, 60.0], [0.0, 70.0]])), None)
+    rows = row_statistics(Logits(np.array([[0.0, 60.0], [0.0, 70.0]])), None)
     assert rows.confidence.tolist() == [1.0, 1.0]
     assert rows.ranks.order.tolist() == [1, 0]
     assert rows.ranks.starts.tolist() == [0, 1]
@@ -169,26 +169,26 @@ def test_ranks_tell_saturated_rows_apart() -> None:
 
 def test_the_log_variance_of_an_even_or_certain_row_is_0() -> None:
     for outputs in (Logits(np.full((1, 4), 3.0)), Probabilities([[1.0, 0.0, 0.0, 0.0]])):
-        rows = rows_of(outputs, None)
-        assert rows.log_variance is not None
-        assert rows.log_variance.tolist() == [0.0]
+        rows = row_statistics(outputs, None)
+        assert rows.varentropy is not None
+        assert rows.varentropy.tolist() == [0.0]
 
 
 def test_blocks_and_threads_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = Logits(rng.normal(size=(N_ROWS, 7)))
     y, _ = labels_of("soft", 7)
-    whole = rows_of(outputs, Labels.of(y, outputs))
+    whole = row_statistics(outputs, Labels.of(y, outputs))
     monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 50)
     for threads in ("1", "2"):
         monkeypatch.setenv("DUBITO_THREADS", threads)
-        rows = rows_of(outputs, Labels.of(y, outputs))
+        rows = row_statistics(outputs, Labels.of(y, outputs))
         for name in NAMES:
             assert_array_equal(getattr(rows, name), getattr(whole, name))
 
 
 def test_no_rows_have_no_numbers() -> None:
     outputs = Logits(np.empty((0, 3)))
-    rows = rows_of(outputs, Labels.of(np.empty(0), outputs))
+    rows = row_statistics(outputs, Labels.of(np.empty(0), outputs))
     for name in NAMES:
         assert getattr(rows, name).shape == (0,)
     assert rows.ranks.order.shape == (0,)
@@ -196,4 +196,4 @@ def test_no_rows_have_no_numbers() -> None:
 
 def test_a_regression_has_no_such_rows() -> None:
     with pytest.raises(BadTypeError, match="Got Normal"):
-        rows_of(Normal([0.0], [1.0]), None)
+        row_statistics(Normal([0.0], [1.0]), None)

@@ -63,10 +63,10 @@ def columns(batch: Batch) -> dict[str, Any]:
     """Return all that a batch holds of its rows, by name."""
     slots: tuple[str, ...] = batch.outputs.__slots__
     result = {name: getattr(batch.outputs, name) for name in slots}
-    if isinstance(batch.truth, Labels):
-        result |= {"codes": batch.truth.codes, "soft": batch.truth.probabilities}
-    if isinstance(batch.truth, Targets):
-        result["values"] = batch.truth.values
+    if isinstance(batch.labels, Labels):
+        result |= {"codes": batch.labels.codes, "soft": batch.labels.probabilities}
+    if isinstance(batch.labels, Targets):
+        result["values"] = batch.labels.values
     return result | {
         k: getattr(batch, k) for k in ("weight", "features", "ids", "groups", "amounts")
     }
@@ -74,7 +74,7 @@ def columns(batch: Batch) -> dict[str, Any]:
 
 def assert_same(found: Batch, expected: Batch) -> None:
     assert type(found.outputs) is type(expected.outputs)
-    assert type(found.truth) is type(expected.truth)
+    assert type(found.labels) is type(expected.labels)
     for name, column in columns(expected).items():
         got = columns(found)[name]
         if not isinstance(column, np.ndarray):

@@ -44,7 +44,7 @@ def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
     batch = batch_of()
     folds = folds_of(batch, 5)
     gate, doubt = OODGate.fit(MahalanobisDistance(), ArrayShards(batch), batch, folds, epsilon=0.1)
-    x, truth = np.asarray(batch.features), batch.truth
+    x, truth = np.asarray(batch.features), batch.labels
     y = np.asarray(getattr(truth, "codes"))  # noqa: B009
     for train, test in folds:
         expected = MahalanobisDistance().fit(x[train], y[train]).score(x[test])

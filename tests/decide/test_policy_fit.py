@@ -148,7 +148,7 @@ def test_rows_that_weigh_nothing_where_the_policy_works_choose_no_bound() -> Non
         TemperatureScaling().fit(Logits(Z), Y),
         wishes_of(prior=prior, max_risk=0.3),
     )
-    labels = np.asarray(getattr(held.batch.truth, "codes"))  # noqa: B009
+    labels = np.asarray(getattr(held.batch.labels, "codes"))  # noqa: B009
     assert held.weight == pytest.approx(np.where(labels == 2, 0.0, 1.5))
     rules = Rules(COSTS, prior.deploy)
     every, two = held.choice(rules, held.all_rows), held.choice(rules, np.flatnonzero(labels < 2))

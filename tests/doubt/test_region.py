@@ -153,7 +153,7 @@ def test_a_stream_of_real_doubts_is_exact() -> None:
     batch = Batch.of(None, Logits(logits))
 
     def least_confidence(outputs: Any) -> Floats:
-        return Batch.of(None, outputs).rows.doubt
+        return Batch.of(None, outputs).rows.least_confidence
 
     streamed = ConformalOutlierDetector(0.01).fit(Parts(batch, 7), score=least_confidence)
     memory = ConformalOutlierDetector(0.01).fit(ArrayShards(batch), score=least_confidence)

@@ -221,7 +221,13 @@ def test_digits_do_not_depend_on_the_number_of_threads(
         monkeypatch.setenv("DUBITO_THREADS", str(threads))
         outputs = Logits(np.log(shares)) if is_logits else Probabilities(shares)
         rows = Batch.of(y, outputs).rows
-        numbers = [rows.confidence, rows.doubt, rows.entropy, rows.log_loss, rows.brier_score]
+        numbers = [
+            rows.confidence,
+            rows.least_confidence,
+            rows.entropy,
+            rows.log_loss,
+            rows.brier_score,
+        ]
         figures = np.array([number for number in numbers if number is not None])
         return figures.tobytes(), repr(audit(y, outputs).to_dict()).encode()
 

@@ -36,7 +36,7 @@ def test_an_audit_holds_what_the_functions_return() -> None:
 def test_own_errors_are_found_as_any_outliers_are() -> None:
     y, logits = RNG.integers(0, 3, 300), RNG.normal(0, 2, (300, 3))
     result = audit(y, Logits(logits), n_resamples=0)
-    doubt = Batch.of(y, Logits(logits)).rows.doubt
+    doubt = Batch.of(y, Logits(logits)).rows.least_confidence
     is_wrong = logits.argmax(axis=1) != y
     assert result.auroc_of_errors == roc_auc(is_wrong, doubt)
     assert result.average_precision_of_errors == average_precision(is_wrong, doubt)

@@ -61,7 +61,7 @@ def test_a_gridded_ranking_is_that_of_doubts_moved_to_the_grid(
     logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
     y = [None, *rng.integers(0, 5, 399)]
     batch = Batch.of(y, Logits(logits), sample_weight=rng.integers(0, 3, 400))
-    ranks, weight = Ranks.of(_on_grid(batch.rows.doubt)), batch.labeled_weight
+    ranks, weight = Ranks.of(_on_grid(batch.rows.least_confidence)), batch.labeled_weight
     expected = RankingState.of_ranks(ranks, weight, weight * (1 - batch.rows.correct))
     found = RankingState.of(batch, is_gridded=True)
     for name, values in expected.to_dict().items():

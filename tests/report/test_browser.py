@@ -145,7 +145,7 @@ def test_wrong_is_what_the_action_taken_makes_of_it(opened: Opened, summary: Sum
     opened.set_threshold(0.0)
     sample = with_costs(summary.sample, table)
     assert_same(opened.figures("yours"), sample.at(0.0))
-    labels: Any = sample.batch.truth
+    labels: Any = sample.batch.labels
     is_wrong = sample.acting != labels.codes  # here each class has one action that is cheapest
     expected = float(sample.weight @ is_wrong / sample.weight.sum())
     assert opened.figures("none").risk == pytest.approx(expected)
@@ -209,7 +209,7 @@ def test_a_policy_is_shown_as_the_library_judges_it(
     known = batch.take(np.flatnonzero(np.arange(240) != 7))
     policy = Policy.fit(
         known.outputs,
-        known.truth,
+        known.labels,
         costs=costs,
         features=known.features,
         doubt=MahalanobisDistance(),

@@ -32,7 +32,7 @@ def test_the_most_doubtful_and_the_most_confidently_wrong() -> None:
 
 def test_confusions_are_those_of_the_matrix() -> None:
     batch = made()
-    true, said = batch.truth.codes, batch.rows.predicted  # type: ignore[union-attr]
+    true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     matrix = confusion_matrix(true, said)
     found = confusions(batch, 10)
     names = class_names(batch)
@@ -48,7 +48,7 @@ def test_confusions_are_those_of_the_matrix() -> None:
 
 def test_classes_have_the_usual_precision_and_recall() -> None:
     batch = made()
-    true, said = batch.truth.codes, batch.rows.predicted  # type: ignore[union-attr]
+    true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     lines = by_class(batch)
     assert [one.precision for one in lines] == pytest.approx(
         precision_score(true, said, average=None)

@@ -25,7 +25,7 @@ def made(n_rows: int = 300, seed: int = 0) -> Batch:
 def reference(batch: Batch, costs: CostMatrix, threshold: float | None) -> tuple[float, ...]:
     """Go through the rows one by one; without a threshold, by least expected cost."""
     outputs: Any = batch.outputs
-    labels: Any = batch.truth
+    labels: Any = batch.labels
     table, reject = costs.array, costs.reject
     kept = wrong = paid = 0.0
     for p, y, w in zip(outputs.array.astype(float), labels.codes, batch.weight, strict=True):
@@ -129,7 +129,7 @@ def test_what_a_policy_decided_is_counted_action_by_action() -> None:
     batch = made()
     action = np.random.default_rng(0).integers(0, 4, len(batch))
     sample = drawn(batch, COSTS, 0, action)
-    labels: Any = sample.batch.truth
+    labels: Any = sample.batch.labels
     found, weight = sample.outcome_of(action), sample.weight
     paid = COSTS.array[action, labels.codes]
     kept = weight * (action != 3)

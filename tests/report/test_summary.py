@@ -17,7 +17,7 @@ from dubito.report.summary import Summary
 
 
 def test_figures_are_those_of_an_audit(summary: Summary, batch: Batch) -> None:
-    expected = audit(batch.truth, batch.outputs, sample_weight=batch.weight, seed=3)  # type: ignore[call-overload]
+    expected = audit(batch.labels, batch.outputs, sample_weight=batch.weight, seed=3)  # type: ignore[call-overload]
     assert summary.whole.figures | expected.figures == summary.whole.figures
     assert summary.audit_after.n_rows == expected.n_rows == len(summary.before)
     assert summary.audit_after.log_loss < summary.audit_before.log_loss  # type: ignore[operator]
@@ -32,7 +32,7 @@ def test_views_are_of_all_rows_of_predicted_classes_and_of_groups(summary: Summa
     is_east = np.asarray(before.groups) == "east"
     for k, chosen in ((0, np.ones(len(before), bool)), (1, is_cat), (-2, is_east)):
         part = before.take(np.flatnonzero(chosen))
-        curve = reliability_curve(part.truth, part.outputs, sample_weight=part.weight)
+        curve = reliability_curve(part.labels, part.outputs, sample_weight=part.weight)
         np.testing.assert_allclose(summary.views[k].before.accuracy, curve.accuracy)
         np.testing.assert_allclose(summary.views[k].before.count, curve.count)
 
@@ -41,10 +41,10 @@ def test_risks_and_costs_are_of_the_sample(summary: Summary) -> None:
     sample = summary.sample
     rows = (summary.before, sample.answers)
     for found, one in zip(summary.sampled_risks, rows, strict=True):
-        curve = risk_coverage_curve(one.truth, one.outputs, sample_weight=one.weight)
+        curve = risk_coverage_curve(one.labels, one.outputs, sample_weight=one.weight)
         np.testing.assert_allclose(found.risk, curve.risk)
     one = sample.batch
-    report = cost_report(one.truth, one.outputs, sample.costs, sample_weight=one.weight, seed=3)
+    report = cost_report(one.labels, one.outputs, sample.costs, sample_weight=one.weight, seed=3)
     assert summary.cost_report == report
     assert 1000 * report.realized.value == pytest.approx(sample.least_expected.cost)
 

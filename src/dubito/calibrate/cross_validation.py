@@ -150,7 +150,7 @@ def is_number(cv: Any) -> bool:
 
 def _codes_of(batch: Batch) -> IntArray:
     """Return a class a row: the label, or the most probable one."""
-    labels = batch.truth
+    labels = batch.labels
     assert isinstance(labels, Labels)
     soft = labels.probabilities
     return labels.codes if soft is None else np.asarray(soft.argmax(axis=1))

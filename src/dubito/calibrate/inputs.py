@@ -40,7 +40,7 @@ class LabelledRows:
     @classmethod
     def of(cls, batch: Batch) -> LabelledRows:
         outputs = as_class_outputs(batch.outputs, "a calibrator")
-        labels = batch.truth
+        labels = batch.labels
         assert isinstance(labels, Labels)
         soft = labels.probabilities
         return cls(
@@ -97,7 +97,7 @@ def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
 def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
     """Return the outputs of a batch that must have labels, as one matrix over classes."""
     outputs = as_class_outputs(batch.outputs, caller)
-    if batch.truth is None:
+    if batch.labels is None:
         fix = "the true labels; of shards, a column of them"
         raise BadTypeError("y", caller, "the labels", "None", fix)
     return outputs

@@ -181,7 +181,7 @@ def _least_calibration_error(shards: Shards, start: float, n_bins: int) -> float
                     "classes": None,
                 },
             )
-            twin = Batch(scaled, batch.truth, batch.weight)
+            twin = Batch(scaled, batch.labels, batch.weight)
             return ReliabilityState.of(twin, edges)
 
         # Rounded, as the grid is, so that the search does not hang on last digits.

@@ -150,7 +150,7 @@ def _cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
 
     batch = sample_rows(rows, MOST_ROWS, is_labeled=True)
     return cost_report(
-        batch.truth,
+        batch.labels,
         batch.outputs,
         costs,
         batch.amounts,

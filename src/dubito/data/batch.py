@@ -65,35 +65,35 @@ class Ranks:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Numbers a row. Rows without a label have 0 in `correct`, `log_loss` and `brier_score`.
+class RowStatistics:
+    """Numbers a row. RowStatistics without a label have 0 in `correct`, `log_loss` and `brier_score`.
 
-    `log_variance` is the variance of log p under p itself, `squares` the sum of squared
+    `varentropy` is the variance of log p under p itself, `sum_of_squares` the sum of squared
     probabilities. `log_loss` is infinite where a class of probability 0 happened. Whatever needs
     more than the top label is None where only that is known.
     """
 
     confidence: FloatArray
-    doubt: FloatArray
+    least_confidence: FloatArray
     correct: FloatArray
     predicted: IntArray | None = None
     entropy: FloatArray | None = None
-    log_variance: FloatArray | None = None
-    squares: FloatArray | None = None
-    log_sum: FloatArray | None = None
+    varentropy: FloatArray | None = None
+    sum_of_squares: FloatArray | None = None
+    logsumexp: FloatArray | None = None
     log_loss: FloatArray | None = None
     brier_score: FloatArray | None = None
 
     @cached_property
     def ranks(self) -> Ranks:
         """The rows in the order of their doubt, sorted once."""
-        return Ranks.of(self.doubt)
+        return Ranks.of(self.least_confidence)
 
 
-def rows_of(outputs: BaseOutputs, labels: Labels | None) -> Rows:
+def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics:
     """Return the numbers a row, in one pass over the matrix, over threads."""
     if isinstance(outputs, TopLabel):
-        return Rows(outputs.confidence, 1 - outputs.confidence, outputs.correct)
+        return RowStatistics(outputs.confidence, 1 - outputs.confidence, outputs.correct)
     if isinstance(outputs, Members):
         outputs = outputs.mean
     if not isinstance(outputs, Logits | Probabilities):
@@ -125,15 +125,15 @@ def rows_of(outputs: BaseOutputs, labels: Labels | None) -> Rows:
         correct = _fill_soft_losses(outputs, labels, predicted, numbers)
     else:
         correct = (predicted == codes).astype(np.float64)
-    return Rows(
+    return RowStatistics(
         confidence=numbers[fused.CONFIDENCE],
-        doubt=numbers[fused.DOUBT],
+        least_confidence=numbers[fused.DOUBT],
         correct=correct,
         predicted=predicted,
         entropy=numbers[fused.ENTROPY],
-        log_variance=numbers[fused.VARIANCE],
-        squares=numbers[fused.SQUARES],
-        log_sum=numbers[fused.LOG_SUM],
+        varentropy=numbers[fused.VARIANCE],
+        sum_of_squares=numbers[fused.SQUARES],
+        logsumexp=numbers[fused.LOG_SUM],
         log_loss=numbers[fused.LOSS],
         brier_score=numbers[fused.BRIER],
     )
@@ -176,7 +176,7 @@ class Batch:
     """
 
     outputs: BaseOutputs
-    truth: Labels | Targets | None
+    labels: Labels | Targets | None
     weight: FloatArray
     features: FloatArray | None = None
     ids: NDArray[Any] | None = None
@@ -208,7 +208,7 @@ class Batch:
         n_rows = wrapped.n_rows
         return cls(
             outputs=wrapped,
-            truth=_as_truth(y_true, wrapped, argument, caller),
+            labels=_as_labels(y_true, wrapped, argument, caller),
             weight=as_weights(sample_weight, n_rows, caller),
             features=_as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
@@ -226,34 +226,36 @@ class Batch:
         return self.outputs.n_classes if isinstance(self.outputs, BaseClassOutputs) else 1
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowStatistics:
         """The numbers a row that one pass over the matrix leaves; the pass is made once."""
-        return rows_of(self.outputs, self.truth if isinstance(self.truth, Labels) else None)
+        return row_statistics(
+            self.outputs, self.labels if isinstance(self.labels, Labels) else None
+        )
 
     @property
     def n_missing(self) -> int:
         """How many rows have no truth."""
-        return 0 if self.truth is None else self.truth.n_missing
+        return 0 if self.labels is None else self.labels.n_missing
 
-    def require_truth(self, caller: str) -> None:
+    def require_labels(self, caller: str) -> None:
         """Raise unless it is known what happened, or at least what was right."""
-        if self.truth is None and not isinstance(self.outputs, TopLabel):
+        if self.labels is None and not isinstance(self.outputs, TopLabel):
             fix = "the true labels, or TopLabel(confidence, correct)"
             raise BadTypeError("y_true", caller, "the labels", "None", fix)
 
     @cached_property
     def labeled_weight(self) -> FloatArray:
         """The weights, 0 where the truth is missing: what every sum over rows is taken with."""
-        self.require_truth("a metric")
-        if self.n_missing == 0 or self.truth is None:
+        self.require_labels("a metric")
+        if self.n_missing == 0 or self.labels is None:
             return self.weight
-        return np.where(self.truth.is_missing, 0.0, self.weight)
+        return np.where(self.labels.is_missing, 0.0, self.weight)
 
     def take(self, rows: slice | IntArray) -> Batch:
         """Return a range of rows as views, or the rows of some numbers as copies."""
         return Batch(
             outputs=self.outputs.take(rows),
-            truth=None if self.truth is None else self.truth.take(rows),
+            labels=None if self.labels is None else self.labels.take(rows),
             weight=self.weight[rows],
             features=None if self.features is None else self.features[rows],
             ids=None if self.ids is None else self.ids[rows],
@@ -271,7 +273,7 @@ class Batch:
         return twin
 
 
-def _as_truth(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
+def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
     """Read truth as what the outputs speak of: labels of classes, or targets."""
     if isinstance(outputs, TopLabel) and y is not None:
         fix = f"`{argument}=None`: TopLabel knows what was right"

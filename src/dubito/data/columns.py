@@ -77,7 +77,7 @@ class BoundColumns:
             outputs = self.outputs(piece)
             has = self.found.__contains__
             return Batch.of(
-                self.truth(piece, outputs),
+                self.labels(piece, outputs),
                 outputs,
                 sample_weight=self.cells(piece, "weight").numbers() if has("weight") else None,
                 features=self.matrix(piece, "features") if has("features") else None,
@@ -100,7 +100,7 @@ class BoundColumns:
             return TopLabel(confidence.numbers(), correct.shares())
         return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
 
-    def truth(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
+    def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return labels or targets of a piece; labels are looked up a different one at a time."""
         if "label" not in self.found:
             return None

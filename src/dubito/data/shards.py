@@ -370,7 +370,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
     return Batch(
         outputs=_joined_outputs([batch.outputs for batch in batches]),
-        truth=_joined_truth([batch.truth for batch in batches]),
+        labels=_joined_labels([batch.labels for batch in batches]),
         weight=column("weight"),
         features=column("features"),
         ids=column("ids"),
@@ -392,7 +392,7 @@ def _joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
     return unchecked(type(first), fields)
 
 
-def _joined_truth(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
+def _joined_labels(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
     """Return labels or targets as one."""
     if isinstance(parts[0], Targets):
         return Targets(_concatenated([part.values for part in parts if isinstance(part, Targets)]))
@@ -435,7 +435,7 @@ def _digest(batch: Batch) -> bytes:
 
 def _arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the name and the entries of everything a batch holds."""
-    for part in (batch.outputs, batch.truth):
+    for part in (batch.outputs, batch.labels):
         names: tuple[str, ...] = () if part is None else type(part).__slots__
         for name in names:
             yield from _plain(f"{type(part).__name__}.{name}", getattr(part, name))

@@ -97,7 +97,7 @@ class BasePool(BaseKept):
         name = type(self).__name__
         models = as_models(outputs, name)
         batch = Batch.of(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
-        if batch.truth is None:
+        if batch.labels is None:
             raise BadTypeError("y", name, "the labels", "None", "the true labels")
         warn_of_missing(batch.n_missing, len(batch), name, stacklevel=3)
         rows = np.flatnonzero(batch.labeled_weight)

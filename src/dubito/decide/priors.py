@@ -39,12 +39,12 @@ def plain_codes(
 ) -> IntArray:
     """Return the column number of each label, -1 where it is missing, and warn of those."""
     batch = Batch.of(y, outputs, caller=caller, argument=argument)
-    if not isinstance(batch.truth, Labels) or batch.truth.probabilities is not None:
-        got = "None" if batch.truth is None else "label probabilities"
+    if not isinstance(batch.labels, Labels) or batch.labels.probabilities is not None:
+        got = "None" if batch.labels is None else "label probabilities"
         fix = "the most probable label of each row"
         raise BadValueError(argument, caller, "plain labels, one a row", got, fix)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel + 2)
-    return batch.truth.codes
+    return batch.labels.codes
 
 
 NOTHING = -1e300  # the log of a prior of 0, kept finite for the kernels

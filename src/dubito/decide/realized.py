@@ -73,18 +73,18 @@ class Judged:
         wrapped = as_class_outputs(outputs, "outputs", caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
-        assert isinstance(batch.truth, Labels)
+        assert isinstance(batch.labels, Labels)
         require_weight(batch.labeled_weight, "The cost")
         sizes = as_amounts(amounts, table, len(batch), caller)
         found = least_costs(wrapped, table, amounts)
         return cls(
             table,
-            batch.truth,
+            batch.labels,
             sizes,
             batch.labeled_weight,
             found.action,
             found.cost,
-            costs_of_actions(table, batch.truth, sizes),
+            costs_of_actions(table, batch.labels, sizes),
         )
 
     @property

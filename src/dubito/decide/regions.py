@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_finite, as_floats, freeze
-from dubito.data.batch import rows_of
+from dubito.data.batch import row_statistics
 from dubito.decide.actions import MARGIN, as_class_outputs, expected_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
@@ -160,7 +160,7 @@ def decision_regions(
         y=freeze(side_y),
         action=freeze(action),
         cost=freeze(least.cost.reshape(shape)),
-        confidence=freeze(rows_of(outputs, None).confidence.reshape(shape)),
+        confidence=freeze(row_statistics(outputs, None).confidence.reshape(shape)),
         actions=table.actions,
         reject=table.reject,
         segments=freeze(lines.segments),

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from dubito.arrays import BoolArray, FloatArray, as_share, require_everywhere
-from dubito.data.batch import Batch, rows_of
+from dubito.data.batch import Batch, row_statistics
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
@@ -61,7 +61,7 @@ def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
     """
     limit = as_share(threshold, "threshold", "reject_by_threshold")
     wrapped = as_outputs(outputs, "outputs", "reject_by_threshold")
-    return np.asarray(rows_of(wrapped, None).doubt >= accepted_below(limit))
+    return np.asarray(row_statistics(wrapped, None).least_confidence >= accepted_below(limit))
 
 
 def accepted_below(threshold: Any) -> Any:
@@ -94,7 +94,7 @@ def choose_threshold(
         raise BadValueError("risk", caller, "given, or else `coverage`", got, fix)
     chance = as_share(delta, "delta", caller, is_open=True)
     batch = Batch.of(y_true, outputs, caller=caller)
-    batch.require_truth(caller)
+    batch.require_labels(caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=3)
     rows = JudgedRows.of(batch, caller)
     if risk is not None:
@@ -120,7 +120,7 @@ class JudgedRows:
         is_plain = (correct == 0) | (correct == 1)
         rule, fix = "labels, each right or wrong", "one label a row instead of shares"
         require_everywhere(is_plain, correct, "y_true", caller, rule, fix)
-        doubt = batch.rows.doubt[is_labeled]
+        doubt = batch.rows.least_confidence[is_labeled]
         order = np.argsort(doubt, kind="stable")
         return cls(doubt[order], np.append(0.0, np.cumsum(1 - correct[order])))
 

@@ -100,7 +100,7 @@ def expected_risk(
         if amounts is not None:
             rule, fix = "None without costs", "`costs=CostMatrix(..., rate=...)` with it"
             raise BadValueError("amounts", caller, rule, type(amounts).__name__, fix)
-        risk = Batch.of(None, outputs, caller=caller).rows.doubt
+        risk = Batch.of(None, outputs, caller=caller).rows.least_confidence
     else:
         risk = least_costs(outputs, costs, amounts).cost
     weight = as_weights(sample_weight, risk.size, caller)

@@ -303,7 +303,7 @@ def _streamed(
     """Return where rows are, what reads them there, how many features they have, and classes."""
 
     def read(batch: Batch) -> FeatureRows:
-        return _rows_of(batch if is_labeled else replace(batch, truth=None), caller)
+        return _rows_of(batch if is_labeled else replace(batch, labels=None), caller)
 
     def named(batch: Batch) -> tuple[ClassName, ...] | None:
         return _names_in(batch) if is_labeled else None
@@ -319,7 +319,7 @@ def _streamed(
 
 def _rows_of(batch: Batch, caller: str) -> FeatureRows:
     """Return the features, labels and weights of a batch."""
-    labels = batch.truth
+    labels = batch.labels
     if batch.features is None:
         fix = "`features=` among the columns of the shards"
         raise BadTypeError("features", caller, "shards that hold features", "none", fix)
@@ -335,7 +335,7 @@ def _rows_of(batch: Batch, caller: str) -> FeatureRows:
 def _names_in(batch: Batch) -> tuple[ClassName, ...] | None:
     """Return what the classes of a batch are called, None where it has no labels."""
     outputs = batch.outputs
-    if batch.truth is None or not isinstance(outputs, BaseClassOutputs):
+    if batch.labels is None or not isinstance(outputs, BaseClassOutputs):
         return None
     return names_of(outputs)
 

@@ -241,14 +241,14 @@ def _rows_and_targets(features: Any, y: Any, caller: str) -> tuple[FloatArray, T
         fix = f"{caller}().fit(shards), with targets among the shards' columns"
         raise BadTypeError("features", caller, "arrays beside targets", "targets", fix)
     batch = sample_rows(features, MOST_ROWS)
-    if batch.features is None or not isinstance(batch.truth, Targets):
+    if batch.features is None or not isinstance(batch.labels, Targets):
         got = "no features" if batch.features is None else "no targets"
         fix = "`features=` and the target's column among the columns of the shards"
         raise BadTypeError("features", caller, "shards with features and targets", got, fix)
     if np.unique(batch.weight).size > 1:
         rule, fix = "shards whose rows weigh the same", "a fit without weights"
         raise BadValueError("features", caller, rule, "weights that differ", fix)
-    return batch.features, batch.truth
+    return batch.features, batch.labels
 
 
 def _require_enough(rows: FloatArray, n_components: int, caller: str) -> None:

@@ -169,13 +169,13 @@ def _columns_of(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
 def _labels_of(batch: Batch) -> NDArray[Any] | None:
     """Return the labels of a batch, NaN where missing, or None where it has none."""
-    if not isinstance(batch.truth, Labels):
+    if not isinstance(batch.labels, Labels):
         return None
-    soft, is_missing = batch.truth.probabilities, batch.truth.is_missing
+    soft, is_missing = batch.labels.probabilities, batch.labels.is_missing
     if soft is not None:
         return np.where(is_missing[:, np.newaxis], np.nan, soft)
     return (
-        np.where(is_missing, np.nan, batch.truth.codes) if is_missing.any() else batch.truth.codes
+        np.where(is_missing, np.nan, batch.labels.codes) if is_missing.any() else batch.labels.codes
     )
 
 

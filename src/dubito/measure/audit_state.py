@@ -39,7 +39,7 @@ class AuditState:
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
         """Sum all figures of a batch; on a grid, rankings of any number of batches stay small."""
-        batch.require_truth("audit")
+        batch.require_labels("audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
         has_classes = isinstance(outputs, BaseClassOutputs)

@@ -112,7 +112,13 @@ class ReliabilityState:
         edges = uniform_edges(15) if edges is None else edges
         rows = batch.rows
         sums = np.zeros((6, edges.size - 1))
-        columns = (rows.confidence, rows.doubt, rows.correct, batch.labeled_weight, edges)
+        columns = (
+            rows.confidence,
+            rows.least_confidence,
+            rows.correct,
+            batch.labeled_weight,
+            edges,
+        )
         reliability_sums(*(freeze(column) for column in columns), sums)
         return cls(edges, *sums)
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc
 
 from dubito.arrays import FloatArray, freeze
-from dubito.data.batch import Batch, Rows
+from dubito.data.batch import Batch, RowStatistics
 from dubito.errors import EmptyStateError
 from dubito.kernels.sums import N_SURPRISES, surprise_sums
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
@@ -55,18 +55,18 @@ class CalibrationTestState:
     @classmethod
     def of(cls, batch: Batch) -> Self:
         rows, weight = batch.rows, freeze(batch.labeled_weight)
-        if rows.log_loss is None or rows.entropy is None or rows.log_variance is None:
+        if rows.log_loss is None or rows.entropy is None or rows.varentropy is None:
             return cls.of_top_labels(rows, weight)
-        known = (rows.correct, rows.confidence, rows.doubt)
-        columns = [freeze(column) for column in (*known, rows.entropy, rows.log_variance)]
+        known = (rows.correct, rows.confidence, rows.least_confidence)
+        columns = [freeze(column) for column in (*known, rows.entropy, rows.varentropy)]
         sums = np.zeros(N_SURPRISES)
         surprise_sums(weight, *columns, freeze(rows.log_loss), sums)
         return cls(int(sums[0]), *sums[1:].tolist())
 
     @classmethod
-    def of_top_labels(cls, rows: Rows, weight: FloatArray) -> Self:
+    def of_top_labels(cls, rows: RowStatistics, weight: FloatArray) -> Self:
         """Of a top label alone: how the gap moves with the log odds, as a temperature would."""
-        confidence, doubt = rows.confidence, rows.doubt
+        confidence, doubt = rows.confidence, rows.least_confidence
         gap, variance = confidence - rows.correct, confidence * doubt
         odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
         return cls(

@@ -32,7 +32,7 @@ class ClasswiseCalibrationState:
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
         edges = uniform_edges(15) if edges is None else edges
-        outputs, labels = batch.outputs, batch.truth
+        outputs, labels = batch.outputs, batch.labels
         if not isinstance(outputs, BaseClassOutputs) or not isinstance(labels, Labels):
             rule, fix = "a whole distribution with labels", "Logits or Probabilities"
             caller = "classwise_calibration_error"

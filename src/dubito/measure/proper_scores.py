@@ -65,7 +65,7 @@ class ProperScoresState:
         rows, weight = batch.rows, freeze(batch.labeled_weight)
         sums = np.zeros(N_SCORES)
         # Of top labels only, what is not known is summed as 0 and told as None.
-        others = (rows.entropy, rows.squares, rows.brier_score, rows.log_loss)
+        others = (rows.entropy, rows.sum_of_squares, rows.brier_score, rows.log_loss)
         known = [rows.confidence if column is None else column for column in others]
         columns = [freeze(column) for column in (rows.correct, rows.confidence, *known)]
         score_sums(weight, *columns, sums)

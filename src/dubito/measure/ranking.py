@@ -57,7 +57,7 @@ class RankingState:
         """Rank the rows of a batch by least confidence; positive are the wrong ones."""
         rows, weight = batch.rows, batch.labeled_weight
         if is_gridded and len(batch):
-            return cls.of_cells(freeze(rows.doubt), freeze(weight), freeze(rows.correct))
+            return cls.of_cells(freeze(rows.least_confidence), freeze(weight), freeze(rows.correct))
         return cls.of_ranks(rows.ranks, weight, weight * (1 - rows.correct))
 
     @classmethod

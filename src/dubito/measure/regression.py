@@ -237,7 +237,7 @@ def target_batch(
 
 def require_targets(batch: Batch, caller: str, argument: str = "y_true") -> None:
     """Raise unless there are targets, of the shape of the predictions."""
-    if batch.truth is None:
+    if batch.labels is None:
         raise BadTypeError(argument, caller, "the targets", "None", "one number a row")
     shape = point_of_rows(batch.outputs).shape
     if values_of(batch).shape != shape:
@@ -248,8 +248,8 @@ def require_targets(batch: Batch, caller: str, argument: str = "y_true") -> None
 
 def values_of(batch: Batch) -> FloatArray:
     """Return the targets as float64, 0 where they are missing (their weight is 0)."""
-    assert isinstance(batch.truth, Targets)
-    return np.nan_to_num(batch.truth.values.astype(np.float64))
+    assert isinstance(batch.labels, Targets)
+    return np.nan_to_num(batch.labels.values.astype(np.float64))
 
 
 def _weighted_mean(batch: Batch, values: FloatArray | BoolArray) -> float:

@@ -88,7 +88,7 @@ def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
 def labeled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
     """Return a batch that has labels, and warn of those that are missing."""
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
-    batch.require_truth(caller)
+    batch.require_labels(caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
     return batch
 

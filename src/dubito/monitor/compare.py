@@ -360,7 +360,7 @@ def _with_costs(
     figures = {
         model: {
             **found.figures[model],
-            "cost": cost_report(one.truth, one.outputs, costs, **settings).realized,
+            "cost": cost_report(one.labels, one.outputs, costs, **settings).realized,
         }
         for model, one in rows.items()
     }
@@ -370,7 +370,7 @@ def _with_costs(
             return found.difference(model, baseline, name)
         a, b = rows[model], rows[baseline]
         # What the baseline saved is what the model costs more.
-        return cost_savings(a.truth, a.outputs, b.outputs, costs, **settings).saved
+        return cost_savings(a.labels, a.outputs, b.outputs, costs, **settings).saved
 
     return Found(figures, difference)
 
@@ -415,7 +415,7 @@ def _as_models(
         batches[name] = load_rows(shards, seed=seed)
     first = next(iter(batches.values()))
     for name, batch in batches.items():
-        batch.require_truth(CALLER)
+        batch.require_labels(CALLER)
         _require_alike(f"models[{name!r}]", batch, first)
     return batches
 
@@ -426,7 +426,7 @@ def _require_alike(argument: str, batch: Batch, first: Batch) -> None:
     if isinstance(batch.outputs, kinds) != isinstance(first.outputs, kinds):
         rule, fix = "of classes, like the first, or of numbers, like it", "one kind of models"
         raise BadTypeError(argument, CALLER, rule, type(batch.outputs).__name__, fix)
-    if len(batch) != len(first) or not _is_same_truth(batch.truth, first.truth):
+    if len(batch) != len(first) or not _is_same_truth(batch.labels, first.labels):
         got = "other labels" if len(batch) == len(first) else f"{len(batch)} rows"
         rule, fix = f"of the {len(first)} rows of the first", "outputs of the same rows, in order"
         raise BadValueError(argument, CALLER, rule, got, fix)

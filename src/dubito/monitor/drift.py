@@ -76,15 +76,15 @@ class Period:
     def labeled(self) -> Batch | None:
         """The rows whose truth is known, None if it is known of none."""
         batch = self.batch
-        if batch.truth is None:
+        if batch.labels is None:
             return batch if isinstance(batch.outputs, TopLabel) else None
-        known = np.flatnonzero(~batch.truth.is_missing)
+        known = np.flatnonzero(~batch.labels.is_missing)
         return batch.take(known) if known.size else None
 
     @property
     def codes(self) -> IntArray | None:
         """The column number of each label, -1 where it is missing; None without plain labels."""
-        truth = self.batch.truth
+        truth = self.batch.labels
         is_plain = isinstance(truth, Labels) and truth.probabilities is None
         return truth.codes if isinstance(truth, Labels) and is_plain else None
 

@@ -53,7 +53,7 @@ def notable_rows(
     before: Batch, after: Batch, n_rows: int
 ) -> tuple[tuple[NotableRow, ...], tuple[NotableRow, ...]]:
     """Return the rows of most doubt, and the wrong rows of least doubt, after calibration."""
-    doubt, is_wrong = after.rows.doubt, after.rows.correct < 0.5
+    doubt, is_wrong = after.rows.least_confidence, after.rows.correct < 0.5
     order = np.argsort(-doubt, kind="stable")
     surest = np.argsort(doubt, kind="stable")
     surest = surest[is_wrong[surest]]
@@ -62,7 +62,7 @@ def notable_rows(
 
 def _told(before: Batch, after: Batch, chosen: IntArray) -> tuple[NotableRow, ...]:
     """Return some rows as they are told."""
-    predicted, truth = after.rows.predicted, after.truth
+    predicted, truth = after.rows.predicted, after.labels
     names = class_names(after)
     lines = []
     for row in chosen.tolist():
@@ -102,7 +102,7 @@ def class_names(batch: Batch) -> tuple[str, ...]:
 
 def _pairs_of(batch: Batch) -> tuple[IntArray, IntArray] | None:
     """Return the true and the predicted class of each row, None where either is unknown."""
-    truth, predicted = batch.truth, batch.rows.predicted
+    truth, predicted = batch.labels, batch.rows.predicted
     if not isinstance(truth, Labels) or truth.probabilities is not None or predicted is None:
         return None
     return truth.codes, predicted.astype(np.int64)

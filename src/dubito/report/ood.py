@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.data.batch import Batch, rows_of
+from dubito.data.batch import Batch, row_statistics
 from dubito.data.labels import Labels
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
@@ -65,8 +65,10 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
                 warnings.simplefilter("ignore", DubitoWarning)  # of few rows: nothing is found
                 region = ConformalOutlierDetector(EPSILON).fit(known, batch.weight[judged])
             found = float(region.predict(strange_distance).mean())
-    doubt = batch.rows.doubt[judged]
-    strange_doubt = None if strange is None else rows_of(strange.outputs, None).doubt
+    doubt = batch.rows.least_confidence[judged]
+    strange_doubt = (
+        None if strange is None else row_statistics(strange.outputs, None).least_confidence
+    )
     return Strangeness(
         taught.size,
         is_by_class,
@@ -85,7 +87,7 @@ def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness |
 def _distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
     """Learn the distance to the nearest class, or to all rows where classes have too few."""
     assert batch.features is not None
-    features, labels = batch.features[taught], batch.truth
+    features, labels = batch.features[taught], batch.labels
     distance = MahalanobisDistance(normalize=True)
     if isinstance(labels, Labels) and labels.probabilities is None:
         try:

@@ -81,7 +81,7 @@ def as_question(batch: Batch) -> Batch:
 
     Groups are left out, as folds are of rows here: groups are what a report tells apart.
     """
-    outputs, truth = batch.outputs, batch.truth
+    outputs, truth = batch.outputs, batch.labels
     if isinstance(outputs, Members):
         outputs = outputs.mean
     if isinstance(outputs, TopLabel):
@@ -90,7 +90,7 @@ def as_question(batch: Batch) -> Batch:
             freeze(np.zeros(len(batch), np.int64)), freeze(np.stack([1 - right, right], axis=1))
         )
         outputs = Probabilities(np.stack([1 - says, says], axis=1), ("wrong", "right"))
-    return replace(batch, outputs=outputs, truth=truth, groups=None)
+    return replace(batch, outputs=outputs, labels=truth, groups=None)
 
 
 def _cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:

@@ -138,7 +138,7 @@ def make_report(
         amounts=amounts,
         caller="report",
     )
-    batch.require_truth("report")
+    batch.require_labels("report")
     return Report.of(
         ArrayShards(batch),
         calibration=calibration,

@@ -67,8 +67,8 @@ class Sample:
     @cached_property
     def paid(self) -> FloatArray:
         """What each action would cost, rows x actions."""
-        assert isinstance(self.batch.truth, Labels)
-        return costs_of_actions(self.costs, self.batch.truth, np.empty(0))
+        assert isinstance(self.batch.labels, Labels)
+        return costs_of_actions(self.costs, self.batch.labels, np.empty(0))
 
     @cached_property
     def acting(self) -> IntArray:
@@ -101,8 +101,8 @@ class Sample:
         """
         if isinstance(self.answers.outputs, TopLabel):
             return 1 - self.answers.rows.correct
-        assert isinstance(self.batch.truth, Labels)
-        return wrong_shares(self.batch.truth, action, self.costs, np.empty(0))
+        assert isinstance(self.batch.labels, Labels)
+        return wrong_shares(self.batch.labels, action, self.costs, np.empty(0))
 
     def at(self, threshold: float) -> Outcome:
         """Return what comes of rejecting rows whose largest posterior is at most a threshold."""
@@ -111,8 +111,8 @@ class Sample:
     @cached_property
     def steps(self) -> tuple[Outcome, ...]:
         """What comes of each threshold from 0 to 1, in steps of a thousandth."""
-        order = np.argsort(self.answers.rows.doubt, kind="stable")
-        doubt, weight = self.answers.rows.doubt[order], self.weight[order]
+        order = np.argsort(self.answers.rows.least_confidence, kind="stable")
+        doubt, weight = self.answers.rows.least_confidence[order], self.weight[order]
         rows, reject = np.arange(order.size), self.paid[order, self.costs.reject]
         acted = self.paid[order][rows, self.acting[order]]
         wrong = weight * self.wrong(self.acting)[order]
@@ -148,13 +148,13 @@ class Sample:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the page's script needs."""
-        outputs, labels = self.batch.outputs, self.batch.truth
+        outputs, labels = self.batch.outputs, self.batch.labels
         assert isinstance(outputs, Probabilities)
         assert isinstance(labels, Labels)
         soft = labels.probabilities
         return {
             "probabilities": _packed(outputs.array),
-            "doubt": _packed(self.answers.rows.doubt),
+            "doubt": _packed(self.answers.rows.least_confidence),
             "label": _packed(labels.codes) if soft is None else None,
             "truth": None if soft is None else _packed(soft),
             "weight": _packed(self.weight),
@@ -173,7 +173,7 @@ def drawn(
     Costs that grow with amounts are no table that anyone could edit: examples stand for them.
     """
     batch = sample_rows(ArrayShards(after), MOST_ROWS, seed)
-    outputs, labels = batch.outputs, batch.truth
+    outputs, labels = batch.outputs, batch.labels
     if costs is not None:
         if not isinstance(outputs, BaseClassOutputs):
             rule, fix = "None beside top labels", "outputs of all classes"
@@ -184,9 +184,9 @@ def drawn(
     is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MOST_CLASSES
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
-        asked = _in_single(as_question(replace(batch, outputs=answers, truth=None)))
+        asked = _in_single(as_question(replace(batch, outputs=answers, labels=None)))
         return Sample(
-            asked, replace(batch, outputs=answers, truth=None), _answer_costs(), False, False
+            asked, replace(batch, outputs=answers, labels=None), _answer_costs(), False, False
         )
     assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes

@@ -218,7 +218,7 @@ class Summary:
         if costs.rate is not None and rows.amounts is None:
             return None
         return cost_report(
-            rows.truth,
+            rows.labels,
             rows.outputs,
             costs,
             rows.amounts if costs.rate is not None else None,
@@ -230,7 +230,9 @@ class Summary:
 def _audit_of(batch: Batch, seed: int) -> Audit:
     """Audit rows in memory, of which labels may be missing."""
     outputs: Any = batch.outputs
-    result = audit(batch.truth, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed)
+    result = audit(
+        batch.labels, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed
+    )
     assert isinstance(result, Audit)
     return result
 

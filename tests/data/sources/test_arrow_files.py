@@ -101,7 +101,7 @@ def test_each_batch_of_a_stream_may_have_categories_of_its_own(tmp_path: Path) -
     batches = [pa.record_batch({"p": [0.5, 0.5], "y": column}) for column in columns]
     write_ipc(ipc.new_stream, tmp_path / "f.arrow", batches)
     columns_of = Columns(label="y", probabilities="p", classes=["cat", "dog"])
-    truth = read(tmp_path / "f.arrow", columns_of).truth
+    truth = read(tmp_path / "f.arrow", columns_of).labels
     assert isinstance(truth, Labels)
     assert truth.codes.tolist() == [1, 0, 0, -1]
 

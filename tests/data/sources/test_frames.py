@@ -17,8 +17,8 @@ COLUMNS = Columns(label="y", probabilities="p")
 
 
 def codes_of(batch: Batch) -> list[int]:
-    assert isinstance(batch.truth, Labels)
-    return [int(code) for code in batch.truth.codes]
+    assert isinstance(batch.labels, Labels)
+    return [int(code) for code in batch.labels.codes]
 
 
 @pytest.mark.parametrize(

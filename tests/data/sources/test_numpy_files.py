@@ -47,9 +47,9 @@ each_form = pytest.mark.parametrize("form", ["npz", "npy"])
 def test_arrays_are_read_however_they_lie(tmp_path: Path, form: str, logits: Any, y: Any) -> None:
     batch = read(save(tmp_path, form, logits=logits, y=y), COLUMNS)
     assert isinstance(batch.outputs, Logits)
-    assert isinstance(batch.truth, Labels)
+    assert isinstance(batch.labels, Labels)
     np.testing.assert_array_equal(batch.outputs.array, LOGITS)
-    np.testing.assert_array_equal(batch.truth.codes, Y)
+    np.testing.assert_array_equal(batch.labels.codes, Y)
 
 
 @each_form

@@ -19,8 +19,8 @@ def read_text(path: Path, text: str, columns: Columns = COLUMNS) -> Batch:
 
 
 def codes_of(batch: Batch) -> list[int]:
-    assert isinstance(batch.truth, Labels)
-    return [int(code) for code in batch.truth.codes]
+    assert isinstance(batch.labels, Labels)
+    return [int(code) for code in batch.labels.codes]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_costs_too_large_to_edit_are_reckoned_with_all_the_same() -> None:
     found = Summary.of(ArrayShards(Batch.of(rng.integers(0, 14, 60), logits)), costs=costs)
     assert found.has_unseen_costs
     after = found.after
-    expected = cost_report(after.truth, after.outputs, costs)
+    expected = cost_report(after.labels, after.outputs, costs)
     assert found.cost_report == expected
     assert _worth(found).startswith("With the costs given, taking the action of least")
 
@@ -92,7 +92,7 @@ def test_costs_that_grow_have_no_editor_but_words() -> None:
     assert "grow with the amount of each row" in said.words
     after = found.after
     assert found.costs is not None
-    expected = cost_report(after.truth, after.outputs, found.costs, np.arange(60.0))
+    expected = cost_report(after.labels, after.outputs, found.costs, np.arange(60.0))
     assert isinstance(paid, Text)
     assert f"1,000 rows cost {cost(1000 * expected.realized.value)} (95" in paid.words
     assert isinstance(chart, Row)
@@ -105,7 +105,7 @@ def test_costs_that_grow_are_not_reckoned_without_amounts() -> None:
 
 def test_a_policy_is_a_way_to_decide_and_told_in_words(batch: Batch, costs: CostMatrix) -> None:
     rows = batch.take(np.flatnonzero(np.arange(240) != 7))
-    policy = Policy.fit(rows.outputs, rows.truth, costs=costs, features=rows.features)
+    policy = Policy.fit(rows.outputs, rows.labels, costs=costs, features=rows.features)
     found = Summary.of(ArrayShards(batch), policy=policy)
     assert found.decided is not None
     kept = found.decided.report

@@ -75,7 +75,7 @@ def test_keeping_the_surest_half_is_told() -> None:
     batch = summary.before.batch
     text = parts(summary)["deciding"].blocks[0]
     assert isinstance(text, Text)
-    outputs, truth = batch.outputs, batch.truth
+    outputs, truth = batch.outputs, batch.labels
     assert isinstance(outputs, Normal)
     errors = (np.asarray(truth.values) - outputs.mean) ** 2  # type: ignore[union-attr]
     order = np.argsort(summary.after.batch.outputs.std, kind="stable")  # type: ignore[attr-defined]
@@ -105,7 +105,7 @@ def test_the_widest_and_the_most_surprising_rows_come_first() -> None:
     assert isinstance(widest, Table)
     assert isinstance(surprising, Table)
     assert widest.rows[0][0] == f"id-{np.argmax(outputs.std)}"
-    truth: Any = summary.before.batch.truth
+    truth: Any = summary.before.batch.labels
     z = np.abs(truth.values - outputs.mean) / outputs.std
     assert surprising.rows[0][0] == f"id-{np.argmax(z)}"
     assert widest.rows[0][3] == figure(float(3.2897072539 * outputs.std.max()))

@@ -75,7 +75,7 @@ def require_reject(costs: CostMatrix, has_gate: bool, has_bound: bool) -> None:
 
 def require_plain_labels(batch: Batch, caller: str) -> None:
     """Raise where labels are probabilities, of which nobody can count the errors."""
-    if isinstance(batch.truth, Labels) and batch.truth.probabilities is not None:
+    if isinstance(batch.labels, Labels) and batch.labels.probabilities is not None:
         rule, got = "plain labels, one a row, beside `max_risk`", "label probabilities"
         raise BadValueError("y", caller, rule, got, "the most probable label of each row")
 
@@ -281,7 +281,7 @@ class HeldOutRows:
             return ThresholdChoice(1.0, 0.0, 0.0, 1.0, rows.size, False, words)
         amounts, costs = of_rows(self.amounts, kept), rules.costs
         wrong = wrong_chances(shares_of(self.honest, kept), action, costs, amounts)
-        labels = self.batch.truth
+        labels = self.batch.labels
         assert isinstance(labels, Labels)
         right = 1 - wrong_shares(labels.take(kept), action, costs, amounts)
         judged = TopLabel(np.clip(1 - wrong, 0, 1), right)
@@ -356,7 +356,7 @@ def _deployed_weight(batch: Batch, prior: PriorShift | None) -> FloatArray:
     """Return the weight of each row, times how much more common its class is in deployment."""
     if prior is None:
         return batch.labeled_weight
-    labels = batch.truth
+    labels = batch.labels
     assert isinstance(labels, Labels)
     ratio = prior.deploy / prior.train
     soft = labels.probabilities

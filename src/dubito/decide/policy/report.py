@@ -85,7 +85,7 @@ class PolicyReport:
         """Measure what was decided against what happened."""
         interval = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
-        labels = batch.truth
+        labels = batch.labels
         assert isinstance(labels, Labels)
         amounts = evidence.amounts if evidence.amounts.size else None
         raw = Judged.of(labels, evidence.raw, rules.costs, amounts, weight, "Policy.fit")
@@ -199,7 +199,7 @@ def _risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
-    labels = evidence.batch.truth
+    labels = evidence.batch.labels
     assert isinstance(labels, Labels)
     wrong = wrong_shares(labels, evidence.decisions.action, rules.costs, evidence.amounts)
     return _share_interval(wrong[is_open], evidence.weight[is_open])

@@ -129,7 +129,7 @@ class ConformalClassifier(BaseConformal):
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         outputs = self._as_known(batch.outputs, type(self).__name__)
-        _require_labels(batch.truth, "y", type(self).__name__)
+        _require_labels(batch.labels, "y", type(self).__name__)
         return {
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
@@ -139,7 +139,7 @@ class ConformalClassifier(BaseConformal):
         }
 
     def _scores(self, batch: Batch) -> FloatArray:
-        outputs, labels = self._as_known(batch.outputs, type(self).__name__), batch.truth
+        outputs, labels = self._as_known(batch.outputs, type(self).__name__), batch.labels
         assert isinstance(labels, Labels)
         columns = np.maximum(labels.codes, 0)[:, np.newaxis]
         seed = draw_seed(self.random_state, type(self).__name__)

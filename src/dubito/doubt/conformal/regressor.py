@@ -227,7 +227,7 @@ def _widened(
 
 def _require_numbers(batch: Batch, caller: str) -> None:
     """Raise unless there is a target a row."""
-    if batch.truth is None:
+    if batch.labels is None:
         raise BadTypeError("y", caller, "the targets", "None", "one number a row")
     shape = values_of(batch).shape
     if len(shape) > 1:

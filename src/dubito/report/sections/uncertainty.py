@@ -34,7 +34,7 @@ def _right_and_wrong(summary: Summary) -> Figure:
     rows, weight = summary.after.rows, summary.after.labeled_weight
     kinds = (("right rows", "right", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
     populations = [
-        Population(name, kind, rows.doubt[part > 0], (weight * part)[part > 0])
+        Population(name, kind, rows.least_confidence[part > 0], (weight * part)[part > 0])
         for name, kind, part in kinds
         if (weight * part).sum() > 0
     ]
