@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["METHODS", "main"]
 
 PLAIN, TEMPERATURE = "uncalibrated", "temperature"
 METHODS: Mapping[str, BaseCalibrator] = {

@@ -19,8 +19,6 @@ from dubito.decide.combine import combine_posteriors, conditional_independence_t
 from dubito.decide.pools import LinearPool, LogLinearPool
 from dubito.measure import accuracy, log_loss
 
-__all__ = ["main"]
-
 FILE = "eurosat_resnet18_f16.npz"
 N_HALVES = 5
 

@@ -22,8 +22,6 @@ from dubito.doubt.conformal.classifier import ConformalClassifier
 from dubito.doubt.conformal.regressor import ConformalRegressor
 from dubito.doubt.outliers import ConformalOutlierDetector
 
-__all__ = ["LAWFUL", "METHODS", "Fit", "covered", "fit_of", "law_of", "main"]
-
 LEVEL, N_KNOWN, N_NEW = 0.9, 200, 200
 N_CELLS = 20  # of the test, nearly as likely as each other
 LAWFUL = 0.001  # a p-value below says that coverage does not follow its law

@@ -45,19 +45,6 @@ from dubito.calibrate import (
 from dubito.decide import CostMatrix, CostSensitiveClassifier, optimal_actions, realized_cost
 from dubito.measure import Interval
 
-__all__ = [
-    "CALIBRATORS",
-    "FILE",
-    "OTHER_FILE",
-    "Table",
-    "chosen",
-    "corrected_interval",
-    "costs_of_calibrators",
-    "costs_of_ways",
-    "main",
-    "verdict",
-]
-
 FILE, OTHER_FILE = "german_credit_statlog.npz", "heart_statlog.npz"
 COSTS = CostMatrix.from_errors(false_positive=1, false_negative=5)
 N_SPLITS, TEST_SHARE, N_FOLDS = 20, 0.3, 5

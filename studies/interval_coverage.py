@@ -17,8 +17,6 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.measure import calibration_test, confidence_interval
 from dubito.measure.scorers import CATALOG
 
-__all__ = ["main"]
-
 FIGURES = [
     "log_loss",
     "brier_score",

@@ -24,7 +24,6 @@ from studies.noisy_pairs.training import KEPT, Pace, Setting, fashion, work
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["main"]
 
 FIRST_SEED = 100
 LEARNING_RATES = (1e-3, 2e-3, 4e-3)

@@ -20,8 +20,6 @@ from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
 from dubito.decide import CostMatrix, CostSavings, Policy, cost_savings
 from dubito.measure import Interval
 
-__all__ = ["FILE", "REJECT_COST", "decided", "halves", "main", "saved", "verdict"]
-
 FILE = "cifar10_vgg16_keras.npz"
 N_HALVES = 5
 REJECT_COST = 0.05

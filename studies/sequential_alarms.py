@@ -18,8 +18,6 @@ import numpy as np
 from dubito.arrays import BoolArray, FloatArray
 from dubito.monitor.sequential import SequentialAlarm
 
-__all__ = ["CASES", "Found", "asked_labels", "found_in", "labels", "main"]
-
 LEVEL, N_LABELS, CHANGE_AT = 0.05, 10_000, 5_000
 N_CLASSES, SPREAD = 10, 2.5
 AUDIT_SHARE, DOUBTFUL = 0.05, 0.6

@@ -36,8 +36,6 @@ from dubito.doubt import (
 )
 from dubito.measure import false_positive_rate_at_recall, roc_auc
 
-__all__ = ["main"]
-
 PLAIN = "least confidence"
 STRANGERS = {"unseen classes": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
 SURE = 1.96  # standard errors

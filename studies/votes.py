@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["main"]
-
 
 class Case(NamedTuple):
     """Views at test time, and those in training."""

@@ -62,7 +62,7 @@ def test_figures_of_speed_are_what_the_benchmark_printed() -> None:
 def test_tables_of_speed_in_the_guide_are_what_benchmarks_printed() -> None:
     printed = [path.read_text() for path in (ROOT / "docs" / "benchmarks").glob("*.txt")]
     lines = {line for text in printed for line in text.splitlines()}
-    told = GUIDE.read_text().split("## How fast")[1]
+    told = GUIDE.read_text().split("## Speed")[1]
     tables = re.findall(r"```\n(.*?)```", told, flags=re.DOTALL)
     assert len(tables) == 2
     assert {line for table in tables for line in table.splitlines()} <= lines

@@ -16,8 +16,6 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.learn import corrupt
 from studies.laboratory.images import fashion_mnist
 
-__all__ = ["PAIRS", "SPREADS", "Source", "source_of"]
-
 PAIRS = {
     "wine": ((0, 1),),
     "digits": ((0, 1), (2, 3)),

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["DOUBTS", "LEVELS", "RATES", "OfSet", "percent", "picture"]
 
 DOUBTS = ("entropy, classifier", "entropy, densities", "density")
 LEVELS = (1, 2, 3, 4, 5)

@@ -33,8 +33,6 @@ from studies.input_noise.telling import LEARNED_LEVEL, WAYS, tell
 from studies.laboratory.runs import Found
 from studies.laboratory.study import Options, Study
 
-__all__ = ["Models", "Setting", "kept_error", "main", "settings", "tells", "work"]
-
 COVERAGE = 0.8
 NOISE_SEED = 1_000  # of inputs that are judged; those that are learned have another
 LABEL_SEED = 2_000

@@ -14,8 +14,6 @@ from studies.input_noise.picture import DOUBTS, LEVELS, RATES, OfSet, percent, p
 from studies.laboratory.runs import Arrays
 from studies.laboratory.telling import Told, markdown_table, mean_and_spread
 
-__all__ = ["LEARNED_LEVEL", "WAYS", "known_entropy", "tell"]
-
 WAYS = ("label given input, classifier", "label given input, densities", "input given label")
 LEARNED_LEVEL = 3
 LEARNED = ("error, classifier", "error, densities", "ECE, classifier", "ECE, densities")

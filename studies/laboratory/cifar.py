@@ -13,8 +13,6 @@ import torch
 
 from studies.laboratory.images import ByteArray, Images, Parts
 
-__all__ = ["cifar10", "read_cifar10"]
-
 TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_FILES = ("test_batch",)
 SIDE = 32

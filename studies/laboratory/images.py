@@ -13,8 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["FOLDER", "Images", "Parts", "fashion_mnist", "read_idx"]
-
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
 READ_ROWS = 1_000  # at a time, where nothing is learned
 

@@ -7,8 +7,6 @@ from typing import Literal
 import torch
 from torch import nn
 
-__all__ = ["conv_net", "lenet5", "seeded"]
-
 
 def lenet5(n_outputs: int = 10, *, dropout: float = 0.0) -> nn.Sequential:
     """Return LeNet5 with ReLU and max pooling, for images of 1 x 28 x 28.

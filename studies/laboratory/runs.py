@@ -19,8 +19,6 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
-__all__ = ["Arrays", "Found", "run_all", "run_one"]
-
 Arrays = dict[str, npt.NDArray[Any]]
 Found = Mapping[str, Any]  # what a run returns: figures, lists and arrays by name
 Setting = TypeVar("Setting")

@@ -8,8 +8,6 @@ from scipy.stats import t
 
 from dubito.measure import Interval
 
-__all__ = ["mean_interval", "points"]
-
 LEVEL = 0.95
 
 

@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from dubito.learn import CORRUPTIONS, corrupt
 
-__all__ = ["KINDS", "digits", "every_corruption", "fooling", "noise", "shuffled", "strangers"]
-
 KINDS = ("bags and boots", "digits", "corrupted", "shuffled pixels", "noise", "fooling")
 SEVERITY = 4
 STEP = 0.05  # of a pixel in 0..1

@@ -15,8 +15,6 @@ from studies.laboratory.images import FOLDER
 from studies.laboratory.runs import Arrays, Found, run_all
 from studies.laboratory.telling import Told, put_into_readme
 
-__all__ = ["Options", "Study"]
-
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 CACHE = Path.home() / ".cache" / "dubito-studies"
 Setting = TypeVar("Setting")

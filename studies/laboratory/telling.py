@@ -14,7 +14,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["README", "Told", "markdown_table", "mean_and_spread", "panels", "put_into_readme"]
 
 README = Path(__file__).parents[1] / "README.md"
 MANY = 1_000  # from here on no digits after the point

@@ -13,8 +13,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from studies.laboratory.images import Images
 
-__all__ = ["Loss", "Pace", "Recipe", "View", "slowing", "train"]
-
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of outputs, labels and the rows' numbers
 Pace = Callable[[float], float]  # of the share of steps done, a factor of the learning rate
 View = Callable[[Tensor], Tensor]

@@ -38,8 +38,6 @@ from studies.laboratory.study import Options, Study
 from studies.laboratory.training import Recipe, train
 from studies.more_data.telling import GROUPS, METHODS, PAIR, WAYS, tell
 
-__all__ = ["Judged", "Setting", "grouped", "judged", "main", "settings", "split", "work"]
-
 LIKELIHOOD = Categorical(10)
 BATCH_ROWS = 64
 VALIDATION, TEST = 1_000, 2_000  # seeds of their labels, none of which training has

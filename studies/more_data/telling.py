@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["GROUPS", "KINDS", "METHODS", "PAIR", "WAYS", "tell"]
 
 PAIR = (1, 8)  # trousers and bags
 GROUPS = {"swapped pair": PAIR, "easy classes": (5, 7, 9), "hard classes": (0, 2, 3, 4, 6)}

@@ -18,8 +18,6 @@ from dubito.learn import (
 )
 from studies.laboratory.training import Loss
 
-__all__ = ["CHOSEN", "FLOORS", "LOSSES", "Learning", "learning", "slipped"]
-
 N_CLASSES = 10
 FLOOR = -4.0
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from studies.noisy_pairs.telling import Table
 
-__all__ = ["picture"]
 
 SAID = ("joint, floor -4", "faithful", "slip")
 COLORS = {name: f"C{number}" for number, name in enumerate(LOSSES)}

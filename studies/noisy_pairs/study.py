@@ -18,8 +18,6 @@ from studies.noisy_pairs.losses import LOSSES
 from studies.noisy_pairs.telling import tell
 from studies.noisy_pairs.training import CIFAR_RATES, KEPT, RATES, Setting, cifar, fashion, work
 
-__all__ = ["main"]
-
 N_CIFAR_SEEDS = 3
 
 

@@ -16,8 +16,6 @@ from studies.noisy_pairs.losses import CHOSEN, FLOORS, LOSSES
 from studies.noisy_pairs.picture import picture
 from studies.noisy_pairs.training import CIFAR, CIFAR_RATES, FASHION, RATES, Setting
 
-__all__ = ["Table", "tell"]
-
 PLAIN, SLIP, FAITHFUL = "cross-entropy", "slip", "faithful"
 NO_FLOOR = FLOORS[-1]
 LOST = 0.05  # the accuracy below which a class counts as lost

@@ -31,22 +31,6 @@ from studies.laboratory.training import Recipe, slowing, train
 from studies.noisy_pairs.losses import Learning, learning
 from studies.noisy_pairs.view_votes import VIEWS, seen, vote_accuracies
 
-__all__ = [
-    "CIFAR",
-    "CIFAR_RATES",
-    "FASHION",
-    "KEPT",
-    "PAIRS",
-    "Pace",
-    "RATES",
-    "Setting",
-    "VOTED_RATES",
-    "VOTERS",
-    "cifar",
-    "fashion",
-    "work",
-]
-
 Pace = Literal["steady", "slowing"]  # of the learning rate: held, or falling in a line to 0
 FASHION, CIFAR = "Fashion-MNIST", "CIFAR-10"
 PAIRS = {

@@ -22,8 +22,6 @@ from dubito.learn import (
 from studies.laboratory.images import Images
 from studies.laboratory.training import View
 
-__all__ = ["SINGLE", "VIEWS", "WAYS", "Way", "seen", "vote_accuracies"]
-
 N_PIXELS = 2
 RIGHT, LEFT, DOWN, UP = shift_views(N_PIXELS)
 (MIRRORED,) = flip_views()

@@ -11,8 +11,6 @@ from sklearn.datasets import load_diabetes
 
 from dubito.arrays import FloatArray, IntArray
 
-__all__ = ["RegressionParts", "Rows", "Sizes", "diabetes", "noisy_sine", "parts_of", "quiet_sine"]
-
 TEST_SEED = 20_000  # the rows to judge by are the same whatever the seed
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from dubito.arrays import FloatArray
 
-__all__ = ["NOISE", "POWERS", "known_center", "minkowski_loss", "skewed_rows"]
-
 POWERS = (1.0, 1.5, 2.0, 4.0, 16.0)
 NOISE = stats.beta(1, 4)  # from 0 to 1: median 0.159, mean 0.2, midrange 0.5
 

@@ -37,8 +37,6 @@ from studies.regression_noise.data import TEST_SEED, RegressionParts, Rows, Size
 from studies.regression_noise.minkowski import POWERS, minkowski_loss, skewed_rows
 from studies.regression_noise.telling import tell
 
-__all__ = ["Setting", "figures_of", "main", "settings", "work"]
-
 LIKELIHOODS: tuple[Gaussian | HeteroscedasticGaussian, ...] = (
     Gaussian(),
     HeteroscedasticGaussian(),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["METHODS", "TASKS", "power_table", "task_table", "tell"]
 
 TASKS = {
     "diabetes": "Diabetes",

@@ -14,18 +14,6 @@ from torch.nn import functional
 
 from studies.laboratory.images import FOLDER, Images
 
-__all__ = [
-    "KNOWN",
-    "N_CLASSES",
-    "STRANGE",
-    "Composed",
-    "ComposedParts",
-    "borders",
-    "compose",
-    "composed_parts",
-    "unsure",
-]
-
 SIDE = 32
 HALF = SIDE // 2
 KNOWN = (0, 8, 9)  # T-shirts, bags and boots have the labels 1, 2 and 3

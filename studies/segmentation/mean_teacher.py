@@ -22,8 +22,6 @@ from studies.laboratory.networks import seeded
 from studies.segmentation.composed_images import N_CLASSES
 from studies.segmentation.tiny_unet import TinyUNet
 
-__all__ = ["WEIGHTS", "Lesson", "Weight", "agreement", "sure_pixels", "surer_pixels", "taught"]
-
 Weight = Callable[[Tensor, float], Tensor]  # of each pixel's doubt and of the share of steps done
 LIKELIHOOD = Categorical(N_CLASSES)
 MOST_DOUBT = log(N_CLASSES)

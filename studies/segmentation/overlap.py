@@ -8,8 +8,6 @@ import numpy as np
 
 from dubito.arrays import IntArray
 
-__all__ = ["Overlap", "overlap"]
-
 
 class Overlap(NamedTuple):
     """Dice and intersection over union (IoU), means over the classes other than the background."""

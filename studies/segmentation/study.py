@@ -41,8 +41,6 @@ from studies.segmentation.overlap import overlap
 from studies.segmentation.telling import DOUBTS, LABELS_ONLY, tell
 from studies.segmentation.tiny_unet import TinyUNet
 
-__all__ = ["DoubtSetting", "TeacherSetting", "main", "places", "settings", "work"]
-
 LIKELIHOOD = LogitNoise(N_CLASSES, n_samples=5)  # to learn by
 ASKING = LogitNoise(N_CLASSES, n_samples=20)
 N_EXAMPLES = 3

@@ -18,7 +18,6 @@ from studies.segmentation.mean_teacher import WEIGHTS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ASKED", "DOUBTS", "LABELS_ONLY", "chosen", "tell"]
 
 LABELS_ONLY = "labels only"
 DOUBTS = ("aleatoric", "epistemic", "total")

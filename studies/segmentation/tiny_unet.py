@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["TinyUNet"]
-
 
 @final
 class TinyUNet(nn.Module):

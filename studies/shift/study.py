@@ -32,8 +32,6 @@ from studies.laboratory.study import Options, Study
 from studies.laboratory.training import Recipe, train
 from studies.shift.telling import METHODS, N_SEVERITIES, tell
 
-__all__ = ["Setting", "main", "settings", "work"]
-
 LIKELIHOOD = Categorical(10)
 
 

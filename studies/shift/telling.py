@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "METHODS",
-    "N_SEVERITIES",
-    "corruption_table",
-    "needed_table",
-    "severity_table",
-    "tell",
-    "under_confident",
-    "wins",
-]
 
 METHODS = (
     "plain",

@@ -32,20 +32,6 @@ from dubito.measure import roc_auc
 from studies.laboratory.images import READ_ROWS
 from studies.laboratory.runs import Found
 
-__all__ = [
-    "DOUBTS",
-    "EPSILON",
-    "LAYERS",
-    "PARTS",
-    "Judge",
-    "Seen",
-    "after_relus",
-    "first_rows",
-    "layers_of",
-    "look",
-    "tells",
-]
-
 DOUBTS = (
     "least confidence",
     "energy",

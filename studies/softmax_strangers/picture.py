@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["SCALED", "Stacks", "picture"]
 
 Stacks = dict[str, npt.NDArray[Any]]
 

@@ -14,8 +14,6 @@ from studies.laboratory.images import Images
 from studies.laboratory.networks import seeded
 from studies.laboratory.training import Recipe, train
 
-__all__ = ["DIMENSIONS", "FACTORS", "blobs", "far_confidence"]
-
 FACTORS = (1, 2, 5, 10, 20, 50)
 DIMENSIONS = (2, 20, 200)
 N_CLASSES = 3

@@ -39,8 +39,6 @@ from studies.softmax_strangers.picture import SCALED
 from studies.softmax_strangers.scaled_inputs import DIMENSIONS, FACTORS, far_confidence
 from studies.softmax_strangers.telling import tell
 
-__all__ = ["Setting", "main", "parts_of", "settings", "work"]
-
 KNOWN, UNSEEN = range(8), (8, 9)
 LIKELIHOOD = Categorical(len(KNOWN))
 

@@ -17,8 +17,6 @@ from studies.softmax_strangers.judging import DOUBTS, LAYERS, PARTS
 from studies.softmax_strangers.picture import SCALED, Stacks, picture
 from studies.softmax_strangers.scaled_inputs import DIMENSIONS, FACTORS
 
-__all__ = ["in_every_seed", "norm_ratios", "tell"]
-
 EVERY = ("known", *KINDS)
 LAST = len(LAYERS) - 1
 BY_ANGLE, BY_NORM = PARTS.index("angles alone"), PARTS.index("norms alone")

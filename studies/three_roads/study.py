@@ -1,14 +1,15 @@
-"""Three roads to a decision, side by side: what does knowing more of the data buy?
+"""Three approaches to a decision compared: what does modeling more of the data buy?
 
     python -m studies.three_roads            # a few minutes
-    python -m studies.three_roads --quick    # small made sets, drawn twice
-    python -m studies.three_roads -o FILE    # writes the tables there too
+    python -m studies.three_roads --quick    # small simulated sets, drawn twice
+    python -m studies.three_roads -o FILE    # also writes the tables to FILE
 
-Generative, discriminative and discriminant (see `roads`): when costs change after training, when a
-class gets rare, when rows are strange or few, may be rejected, or models are combined.
+Generative, discriminative and discriminant models (see `approaches`): when costs change after
+training, when a class becomes rare, when rows are out of distribution or few, when rows may be
+rejected, and when models are combined.
 
-Each set is drawn 20 times into rows to learn from and rows to test on. Made sets are new at every
-draw (Student's intervals); real ones share rows (intervals after Nadeau and Bengio, 2003).
+Each set is drawn 20 times into training and test rows. Simulated sets are new at every draw
+(Student's intervals); draws of real ones overlap (intervals after Nadeau and Bengio, 2003).
 """
 
 import argparse
@@ -34,101 +35,89 @@ from dubito.decide import (
 from dubito.doubt import ClassConditionalDensity, least_confidence
 from dubito.measure import Interval, paired_difference, roc_auc
 from studies.credit_costs import corrected_interval
-from studies.three_roads.roads import (
+from studies.three_roads.approaches import (
+    OODRows,
     Rows,
     Source,
-    Strangers,
     correlated,
+    linear_svm,
     logistic,
-    machine,
+    ood_rows,
     posteriors,
     regression,
     sources,
-    strangers,
 )
 
-__all__ = [
-    "crossing",
-    "doubts",
-    "main",
-    "told",
-    "when_a_class_gets_rare",
-    "when_costs_change",
-    "when_models_are_combined",
-    "when_rows_are_few",
-    "when_rows_can_be_rejected",
-]
-
 N_DRAWS = 20
-RATIOS = (5, 50)  # what missing a row of class 1 costs, where a false alarm costs 1
+RATIOS = (5, 50)  # cost of missing a row of class 1, if a false alarm costs 1
 RARER = 10  # times, after training
 REJECT_COST = 0.1
 SIZES = (20, 50, 100, 200, 500, 1000, 2000)
-NO_PENALTY = 1e4  # a weight of the rows beside which the penalty does not count
-N_GROUPS = 3  # of features, a model each
+NO_PENALTY = 1e4  # weight of the rows at which the penalty is negligible
+N_GROUPS = 3  # groups of features, one model each
 
-Found = Mapping[str, FloatArray]  # of each way one figure a draw
+Found = Mapping[str, FloatArray]  # one value per draw, by method
 
 
 def over_draws(one: Callable[[Rows], Mapping[str, float]], source: Source, n_draws: int) -> Found:
-    """Return the figures of each way over the draws of a source."""
+    """Return the values of each method over the draws of a source."""
     found: dict[str, list[float]] = {}
     for seed in range(n_draws):
-        for way, value in one(source.draw(seed)).items():
-            found.setdefault(way, []).append(value)
-    return {way: np.array(values) for way, values in found.items()}
+        for method, value in one(source.draw(seed)).items():
+            found.setdefault(method, []).append(value)
+    return {method: np.array(values) for method, values in found.items()}
 
 
 def two_costs(miss: float) -> CostMatrix:
-    """Return the costs of a false alarm, 1, and of a miss."""
+    """Return costs where a false alarm costs 1."""
     return CostMatrix.from_errors(false_positive=1, false_negative=miss)
 
 
 def when_costs_change(rows: Rows, miss: float) -> Mapping[str, float]:
-    """Return what each road costs a row, if costs are told only after training."""
+    """Return the mean cost of each approach if costs are known only after training."""
     x, y, new_x, new_y, truth = rows
     costs = two_costs(miss)
-    known = {} if truth is None else {"the truth": np.stack([1 - truth, truth], axis=1)}
+    known = {} if truth is None else {"true posterior": np.stack([1 - truth, truth], axis=1)}
     known |= posteriors(x, y, new_x)
-    actions = {way: optimal_actions(one, costs) for way, one in known.items()}
-    actions["discriminant"] = machine(x, y).predict(new_x)
-    actions["discriminant (trained again)"] = machine(x, y, miss).predict(new_x)
-    return {way: realized_cost(new_y, taken, costs) for way, taken in actions.items()}
+    actions = {method: optimal_actions(one, costs) for method, one in known.items()}
+    actions["discriminant"] = linear_svm(x, y).predict(new_x)
+    actions["discriminant (retrained)"] = linear_svm(x, y, miss).predict(new_x)
+    return {method: realized_cost(new_y, taken, costs) for method, taken in actions.items()}
 
 
 def when_a_class_gets_rare(rows: Rows) -> Mapping[str, float]:
-    """Return what each road costs a row where class 1 is ten times rarer than it was.
+    """Return the mean cost of each approach where class 1 has become ten times rarer.
 
-    Test rows are weighted instead of left out: the same mean with less noise.
+    Test rows are weighted instead of dropped: the same mean with less noise.
     """
     x, y, new_x, new_y, _ = rows
-    costs, share, new_share = two_costs(RATIOS[0]), y.mean(), new_y.mean()
-    rare = share / RARER
-    weight = np.where(new_y == 1, rare / new_share, (1 - rare) / (1 - new_share))
+    costs, prior, new_prior = two_costs(RATIOS[0]), y.mean(), new_y.mean()
+    rare = prior / RARER
+    weight = np.where(new_y == 1, rare / new_prior, (1 - rare) / (1 - new_prior))
     actions = {}
-    for way, one in posteriors(x, y, new_x).items():
-        adjusted = adjust_prior(Probabilities(one), [1 - share, share], [1 - rare, rare])
-        actions[way] = optimal_actions(one, costs)
-        actions[f"{way} (adjusted)"] = optimal_actions(adjusted, costs)
-    actions["discriminant (these costs)"] = machine(x, y, RATIOS[0]).predict(new_x)
+    for method, one in posteriors(x, y, new_x).items():
+        adjusted = adjust_prior(Probabilities(one), [1 - prior, prior], [1 - rare, rare])
+        actions[method] = optimal_actions(one, costs)
+        actions[f"{method} (adjusted)"] = optimal_actions(adjusted, costs)
+    actions["discriminant (these costs)"] = linear_svm(x, y, RATIOS[0]).predict(new_x)
     return {
-        way: realized_cost(new_y, taken, costs, sample_weight=weight)
-        for way, taken in actions.items()
+        method: realized_cost(new_y, taken, costs, sample_weight=weight)
+        for method, taken in actions.items()
     }
 
 
 def when_rows_can_be_rejected(rows: Rows) -> Mapping[str, float]:
-    """Return what each road costs a row where an error costs 1 and asking a person 0.1."""
+    """Return the mean cost of each approach where an error costs 1 and a review 0.1."""
     x, y, new_x, new_y, _ = rows
     costs = CostMatrix.zero_one(2).with_reject(REJECT_COST)
     found = posteriors(x, y, new_x)
-    actions = {way: optimal_actions(one, costs) for way, one in found.items()}
-    actions["discriminant (cannot reject)"] = machine(x, y).predict(new_x)
-    return {way: realized_cost(new_y, taken, costs) for way, taken in actions.items()}
+    actions = {method: optimal_actions(one, costs) for method, one in found.items()}
+    actions["discriminant (cannot reject)"] = linear_svm(x, y).predict(new_x)
+    return {method: realized_cost(new_y, taken, costs) for method, taken in actions.items()}
 
 
 def when_models_are_combined(rows: Rows) -> Mapping[str, float]:
-    """Return the error of three models on a third of the features each, brought together."""
+    """Return the error of three combined models, each on a third of the features."""
     x, y, new_x, new_y, _ = rows
     groups = np.array_split(np.arange(x.shape[1]), N_GROUPS)
     prior = [1 - y.mean(), y.mean()]
@@ -136,50 +125,45 @@ def when_models_are_combined(rows: Rows) -> Mapping[str, float]:
     held_out = [
         cross_val_predict(regression(), x[:, one], y, method="predict_proba") for one in groups
     ]
-    votes = [machine(x[:, one], y).predict(new_x[:, one]) for one in groups]
+    votes = [linear_svm(x[:, one], y).predict(new_x[:, one]) for one in groups]
     classes = {
-        way: combine_posteriors([one[way] for one in models], prior).array.argmax(axis=1)
-        for way in models[0]
+        method: combine_posteriors([one[method] for one in models], prior).array.argmax(axis=1)
+        for method in models[0]
     }
     pool = LogLinearPool().fit(held_out, y)
     pooled = pool.predict_proba([one["discriminative"] for one in models])
     classes["discriminative (pool)"] = pooled.argmax(axis=1)
     classes["discriminant (vote)"] = (np.mean(votes, axis=0) > 0.5).astype(np.int64)
-    return {way: float((one != new_y).mean()) for way, one in classes.items()}
+    return {method: float((one != new_y).mean()) for method, one in classes.items()}
 
 
 def when_rows_are_few(rows: Rows, n: int) -> Mapping[str, float]:
-    """Return the error of each road after n rows, both classes among them."""
+    """Return the error of each approach after n training rows of both classes."""
     x, y = rows.x, rows.y
     if n < y.size:
         x, _, y, _ = train_test_split(x, y, train_size=n, stratify=y, random_state=0)
     found = {
-        "naive densities": ClassConditionalDensity("diagonal")
-        .fit(x, y)
-        .posteriors(rows.new_x)
-        .array,
-        "shared densities": ClassConditionalDensity("shared")
+        "naive Bayes": ClassConditionalDensity("diagonal").fit(x, y).posteriors(rows.new_x).array,
+        "shared covariance": ClassConditionalDensity("shared")
         .fit(x, y)
         .posteriors(rows.new_x)
         .array,
         "logistic": logistic(x, y).predict_proba(rows.new_x),
         "logistic (no penalty)": logistic(x, y, NO_PENALTY).predict_proba(rows.new_x),
     }
-    classes = {way: one.argmax(axis=1) for way, one in found.items()}
-    classes["machine"] = machine(x, y).predict(rows.new_x)
-    return {way: float((one != rows.new_y).mean()) for way, one in classes.items()}
+    classes = {method: one.argmax(axis=1) for method, one in found.items()}
+    classes["linear SVM"] = linear_svm(x, y).predict(rows.new_x)
+    return {method: float((one != rows.new_y).mean()) for method, one in classes.items()}
 
 
-def doubts(one: Strangers) -> tuple[BoolArray, Mapping[str, FloatArray]]:
-    """Return which rows are strange, and what each road can doubt them by."""
-    x = np.concatenate([one.new_x, one.strange_x])
-    is_strange = np.repeat([False, True], [len(one.new_x), len(one.strange_x)])
-    shared, own = (
-        ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "per_class")
-    )
-    values = machine(one.x, one.y).decision_function(x)
+def ood_scores(one: OODRows) -> tuple[BoolArray, Mapping[str, FloatArray]]:
+    """Return which rows are out of distribution, and the scores that each approach offers."""
+    x = np.concatenate([one.new_x, one.ood_x])
+    is_ood = np.repeat([False, True], [len(one.new_x), len(one.ood_x)])
+    shared, own = (ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "per_class"))
+    values = linear_svm(one.x, one.y).decision_function(x)
     largest = np.abs(values) if values.ndim == 1 else values.max(axis=1)
-    return is_strange, {
+    return is_ood, {
         "generative density": shared.score(x),
         "generative density (own)": own.score(x),
         "generative posterior": least_confidence(shared.posteriors(x).array),
@@ -188,41 +172,43 @@ def doubts(one: Strangers) -> tuple[BoolArray, Mapping[str, FloatArray]]:
     }
 
 
-def told(gaps: Mapping[str, Interval], first: str, second: str, what: str) -> list[str]:
-    """Say on what the first is below the second beyond chance, above it, or neither."""
+def compare_in_words(gaps: Mapping[str, Interval], first: str, second: str, what: str) -> list[str]:
+    """Describe where the first is significantly lower or higher than the second."""
     lower = [f"{name} (by {-gap.value:.4f})" for name, gap in gaps.items() if gap.high < 0]
     higher = [f"{name} (by {gap.value:.4f})" for name, gap in gaps.items() if gap.low > 0]
-    unsure = [name for name, gap in gaps.items() if gap.low <= 0 <= gap.high]
-    sides = {"lower": lower, "higher": higher, "no sure difference": unsure}
-    said = "; ".join(f"{side} on {', '.join(names)}" for side, names in sides.items() if names)
-    return wrap(f"- {first} against {second}, {what}: {said}.", 100, subsequent_indent="  ")
+    unclear = [name for name, gap in gaps.items() if gap.low <= 0 <= gap.high]
+    sides = {"lower": lower, "higher": higher, "no significant difference": unclear}
+    text = "; ".join(f"{side} on {', '.join(names)}" for side, names in sides.items() if names)
+    return wrap(f"- {first} vs. {second}, {what}: {text}.", 100, subsequent_indent="  ")
 
 
-def compared(
-    found: Mapping[str, Found], from_: Mapping[str, Source], first: str, second: str
+def paired_intervals(
+    found: Mapping[str, Found], by_source: Mapping[str, Source], first: str, second: str
 ) -> Mapping[str, Interval]:
-    """Return the first way less the second on the same draws, of each source."""
+    """Return the paired difference between two methods over the draws of each source."""
     return {
-        name: corrected_interval(ways[first] - ways[second], from_[name].test_to_train)
-        for name, ways in found.items()
+        name: corrected_interval(methods[first] - methods[second], by_source[name].test_to_train)
+        for name, methods in found.items()
     }
 
 
-def table(found: Mapping[str, Found], from_: Mapping[str, Source]) -> list[str]:
-    """Return a line for each way, a column for each source."""
-    ways = list(dict.fromkeys(way for one in found.values() for way in one))
+def table(found: Mapping[str, Found], by_source: Mapping[str, Source]) -> list[str]:
+    """Return one line per method, with one column per source."""
+    methods = list(dict.fromkeys(method for one in found.values() for method in one))
     lines = [f"{'':<30}" + "".join(f" {name:>22}" for name in found)]
-    for way in ways:
+    for method in methods:
         cells = (
-            short(corrected_interval(one[way], from_[name].test_to_train)) if way in one else ""
+            short(corrected_interval(one[method], by_source[name].test_to_train))
+            if method in one
+            else ""
             for name, one in found.items()
         )
-        lines.append(f"{way:<30}{''.join(f' {cell:>22}' for cell in cells)}".rstrip())
+        lines.append(f"{method:<30}{''.join(f' {cell:>22}' for cell in cells)}".rstrip())
     return lines
 
 
 def short(interval: Interval) -> str:
-    """Return an interval in three digits."""
+    """Return an interval with three digits."""
     return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
@@ -230,89 +216,93 @@ def part(
     title: str,
     one: Callable[[Rows], Mapping[str, float]],
     pairs: Sequence[tuple[str, str]],
-    from_: Mapping[str, Source],
+    by_source: Mapping[str, Source],
     n_draws: int,
     what: str = "cost",
 ) -> list[str]:
-    """Return a table of one question, and in words how pairs of ways compare."""
-    found = {name: over_draws(one, source, n_draws) for name, source in from_.items()}
-    lines = [title, "", *table(found, from_), ""]
+    """Return the table of one question, and how pairs of methods compare."""
+    found = {name: over_draws(one, source, n_draws) for name, source in by_source.items()}
+    lines = [title, "", *table(found, by_source), ""]
     for first, second in pairs:
-        lines += told(compared(found, from_, first, second), first, second, what)
+        lines += compare_in_words(
+            paired_intervals(found, by_source, first, second), first, second, what
+        )
     return lines
 
 
-def curves(from_: dict[str, Source], n_draws: int) -> list[str]:
-    """Return errors by the number of rows to learn from, and in words where roads cross."""
-    lines, words = [], []
-    all_sources = from_ | {"correlated": Source(correlated, 0.0, from_["normal"].largest)}
+def curves(by_source: dict[str, Source], n_draws: int) -> list[str]:
+    """Return errors by the number of training rows, and where learning curves cross."""
+    lines, sentences = [], []
+    all_sources = by_source | {"correlated": Source(correlated, 0.0, by_source["normal"].largest)}
     for name, source in all_sources.items():
         found = {
             str(n): over_draws(partial(when_rows_are_few, n=n), source, n_draws)
             for n in SIZES
             if n <= source.largest
         }
-        ways = next(iter(found.values()))
-        turned = {way: {n: one[way] for n, one in found.items()} for way in ways}
-        lines += [f"{name}, by rows to learn from", *table(turned, dict.fromkeys(ways, source)), ""]
+        methods = next(iter(found.values()))
+        by_method = {method: {n: one[method] for n, one in found.items()} for method in methods}
+        lines += [
+            f"{name}, by number of training rows",
+            *table(by_method, dict.fromkeys(methods, source)),
+            "",
+        ]
         for rival in ("logistic (no penalty)", "logistic"):
             same = dict.fromkeys(found, source)
-            gaps = compared(found, same, "naive densities", rival)
-            words += crossing(name, rival, gaps)
-    return [*lines, *words]
+            gaps = paired_intervals(found, same, "naive Bayes", rival)
+            sentences += crossing(name, rival, gaps)
+    return [*lines, *sentences]
 
 
 def crossing(name: str, rival: str, gaps: Mapping[str, Interval]) -> list[str]:
-    """Say at which numbers of rows which road has the lower error, and whether they cross."""
+    """Describe which model has the lower error at which size, and whether the curves cross."""
     naive = [n for n, gap in gaps.items() if gap.high < 0]
     other = [n for n, gap in gaps.items() if gap.low > 0]
     is_crossed = bool(naive and other) and int(naive[-1]) < int(other[0])
-    verdict = "they cross as Ng and Jordan, 2001, say" if is_crossed else "no crossing is shown"
+    verdict = "the curves cross, as Ng and Jordan (2001) claim" if is_crossed else "no crossing"
     text = (
-        f"- {name}: naive densities have the lower error beyond chance at n = "
+        f"- {name}: naive Bayes has a significantly lower error at n = "
         f"{', '.join(naive) or 'none'}; {rival} at n = {', '.join(other) or 'none'}: {verdict}."
     )
     return wrap(text, 100, subsequent_indent="  ")
 
 
-def strangeness(is_quick: bool) -> list[str]:
-    """Return AUROC of what each road can doubt strangers by, and in words what p(x) adds."""
-    kinds = {name: doubts(one) for name, one in strangers(is_quick).items()}
-    ways = list(next(iter(kinds.values()))[1])
+def ood_table(is_quick: bool) -> list[str]:
+    """Return the AUROC of the scores of each approach on OOD rows, and what p(x) adds."""
+    kinds = {name: ood_scores(one) for name, one in ood_rows(is_quick).items()}
+    methods = list(next(iter(kinds.values()))[1])
     lines = [f"{'':<34}" + "".join(f" {name:>14}" for name in kinds)]
-    for way in ways:
-        cells = "".join(
-            f" {roc_auc(is_strange, of[way]):>14.4f}" for is_strange, of in kinds.values()
-        )
-        lines.append(f"{way:<34}{cells}")
+    for method in methods:
+        cells = "".join(f" {roc_auc(is_ood, of[method]):>14.4f}" for is_ood, of in kinds.values())
+        lines.append(f"{method:<34}{cells}")
     lines.append("")
     n_resamples = 50 if is_quick else 500
-    for first in ways[:2]:
+    for first in methods[:2]:
         second = "discriminative posterior"
         gaps = {
-            name: paired_difference(
-                roc_auc, is_strange, of[first], of[second], n_resamples=n_resamples
-            )
-            for name, (is_strange, of) in kinds.items()
+            name: paired_difference(roc_auc, is_ood, of[first], of[second], n_resamples=n_resamples)
+            for name, (is_ood, of) in kinds.items()
         }
-        lines += told(gaps, first, second, "AUROC")
+        lines += compare_in_words(gaps, first, second, "AUROC")
     return lines
 
 
 def report(is_quick: bool) -> str:
     """Return all parts as text."""
-    from_, n_draws = sources(is_quick), 2 if is_quick else N_DRAWS
-    run = partial(part, from_=from_, n_draws=n_draws)
+    by_source, n_draws = sources(is_quick), 2 if is_quick else N_DRAWS
+    run = partial(part, by_source=by_source, n_draws=n_draws)
     discriminant = "discriminant"
     parts = [
-        [f"{n_draws} draws of each set; in brackets 95 % intervals; lower, higher: beyond chance"],
+        [
+            f"{n_draws} draws of each set; 95 % intervals in brackets; lower, higher: significant at that level"
+        ],
         *(
             run(
-                f"(a) Costs told after training: a miss costs {miss}, a false alarm 1; cost a row",
+                f"(a) Costs change after training: a miss costs {miss}, a false alarm 1; cost per row",
                 partial(when_costs_change, miss=miss),
                 [
                     (discriminant, "discriminative"),
-                    (f"{discriminant} (trained again)", "discriminative"),
+                    (f"{discriminant} (retrained)", "discriminative"),
                     ("generative", "discriminative"),
                 ],
             )
@@ -328,13 +318,13 @@ def report(is_quick: bool) -> str:
             ],
         ),
         [
-            "(c) Strangers: AUROC, the chance that a stranger has more doubt than a known row",
+            "(c) OOD rows: AUROC, the probability that an OOD row has a higher score than a known row",
             "",
-            *strangeness(is_quick),
+            *ood_table(is_quick),
         ],
-        ["(d) Few rows: error by rows to learn from", "", *curves(from_, n_draws)],
+        ["(d) Few rows: error by number of training rows", "", *curves(by_source, n_draws)],
         run(
-            f"(e) Rejecting at {REJECT_COST:g}, an error costs 1; cost a row",
+            f"(e) Rejecting at {REJECT_COST:g}, an error costs 1; cost per row",
             when_rows_can_be_rejected,
             [
                 ("generative", f"{discriminant} (cannot reject)"),
@@ -343,7 +333,7 @@ def report(is_quick: bool) -> str:
             ],
         ),
         run(
-            f"(e) {N_GROUPS} models, each on a part of the features, combined; error",
+            f"(e) {N_GROUPS} models, each on some of the features, combined; error",
             when_models_are_combined,
             [
                 ("generative", f"{discriminant} (vote)"),
@@ -358,16 +348,16 @@ def report(is_quick: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print all parts, and write them where asked."""
+    """Print all parts, and write them to a file if requested."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(
         prog="python -m studies.three_roads", description=__doc__, formatter_class=raw
     )
-    parser.add_argument("--quick", action="store_true", help="small made sets, drawn twice")
+    parser.add_argument("--quick", action="store_true", help="small simulated sets, drawn twice")
     parser.add_argument("-o", type=Path, help="a file to write the tables to")
-    asked = parser.parse_args(arguments)
-    with threadpool_limits(1):  # for matrices so small, threads cost more than they save
-        text = report(asked.quick)
+    options = parser.parse_args(arguments)
+    with threadpool_limits(1):  # with matrices this small, threads cost more than they save
+        text = report(options.quick)
     print(text)
-    if asked.o is not None:
-        asked.o.write_text(f"{text}\n")
+    if options.o is not None:
+        options.o.write_text(f"{text}\n")

@@ -21,19 +21,6 @@ from studies.laboratory.networks import conv_net, lenet5, seeded
 from studies.laboratory.runs import Arrays, Found
 from studies.laboratory.training import Recipe, train
 
-__all__ = [
-    "Choices",
-    "Figures",
-    "KEPT",
-    "Seen",
-    "Size",
-    "Trained",
-    "by_choices",
-    "scatter_ratio",
-    "template_cosine",
-    "trained",
-]
-
 N_CLASSES = 10
 KEPT = "image_networks"  # the folder of the runs
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["picture"]
 
 COLORS = {"ece": "tab:red", "error": "tab:blue", "log_loss": "tab:gray"}
 NAMES = {"ece": "ECE", "error": "error", "log_loss": "log loss"}

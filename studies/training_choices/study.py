@@ -29,8 +29,6 @@ from studies.training_choices.image_networks import (
 )
 from studies.training_choices.picture import picture
 
-__all__ = ["SWEEPS", "main"]
-
 USUAL = Choices()
 OLD, NEW = Choices(is_lenet5=True), Choices(n_layers=6, width=32, norm="batch")
 LOSSES, OLD_AND_NEW = "Loss, LeNet5", "Old and new"

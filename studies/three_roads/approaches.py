@@ -1,8 +1,8 @@
-"""Three roads from data to a decision, and rows to try them on.
+"""Three approaches from data to a decision, and data sets to compare them on.
 
 Bishop, "Pattern recognition and machine learning", 2006, section 1.5.4. Generative: normal
 densities of each class, and with them p(x). Discriminative: logistic regression, p(class | x).
-Discriminant: a linear support vector machine, which says a class and nothing else.
+Discriminant: a linear support vector machine, which only predicts a class.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,43 +22,27 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.data import load_fashion_mnist
 from dubito.doubt import ClassConditionalDensity
 
-__all__ = [
-    "Rows",
-    "Source",
-    "Strangers",
-    "correlated",
-    "logistic",
-    "machine",
-    "normal",
-    "posteriors",
-    "real",
-    "regression",
-    "skewed",
-    "sources",
-    "strangers",
-]
-
 
 class Rows(NamedTuple):
-    """Rows to learn from and rows to test on; where the truth is known, its p(1 | x) of these."""
+    """Training and test rows; for simulated sets, also the true p(1 | x) of the test rows."""
 
     x: FloatArray
     y: IntArray
     new_x: FloatArray
     new_y: IntArray
-    truth: FloatArray | None = None
+    true_posterior: FloatArray | None = None
 
 
 class Source(NamedTuple):
-    """Where rows come from: a draw for each seed, and how much draws share."""
+    """A data set: one draw per seed, and the overlap of the draws."""
 
     draw: Callable[[int], Rows]
-    test_to_train: float  # 0 where all rows are new at every draw
-    largest: int  # number of rows to learn from
+    test_to_train: float  # 0 if all rows are new at every draw
+    largest: int  # number of training rows
 
 
 def normal(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
-    """Return two normal classes with independent features: all that the generative road assumes."""
+    """Return two normal classes with independent features, as the generative model assumes."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n + n_new)
     middle = np.where(y == 1, 0.4, -0.4)[:, np.newaxis]
@@ -67,7 +51,7 @@ def normal(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
 
 
 def skewed(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
-    """Return skewed features that go together; only p(class | x) is of a simple form."""
+    """Return skewed, correlated features; only p(class | x) has a simple form."""
     rng = np.random.default_rng(seed)
     shared = rng.normal(size=(n + n_new, 1))
     x = np.exp(0.7 * shared + 0.7 * rng.normal(size=(n + n_new, 10)))
@@ -77,7 +61,7 @@ def skewed(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
 
 
 def correlated(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
-    """Return two normal classes whose features go together a little: naive, but nearly right."""
+    """Return two normal classes with weakly correlated features: naive Bayes is nearly right."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n + n_new)
     middle = np.where(y == 1, 0.5, -0.5)[:, np.newaxis] * np.linspace(1.4, 0.0, 10)
@@ -87,14 +71,14 @@ def correlated(seed: int, n: int = 2000, n_new: int = 4000) -> Rows:
 
 
 def real(seed: int, x: FloatArray, y: IntArray, n: int, n_new: int) -> Rows:
-    """Return rows of a set, each class as often as it is there."""
+    """Return a stratified split of a real data set."""
     sizes = {"train_size": n, "test_size": n_new, "stratify": y, "random_state": seed}
     known_x, new_x, known_y, new_y = train_test_split(x, y, **sizes)
     return Rows(known_x, known_y, new_x, new_y)
 
 
 def sources(is_quick: bool) -> dict[str, Source]:
-    """Return sets of rows by name."""
+    """Return the data sets by name."""
     if is_quick:
         sizes = {"n": 200, "n_new": 500}
         small = partial(normal, **sizes), partial(skewed, **sizes)
@@ -114,26 +98,26 @@ def sources(is_quick: bool) -> dict[str, Source]:
     }
 
 
-class Strangers(NamedTuple):
-    """Rows to learn from, new rows like them, and rows that are not like them."""
+class OODRows(NamedTuple):
+    """Training rows, new rows from the same distribution, and out-of-distribution rows."""
 
     x: FloatArray
     y: IntArray
     new_x: FloatArray
-    strange_x: FloatArray
+    ood_x: FloatArray
 
 
-def strangers(is_quick: bool) -> Mapping[str, Strangers]:
-    """Return strangers of several kinds by name."""
-    made = normal(0, 500, 1000)
-    found = {"far away": Strangers(made.x, made.y, made.new_x, 4 * made.new_x)}
+def ood_rows(is_quick: bool) -> Mapping[str, OODRows]:
+    """Return several kinds of out-of-distribution rows by name."""
+    simulated = normal(0, 500, 1000)
+    found = {"far away": OODRows(simulated.x, simulated.y, simulated.new_x, 4 * simulated.new_x)}
     if is_quick:
         return found
     x, y = load_digits(return_X_y=True)
     known_x, new_x, known_y, _ = train_test_split(
         x[y < 8], y[y < 8], stratify=y[y < 8], random_state=0
     )
-    found["8 and 9"] = Strangers(known_x, known_y, new_x, x[y >= 8])
+    found["8 and 9"] = OODRows(known_x, known_y, new_x, x[y >= 8])
     sample = load_fashion_mnist()
     fashion = (
         sample.validation_features.astype(np.float64),
@@ -142,29 +126,29 @@ def strangers(is_quick: bool) -> Mapping[str, Strangers]:
     )
     kinds = {"bags and boots": "unseen_classes", "digits": "digits", "corrupted": "corrupted"}
     return found | {
-        name: Strangers(*fashion, getattr(sample, f"{kind}_features").astype(np.float64))
+        name: OODRows(*fashion, getattr(sample, f"{kind}_features").astype(np.float64))
         for name, kind in kinds.items()
     }
 
 
 def regression(weight: float = 1.0) -> Any:
-    """Return the discriminative road, unfitted; a large weight of the rows leaves no penalty."""
+    """Return an unfitted logistic regression; with a large weight the penalty vanishes."""
     return make_pipeline(StandardScaler(), LogisticRegression(C=weight, max_iter=10_000))
 
 
 def logistic(x: FloatArray, y: IntArray, weight: float = 1.0) -> Any:
-    """Return the discriminative road."""
+    """Return a fitted logistic regression, the discriminative approach."""
     return regression(weight).fit(x, y)
 
 
-def machine(x: FloatArray, y: IntArray, miss: float = 1.0) -> Any:
-    """Return the discriminant road, trained for what a miss of class 1 costs."""
+def linear_svm(x: FloatArray, y: IntArray, miss: float = 1.0) -> Any:
+    """Return a fitted SVM, the discriminant approach, for the cost of missing class 1."""
     weight = {0: 1.0, 1: miss} if miss != 1 else None
     return make_pipeline(StandardScaler(), LinearSVC(dual=False, class_weight=weight)).fit(x, y)
 
 
 def posteriors(x: FloatArray, y: IntArray, new_x: FloatArray) -> Mapping[str, FloatArray]:
-    """Return p(class | x) of new rows by the two roads that have it."""
+    """Return p(class | x) of new rows by the two approaches that have it."""
     return {
         "generative": ClassConditionalDensity("shared").fit(x, y).posteriors(new_x).array,
         "discriminative": logistic(x, y).predict_proba(new_x),
