@@ -25,8 +25,8 @@ import numpy as np
 from benchmarks.serve_client import Load, load
 from dubito.data.stream import write_stream
 from dubito.serve.store import Store
-from studies.laboratory.postgres import cluster, free_port, new_database
-from studies.laboratory.serving import fitted_policy, served
+from studies.common.postgres import cluster, free_port, new_database
+from studies.common.serving import fitted_policy, served
 
 __all__ = ["ARROW", "N_CLASSES"]
 

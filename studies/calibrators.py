@@ -36,9 +36,9 @@ from dubito.calibrate import (
     TemperatureScaling,
     VectorScaling,
 )
-from studies.laboratory.runs import Arrays, Found, run_one
-from studies.laboratory.study import Options, Study
-from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.runs import Arrays, Found, run_one
+from studies.common.study import Options, Study
 from studies.training_choices.image_networks import KEPT, Choices, Figures, Trained, trained
 from studies.training_choices.study import SWEEPS
 from studies.training_choices.study import settings as all_settings

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from studies.laboratory.runs import Arrays
-from studies.laboratory.study import Options, Study
-from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.runs import Arrays
+from studies.common.study import Options, Study
 from studies.noisy_pairs.training import KEPT, Pace, Setting, fashion, work
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
-from studies.laboratory.images import FOLDER, Images
+from studies.common.images import FOLDER, Images
 
 CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker")
 UNSEEN_LABELS = (8, 9)

@@ -26,8 +26,8 @@ from sqlalchemy import select
 
 from dubito.serve.store import Store
 from dubito.serve.store.tables import decisions, labels, reviews
-from studies.laboratory.postgres import cluster, new_database
-from studies.laboratory.serving import Process, fitted_policy, start
+from studies.common.postgres import cluster, new_database
+from studies.common.serving import Process, fitted_policy, start
 
 __all__ = ["Endured", "endure"]
 

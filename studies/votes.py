@@ -18,10 +18,10 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.measure import Interval
-from studies.laboratory.runs import Arrays
-from studies.laboratory.seeds import mean_interval, points
-from studies.laboratory.study import Options, Study
-from studies.laboratory.telling import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.runs import Arrays
+from studies.common.seeds import mean_interval, points
+from studies.common.study import Options, Study
 from studies.noisy_pairs.training import KEPT, VOTED_RATES, VOTERS, Setting, fashion, work
 from studies.noisy_pairs.view_votes import SINGLE, VIEWS, WAYS
 

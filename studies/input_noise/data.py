@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from dubito.arrays import FloatArray, IntArray
 from dubito.learn import corrupt
-from studies.laboratory.images import fashion_mnist
+from studies.common.images import fashion_mnist
 
 PAIRS = {
     "wine": ((0, 1),),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.arrays import FloatArray
-from studies.laboratory.telling import panels
+from studies.common.reporting import panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

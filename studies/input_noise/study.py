@@ -27,11 +27,11 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.doubt import ClassConditionalDensity, entropy
 from dubito.learn import flip_labels
 from dubito.measure import accuracy, expected_calibration_error, risk_coverage_curve, roc_auc
+from studies.common.runs import Found
+from studies.common.study import Options, Study
 from studies.input_noise.data import PAIRS, Source, source_of
 from studies.input_noise.picture import DOUBTS, LEVELS, RATES
-from studies.input_noise.telling import LEARNED_LEVEL, WAYS, tell
-from studies.laboratory.runs import Found
-from studies.laboratory.study import Options, Study
+from studies.input_noise.reporting import LEARNED_LEVEL, WAYS, tell
 
 COVERAGE = 0.8
 NOISE_SEED = 1_000  # of inputs that are judged; those that are learned have another

@@ -29,14 +29,14 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.doubt import decompose_uncertainty, entropy
 from dubito.learn import Categorical, DeepEnsemble, flip_labels
 from dubito.measure import log_loss, roc_auc
-from studies.laboratory.asking import dropout_passes, figures_of, members_over
-from studies.laboratory.images import Images, Parts, fashion_mnist
-from studies.laboratory.networks import lenet5, seeded
-from studies.laboratory.runs import Found
-from studies.laboratory.strange_images import digits
-from studies.laboratory.study import Options, Study
-from studies.laboratory.training import Recipe, train
-from studies.more_data.telling import GROUPS, METHODS, PAIR, WAYS, tell
+from studies.common.asking import dropout_passes, figures_of, members_over
+from studies.common.images import Images, Parts, fashion_mnist
+from studies.common.networks import lenet5, seeded
+from studies.common.ood_images import digits
+from studies.common.runs import Found
+from studies.common.study import Options, Study
+from studies.common.training import Recipe, train
+from studies.more_data.reporting import GROUPS, METHODS, PAIR, WAYS, tell
 
 LIKELIHOOD = Categorical(10)
 BATCH_ROWS = 64

@@ -16,7 +16,7 @@ from dubito.learn import (
     SquaredError,
     UncertaintyAware,
 )
-from studies.laboratory.training import Loss
+from studies.common.training import Loss
 
 N_CLASSES = 10
 FLOOR = -4.0

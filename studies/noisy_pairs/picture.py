@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.laboratory.telling import panels
+from studies.common.reporting import panels
 from studies.noisy_pairs.losses import FLOORS, LOSSES
 from studies.noisy_pairs.training import PAIRS
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from studies.noisy_pairs.telling import Table
+    from studies.noisy_pairs.reporting import Table
 
 
 SAID = ("joint, floor -4", "faithful", "slip")

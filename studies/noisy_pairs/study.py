@@ -12,10 +12,10 @@ Accuracy is on true labels; validation labels are as noisy as those of training.
 
 from __future__ import annotations
 
-from studies.laboratory.cifar import read_cifar10
-from studies.laboratory.study import Options, Study
+from studies.common.cifar import read_cifar10
+from studies.common.study import Options, Study
 from studies.noisy_pairs.losses import LOSSES
-from studies.noisy_pairs.telling import tell
+from studies.noisy_pairs.reporting import tell
 from studies.noisy_pairs.training import CIFAR_RATES, KEPT, RATES, Setting, cifar, fashion, work
 
 N_CIFAR_SEEDS = 3

@@ -22,12 +22,12 @@ from dubito.doubt import entropy
 from dubito.errors import BoundWarning
 from dubito.learn import UncertaintyAware, collect_outputs, flip_labels
 from dubito.measure import accuracy, expected_calibration_error, log_loss, roc_auc
-from studies.laboratory.cifar import cifar10
-from studies.laboratory.images import Images, Parts, fashion_mnist
-from studies.laboratory.networks import conv_net, seeded
-from studies.laboratory.runs import Found
-from studies.laboratory.study import Options
-from studies.laboratory.training import Recipe, slowing, train
+from studies.common.cifar import cifar10
+from studies.common.images import Images, Parts, fashion_mnist
+from studies.common.networks import conv_net, seeded
+from studies.common.runs import Found
+from studies.common.study import Options
+from studies.common.training import Recipe, slowing, train
 from studies.noisy_pairs.losses import Learning, learning
 from studies.noisy_pairs.view_votes import VIEWS, seen, vote_accuracies
 

@@ -19,8 +19,8 @@ from dubito.learn import (
     identity_view,
     shift_views,
 )
-from studies.laboratory.images import Images
-from studies.laboratory.training import View
+from studies.common.images import Images
+from studies.common.training import View
 
 N_PIXELS = 2
 RIGHT, LEFT, DOWN, UP = shift_views(N_PIXELS)

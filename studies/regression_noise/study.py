@@ -28,14 +28,14 @@ from dubito.arrays import FloatArray
 from dubito.calibrate import VarianceScaling
 from dubito.learn import Gaussian, HeteroscedasticGaussian
 from dubito.measure import RegressionAudit
-from studies.laboratory.images import Images
-from studies.laboratory.networks import seeded
-from studies.laboratory.runs import Found
-from studies.laboratory.study import Options, Study
-from studies.laboratory.training import Recipe, slowing, train
+from studies.common.images import Images
+from studies.common.networks import seeded
+from studies.common.runs import Found
+from studies.common.study import Options, Study
+from studies.common.training import Recipe, slowing, train
 from studies.regression_noise.data import TEST_SEED, RegressionParts, Rows, Sizes, parts_of
 from studies.regression_noise.minkowski import POWERS, minkowski_loss, skewed_rows
-from studies.regression_noise.telling import tell
+from studies.regression_noise.reporting import tell
 
 LIKELIHOODS: tuple[Gaussian | HeteroscedasticGaussian, ...] = (
     Gaussian(),

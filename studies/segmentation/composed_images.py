@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from studies.laboratory.images import FOLDER, Images
+from studies.common.images import FOLDER, Images
 
 SIDE = 32
 HALF = SIDE // 2

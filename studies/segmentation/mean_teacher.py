@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from dubito.doubt import decompose_uncertainty
 from dubito.learn import Categorical, MonteCarloDropout
-from studies.laboratory.networks import seeded
+from studies.common.networks import seeded
 from studies.segmentation.composed_images import N_CLASSES
 from studies.segmentation.tiny_unet import TinyUNet
 

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from dubito.arrays import BoolArray, FloatArray
 from dubito.learn import LogitNoise, UncertaintyMaps, uncertainty_maps
 from dubito.measure import roc_auc
-from studies.laboratory.images import Images
-from studies.laboratory.networks import seeded
-from studies.laboratory.runs import Found
-from studies.laboratory.study import Options, Study
-from studies.laboratory.training import Recipe, slowing, train
+from studies.common.images import Images
+from studies.common.networks import seeded
+from studies.common.runs import Found
+from studies.common.study import Options, Study
+from studies.common.training import Recipe, slowing, train
 from studies.segmentation.composed_images import (
     N_CLASSES,
     Composed,
@@ -38,7 +38,7 @@ from studies.segmentation.composed_images import (
 )
 from studies.segmentation.mean_teacher import WEIGHTS, Lesson, taught
 from studies.segmentation.overlap import overlap
-from studies.segmentation.telling import DOUBTS, LABELS_ONLY, tell
+from studies.segmentation.reporting import DOUBTS, LABELS_ONLY, tell
 from studies.segmentation.tiny_unet import TinyUNet
 
 LIKELIHOOD = LogitNoise(N_CLASSES, n_samples=5)  # to learn by

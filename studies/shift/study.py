@@ -24,13 +24,13 @@ from dubito import Members, Probabilities
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import TemperatureScaling
 from dubito.learn import CORRUPTIONS, Categorical, DeepEnsemble, corrupt
-from studies.laboratory.asking import FIGURES, dropout_passes, figures_of, members_over
-from studies.laboratory.images import Images, fashion_mnist
-from studies.laboratory.networks import lenet5, seeded
-from studies.laboratory.runs import Found
-from studies.laboratory.study import Options, Study
-from studies.laboratory.training import Recipe, train
-from studies.shift.telling import METHODS, N_SEVERITIES, tell
+from studies.common.asking import FIGURES, dropout_passes, figures_of, members_over
+from studies.common.images import Images, fashion_mnist
+from studies.common.networks import lenet5, seeded
+from studies.common.runs import Found
+from studies.common.study import Options, Study
+from studies.common.training import Recipe, train
+from studies.shift.reporting import METHODS, N_SEVERITIES, tell
 
 LIKELIHOOD = Categorical(10)
 

@@ -16,10 +16,10 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
 from dubito.learn import Categorical, SquaredError, collect_outputs
 from dubito.measure import ProperScoresState, ReliabilityState, accuracy
-from studies.laboratory.images import FOLDER, Parts, fashion_mnist
-from studies.laboratory.networks import conv_net, lenet5, seeded
-from studies.laboratory.runs import Arrays, Found
-from studies.laboratory.training import Recipe, train
+from studies.common.images import FOLDER, Parts, fashion_mnist
+from studies.common.networks import conv_net, lenet5, seeded
+from studies.common.runs import Arrays, Found
+from studies.common.training import Recipe, train
 
 N_CLASSES = 10
 KEPT = "image_networks"  # the folder of the runs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.laboratory.telling import panels
+from studies.common.reporting import panels
 from studies.training_choices.image_networks import Choices, Seen
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from itertools import chain, pairwise
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.laboratory.runs import Arrays
-from studies.laboratory.study import Options, Study
-from studies.laboratory.telling import Told, markdown_table, mean_and_spread
+from studies.common.reporting import Told, markdown_table, mean_and_spread
+from studies.common.runs import Arrays
+from studies.common.study import Options, Study
 from studies.training_choices.image_networks import (
     KEPT,
     Choices,

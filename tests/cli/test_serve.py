@@ -8,7 +8,7 @@ import pytest
 
 from dubito.decide import Policy
 from dubito.serve.store import Store
-from studies.laboratory.serving import SCRIPT
+from studies.common.serving import SCRIPT
 from tests.cli.conftest import Run
 
 

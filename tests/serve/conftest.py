@@ -21,8 +21,8 @@ from dubito.serve.running import listening, put_in_force
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.opening import open_engine
-from studies.laboratory.postgres import cluster, new_database
-from studies.laboratory.serving import fitted_policy
+from studies.common.postgres import cluster, new_database
+from studies.common.serving import fitted_policy
 
 SURE, TORN = [9.0, 0.0, 0.0], [0.1, 0.0, 0.0]  # decided, and rejected
 

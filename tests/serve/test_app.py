@@ -15,7 +15,7 @@ from dubito.serve import app as serve_app
 from dubito.serve.settings import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 from tests.serve.conftest import TORN, Api
 
 

@@ -5,7 +5,7 @@ from dubito.serve.catalog import Catalog
 from dubito.serve.refusals import RefusedError
 from dubito.serve.store import Store
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 
 
 def test_it_follows_what_others_put_in_force(small_store: Store, policy: Policy) -> None:

@@ -14,7 +14,7 @@ from dubito.serve.refitting import refit
 from dubito.serve.refusals import RefusedError
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 
 Add = Callable[..., Any]
 DAY = 86_400.0

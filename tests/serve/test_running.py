@@ -16,8 +16,8 @@ from dubito.errors import BadValueError
 from dubito.serve.running import is_loopback, listening, put_in_force
 from dubito.serve.store import Store
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.postgres import cluster, new_database
-from studies.laboratory.serving import fitted_policy, served, start
+from studies.common.postgres import cluster, new_database
+from studies.common.serving import fitted_policy, served, start
 from studies.serve_durability import endure
 from tests.serve.conftest import TORN
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.laboratory.study import Options
+from studies.common.study import Options
 from studies.noisy_pairs.study import settings as studied
 from studies.noisy_recipe import main, settings, tell
 

@@ -58,7 +58,7 @@ def test_an_idempotency_key_gets_the_first_answer(api: Api) -> None:
 
 def test_the_first_answer_stays_when_the_policy_changes(api: Api) -> None:
     from dubito.serve.store.documents import text_of_policy
-    from studies.laboratory.serving import fitted_policy
+    from studies.common.serving import fitted_policy
 
     body = {"logits": [TORN], "ids": ["x"]}
     first = api.client.post("/v1/decide", json=body).json()

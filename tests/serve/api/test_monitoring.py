@@ -10,7 +10,7 @@ from dubito.serve.api.schemas import ARROW
 from dubito.serve.settings import Settings
 from dubito.serve.store import Store
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 from tests.serve.conftest import SURE, TORN, Api
 
 

@@ -1,5 +1,5 @@
 from dubito.serve.store.documents import text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 from tests.serve.conftest import Api
 
 

@@ -7,7 +7,7 @@ from dubito.errors import BadFileError
 from dubito.serve.refusals import RefusedError
 from dubito.serve.store import Store
 from dubito.serve.store.documents import policy_of, text_of_policy
-from studies.laboratory.serving import fitted_policy
+from studies.common.serving import fitted_policy
 
 
 def test_policies_are_put_in_force_and_taken_back(store: Store, policy: Policy) -> None:

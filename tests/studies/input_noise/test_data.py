@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from studies.common.images import FOLDER
 from studies.input_noise.data import SPREADS, source_of
-from studies.laboratory.images import FOLDER
 
 
 def test_a_seed_splits_rows_that_do_not_mix() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dubito import Probabilities
+from studies.input_noise.reporting import known_entropy
 from studies.input_noise.study import Models, kept_error, main, tells
-from studies.input_noise.telling import known_entropy
 
 
 def test_it_prints_tables_of_figures_that_can_be(

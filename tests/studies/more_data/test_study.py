@@ -9,8 +9,8 @@ from scipy.stats import entropy
 from sklearn.metrics import roc_auc_score
 
 from dubito import Members
+from studies.more_data.reporting import KINDS, METHODS, PAIR, WAYS
 from studies.more_data.study import grouped, judged, main, split
-from studies.more_data.telling import KINDS, METHODS, PAIR, WAYS
 
 
 def members(n_passes: int, n_rows: int, seed: int) -> Any:

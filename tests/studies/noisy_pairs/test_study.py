@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.laboratory.cifar import TEST_FILES, TRAIN_FILES
-from studies.laboratory.study import Options
+from studies.common.cifar import TEST_FILES, TRAIN_FILES
+from studies.common.study import Options
 from studies.noisy_pairs.losses import LOSSES
 from studies.noisy_pairs.study import main, settings
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from studies.laboratory.networks import conv_net, seeded
-from studies.laboratory.study import Options
+from studies.common.networks import conv_net, seeded
+from studies.common.study import Options
 from studies.noisy_pairs.losses import learning
 from studies.noisy_pairs.training import (
     FASHION,

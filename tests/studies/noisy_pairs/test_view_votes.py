@@ -6,8 +6,8 @@ import torch
 
 from dubito import Members
 from dubito.learn import UncertaintyAware
-from studies.laboratory.images import Images
-from studies.laboratory.networks import conv_net, seeded
+from studies.common.images import Images
+from studies.common.networks import conv_net, seeded
 from studies.noisy_pairs.view_votes import SINGLE, VIEWS, WAYS, seen, vote_accuracies
 
 # The worked example of three views for class 0 and two surer ones for class 1; its label is 1.

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from studies.regression_noise.data import Sizes, noisy_sine, parts_of, quiet_sine
-from studies.regression_noise.telling import TASKS
+from studies.regression_noise.reporting import TASKS
 
 
 @pytest.mark.parametrize("draw", [noisy_sine, quiet_sine])

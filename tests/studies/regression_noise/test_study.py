@@ -9,8 +9,8 @@ from scipy import stats
 from dubito import Normal
 from studies.regression_noise.data import noisy_sine
 from studies.regression_noise.minkowski import POWERS
+from studies.regression_noise.reporting import METHODS, TASKS
 from studies.regression_noise.study import figures_of, main
-from studies.regression_noise.telling import METHODS, TASKS
 
 
 def test_it_prints_a_table_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from studies.segmentation.mean_teacher import WEIGHTS
+from studies.segmentation.reporting import ASKED, DOUBTS
 from studies.segmentation.study import main, told_apart
-from studies.segmentation.telling import ASKED, DOUBTS
 
 
 def test_it_prints_its_tables(

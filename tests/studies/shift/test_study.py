@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dubito.learn import CORRUPTIONS
+from studies.shift.reporting import METHODS
 from studies.shift.study import main
-from studies.shift.telling import METHODS
 
 ACCURACY, ECE, LOG_LOSS = range(3)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.laboratory.study import Options
+from studies.common.study import Options
 from studies.training_choices import study
 from studies.training_choices.image_networks import Choices, Size
 

@@ -1,7 +1,0 @@
-"""Each class is in one of the groups that are told."""
-
-from studies.more_data.telling import GROUPS
-
-
-def test_all_classes_are_of_one_kind() -> None:
-    assert sorted(one for classes in GROUPS.values() for one in classes) == list(range(10))
