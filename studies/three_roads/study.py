@@ -160,7 +160,9 @@ def ood_scores(one: OODRows) -> tuple[BoolArray, Mapping[str, FloatArray]]:
     """Return which rows are out of distribution, and the scores that each approach offers."""
     x = np.concatenate([one.new_x, one.ood_x])
     is_ood = np.repeat([False, True], [len(one.new_x), len(one.ood_x)])
-    shared, own = (ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "per_class"))
+    shared, own = (
+        ClassConditionalDensity(kind).fit(one.x, one.y) for kind in ("shared", "per_class")
+    )
     values = linear_svm(one.x, one.y).decision_function(x)
     largest = np.abs(values) if values.ndim == 1 else values.max(axis=1)
     return is_ood, {
