@@ -81,7 +81,7 @@ def size_of(decisions: Decisions) -> float:
         decisions.probability,
         decisions.expected_cost,
         decisions.reason,
-        decisions.worth,
+        decisions.review_value,
     )
     return sum(column.nbytes for column in columns) / 2**20
 

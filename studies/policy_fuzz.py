@@ -28,7 +28,7 @@ import numpy as np
 
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.file import open_document, write_document
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
@@ -90,7 +90,7 @@ def sound_policies() -> dict[str, Policy]:
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 3))
     y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    features, amounts = rng.normal(size=(1200, 4)) + y[:, np.newaxis], rng.random(1200)
+    features, row_costs = rng.normal(size=(1200, 4)) + y[:, np.newaxis], rng.random(1200)
     costs = CostMatrix.zero_one(["ant", "bee", "cat"]).with_reject(0.3)
     grows = CostMatrix([[0, 1, 1], [1, 0, 1], [1, 1, 0]], rate=np.ones((3, 3)) - np.eye(3))
     scaling, curves = TemperatureScaling(), OneVsRest(IsotonicCalibration())
@@ -104,10 +104,10 @@ def sound_policies() -> dict[str, Policy]:
 
     return {
         "temperature": fitted(),
-        "bound and prior": fitted(max_risk=0.3, deploy_prior=[0.2, 0.3, 0.5]),
-        "Mahalanobis gate": fitted(features=features[some], doubt=MahalanobisDistance()),
-        "energy gate": fitted(doubt="energy", epsilon=0.05),
-        "rates": fitted(costs=grows.with_reject(0.3), amounts=amounts[some]),
+        "bound and prior": fitted(risk=RiskBound(0.3), deploy_prior=[0.2, 0.3, 0.5]),
+        "Mahalanobis gate": fitted(features=features[some], ood=OODGate(MahalanobisDistance())),
+        "energy gate": fitted(ood=OODGate("energy", alpha=0.05)),
+        "rates": fitted(costs=grows.with_reject(0.3), row_costs=row_costs[some]),
         "isotonic, one against the rest": fitted(calibrator=curves, rows=slice(None)),
         "auto": fitted(calibrator=AutoCalibrator(), rows=slice(None)),
     }
@@ -307,15 +307,15 @@ def tried(path: Path) -> str:
         return type(refused).__name__
     rng = np.random.default_rng(1)
     outputs = Logits(3 * rng.normal(size=(20, policy.costs.n_classes)))
-    gate = policy.gate
+    gate = policy.ood
     features = rng.normal(size=(20, gate.n_features or 1)) if gate else None
-    amounts = None if policy.costs.rate is None else rng.random(20)
-    decisions = policy.decide(outputs, features, amounts)
-    for numbers in (decisions.probability, decisions.expected_cost, decisions.worth):
+    row_costs = None if policy.costs.rate is None else rng.random(20)
+    decisions = policy.decide(outputs, features, row_costs)
+    for numbers in (decisions.probability, decisions.expected_cost, decisions.review_value):
         assert np.isfinite(numbers).all()
     assert ((decisions.probability >= 0) & (decisions.probability <= 1)).all()
     assert np.isin(decisions.action, range(policy.costs.n_actions)).all()
-    assert policy.explain(outputs, features, amounts)
+    assert policy.explain(outputs, features, row_costs)
     assert str(policy)
     return DECIDED
 

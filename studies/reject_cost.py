@@ -43,7 +43,7 @@ def decided(
 ) -> Logits | Probabilities:
     """Return what a policy that learned from labeled rows decides new rows by."""
     costs = CostMatrix.zero_one(known.n_classes).with_reject(REJECT_COST)
-    return Policy.fit(known, y, costs=costs, calibrator=calibrator).honest(new)
+    return Policy.fit(known, y, costs=costs, calibrator=calibrator).calibrated(new)
 
 
 def saved(

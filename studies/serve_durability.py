@@ -179,7 +179,10 @@ def problems(url: str, sent: Sent) -> list[str]:
     ]
     for row in kept:
         answer = sent.decided.get(row["id"], {})
-        if any(row[name] != answer.get(name) for name in ("probability", "expected_cost", "worth")):
+        if any(
+            row[name] != answer.get(name)
+            for name in ("probability", "expected_cost", "review_value")
+        ):
             found.append(f"decision {row['id']} was answered otherwise")
     found += [
         f"label {name} was sent otherwise"

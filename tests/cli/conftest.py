@@ -35,7 +35,7 @@ def animals(n_rows: int, scale: float, lean: float, seed: int) -> pd.DataFrame:
 
 
 def fraud(n_rows: int) -> pd.DataFrame:
-    """Return one column of probabilities, amounts, and whether it was right."""
+    """Return one column of probabilities, row_costs, and whether it was right."""
     rng = np.random.default_rng(5)
     logits = 3 * rng.normal(size=n_rows)
     is_fraud = rng.random(n_rows) < 1 / (1 + np.exp(-logits / 2))

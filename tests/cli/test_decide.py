@@ -42,8 +42,8 @@ def test_the_review_list_is_sorted_by_what_a_look_is_worth(run: Run, made: Path)
     handed = everything[everything["action"] == "reject"]
     assert printed == {"rows": 400, "files": 1, "for_review": len(handed), "output": "all.csv"}
     assert sorted(review["id"]) == handed["id"].tolist()
-    assert (np.diff(review["worth"]) <= 0).all()
-    assert list(review) == ["id", "class", "probability", "expected_cost", "reason", "worth"]
+    assert (np.diff(review["review_value"]) <= 0).all()
+    assert list(review) == ["id", "class", "probability", "expected_cost", "reason", "review_value"]
 
 
 def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
@@ -86,7 +86,7 @@ def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
         np.column_stack([1 - chance, chance]),
         (frame["y"] == "fraud").astype(int),
         costs=costs,
-        amounts=frame["amount"].to_numpy(),
+        row_costs=frame["amount"].to_numpy(),
     )
     policy.save("fraud.json")
     words = [
@@ -100,12 +100,12 @@ def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
     ]
     done = run(*words)
     assert done.exit_code == 2
-    assert "amounts" in done.stderr
+    assert "row_costs" in done.stderr
     assert run(*words, "--cost", "amount").exit_code == 0
     kept = pd.read_csv(made / "fraud.csv")
     chance = kept["chance"].to_numpy()
     expected = policy.decide(
-        np.column_stack([1 - chance, chance]), amounts=kept["amount"].to_numpy()
+        np.column_stack([1 - chance, chance]), row_costs=kept["amount"].to_numpy()
     )
     got = pd.read_parquet("d.parquet")
     assert got["action"].tolist() == expected.columns()["action"].tolist()
@@ -125,7 +125,7 @@ def test_columns_that_the_policy_does_not_know_are_refused(run: Run, made: Path)
     frame.rename(columns={"logit_fox": "logit_wolf"}).to_csv("wolf.csv", index=False)
     done = run("decide", made / "policy.json", "wolf.csv")
     assert done.exit_code == 2
-    assert "over the classes ('cat', 'dog', 'fox')" in done.stderr
+    assert "must have the classes ('cat', 'dog', 'fox')" in done.stderr
     frame.drop(columns=["feature_0", "feature_1"]).to_csv("bare.csv", index=False)
     done = run("decide", made / "policy.json", "bare.csv")
     assert done.exit_code == 2

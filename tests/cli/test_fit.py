@@ -23,8 +23,8 @@ def test_a_policy_is_fitted_told_and_written(run: Run, made: Path) -> None:
     assert policy.costs.actions == ("cat", "dog", "fox", "reject")
     assert policy.deploy_prior is not None
     assert policy.deploy_prior.tolist() == pytest.approx([0.6, 0.2, 0.2])
-    assert policy.gate is not None
-    assert policy.gate.needs_features
+    assert policy.ood is not None
+    assert policy.ood.needs_features
 
 
 def test_without_anyone_to_ask_there_is_no_gate(run: Run, made: Path) -> None:
@@ -34,7 +34,7 @@ def test_without_anyone_to_ask_there_is_no_gate(run: Run, made: Path) -> None:
     assert printed["output"] == "fraud.json"
     assert printed["provenance"]["n_rows"] == 400
     policy = Policy.load("fraud.json")
-    assert policy.gate is None
+    assert policy.ood is None
     assert policy.classes == ("ok", "fraud")
 
 
@@ -70,7 +70,7 @@ def test_an_action_of_the_costs_may_hand_rows_over(run: Run, made: Path, tmp_pat
     policy = Policy.load("policy.json")
     assert policy.costs.actions[policy.costs.reject or 0] == "ask"
     assert isinstance(policy.calibrator, TemperatureScaling)
-    assert policy.bound is not None
+    assert policy.risk is not None
 
 
 def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
@@ -79,7 +79,7 @@ def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
     assert done.exit_code == 0, done.output
     policy = Policy.load("policy.json")
     assert policy.report.how == "an evaluation set"
-    assert policy.provenance["seed"] == 3
+    assert policy.provenance["random_state"] == 3
 
 
 @pytest.mark.parametrize("name", ["OneVsRest", "BaseCalibrator", "audit", "decompose_loss"])

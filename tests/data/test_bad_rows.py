@@ -63,7 +63,7 @@ def test_bad_rows_are_left_out_and_told(write: Write, form: str) -> None:
     np.testing.assert_allclose(batch.outputs.array, clean.outputs.array)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(batch.labels.codes, clean.labels.codes)  # type: ignore[union-attr]
     np.testing.assert_array_equal(batch.weight, clean.weight)
-    np.testing.assert_array_equal(batch.amounts, clean.amounts)
+    np.testing.assert_array_equal(batch.row_costs, clean.row_costs)
 
     where = str(source) if isinstance(source, Path) else shards.source.name
     assert {bad.file for bad in bad_rows} == {where}

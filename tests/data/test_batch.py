@@ -22,7 +22,7 @@ def whole_batch() -> Batch:
         features=np.arange(8.0).reshape(4, 2),
         ids=["a", "b", "c", "d"],
         groups=[1, 1, 2, 2],
-        amounts=[5, 0, 2.5, 1],
+        row_costs=[5, 0, 2.5, 1],
     )
 
 
@@ -38,10 +38,10 @@ def test_the_truth_is_what_the_outputs_speak_of() -> None:
 
 
 def test_amounts_are_float64_whatever_came() -> None:
-    amounts = whole_batch().amounts
-    assert amounts is not None
-    assert amounts.dtype == np.float64
-    assert amounts.tolist() == [5.0, 0.0, 2.5, 1.0]
+    row_costs = whole_batch().row_costs
+    assert row_costs is not None
+    assert row_costs.dtype == np.float64
+    assert row_costs.tolist() == [5.0, 0.0, 2.5, 1.0]
 
 
 def test_weights_of_1_are_shared_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_range_of_rows_is_a_view_of_everything(rows: slice) -> None:
     batch = whole_batch()
     part = batch.take(rows)
     assert len(part) == len(range(4)[rows])
-    for name in ("weight", "features", "ids", "groups", "amounts"):
+    for name in ("weight", "features", "ids", "groups", "row_costs"):
         np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[rows])
         assert getattr(part, name).base is not None
     np.testing.assert_array_equal(part.rows.confidence, batch.rows.confidence[rows])
@@ -89,7 +89,7 @@ def test_rows_by_number_come_in_that_order_as_copies(numbers: list[int]) -> None
     batch, index = whole_batch(), np.array(numbers, dtype=np.int64)
     part = batch.take(index)
     assert len(part) == len(numbers)
-    for name in ("weight", "labeled_weight", "features", "ids", "groups", "amounts"):
+    for name in ("weight", "labeled_weight", "features", "ids", "groups", "row_costs"):
         np.testing.assert_array_equal(getattr(part, name), getattr(batch, name)[index])
         assert not np.shares_memory(getattr(part, name), getattr(batch, name))
     for name in ("confidence", "correct", "log_loss", "brier_score"):
@@ -158,7 +158,7 @@ def test_what_is_not_known_stays_unknown() -> None:
     batch = Batch.of(None, Logits(LOGITS))
     for rows in (slice(0, 2), np.array([0, 1])):
         part = batch.take(rows)
-        assert (part.labels, part.features, part.ids, part.groups, part.amounts) == (None,) * 5
+        assert (part.labels, part.features, part.ids, part.groups, part.row_costs) == (None,) * 5
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ def test_what_is_not_known_stays_unknown() -> None:
         ({"features": [[1, 2], [1, np.inf], [1, 2], [1, 2]]}, "Got inf in row 1, column 1"),
         ({"ids": ["a"]}, "`ids` of test must be of length 4"),
         ({"groups": np.ones((4, 2))}, "`groups` of test must be one value a row"),
-        ({"amounts": [1, 1]}, "`amounts` of test must be of length 4"),
-        ({"amounts": np.ones((4, 1))}, "`amounts` of test must be one number a row"),
+        ({"row_costs": [1, 1]}, "`row_costs` of test must be of length 4"),
+        ({"row_costs": np.ones((4, 1))}, "`row_costs` of test must be one number a row"),
         (
-            {"amounts": [1, -2, 1, 1]},
+            {"row_costs": [1, -2, 1, 1]},
             "0 or above. Got -2.0 in row 1. Try a rate below 0 for a gain.",
         ),
-        ({"amounts": [1, 1, np.inf, 1]}, "finite. Got inf in row 2"),
+        ({"row_costs": [1, 1, np.inf, 1]}, "finite. Got inf in row 2"),
         ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "`y_true` of test must be of length 4"),
     ],
 )

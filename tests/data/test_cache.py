@@ -70,7 +70,7 @@ def same(left: Batch, right: Batch) -> None:
         if isinstance(a, np.ndarray):
             assert (a.dtype, a.flags.writeable) == (b.dtype, False)
     assert type(left.outputs) is type(right.outputs)
-    for name in ("weight", "features", "ids", "groups", "amounts", "first_row"):
+    for name in ("weight", "features", "ids", "groups", "row_costs", "first_row"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
     assert left.n_missing == right.n_missing
 
@@ -93,7 +93,7 @@ def test_a_batch_comes_back_as_it_was(outputs: BaseOutputs) -> None:
         features=rng.normal(size=(4, 2)),
         ids=np.array(["a", "b", None, "d"], dtype=object),
         groups=["x", "x", "y", "zz"],
-        amounts=[1.0, 2.0, 3.0, 4.0],
+        row_costs=[1.0, 2.0, 3.0, 4.0],
         first_row=7,
     )
     with BatchFile() as file:

@@ -78,7 +78,7 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
     assert_array_equal(batch.features.astype(dtype), features)
     assert_array_equal(batch.ids, ids)
     assert_array_equal(batch.groups, sites)
-    assert_array_equal(batch.amounts, LOGITS[:, 0] ** 2)
+    assert_array_equal(batch.row_costs, LOGITS[:, 0] ** 2)
 
 
 LABELS = {

@@ -18,7 +18,7 @@ def mark(**changes: Any) -> str:
         "ids": ["a", "b"],
         "groups": ["x", None],
         "features": np.eye(2),
-        "amounts": [1.0, 2.0],
+        "row_costs": [1.0, 2.0],
     }
     return fingerprint(ArrayShards(Batch.of(**{**given, **changes})))
 
@@ -40,7 +40,7 @@ def test_the_same_rows_have_the_same_fingerprint() -> None:
         {"ids": ["a", "c"]},
         {"groups": ["x", "y"]},
         {"features": 2 * np.eye(2)},
-        {"amounts": [1.0, 3.0]},
+        {"row_costs": [1.0, 3.0]},
         {"sample_weight": [1.0, 2.0]},
     ],
 )

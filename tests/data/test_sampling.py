@@ -55,7 +55,7 @@ class Pieces(Shards):
 
 def made(outputs: Any = OUTPUTS[1][0], truth: Any = Y, weight: Any = np.arange(float(N))) -> Batch:  # noqa: B008
     known: dict[str, Any] = {"groups": np.arange(N) // 4, "ids": [f"row {i}" for i in range(N)]}
-    known["amounts"] = np.arange(N)
+    known["row_costs"] = np.arange(N)
     return Batch.of(truth, outputs, sample_weight=weight, features=DRAWS[:, 0], **known)
 
 
@@ -68,7 +68,7 @@ def columns(batch: Batch) -> dict[str, Any]:
     if isinstance(batch.labels, Targets):
         result["values"] = batch.labels.values
     return result | {
-        k: getattr(batch, k) for k in ("weight", "features", "ids", "groups", "amounts")
+        k: getattr(batch, k) for k in ("weight", "features", "ids", "groups", "row_costs")
     }
 
 
@@ -99,7 +99,7 @@ def test_joined_pieces_are_the_whole(outputs: BaseOutputs, truth: Any) -> None:
 def test_what_no_piece_has_the_whole_has_not() -> None:
     whole = Batch.of(Y, P)
     again = joined([whole.take(slice(0, 40)), whole.take(slice(40, N))])
-    assert again.features is again.ids is again.groups is again.amounts is None
+    assert again.features is again.ids is again.groups is again.row_costs is None
 
 
 @each

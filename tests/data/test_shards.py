@@ -210,14 +210,14 @@ def test_arrays_become_shards_with_everything_known_about_the_rows() -> None:
         groups=["a", "b"],
         features=[[0.0], [1.0]],
         ids=[7, 8],
-        amounts=[5, 6],
+        row_costs=[5, 6],
         caller="test",
     )
     assert isinstance(shards, ArrayShards)
     batch = shards.batch
     assert batch.weight.tolist() == [1, 2]
-    assert batch.amounts is not None
-    assert batch.amounts.tolist() == [5, 6]
+    assert batch.row_costs is not None
+    assert batch.row_costs.tolist() == [5, 6]
     assert [batch.groups is None, batch.features is None, batch.ids is None] == [False] * 3
 
 
@@ -242,7 +242,7 @@ def test_arrays_are_converted_to_what_the_caller_supports() -> None:
         ({"groups": ["a"]}, "groups", "group"),
         ({"features": [[1]]}, "features", "features"),
         ({"ids": [1]}, "ids", "id"),
-        ({"amounts": [1]}, "amounts", "amount"),
+        ({"row_costs": [1]}, "row_costs", "amount"),
     ],
 )
 def test_shards_hold_their_own_columns(columns: Any, argument: str, role: str) -> None:

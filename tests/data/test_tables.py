@@ -54,12 +54,12 @@ def test_rows_of_folders_and_patterns_are_those_of_their_files(tmp_path: Path) -
 def test_rows_where_a_column_holds_a_value(tmp_path: Path, ending: str) -> None:
     rng = np.random.default_rng(0)
     actions = rng.choice(["go", "ask"], 500)
-    frame = pd.DataFrame({"id": np.arange(500), "action": actions, "worth": rng.random(500)})
+    frame = pd.DataFrame({"id": np.arange(500), "action": actions, "review_value": rng.random(500)})
     path = tmp_path / f"f.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     found = rows_where(path, "action", "ask")
     expected = frame[frame["action"] == "ask"]
-    assert list(found) == ["id", "action", "worth"]
+    assert list(found) == ["id", "action", "review_value"]
     assert found["id"].astype(int).tolist() == expected["id"].tolist()
-    assert found["worth"].astype(float) == pytest.approx(expected["worth"].to_numpy())
+    assert found["review_value"].astype(float) == pytest.approx(expected["review_value"].to_numpy())
     assert rows_where(path, "action", "stay")["id"].size == 0

@@ -24,7 +24,7 @@ Precision = type[np.floating[Any]]
 SHAPES = [(1, 1), (1, 2), (7, 2), (300, 3), (1000, 10), (40, 64), (40, 65), (600, 500)]
 
 
-def slow(p: Any, costs: CostMatrix, amounts: Any = None) -> tuple[list[list[float]], list[int]]:
+def slow(p: Any, costs: CostMatrix, row_costs: Any = None) -> tuple[list[list[float]], list[int]]:
     """Return expected costs and actions by plain loops."""
     table, actions = [], []
     for i, row in enumerate(p):
@@ -34,7 +34,7 @@ def slow(p: Any, costs: CostMatrix, amounts: Any = None) -> tuple[list[list[floa
             for k, share in enumerate(row):
                 each = float(costs.array[a, k])
                 if costs.rate is not None:
-                    each += float(costs.rate[a, k]) * float(amounts[i])
+                    each += float(costs.rate[a, k]) * float(row_costs[i])
                 total += float(share) * each
             ours.append(total)
         table.append(ours)
@@ -70,17 +70,17 @@ def test_brute_force(shape: tuple[int, int], dtype: Precision, is_logits: bool) 
     few = slice(0, 40)
     for grows in (False, True):
         costs = some_costs(rng, 4, p.shape[1], grows, rejects=grows)
-        amounts = rng.random(shape[0]) * 100 if grows else None
-        found = expected_costs(outputs, costs, amounts)
+        row_costs = rng.random(shape[0]) * 100 if grows else None
+        found = expected_costs(outputs, costs, row_costs)
         matrix = p @ costs.array.T
-        if costs.rate is not None and amounts is not None:
-            matrix = matrix + amounts[:, np.newaxis] * (p @ costs.rate.T)
+        if costs.rate is not None and row_costs is not None:
+            matrix = matrix + row_costs[:, np.newaxis] * (p @ costs.rate.T)
         close(found, matrix, rtol=1e-9, atol=1e-9)
-        table, actions = slow(p[few], costs, amounts)
+        table, actions = slow(p[few], costs, row_costs)
         close(found[few], table, rtol=1e-9, atol=1e-9)
-        least = least_costs(outputs, costs, amounts)
+        least = least_costs(outputs, costs, row_costs)
         assert least.action[few].tolist() == actions
-        assert (least.action == optimal_actions(outputs, costs, amounts)).all()
+        assert (least.action == optimal_actions(outputs, costs, row_costs)).all()
         close(least.cost, matrix[np.arange(shape[0]), least.action], rtol=1e-9, atol=1e-9)
         close(least.probability, p.max(axis=1), rtol=1e-6)
         assert least.class_.tolist() == outputs.array.argmax(axis=1).tolist()
@@ -173,10 +173,10 @@ def test_fraud_costs_that_grow_with_the_amount() -> None:
     costs = CostMatrix(
         [[0, 0], [20, 20]], ["pass", "check"], ["fine", "fraud"], rate=[[0, 1], [0, 0]]
     )
-    p, amounts = [[0.9, 0.1]] * 3, [100, 1000, 0]
-    close(expected_costs(p, costs, amounts), [[10, 20], [100, 20], [0, 20]])
-    assert optimal_actions(p, costs, amounts).tolist() == [0, 1, 0]
-    assert optimal_actions(p, costs, np.array(amounts, np.float32)).tolist() == [0, 1, 0]
+    p, row_costs = [[0.9, 0.1]] * 3, [100, 1000, 0]
+    close(expected_costs(p, costs, row_costs), [[10, 20], [100, 20], [0, 20]])
+    assert optimal_actions(p, costs, row_costs).tolist() == [0, 1, 0]
+    assert optimal_actions(p, costs, np.array(row_costs, np.float32)).tolist() == [0, 1, 0]
 
 
 def test_members_decide_by_their_mean_and_one_column_is_the_positive_class() -> None:
@@ -243,31 +243,31 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: optimal_actions(P, GROWS),
         BadTypeError,
-        "`amounts` of optimal_actions must be one number a row, as costs grow with it. "
-        "Got None. Try amounts=..., such as prices.",
+        "`row_costs` of optimal_actions must be one number a row, as costs grow with it. "
+        "Got None. Try row_costs=..., such as prices.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1, -2]),
         BadValueError,
-        "`amounts` of expected_costs must be between 0 and 1e+100. Got -2.0 in row 1. "
+        "`row_costs` of expected_costs must be between 0 and 1e+100. Got -2.0 in row 1. "
         "Try a rate below 0 for a gain.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1, np.nan]),
         BadValueError,
-        "`amounts` of expected_costs must be finite. Got nan in row 1. "
+        "`row_costs` of expected_costs must be finite. Got nan in row 1. "
         "Try leaving such rows out, or mending what made them.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1]),
         BadValueError,
-        "`amounts` of expected_costs must be of length 2, like the outputs. Got length 1. "
+        "`row_costs` of expected_costs must be of length 2, like the outputs. Got length 1. "
         "Try aligning both by the same row order.",
     ),
     (
         lambda: least_costs(P, PLAIN, [1, 2]),
         BadValueError,
-        "`amounts` of least_costs must be None, as no cost grows with it. Got list. "
+        "`row_costs` of least_costs must be None, as no cost grows with it. Got list. "
         "Try CostMatrix(..., rate=...).",
     ),
     (

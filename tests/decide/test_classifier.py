@@ -84,15 +84,15 @@ def test_one_may_be_asked() -> None:
 def test_costs_may_grow_with_amounts() -> None:
     rate = np.array([[0, 1, 0], [0, 0, 2], [3, 0, 0]])
     model = fitted(CostMatrix(TABLE, classes=NAMES.tolist(), rate=rate))
-    amounts = np.random.default_rng(0).random(240) * 3
+    row_costs = np.random.default_rng(0).random(240) * 3
     p = model.predict_proba(X)
-    expected = np.stack([(TABLE + a * rate) @ row for a, row in zip(amounts, p, strict=True)])
-    assert np.array_equal(model.predict(X, amounts), NAMES[expected.argmin(axis=1)])
+    expected = np.stack([(TABLE + a * rate) @ row for a, row in zip(row_costs, p, strict=True)])
+    assert np.array_equal(model.predict(X, row_costs), NAMES[expected.argmin(axis=1)])
     with pytest.raises(BadTypeError) as caught:
         model.predict(X)
     assert str(caught.value) == (
-        "`amounts` of optimal_actions must be one number a row, as costs grow with it. "
-        "Got None. Try amounts=..., such as prices."
+        "`row_costs` of optimal_actions must be one number a row, as costs grow with it. "
+        "Got None. Try row_costs=..., such as prices."
     )
 
 

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dubito import Probabilities
 from dubito.decide.policy.decide import (
-    ASKING_IS_CHEAPER,
-    LEAST_COST,
+    LOWEST_COST,
+    OUT_OF_DISTRIBUTION,
     REASONS,
+    REJECT_COSTS_LESS,
     RISK_BOUND,
-    STRANGE,
     Decisions,
 )
 
@@ -22,28 +23,36 @@ def some(**others: Any) -> Decisions:
         "probability": np.array([0.9, 0.6, 0.8, 0.7, 0.99, 0.5]),
         "expected_cost": np.array([0.1, 0.3, 0.2, 0.3, 0.3, 0.3]),
         "reason": np.array([0, 1, 0, 2, 3, 1]),
-        "worth": np.array([0.0, 0.4, 0.0, 0.5, 0.4, 0.5]),
+        "review_value": np.array([0.0, 0.4, 0.0, 0.5, 0.4, 0.5]),
         "actions": ("approve", "deny", "ask"),
         "classes": ("good", "bad"),
         "reject": 2,
+        "calibrated_blocks": (Probabilities(np.full((6, 2), 0.5)),),
     }
     return Decisions(**(fields | others))
 
 
 def test_reasons_are_numbered_as_they_are_named() -> None:
-    numbers = (LEAST_COST, ASKING_IS_CHEAPER, RISK_BOUND, STRANGE)
-    named = ("least expected cost", "asking costs less", "risk bound", "strange input")
+    numbers = (LOWEST_COST, REJECT_COSTS_LESS, RISK_BOUND, OUT_OF_DISTRIBUTION)
+    named = ("lowest_expected_cost", "reject_costs_less", "risk_bound", "out_of_distribution")
     assert tuple(REASONS[number] for number in numbers) == named
     assert len(REASONS) == 4
 
 
 def test_columns_have_names_for_numbers() -> None:
     columns = some().columns()
-    assert list(columns) == ["action", "class", "probability", "expected_cost", "reason", "worth"]
+    assert list(columns) == [
+        "action",
+        "class",
+        "probability",
+        "expected_cost",
+        "reason",
+        "review_value",
+    ]
     assert columns["action"].tolist() == ["approve", "ask", "deny", "ask", "ask", "ask"]
     assert columns["class"].tolist() == ["good", "bad", "bad", "good", "good", "bad"]
     assert columns["reason"].tolist()[2:5] == [REASONS[0], REASONS[2], REASONS[3]]
-    assert columns["worth"].tolist() == [0.0, 0.4, 0.0, 0.5, 0.4, 0.5]
+    assert columns["review_value"].tolist() == [0.0, 0.4, 0.0, 0.5, 0.4, 0.5]
     assert {column.size for column in columns.values()} == {6}
 
 
@@ -60,7 +69,7 @@ def test_words() -> None:
     assert len(some()) == 6
     assert str(some()) == (
         "6 rows: approve 16.7%, deny 16.7%, ask 66.7%. "
-        "Handed over because of: asking costs less 2, risk bound 1, strange input 1."
+        "Reasons for rejection: rejecting costs less 2, risk bound 1, out-of-distribution input 1."
     )
     assert str(some(reason=np.zeros(6, np.int64))) == (
         "6 rows: approve 16.7%, deny 16.7%, ask 66.7%."

@@ -8,9 +8,9 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy.decide import REASONS
-from dubito.decide.policy.policy import WHY
+from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
+from dubito.decide.policy.decide import REASON_TEXTS, REASONS
+from dubito.decide.policy.policy import REASON_CLAUSES
 
 RNG = np.random.default_rng(0)
 Z = 4 * RNG.normal(size=(600, 3))
@@ -30,7 +30,7 @@ def of_temperature(policy: Policy, row: Any) -> Any:
 
 
 def test_every_reason_has_its_words() -> None:
-    assert len(WHY) == len(REASONS)
+    assert len(REASON_CLAUSES) == len(REASON_TEXTS) == len(REASONS)
 
 
 def test_the_least_cost() -> None:
@@ -39,8 +39,8 @@ def test_the_least_cost() -> None:
     raw, p = softmax(row), of_temperature(policy, row)
     costs = [f"ant {1 - p[0]:.4g}", "ask 0.6", f"bee {1 - p[1]:.4g}", f"cat {1 - p[2]:.4g}"]
     assert policy.explain(Logits([row])).splitlines() == [
-        "Action: ant, as it costs least.",
-        f"The model says 'ant' at {raw[0]:.1%}; calibrated it is 'ant' at {p[0]:.1%}.",
+        "Action: ant, because it has the lowest expected cost.",
+        f"The model predicts 'ant' at {raw[0]:.1%}; calibrated, 'ant' at {p[0]:.1%}.",
         f"Expected costs: {', '.join(costs)}.",
     ]
 
@@ -53,67 +53,67 @@ def test_asking_costs_less_under_another_prior() -> None:
     shifted /= shifted.sum()
     k = int(shifted.argmax())
     lines = policy.explain(Logits([[0.0, 9.0, 0.0], row]), row=1).splitlines()
-    assert lines[0] == "Action: ask, as asking costs less."
+    assert lines[0] == "Action: ask, because rejecting costs less than any other action."
     assert lines[1] == (
-        f"The model says 'ant' at {softmax(row)[0]:.1%}; calibrated it is 'ant' at {p[0]:.1%}, and "
-        f"{COSTS.actions[k]!r} at {shifted[k]:.1%} with the classes of deployment."
+        f"The model predicts 'ant' at {softmax(row)[0]:.1%}; calibrated, 'ant' at {p[0]:.1%}; "
+        f"under the deployment prior, {COSTS.actions[k]!r} at {shifted[k]:.1%}."
     )
     assert lines[2].startswith("Expected costs: ask 0.6, ")
 
 
 def test_the_risk_bound() -> None:
-    policy = fitted(max_risk=0.2)
-    assert policy.bound is not None
-    limit = 1 - policy.bound.threshold
+    policy = fitted(risk=RiskBound(0.2))
+    assert policy.risk is not None
+    limit = 1 - policy.risk.threshold_
     wrong = (limit + 0.6) / 2
     assert 0 < limit < wrong < 0.6
     assert isinstance(policy.calibrator, TemperatureScaling)
     row = [policy.calibrator.temperature_ * np.log(2 * (1 - wrong) / wrong), 0.0, 0.0]
     p = of_temperature(policy, row)
     lines = policy.explain(Logits([row])).splitlines()
-    assert lines[0] == "Action: ask, as no other is sure enough for the risk bound."
+    assert lines[0] == "Action: ask, because no other action is certain enough for the risk bound."
     assert lines[3] == (
-        f"The best action without asking is wrong with a chance of {1 - p[0]:.2%}; below "
-        f"{limit:.2%} it may be taken, so that at most 20.00% of decided rows are wrong."
+        f"Without rejecting, the best action is wrong with probability {1 - p[0]:.2%}; it is "
+        f"accepted below {limit:.2%}, so that at most 20.00% of decided rows are wrong."
     )
     sure = policy.explain(Logits([[40.0, 0.0, 0.0]])).splitlines()
-    assert sure[0] == "Action: ant, as it costs least."
-    assert "wrong with a chance of 0.00%" in sure[3]
+    assert sure[0] == "Action: ant, because it has the lowest expected cost."
+    assert "wrong with probability 0.00%" in sure[3]
 
 
 def test_a_bound_that_allows_all() -> None:
-    lines = fitted(max_risk=1.0).explain(Logits([[0.5, 0.0, 0.0]])).splitlines()
-    assert "; it may be taken, so that at most 100.00% of decided rows are wrong." in lines[3]
+    lines = fitted(risk=RiskBound(1.0)).explain(Logits([[0.5, 0.0, 0.0]])).splitlines()
+    assert "; it is accepted, so that at most 100.00% of decided rows are wrong." in lines[3]
 
 
 def test_a_strange_input() -> None:
-    policy = fitted(features=X, epsilon=0.05)
-    assert policy.gate is not None
-    far = policy.gate.doubt(None, [[60.0, -60.0]])[0]
+    policy = fitted(features=X, ood=OODGate(alpha=0.05))
+    assert policy.ood is not None
+    far = policy.ood.ood_scores(None, [[60.0, -60.0]])[0]
     lines = policy.explain(Logits([[9.0, 0.0, 0.0]]), [[60.0, -60.0]]).splitlines()
-    assert lines[0] == "Action: ask, as it is a strange input."
+    assert lines[0] == "Action: ask, because the input is out-of-distribution."
     assert lines[3] == (
-        f"Its doubt (MahalanobisDistance) of {far:.4g} is reached by {1 / 601:.2%} of known rows; "
-        "strange, as that is below 5.00%."
+        f"{1 / 601:.2%} of known rows have an OOD score (MahalanobisDistance) of {far:.4g} or "
+        "more; below 5.00%, so the input is out-of-distribution."
     )
     near = policy.explain(Logits([[9.0, 0.0, 0.0]]), [X[0]]).splitlines()
-    assert near[0] == "Action: ant, as it costs least."
-    assert near[3].endswith("% of known rows; it would be strange below 5.00%.")
+    assert near[0] == "Action: ant, because it has the lowest expected cost."
+    assert near[3].endswith(" or more; not below 5.00%, so the input is in-distribution.")
 
 
 def test_costs_that_grow_and_many_actions() -> None:
     names = [f"act {k}" for k in range(7)]
     costs = CostMatrix(np.arange(21).reshape(7, 3), names, rate=np.ones((7, 3)))
-    policy = fitted(costs=costs, amounts=np.ones(600))
+    policy = fitted(costs=costs, row_costs=np.ones(600))
     row, p = [1.0, 0.0, 0.0], of_temperature(fitted(), [1.0, 0.0, 0.0])
-    told = [f"act {k} {p @ costs.array[k] + 2:.4g}" for k in range(5)]
-    lines = policy.explain(Logits([row, row]), amounts=[5.0, 2.0], row=1).splitlines()
-    assert lines[2] == f"Expected costs: {', '.join(told)} and 2 more."
-    bound = fitted(costs=costs.with_reject(90), amounts=np.ones(600), max_risk=0.5)
-    assert "is wrong with a chance of 0.00%" in bound.explain(Logits([row]), amounts=[1.0])
+    shown = [f"act {k} {p @ costs.array[k] + 2:.4g}" for k in range(5)]
+    lines = policy.explain(Logits([row, row]), row_costs=[5.0, 2.0], row=1).splitlines()
+    assert lines[2] == f"Expected costs: {', '.join(shown)} and 2 more."
+    bound = fitted(costs=costs.with_reject(90), row_costs=np.ones(600), risk=RiskBound(0.5))
+    assert "is wrong with probability 0.00%" in bound.explain(Logits([row]), row_costs=[1.0])
 
 
 @pytest.mark.parametrize("row", [-1, 1])
 def test_rows_that_are_not_there(row: int) -> None:
-    with pytest.raises(ValueError, match="must be a row from 0 to 0"):
+    with pytest.raises(ValueError, match="must be an integer from 0 to 0"):
         fitted().explain(Logits([[1.0, 0.0, 0.0]]), row=row)

@@ -11,15 +11,13 @@ from dubito import Logits, Normal
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide import Policy
-from dubito.decide.costs import CostMatrix
+from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.fit import (
+    _fresh_calibrator,
+    _require_reject,
     as_feature_names,
-    as_score_or_none,
     column_names,
     evaluation_shards,
-    fresh_calibrator,
-    require_reject,
 )
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadTypeError, BadValueError
@@ -37,9 +35,9 @@ def test_shards_hold_their_own_columns() -> None:
 
 
 def test_calibrators_start_afresh() -> None:
-    assert isinstance(fresh_calibrator("auto"), AutoCalibrator)
+    assert isinstance(_fresh_calibrator("auto"), AutoCalibrator)
     known = TemperatureScaling("ece", 7).fit(Logits([[3.0, 0.0]] * 4), [0, 1, 0, 0])
-    twin = fresh_calibrator(known)
+    twin = _fresh_calibrator(known)
     assert twin.get_params() == clone(known).get_params()
     assert not hasattr(twin, "temperature_")
 
@@ -47,31 +45,31 @@ def test_calibrators_start_afresh() -> None:
 @pytest.mark.parametrize("calibrator", [None, "platt", 5, TemperatureScaling])
 def test_what_is_no_calibrator_is_refused(calibrator: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
-        fresh_calibrator(calibrator)
+        _fresh_calibrator(calibrator)
     assert str(caught.value) == (
-        "`calibrator` of Policy.fit must be 'auto' or a calibrator of dubito. "
-        f"Got {calibrator!r}. Try calibrator=TemperatureScaling()."
+        "Policy.fit: `calibrator` must be 'auto' or a dubito calibrator, "
+        f"got {calibrator!r}. Use calibrator=TemperatureScaling()."
     )
 
 
 def test_features_ask_for_a_gate() -> None:
-    assert as_score_or_none(None, has_features=False) is None
-    assert isinstance(as_score_or_none(None, has_features=True), MahalanobisDistance)
-    assert as_score_or_none("entropy", has_features=False) == "entropy"
-    with pytest.raises(BadTypeError, match="given beside a doubt of features"):
-        as_score_or_none(MahalanobisDistance(), has_features=False)
+    assert isinstance(OODGate().resolved(has_features=True).score, MahalanobisDistance)
+    assert OODGate("entropy").resolved(has_features=False).score == "entropy"
+    with pytest.raises(BadTypeError, match=r"`features` must be given .* use OODGate\('entropy'\)"):
+        OODGate(MahalanobisDistance()).resolved(has_features=False)
 
 
 def test_somebody_must_take_what_is_handed_over() -> None:
     plain = CostMatrix.zero_one(2)
-    require_reject(plain, has_gate=False, has_bound=False)
-    require_reject(plain.with_reject(1), has_gate=True, has_bound=True)
-    for has_gate, has_bound in ((True, False), (False, True)):
-        with pytest.raises(BadValueError, match="with an action that hands rows over"):
-            require_reject(plain, has_gate, has_bound)
+    _require_reject(plain, None, None)
+    _require_reject(plain.with_reject(1), OODGate(), RiskBound(0.1))
+    with pytest.raises(BadValueError, match=r"a reject action for the OOD .*with_reject"):
+        _require_reject(plain, OODGate(), None)
+    with pytest.raises(BadValueError, match=r"a reject action for the risk .*with_reject"):
+        _require_reject(plain, None, RiskBound(0.1))
     alone = CostMatrix([[1, 1]], ["reject"])
-    with pytest.raises(BadValueError, match="with an action that decides rows"):
-        require_reject(alone, has_gate=False, has_bound=False)
+    with pytest.raises(BadValueError, match="an action that does not reject"):
+        _require_reject(alone, None, None)
 
 
 def test_rows_to_be_judged_on() -> None:
@@ -85,8 +83,8 @@ def test_rows_to_be_judged_on() -> None:
         with pytest.raises(BadTypeError) as caught:
             evaluation_shards(wrong)
         assert str(caught.value) == (
-            "`evaluation` of Policy.fit must be 'cross-fit', a Batch or Shards. "
-            f"Got {wrong!r}. Try Batch.of(y, outputs, features=...)."
+            "Policy.fit: `evaluate_on` must be 'cross-fit', a Batch or Shards, "
+            f"got {wrong!r}. Pass Batch.of(y, outputs, features=...)."
         )
 
 
@@ -102,6 +100,5 @@ def test_names_of_features() -> None:
     with pytest.raises(BadValueError) as caught:
         as_feature_names(["x"], frame, first)
     assert str(caught.value) == (
-        "`feature_names` of Policy.fit must be 2 names, one a feature. Got 1. "
-        "Try a name for every column."
+        "Policy.fit: `feature_names` must have 2 names, one per feature, got 1. Name every column."
     )

@@ -8,7 +8,7 @@ import pytest
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.decide.policy.checks import checked_parts
 from dubito.errors import DubitoError
 
@@ -23,12 +23,12 @@ DOCUMENT = Policy.fit(
     calibrator=TemperatureScaling(),
     features=X,
     feature_names=["length", "width"],
-    epsilon=0.05,
-    max_risk=0.5,
+    ood=OODGate(alpha=0.05),
+    risk=RiskBound(0.5),
     deploy_prior=[0.2, 0.3, 0.5],
 ).to_dict()
 FIX = "Try the file as `dubito fit` or `Policy.save` wrote it."
-ENTRIES = "dubito, created, fingerprint, n_rows, calibrator, seed"
+ENTRIES = "dubito, created, fingerprint, n_rows, calibrator, random_state"
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_what_was_written_is_read() -> None:
     assert parts["deploy_prior"].tolist() == [0.2, 0.3, 0.5]
     assert parts["feature_names"] == ("length", "width")
     assert parts["provenance"] == DOCUMENT["provenance"]
-    assert parts["bound"].max_risk == 0.5
+    assert parts["risk"].max_risk == 0.5
     assert parts["costs"].to_dict() == DOCUMENT["costs"]
     assert not parts["train_prior"].flags.writeable
 
@@ -77,10 +77,14 @@ WRONG: list[tuple[str, Any, str]] = [
     ("train_prior", [[0.5, 0.25, 0.25]], "must be 3 shares that sum to 1. Got [[0.5, "),
     ("train_prior", [10**400, 0.5, 0.5], "must be 3 shares that sum to 1. Got [1000000"),
     ("deploy_prior", [1.5, -0.5, 0.0], "`deploy_prior` of Policy.load must be 3 shares that sum"),
-    ("bound", [], "`bound` of Policy.load must be of the entries max_risk, delta, threshold, word"),
-    ("bound.threshold", 1.5, "`bound.threshold` of Policy.load must be a number between 0 and 1. "),
-    ("bound.delta", "x", "`bound.delta` of Policy.load must be a number between 0 and 1. "),
-    ("bound.words", 5, "`bound.words` of Policy.load must be a text. Got 5. "),
+    ("risk", [], "must be what `to_dict` wrote. Got a list. "),
+    (
+        "risk.learned.threshold_",
+        1.5,
+        "`learned.threshold_` of RiskBound.from_dict must be a number",
+    ),
+    ("risk.settings.delta", "x", "`settings.delta` of RiskBound.from_dict must be a number from 0"),
+    ("risk.learned.summary_", 5, "`learned.summary_` of RiskBound.from_dict must be text of up to"),
     ("provenance", None, f"`provenance` of Policy.load must be of the entries {ENTRIES}. Got None"),
     ("provenance.n_rows", -1, "`provenance.n_rows` of Policy.load must be a whole number from 0"),
     ("provenance.created", 5, "`provenance.created` of Policy.load must be a text. Got 5. "),
@@ -99,7 +103,7 @@ WRONG: list[tuple[str, Any, str]] = [
         ["a", "b", "c"],
         "must be of the classes ('ant', 'bee', 'cat')",
     ),
-    ("gate", 5, "`gate` of Policy.load must be a dict with the keys score, region. Got int. "),
+    ("ood", 5, "`values` of OODGate.from_dict must be what `to_dict` wrote. Got a int. "),
     ("report", [], "`report` of Policy.load must be all figures of a report, and no others. "),
 ]
 

@@ -12,16 +12,14 @@ from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, Tem
 from dubito.calibrate.cross_validation import folds_of
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
-from dubito.decide import CostMatrix, Policy, choose_threshold
+from dubito.decide import CostMatrix, OODGate, Policy, RiskBound, choose_threshold
 from dubito.decide.policy import fit as module
-from dubito.decide.policy.decide import Rules
 from dubito.decide.policy.fit import (
     HeldOutRows,
     PolicyConfig,
     PriorShift,
-    _deployed_weight,
+    _train_prior,
     fit_parts,
-    train_prior,
 )
 from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
@@ -39,18 +37,17 @@ def batch_of(**others: Any) -> Batch:
     return Batch.of(Y, Logits(Z), **others)
 
 
-def wishes_of(**others: Any) -> PolicyConfig:
-    wishes: dict[str, Any] = {
+def config_of(**others: Any) -> PolicyConfig:
+    config: dict[str, Any] = {
         "costs": COSTS,
         "calibrator": TemperatureScaling(),
+        "train_prior": _train_prior(ArrayShards(batch_of())),
         "prior": None,
-        "score": None,
-        "epsilon": 0.05,
-        "max_risk": None,
-        "delta": 0.1,
+        "ood": None,
+        "risk": None,
         "seed": 0,
     }
-    return PolicyConfig(**(wishes | others))
+    return PolicyConfig(**(config | others))
 
 
 def held_out_by_hand(folds: list[Any]) -> Array:
@@ -66,8 +63,12 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
     folds = folds_of(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
     scaling = TemperatureScaling().fit(Logits(Z), Y)
-    held = HeldOutRows.of(ArrayShards(batch), scaling, wishes_of(score=MahalanobisDistance()))
-    assert softmax(held.honest.array, axis=1) == pytest.approx(held_out_by_hand(folds), abs=1e-9)
+    held = HeldOutRows.of(
+        ArrayShards(batch), scaling, config_of(ood=OODGate(MahalanobisDistance(), 0.05))
+    )
+    assert softmax(held.calibrated.array, axis=1) == pytest.approx(
+        held_out_by_hand(folds), abs=1e-9
+    )
     assert np.array_equal(np.asarray(held.batch.features), X[order])
     is_strange = []
     for train, test in folds:
@@ -80,8 +81,8 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
         mine = MahalanobisDistance().fit(X[train], Y[train]).score(X[test])
         region = ConformalOutlierDetector(0.05).fit(list(doubts.values()))
         is_strange += region.predict(mine).tolist()
-    assert held.is_strange is not None
-    assert held.is_strange.tolist() == is_strange
+    assert held.is_ood is not None
+    assert held.is_ood.tolist() == is_strange
     assert 0 < np.mean(is_strange) < 0.1
 
 
@@ -90,16 +91,14 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     folds = folds_of(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
     p = held_out_by_hand(folds)
-    parts = fit_parts(
-        ArrayShards(batch), train_prior(ArrayShards(batch)), wishes_of(max_risk=0.25), None
-    )
+    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)
     is_open = 1 - p.max(axis=1) < 0.5 - 1e-9
     choice = choose_threshold(Y[order][is_open], p[is_open], risk=0.25, delta=0.1)
-    assert parts.bound is not None
-    assert parts.bound.threshold == choice.threshold
-    assert parts.bound.words == choice.words
+    assert parts.risk is not None
+    assert parts.risk.threshold_ == choice.threshold
+    assert parts.risk.summary_ == choice.words
     assert choice.is_met
-    note = f"Risk bound, among rows that costs would decide: {choice.words}"
+    note = f"Risk bound, among rows not rejected for their costs: {choice.words}"
     assert parts.report.notes == (note,)
 
 
@@ -108,9 +107,7 @@ def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None
     folds = folds_of(batch, 5, 0)
     fold_of = np.repeat(np.arange(5), [test.size for _, test in folds])
     y, p = Y[np.concatenate([test for _, test in folds])], held_out_by_hand(folds)
-    parts = fit_parts(
-        ArrayShards(batch), train_prior(ArrayShards(batch)), wishes_of(max_risk=0.25), None
-    )
+    parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)
     paid, unbound = np.empty(500), np.empty(500)
     sure = p.max(axis=1)
     is_open = 1 - sure < 0.5 - 1e-9
@@ -128,12 +125,14 @@ def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None
 
 def test_where_costs_hand_everything_over_there_is_nothing_to_bound() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0)
-    policy = Policy.fit(Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), max_risk=0.1)
-    assert policy.bound is not None
-    assert policy.bound.threshold == 1.0
+    policy = Policy.fit(
+        Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(0.1)
+    )
+    assert policy.risk is not None
+    assert policy.risk.threshold_ == 1.0
     assert policy.report.notes == (
-        "Risk bound, among rows that costs would decide: every row is handed over by its costs "
-        "alone.",
+        "Risk bound, among rows not rejected for their costs: every row is rejected because of "
+        "its costs.",
     )
     assert policy.report.risk is None
     assert policy.report.coverage.value == 0
@@ -146,12 +145,12 @@ def test_rows_that_weigh_nothing_where_the_policy_works_choose_no_bound() -> Non
     held = HeldOutRows.of(
         ArrayShards(batch),
         TemperatureScaling().fit(Logits(Z), Y),
-        wishes_of(prior=prior, max_risk=0.3),
+        config_of(prior=prior, risk=RiskBound(0.3)),
     )
     labels = np.asarray(getattr(held.batch.labels, "codes"))  # noqa: B009
     assert held.weight == pytest.approx(np.where(labels == 2, 0.0, 1.5))
-    rules = Rules(COSTS, prior.deploy)
-    every, two = held.choice(rules, held.all_rows), held.choice(rules, np.flatnonzero(labels < 2))
+    every = held.choose_threshold(held.all_rows)
+    two = held.choose_threshold(np.flatnonzero(labels < 2))
     assert every.n == two.n
     assert every.threshold == two.threshold
 
@@ -159,10 +158,10 @@ def test_rows_that_weigh_nothing_where_the_policy_works_choose_no_bound() -> Non
 def test_the_prior_of_labels() -> None:
     weight = np.arange(500.0)
     counts = np.array([weight[np.equal(Y, k)].sum() for k in range(3)])
-    found = train_prior(ArrayShards(batch_of(sample_weight=weight)))
+    found = _train_prior(ArrayShards(batch_of(sample_weight=weight)))
     assert found == pytest.approx((counts + 1 / 3) / (counts.sum() + 1))
     assert not found.flags.writeable
-    absent = train_prior(ArrayShards(Batch.of([0, 0], [[0.5, 0.5]] * 2)))
+    absent = _train_prior(ArrayShards(Batch.of([0, 0], [[0.5, 0.5]] * 2)))
     assert absent == pytest.approx([2.5 / 3, 0.5 / 3])
 
 
@@ -170,11 +169,11 @@ def test_rows_weigh_as_much_as_their_classes_where_the_policy_works() -> None:
     prior = PriorShift(np.array([0.5, 0.25, 0.25]), np.array([0.1, 0.2, 0.7]))
     ratio = np.array([0.2, 0.8, 2.8])
     weight = np.arange(1.0, 501.0)
-    assert _deployed_weight(batch_of(sample_weight=weight), None).tolist() == weight.tolist()
-    found = _deployed_weight(batch_of(sample_weight=weight), prior)
+    assert config_of().deployed_weight(batch_of(sample_weight=weight)).tolist() == weight.tolist()
+    found = config_of(prior=prior).deployed_weight(batch_of(sample_weight=weight))
     assert found == pytest.approx(weight * ratio[Y])
     soft = 0.7 * np.eye(3)[Y] + 0.1
-    votes = _deployed_weight(Batch.of(soft, Logits(Z)), prior)
+    votes = config_of(prior=prior).deployed_weight(Batch.of(soft, Logits(Z)))
     assert votes == pytest.approx(soft @ ratio)
 
 
@@ -204,10 +203,11 @@ def test_a_contest_is_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_rows_are_judged_by_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ROWS", 120)
+    monkeypatch.setattr(module, "MAX_SAMPLES", 120)
     scaling = TemperatureScaling()
     one, same, other = (
-        Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=scaling, seed=seed) for seed in (0, 0, 1)
+        Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=scaling, random_state=seed)
+        for seed in (0, 0, 1)
     )
     assert one.report.n_rows == 120
     assert one.provenance["n_rows"] == 500
@@ -237,7 +237,8 @@ def test_one_row_is_too_few() -> None:
     with pytest.raises(BadValueError) as caught:
         Policy.fit([[0.5, 0.5]], [0], costs=CostMatrix.zero_one(2), calibrator=TemperatureScaling())
     assert str(caught.value) == (
-        "`outputs` of Policy.fit must be 2 labeled rows or more. Got 1. Try rows with labels."
+        "Policy.fit: `outputs` must have at least 2 labeled rows, got 1. "
+        "Pass more rows with labels."
     )
 
 
@@ -249,7 +250,7 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
             costs=COSTS,
             calibrator=TemperatureScaling(),
             features=X[:60],
-            epsilon=0.01,
+            ood=OODGate(alpha=0.01),
         )
     assert [str(one.message) for one in caught] == [
         "ConformalOutlierDetector: with 60 known rows no point is ever strange at alpha = 0.01. "
@@ -264,5 +265,5 @@ def test_an_evaluation_set_must_suit_the_policy() -> None:
             Y,
             costs=COSTS,
             calibrator=TemperatureScaling(),
-            evaluation=Batch.of([0, 1], [[0.5, 0.5]] * 2),
+            evaluate_on=Batch.of([0, 1], [[0.5, 0.5]] * 2),
         )

@@ -102,8 +102,8 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
     assert report.constant_action == COSTS.actions[int(np.argmin(constants))]
     for a, name in enumerate(COSTS.actions):
         assert report.actions[name] == pytest.approx(mean(action == a))
-    assert report.reasons["asking costs less"] == pytest.approx(mean(action == 3))
-    assert report.reasons["least expected cost"] == pytest.approx(mean(is_open))
+    assert report.reasons["reject_costs_less"] == pytest.approx(mean(action == 3))
+    assert report.reasons["lowest_expected_cost"] == pytest.approx(mean(is_open))
     assert report.n_rows == 400
     assert report.how == "cross-fitted in 5 folds"
     assert report.bound_cost is None
@@ -126,7 +126,7 @@ def some(**others: Any) -> PolicyReport:
         "risk": Interval(0.05, 0.04, 0.06),
         "bound_cost": None,
         "actions": {"a": 0.9, "ask": 0.1},
-        "reasons": {"least expected cost": 1.0},
+        "reasons": {"lowest_expected_cost": 1.0},
         "log_loss_before": 1.5,
         "log_loss_after": 0.5,
         "calibration_error_before": 0.125,

@@ -29,18 +29,18 @@ def test_agrees_with_a_loop_over_rows(
     rate = rng.random((n_actions, n_classes)) if grows else None
     costs = CostMatrix(base, rate=rate)
     y, actions = rng.integers(0, n_classes, n_rows), rng.integers(0, n_actions, n_rows)
-    amounts = rng.random(n_rows) * 100 if grows else None
+    row_costs = rng.random(n_rows) * 100 if grows else None
     weight = rng.random(n_rows) + 0.1
     total = 0.0
     for i in range(n_rows):
         paid = base[actions[i], y[i]]
-        if rate is not None and amounts is not None:
-            paid += rate[actions[i], y[i]] * amounts[i]
+        if rate is not None and row_costs is not None:
+            paid += rate[actions[i], y[i]] * row_costs[i]
         total += weight[i] * paid
-    found = realized_cost(y, actions, costs, amounts, sample_weight=weight)
+    found = realized_cost(y, actions, costs, row_costs, sample_weight=weight)
     close(found, total / weight.sum(), rtol=1e-9, atol=1e-12 * np.abs(base).max())
     soft = np.eye(n_classes)[y]
-    close(realized_cost(soft, actions, costs, amounts, sample_weight=weight), found, rtol=1e-9)
+    close(realized_cost(soft, actions, costs, row_costs, sample_weight=weight), found, rtol=1e-9)
 
 
 def test_labels_and_actions_may_be_names_or_numbers() -> None:

@@ -166,7 +166,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"costs": RATED},
         BadValueError,
-        "`costs` of decision_regions must be without a rate, as points have no amounts. "
+        "`costs` of decision_regions must be without a rate, as points have no row_costs. "
         "Got a rate. Try the costs at one amount.",
     ),
     (

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from dubito import Logits, Probabilities
 from dubito.decide.costs import CostMatrix
-from dubito.decide.policy.decide import Rules, _without_reject, of_rows, shares_of, wrong_chances
+from dubito.decide.policy.decide import (
+    DecisionRule,
+    _without_reject,
+    error_probability,
+    posteriors,
+    take_rows,
+)
 
 Array = NDArray[Any]
 
@@ -35,23 +41,23 @@ def questions(draw: Any) -> tuple[Array, Array, Array, Array]:
     cuts = st.lists(st.integers(0, 16), min_size=n_classes - 1, max_size=n_classes - 1)
     rows = draw(st.lists(cuts, min_size=1, max_size=5))
     p = np.array([np.diff([0, *sorted(row), 16]) / 16 for row in rows])
-    amounts = np.array(draw(st.lists(st.integers(0, 4), min_size=len(p), max_size=len(p)))) / 4
-    return p, table(n_actions + 1), table(n_actions + 1), amounts
+    row_costs = np.array(draw(st.lists(st.integers(0, 4), min_size=len(p), max_size=len(p)))) / 4
+    return p, table(n_actions + 1), table(n_actions + 1), row_costs
 
 
 @given(questions(), st.booleans(), st.sampled_from([None, 0.0, 0.5, 0.75, 1.0]), st.data())
 def test_rows_are_decided_as_by_hand(
     question: Any, grows: bool, threshold: float | None, data: Any
 ) -> None:
-    p, base, rate, amounts = question
+    p, base, rate, row_costs = question
     names = [*map(str, range(len(base) - 1)), "reject"]
     costs = CostMatrix(base, names, rate=rate if grows else None)
     frequencies = np.full(p.shape[1], 1 / p.shape[1])
     is_strange = np.array(data.draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
-    rules = Rules(costs, frequencies, threshold)
-    found = rules.decide(Probabilities(p), is_strange, amounts if grows else None)
+    rule = DecisionRule(costs, frequencies, threshold)
+    found = rule.decide(Probabilities(p), is_strange, row_costs if grows else None)
     for i, row in enumerate(p):
-        table = base + (amounts[i] * rate if grows else 0)
+        table = base + (row_costs[i] * rate if grows else 0)
         expected = table @ row
         decided = table[:-1]
         asks = expected[-1] <= expected.min() + 1e-9
@@ -66,34 +72,34 @@ def test_rows_are_decided_as_by_hand(
         assert found.probability[i] == row.max()
         known = frequencies if reason == 3 else row
         worth = saved_by_knowing(decided, known) if reason else 0.0
-        assert found.worth[i] == pytest.approx(worth, abs=1e-9)
+        assert found.review_value[i] == pytest.approx(worth, abs=1e-9)
 
 
 def test_logits_and_probabilities_are_decided_alike() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(3), 100)
-    rules = Rules(CostMatrix.zero_one(3).with_reject(0.4), EVEN, 0.7)
-    one, other = rules.decide(Probabilities(p), None), rules.decide(Logits(np.log(p)), None)
+    rule = DecisionRule(CostMatrix.zero_one(3).with_reject(0.4), EVEN, 0.7)
+    one, other = rule.decide(Probabilities(p), None), rule.decide(Logits(np.log(p)), None)
     assert np.array_equal(one.action, other.action)
     assert np.array_equal(one.reason, other.reason)
-    assert one.worth == pytest.approx(other.worth)
+    assert one.review_value == pytest.approx(other.review_value)
 
 
 def test_many_classes_are_decided_as_few_are() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.full(100, 0.02), 50)
-    rules = Rules(CostMatrix.zero_one(100).with_reject(0.3), np.full(100, 0.01))
-    found = rules.decide(Probabilities(p), None)
+    rule = DecisionRule(CostMatrix.zero_one(100).with_reject(0.3), np.full(100, 0.01))
+    found = rule.decide(Probabilities(p), None)
     is_asked = 1 - p.max(axis=1) >= 0.3
     assert np.array_equal(found.action, np.where(is_asked, 100, p.argmax(axis=1)))
-    assert found.worth == pytest.approx(np.where(is_asked, 1 - p.max(axis=1), 0.0))
+    assert found.review_value == pytest.approx(np.where(is_asked, 1 - p.max(axis=1), 0.0))
 
 
 def test_without_anyone_to_ask_nothing_is_handed_over() -> None:
     costs = CostMatrix([[0, 2], [1, 0]], ["send home", "treat"])
-    found = Rules(costs, np.array([0.5, 0.5])).decide(Probabilities([[0.6, 0.4]]), None)
+    found = DecisionRule(costs, np.array([0.5, 0.5])).decide(Probabilities([[0.6, 0.4]]), None)
     assert found.action.tolist() == [1]
     assert found.reason.tolist() == [0]
-    assert found.worth.tolist() == [0.0]
+    assert found.review_value.tolist() == [0.0]
     assert _without_reject(costs) is costs
 
 
@@ -115,15 +121,17 @@ def test_a_decision_is_wrong_where_another_would_have_cost_less() -> None:
     # Both of the last two classes want the second action: taking it is right for either.
     costs = CostMatrix([[0, 2, 2], [1, 0, 0]], ["wait", "act"]).with_reject(0.3)
     shares = np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1]])
-    wrong = wrong_chances(shares, np.array([1, 0]), costs, np.empty(0))
+    wrong = error_probability(shares, np.array([1, 0]), costs, np.empty(0))
     assert wrong == pytest.approx([0.2, 0.3])
     growing = CostMatrix(costs.array, costs.actions, rate=np.zeros((3, 3)))
-    assert wrong_chances(shares, np.array([1, 0]), growing, np.ones(2)) == pytest.approx([0.2, 0.3])
+    assert error_probability(shares, np.array([1, 0]), growing, np.ones(2)) == pytest.approx(
+        [0.2, 0.3]
+    )
 
 
 def test_shares_are_float64_and_amounts_may_be_none() -> None:
     p = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
-    assert shares_of(Probabilities(p), slice(None)).dtype == np.float64
-    assert shares_of(Probabilities(p), np.array([1])) == pytest.approx(np.array([[0.5, 0.5]]))
-    assert of_rows(np.empty(0), np.array([1])).size == 0
-    assert of_rows(np.array([1.0, 2.0]), np.array([1])).tolist() == [2.0]
+    assert posteriors(Probabilities(p), slice(None)).dtype == np.float64
+    assert posteriors(Probabilities(p), np.array([1])) == pytest.approx(np.array([[0.5, 0.5]]))
+    assert take_rows(np.empty(0), np.array([1])).size == 0
+    assert take_rows(np.array([1.0, 2.0]), np.array([1])).tolist() == [2.0]

@@ -35,18 +35,18 @@ def test_every_figure_agrees_with_plain_numpy(
     y, logits = made(n_rows, n_classes, seed)
     rng = np.random.default_rng(seed)
     base, rate = rng.random((4, n_classes)), rng.random((4, n_classes))
-    amounts = rng.random(n_rows) * 3
+    row_costs = rng.random(n_rows) * 3
     weight = rng.random(n_rows) + 0.1
     costs = CostMatrix(base, actions=["a", "b", "c", "d"], rate=rate if grows else None)
     found = cost_report(
         y,
         Logits(logits),
         costs,
-        amounts if grows else None,
+        row_costs if grows else None,
         sample_weight=weight,
         n_resamples=40,
     )
-    table = base[np.newaxis] + (amounts[:, np.newaxis, np.newaxis] * rate if grows else 0 * rate)
+    table = base[np.newaxis] + (row_costs[:, np.newaxis, np.newaxis] * rate if grows else 0 * rate)
     table = np.broadcast_to(table, (n_rows, 4, n_classes))
     expected = np.einsum("ik,iak->ia", softmax(logits, axis=1), table)
     by_action = table[np.arange(n_rows), :, y]
@@ -139,9 +139,9 @@ def test_the_report_speaks_plainly() -> None:
 def test_errors_say_what_to_do() -> None:
     costs = CostMatrix.zero_one(2)
     with pytest.raises(BadValueError) as raised:
-        expected_risk([[0.5, 0.5]], amounts=[1.0])
+        expected_risk([[0.5, 0.5]], row_costs=[1.0])
     assert str(raised.value) == (
-        "`amounts` of expected_risk must be None without costs. Got list. "
+        "`row_costs` of expected_risk must be None without costs. Got list. "
         "Try `costs=CostMatrix(..., rate=...)` with it."
     )
     with pytest.raises(BadValueError) as raised:

@@ -58,14 +58,14 @@ def test_costs_are_those_of_deciding_by_each(rate: Any) -> None:
     costs = CostMatrix(table, actions=["no", "yes", "ask"], rate=rate)
     y, a, b = (Y > 0).astype(float), Logits(-Z[:, 0]), Logits(3 * Z[:, 0])
     y[3] = np.nan
-    amounts = None if rate is None else np.arange(float(N))
-    settings: dict[str, Any] = {"amounts": amounts, "seed": 1, **FAST}
+    row_costs = None if rate is None else np.arange(float(N))
+    settings: dict[str, Any] = {"row_costs": row_costs, "seed": 1, **FAST}
     with pytest.warns(MissingLabelsWarning) as caught:
         found = compare(y, {"a": a, "b": b}, costs=costs, **settings)
     assert [one.filename for one in caught] == [__file__]
     known = np.delete(np.arange(N), 3)
-    if amounts is not None:
-        settings["amounts"] = amounts[known]
+    if row_costs is not None:
+        settings["row_costs"] = row_costs[known]
     report = cost_report(y[known], a.take(known), costs, **settings)
     saved = cost_savings(y[known], b.take(known), a.take(known), costs, **settings).saved
     assert found.figures["a"]["cost"] == report.realized
@@ -241,9 +241,9 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "Try outputs over classes.",
     ),
     (
-        lambda: compare(Y, {"a": GOOD, "b": NOISY}, amounts=W),
+        lambda: compare(Y, {"a": GOOD, "b": NOISY}, row_costs=W),
         BadValueError,
-        "`amounts` of compare must be None, as no cost grows with it. Got ndarray. "
+        "`row_costs` of compare must be None, as no cost grows with it. Got ndarray. "
         "Try `costs=CostMatrix(..., rate=...)` with it.",
     ),
     (

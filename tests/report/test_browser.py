@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from playwright.sync_api import Browser, Page
 
 from dubito import Normal, Probabilities, TopLabel
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, OODGate, Policy
 from dubito.doubt import MahalanobisDistance
 from dubito.report.reports import TITLE, _classifier_report, make_report
 from dubito.report.sample import Outcome, Sample
@@ -212,8 +212,7 @@ def test_a_policy_is_shown_as_the_library_judges_it(
         known.labels,
         costs=costs,
         features=known.features,
-        doubt=MahalanobisDistance(),
-        epsilon=0.2,
+        ood=OODGate(MahalanobisDistance(), alpha=0.2),
     )
     summary = Summary.of(ArrayShards(batch), policy=policy)
     assert summary.decided is not None

@@ -5,7 +5,7 @@ import pytest
 
 from dubito import Logits
 from dubito.data.batch import Batch
-from dubito.decide import CostMatrix, Policy, realized_cost
+from dubito.decide import CostMatrix, OODGate, Policy, realized_cost
 from dubito.doubt import MahalanobisDistance
 from dubito.report.summary import _decided_by
 
@@ -22,8 +22,7 @@ def test_figures_are_those_of_what_the_policy_decides() -> None:
         y[half],
         costs=costs,
         features=features[half],
-        doubt=MahalanobisDistance(),
-        epsilon=0.1,
+        ood=OODGate(MahalanobisDistance(), alpha=0.1),
     )
     weight = rng.integers(1, 4, 200).astype(float)
     batch = Batch.of(y[rest], Logits(logits[rest]), sample_weight=weight, features=features[rest])

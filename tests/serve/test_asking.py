@@ -65,17 +65,17 @@ def test_what_is_wrong_is_told(body: dict[str, Any], words: str) -> None:
 
 
 def test_a_digest_is_of_all_that_was_sent_about_a_row() -> None:
-    body = {"logits": [[1, 2]], "features": [[3.0]], "amounts": [4.0], "links": ["https://a"]}
+    body = {"logits": [[1, 2]], "features": [[3.0]], "row_costs": [4.0], "links": ["https://a"]}
     [digest] = asked(**body).digests
     assert asked(**body, ids=["x"]).digests == [digest]
     others = [
         {**body, "logits": [[1, 3]]},
         {**body, "features": [[3.5]]},
         {**body, "features": [[3.0, 0.0]]},
-        {**body, "amounts": [5.0]},
+        {**body, "row_costs": [5.0]},
         {**body, "links": ["https://b"]},
         {name: value for name, value in body.items() if name != "links"},
-        {name: value for name, value in body.items() if name != "amounts"},
+        {name: value for name, value in body.items() if name != "row_costs"},
     ]
     found = {asked(**other).digests[0] for other in others}
     found.add(asked(probabilities=[[0.5, 0.5]]).digests[0])

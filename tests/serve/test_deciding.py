@@ -6,7 +6,7 @@ import pytest
 
 from dubito import calibrate
 from dubito.calibrate import BaseCalibrator, TemperatureScaling
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, Policy, RiskBound
 from dubito.outputs import Logits
 from dubito.serve.asking import AskedRows
 from dubito.serve.deciding import (
@@ -29,7 +29,7 @@ def test_what_is_kept_is_what_the_policy_says(policy: Policy) -> None:
     asked = AskedRows.of({"logits": logits}, 3, settings)
     new = _decide_rows(asked, 5, policy, settings, np.random.default_rng(0))
     wanted = policy.decide(Logits(logits))
-    for name in ("action", "class_", "probability", "expected_cost", "reason", "worth"):
+    for name in ("action", "class_", "probability", "expected_cost", "reason", "review_value"):
         assert new.columns[name] == getattr(wanted, name).tolist()
     shares = np.frombuffer(b"".join(new.columns["probabilities"]), "<f4").reshape(-1, 3)
     assert shares == pytest.approx(policy.predict_proba(Logits(logits)), abs=1e-7)
@@ -50,7 +50,7 @@ def test_the_answer_names_what_numbers_mean(
     answer = answer_columns(new({"x": SURE, "y": TORN}), {}, lambda _: policy)
     assert answer["action"] == ["a", "reject"]
     assert answer["class"] == ["a", "a"]
-    assert answer["reason"] == ["least expected cost", "asking costs less"]
+    assert answer["reason"] == ["lowest_expected_cost", "reject_costs_less"]
 
 
 def test_what_was_decided_before_is_answered_as_it_was_then(
@@ -59,7 +59,7 @@ def test_what_was_decided_before_is_answered_as_it_was_then(
     made = new({"x": SURE, "y": TORN})
     before = {
         "id": "y", "policy_id": 7, "action": 1, "class_": 2, "probability": 0.5,
-        "expected_cost": 0.25, "reason": 0, "worth": 0.0,
+        "expected_cost": 0.25, "reason": 0, "review_value": 0.0,
     }  # fmt: skip
     asked_for = []
 
@@ -70,7 +70,7 @@ def test_what_was_decided_before_is_answered_as_it_was_then(
     answer = answer_columns(made, {"y": before}, policies)
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
-        "expected_cost": 0.25, "reason": "least expected cost", "worth": 0.0,
+        "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,
     }  # fmt: skip
     assert answer["id"][0] == "x"
     assert 7 in asked_for
@@ -133,15 +133,15 @@ def test_rows_whose_last_digit_could_change_are_decided_alone() -> None:
     features = np.random.default_rng(1).normal(size=(300, 2))
     costs = CostMatrix.zero_one(3).with_reject(0.4)
     rated = CostMatrix(costs.array, costs.actions, costs.classes, rate=np.ones((4, 3)))
-    amounts = np.ones(300)
+    row_costs = np.ones(300)
     row = asked_of(3, 1, 0)
     alone = [
         Question(asked_of(70, 1, 0), 1, fitted(TemperatureScaling(), 70)),
-        Question(row, 1, fitted(TemperatureScaling(), 3, max_risk=0.3)),
+        Question(row, 1, fitted(TemperatureScaling(), 3, risk=RiskBound(0.3))),
         Question(row, 1, fitted(TemperatureScaling(), 3, features=features)),
-        Question(row, 1, fitted(TemperatureScaling(), 3, costs=rated, amounts=amounts)),
+        Question(row, 1, fitted(TemperatureScaling(), 3, costs=rated, row_costs=row_costs)),
         Question(asked_of(3, 1, 0, features=[[0.5]]), 1, plain),
-        Question(asked_of(3, 1, 0, amounts=[2.0]), 1, plain),
+        Question(asked_of(3, 1, 0, row_costs=[2.0]), 1, plain),
     ]
     assert [one.kind for one in alone] == [None] * 6
     shares = AskedRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
@@ -153,11 +153,11 @@ def test_what_a_policy_needs_and_did_not_get_is_told_as_a_field() -> None:
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [1, 0]])
     shares = np.array([[0.9, 0.1], [0.2, 0.8]])
     policy = Policy.fit(
-        shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), amounts=[1, 2]
+        shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), row_costs=[1, 2]
     )
     settings = Settings()
     asked = AskedRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)
     with pytest.raises(RefusedError) as refused:
         _decide_rows(asked, 1, policy, settings, np.random.default_rng(0))
-    assert str(refused.value).startswith("`amounts` must be ")
+    assert str(refused.value).startswith("`row_costs` must be ")
     assert "Policy" not in str(refused.value)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.serve.matrices import as_amounts, as_rows, counted, told
+from dubito.serve.matrices import as_row_costs, as_rows, counted, told
 from dubito.serve.refusals import RefusedError
 from dubito.serve.settings import Settings
 
@@ -62,10 +62,10 @@ def test_what_is_no_list_of_rows_is_told_in_the_words_of_a_request(value: Any, g
 )
 def test_amounts_are_one_a_row(value: Any, got: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        as_amounts(value, 2)
+        as_row_costs(value, 2)
     assert str(refused.value) == (
-        "`amounts` must be a list of one number a row, 0 or above. "
-        f'Got {got}. Try "amounts": [120.0].'
+        "`row_costs` must be a list of one number a row, 0 or above. "
+        f'Got {got}. Try "row_costs": [120.0].'
     )
 
 
@@ -73,10 +73,10 @@ def test_numbers_are_kept() -> None:
     found = as_rows([[1, 2.5]], "logits", SETTINGS)
     assert found.tolist() == [[1.0, 2.5]]
     assert found.dtype == np.float32
-    amounts = as_amounts([0, 3.5], 2)
-    assert amounts is not None
-    assert amounts.tolist() == [0.0, 3.5]
-    assert as_amounts(None, 2) is None
+    row_costs = as_row_costs([0, 3.5], 2)
+    assert row_costs is not None
+    assert row_costs.tolist() == [0.0, 3.5]
+    assert as_row_costs(None, 2) is None
 
 
 def test_a_rule_of_the_library_is_told_without_its_words() -> None:

@@ -164,13 +164,13 @@ def test_what_cannot_be_told_says_why(policy: Any) -> None:
     table = [*(1 - np.eye(3)), [0.25] * 3]
     growing = CostMatrix(table, reject="3", rate=table)
     cost = figures_of(rows, replace(policy, costs=growing)).whole.cost
-    assert cost.unknown == "Costs grow with amounts, and some rows came without."
-    amounts = np.random.default_rng(0).uniform(1, 9, 400)
-    given = replace(rows, amount=amounts)
+    assert cost.unknown == "Costs grow with row_costs, and some rows came without."
+    row_costs = np.random.default_rng(0).uniform(1, 9, 400)
+    given = replace(rows, amount=row_costs)
     growing = CostMatrix(np.zeros((4, 3)), reject="3", rate=table)
     found = figures_of(given, replace(policy, costs=growing)).whole.cost.interval
     assert found is not None
-    paid = np.where(rows.action == 3, 0.25, rows.action != rows.label) * amounts
+    paid = np.where(rows.action == 3, 0.25, rows.action != rows.label) * row_costs
     assert found.value == pytest.approx(paid.mean())
     two = CostMatrix.zero_one(3)
     cost = figures_of(rows, replace(policy, costs=two)).whole.cost

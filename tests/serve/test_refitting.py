@@ -9,7 +9,7 @@ import pytest
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.data.batch import Batch
-from dubito.decide import CostMatrix
+from dubito.decide import CostMatrix, OODGate, RiskBound
 from dubito.serve.refitting import NO_FEATURES, TOO_FEW, KnownRows, _report_on, refit, reports_on
 from dubito.serve.refusals import RefusedError
 from dubito.serve.standing import drawn_by_weight, rows_taken, standing_for
@@ -46,7 +46,7 @@ def test_a_candidate_learns_from_weighted_labels(policy: Any) -> None:
 
 
 def test_the_active_report_is_what_the_policy_decides() -> None:
-    policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
+    policy = fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
     report = _report_on(policy, KnownRows(outputs, Batch.of(y, outputs), ""), "all")
@@ -57,24 +57,24 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
 
 
 def test_bounds_and_gates_are_kept() -> None:
-    policy = fitted_policy(max_risk=0.1, doubt="entropy", epsilon=0.05)
+    policy = fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
     rows, _ = drawn_rows(policy, 2000, 0.1)
     candidate = refit(rows, policy, none_kept)
-    assert candidate.bound is not None
-    assert candidate.bound.max_risk == 0.1
-    assert candidate.gate is not None
-    assert candidate.gate.score == "entropy"
-    assert candidate.gate.region.alpha == 0.05
+    assert candidate.risk is not None
+    assert candidate.risk.max_risk == 0.1
+    assert candidate.ood is not None
+    assert candidate.ood.score_ == "entropy"
+    assert candidate.ood.alpha == 0.05
 
 
 def test_what_is_strange_is_learned_anew_from_features_that_were_kept() -> None:
     rng = np.random.default_rng(0)
-    policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.02)
+    policy = fitted_policy(features=rng.normal(size=(3000, 2)), ood=OODGate(alpha=0.02))
     # Inputs spread three times as wide by now: the old gate hands over most of them.
     features = rng.normal(0, 3, (8000, 2)).astype(np.float32)
-    rows, _ = drawn_rows(replace(policy, gate=None), 8000, 0.1)
-    assert policy.gate is not None
-    is_strange = policy.gate.contains(None, features)
+    rows, _ = drawn_rows(replace(policy, ood=None), 8000, 0.1)
+    assert policy.ood is not None
+    is_strange = policy.ood.predict(None, features)
     assert is_strange.mean() > 0.5
     handed = is_strange | (rows.propensity == 1)
     rows = replace(rows, propensity=np.where(handed, 1.0, 0.1))
@@ -86,39 +86,41 @@ def test_what_is_strange_is_learned_anew_from_features_that_were_kept() -> None:
         return features[np.array(ids, dtype=int)]
 
     candidate = refit(rows, policy, features_of)
-    gate = candidate.gate
+    gate = candidate.ood
     assert gate is not None
-    assert gate.region.alpha == 0.02
+    assert gate.alpha == 0.02
     assert candidate.feature_names == policy.feature_names
     fresh = rng.normal(0, 3, (20_000, 2))
     # Of rows that stand for all, not of those that were handed over, a share epsilon is strange.
-    assert gate.contains(None, fresh).mean() == pytest.approx(0.02, abs=0.015)
+    assert gate.predict(None, fresh).mean() == pytest.approx(0.02, abs=0.015)
     before, after = reports_on(rows, [policy, candidate], features_of, "labels so far")
-    assert before.reasons["strange input"] > 0.5
-    assert after.reasons["strange input"] < 0.06
-    assert candidate.report.reasons["strange input"] < 0.06
+    assert before.reasons["out_of_distribution"] > 0.5
+    assert after.reasons["out_of_distribution"] < 0.06
+    assert candidate.report.reasons["out_of_distribution"] < 0.06
     standing = standing_for(rows)
     assert before.n_rows == after.n_rows == drawn_by_weight(standing.weight).size
 
 
 @pytest.mark.parametrize("kept", ["none", "others"])
 def test_without_features_strange_inputs_are_told_as_before(kept: str) -> None:
-    policy = fitted_policy(features=np.random.default_rng(0).normal(size=(3000, 2)), epsilon=0.05)
-    rows, _ = drawn_rows(replace(policy, gate=None), 2000, 0.1)
+    policy = fitted_policy(
+        features=np.random.default_rng(0).normal(size=(3000, 2)), ood=OODGate(alpha=0.05)
+    )
+    rows, _ = drawn_rows(replace(policy, ood=None), 2000, 0.1)
     found = None if kept == "none" else np.zeros((1, 3), np.float32)
     candidate = refit(rows, policy, lambda _: found)
-    assert candidate.gate is policy.gate
+    assert candidate.ood is policy.ood
     assert candidate.report.notes[-1] == NO_FEATURES
     (before,) = reports_on(rows, [policy], lambda _: found, "labels so far")
     assert before.n_rows == standing_for(rows).rows.size
 
 
 def test_a_gate_needs_rows_enough_to_tell_what_is_rare() -> None:
-    policy = fitted_policy(doubt="entropy", epsilon=0.001)
+    policy = fitted_policy(ood=OODGate("entropy", 0.001))
     rows, _ = drawn_rows(policy, 2000, 0.1)
     n_rows = drawn_by_weight(standing_for(rows).weight).size
     candidate = refit(rows, policy, none_kept)
-    assert candidate.gate is policy.gate
+    assert candidate.ood is policy.ood
     assert candidate.report.notes[-1] == TOO_FEW.format(1000, n_rows)
 
 
@@ -126,13 +128,13 @@ def test_costs_that_grow_with_amounts_are_refitted_on_those_that_were_kept(polic
     table = [*(1 - np.eye(3)), [0.25] * 3]
     growing = replace(policy, costs=CostMatrix(np.zeros((4, 3)), reject="3", rate=table))
     rows, _ = drawn_rows(policy, 2000, 0.1)
-    amounts = np.random.default_rng(0).uniform(1, 9, 2000)
-    rows = replace(rows, amount=amounts)
+    row_costs = np.random.default_rng(0).uniform(1, 9, 2000)
+    rows = replace(rows, amount=row_costs)
     candidate = refit(rows, growing, none_kept)
     before, plain, after = reports_on(rows, [growing, policy, candidate], none_kept, "labels")
     standing = standing_for(rows)
     seen = rows_taken(rows, standing.rows)
-    paid = np.where(seen.action == 3, 0.25, seen.action != seen.label) * amounts[standing.rows]
+    paid = np.where(seen.action == 3, 0.25, seen.action != seen.label) * row_costs[standing.rows]
     expected = np.average(paid, weights=standing.weight)
     assert before.cost.value == pytest.approx(expected, rel=1e-6)
     assert after.cost.value == pytest.approx(expected, rel=0.1)
@@ -164,6 +166,6 @@ def test_what_cannot_be_refitted_is_refused(policy: Any) -> None:
         refit(rows, replace(policy, costs=growing), none_kept)
     n_labels = standing_for(rows).rows.size
     assert str(caught.value) == (
-        f"Costs grow with amounts, and {n_labels} rows came without. "
+        f"Costs depend on row costs, and {n_labels} rows came without. "
         "Try `dubito fit` on a file of your own."
     )

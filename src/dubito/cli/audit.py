@@ -153,6 +153,6 @@ def _cost_of(rows: Shards, costs: CostMatrix) -> CostReport:
         batch.labels,
         batch.outputs,
         costs,
-        batch.amounts,
+        batch.row_costs,
         sample_weight=batch.weight,
     )

@@ -117,7 +117,7 @@ HELP = {
     "weight": "Column of sample weights.",
     "group": "Column of groups to report separately.",
     "id": "Column of row identifiers.",
-    "cost": "Column of per-row amounts, for costs that grow with the amount.",
+    "cost": "Column of per-row costs, for cost matrices with a rate.",
 }
 OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
 NOT_OF_CLASSES = ("confidence", "correct", "mean", "std")

@@ -93,7 +93,7 @@ def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
     name = policy.costs.actions[policy.costs.reject]
     parts = [rows_where(path, "action", name) for path in decided]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    order = np.argsort(-columns["worth"].astype(np.float64), kind="stable")
+    order = np.argsort(-columns["review_value"].astype(np.float64), kind="stable")
     _write_table({key: values[order] for key, values in columns.items() if key != "action"}, review)
     return int(order.size)
 

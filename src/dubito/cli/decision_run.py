@@ -46,7 +46,7 @@ class Run:
         reader: Reader,
     ) -> Self:
         """Return the run, once the columns of all files are known."""
-        has_features = policy.gate is not None and policy.gate.needs_features
+        has_features = policy.ood is not None and policy.ood.needs_features
         columns = given.columns(
             *files, label="unused", has_features=has_features, classes=policy.costs.classes
         )

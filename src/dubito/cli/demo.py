@@ -41,7 +41,7 @@ def demo(
     from dubito import audit
     from dubito.cli.printing import say, say_json
     from dubito.data import load_fashion_mnist
-    from dubito.decide import CostMatrix, Policy
+    from dubito.decide import CostMatrix, OODGate, Policy
     from dubito.doubt import MahalanobisDistance
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,8 +57,7 @@ def demo(
         [sample.classes[label] for label in sample.validation_labels],
         costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "ask a person"),
         features=sample.validation_features,
-        doubt=MahalanobisDistance(normalize=True),
-        epsilon=EPSILON,
+        ood=OODGate(MahalanobisDistance(normalize=True), alpha=EPSILON),
     )
     policy.save(folder / "policy.json")
     _write_all_decisions(policy, sample, folder / "decisions.parquet")
@@ -169,7 +168,7 @@ def _decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
 def _strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
     """Return how sure the network is of what it never learned, and how much of it is asked about."""
     from dubito.data import Batch
-    from dubito.decide.policy.decide import STRANGE
+    from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 
     told = {}
     for name, field in STRANGERS.items():
@@ -178,7 +177,7 @@ def _strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str
         told[name] = {
             "says": float(Batch.of(None, outputs).rows.confidence.mean()),
             "asked": float(found.is_rejected.mean()),
-            "strange": float((found.reason == STRANGE).mean()),
+            "strange": float((found.reason == OUT_OF_DISTRIBUTION).mean()),
         }
     return told
 

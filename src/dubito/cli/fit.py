@@ -64,7 +64,7 @@ def fit(
     from dubito.cli.printing import passes, say, say_json
     from dubito.cli.reading import require_places
     from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
-    from dubito.decide import Policy
+    from dubito.decide import OODGate, Policy, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
@@ -78,17 +78,17 @@ def fit(
     [columns] = given.columns(file, has_features=is_handing)
     with passes():
         rows = reader.rows(file, columns)
-        outputs = as_class_outputs(next(rows.batches()).outputs, "dubito fit")
+        first = next(rows.batches())
+        outputs = as_class_outputs(first.outputs, "dubito fit")
         policy = Policy.fit(
             rows,
             costs=costs_of(costs, outputs, reject_cost, reject_action),
             calibrator=calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
-            max_risk=max_risk,
-            delta=risk_delta,
-            epsilon=ood_alpha,
-            evaluation="cross-fit" if evaluate_on is None else reader.rows(evaluate_on, columns),
-            seed=seed,
+            ood=None if first.features is None else OODGate(alpha=ood_alpha),
+            risk=None if max_risk is None else RiskBound(max_risk, risk_delta),
+            evaluate_on="cross-fit" if evaluate_on is None else reader.rows(evaluate_on, columns),
+            random_state=seed,
         )
     policy.save(output)
     if as_json:

@@ -50,12 +50,12 @@ def explain(
     from dubito.decide import Policy
 
     loaded = Policy.load(file)
-    has_features = loaded.gate is not None and loaded.gate.needs_features
+    has_features = loaded.ood is not None and loaded.ood.needs_features
     [columns] = given.columns(
         rows, label="unused", has_features=has_features, classes=loaded.costs.classes
     )
     batch = read(rows, columns)
-    words = loaded.explain(batch.outputs, batch.features, batch.amounts, row=row)
+    words = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
     if as_json:
         say_json({"row": row, "words": words})
         return

@@ -164,10 +164,10 @@ MOST_SHARED = 1 << 20  # weights of 1 that are kept for the next batch of the sa
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Outputs, and of the same rows: truth, weights, features, ids, groups, amounts.
+    """Outputs, and of the same rows: truth, weights, features, ids, groups, row costs.
 
     Made by `Batch.of`, which checks everything once; `take` gives a range of rows without a copy.
-    `first_row` is where its first row stands in the whole that it is a part of. `amounts` are what
+    `first_row` is where its first row stands in the whole that it is a part of. `row_costs` are what
     costs may grow with, such as prices.
 
     >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
@@ -182,7 +182,7 @@ class Batch:
     ids: NDArray[Any] | None = None
     groups: NDArray[Any] | None = None
     first_row: int = 0
-    amounts: FloatArray | None = None
+    row_costs: FloatArray | None = None
 
     @classmethod
     def of(
@@ -194,7 +194,7 @@ class Batch:
         features: Any = None,
         ids: Any = None,
         groups: Any = None,
-        amounts: Any = None,
+        row_costs: Any = None,
         first_row: int = 0,
         caller: str = "Batch",
         argument: str = "y_true",
@@ -213,7 +213,7 @@ class Batch:
             features=_as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
-            amounts=_as_amounts(amounts, n_rows, caller),
+            row_costs=_as_row_costs(row_costs, n_rows, caller),
             first_row=first_row,
         )
 
@@ -260,7 +260,7 @@ class Batch:
             features=None if self.features is None else self.features[rows],
             ids=None if self.ids is None else self.ids[rows],
             groups=None if self.groups is None else self.groups[rows],
-            amounts=None if self.amounts is None else self.amounts[rows],
+            row_costs=None if self.row_costs is None else self.row_costs[rows],
             first_row=self.first_row
             + (range(len(self))[rows].start if isinstance(rows, slice) else 0),
         )
@@ -326,15 +326,15 @@ def _as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
     return freeze(as_finite(array, "features", caller))
 
 
-def _as_amounts(amounts: Any, n_rows: int, caller: str) -> FloatArray | None:
+def _as_row_costs(row_costs: Any, n_rows: int, caller: str) -> FloatArray | None:
     """Return one amount a row as float64, or None."""
-    if amounts is None:
+    if row_costs is None:
         return None
-    array = as_finite(as_floats(amounts, "amounts", caller), "amounts", caller)
-    require_dimensions(array, (1,), "amounts", caller, "one number a row")
-    require_rows(array, n_rows, "amounts", caller)
+    array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
+    require_dimensions(array, (1,), "row_costs", caller, "one number a row")
+    require_rows(array, n_rows, "row_costs", caller)
     fix = "a rate below 0 for a gain"
-    require_everywhere(array >= 0, array, "amounts", caller, "0 or above", fix)
+    require_everywhere(array >= 0, array, "row_costs", caller, "0 or above", fix)
     return freeze(array.astype(np.float64))
 
 

@@ -33,7 +33,7 @@ ROLES = {
     "sample_weight": "weight",
     "ids": "id",
     "groups": "group",
-    "amounts": "amount",
+    "row_costs": "amount",
 }
 
 
@@ -83,7 +83,7 @@ class BoundColumns:
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
-                amounts=self.cells(piece, "amount").numbers() if has("amount") else None,
+                row_costs=self.cells(piece, "amount").numbers() if has("amount") else None,
                 first_row=first_row,
             )
         except (BadValueError, BadTypeError) as error:

@@ -195,7 +195,7 @@ COLUMN_ROLES = {
     "groups": "group",
     "features": "features",
     "ids": "id",
-    "amounts": "amount",
+    "row_costs": "amount",
 }
 
 
@@ -207,7 +207,7 @@ def as_shards(
     groups: Any = None,
     features: Any = None,
     ids: Any = None,
-    amounts: Any = None,
+    row_costs: Any = None,
     caller: str,
     argument: str = "outputs",
     label_argument: str = "y",
@@ -223,7 +223,7 @@ def as_shards(
         Model outputs of rows in memory, or rows that hold everything known about them already.
     y : array, optional
         Labels or targets, with `outputs` in memory.
-    sample_weight, groups, features, ids, amounts : array, optional
+    sample_weight, groups, features, ids, row_costs : array, optional
         Further columns of the same rows, with `outputs` in memory.
     caller : str
         The public function or class, for error messages.
@@ -252,7 +252,7 @@ def as_shards(
         "groups": groups,
         "features": features,
         "ids": ids,
-        "amounts": amounts,
+        "row_costs": row_costs,
     }
     if not isinstance(outputs, Shards | Batch):
         wrapped = outputs if convert is None else convert(outputs, caller)
@@ -375,7 +375,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
         features=column("features"),
         ids=column("ids"),
         groups=column("groups"),
-        amounts=column("amounts"),
+        row_costs=column("row_costs"),
     )
 
 
@@ -439,7 +439,7 @@ def _arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
         names: tuple[str, ...] = () if part is None else type(part).__slots__
         for name in names:
             yield from _plain(f"{type(part).__name__}.{name}", getattr(part, name))
-    for name in ("weight", "features", "ids", "groups", "amounts"):
+    for name in ("weight", "features", "ids", "groups", "row_costs"):
         yield from _plain(name, getattr(batch, name))
 
 

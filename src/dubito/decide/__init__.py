@@ -16,7 +16,7 @@ from dubito.decide.cost_curves import (
 from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, IntervalDecision, error_areas
 from dubito.decide.policy.decide import Decisions
-from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.policy import Policy, write_decisions
 from dubito.decide.policy.report import PolicyReport
 from dubito.decide.pools import LinearPool, LogLinearPool
@@ -60,6 +60,7 @@ __all__ = [
     "PolicyReport",
     "PriorEstimate",
     "RegressionDecision",
+    "RiskBound",
     "SquaredLossDecomposition",
     "ThresholdChoice",
     "adjust_prior",

@@ -55,23 +55,23 @@ class LeastCosts:
     probability: FloatArray
 
 
-def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> FloatArray:
+def expected_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> FloatArray:
     """Return what each action costs on average, rows x actions, in float64.
 
-    `amounts`, one a row, are needed where costs grow with them. Bishop, "Pattern recognition and
+    `row_costs`, one a row, are needed where costs grow with them. Bishop, "Pattern recognition and
     machine learning", 2006, section 1.5.2.
 
     >>> costs = CostMatrix.from_errors(false_positive=1, false_negative=8)
     >>> expected_costs([[0.75, 0.25]], costs).tolist()
     [[2.0, 0.75]]
     """
-    asked = Question.of(outputs, costs, amounts, "expected_costs")
+    asked = Question.of(outputs, costs, row_costs, "expected_costs")
     base, rate = asked.costs.array, asked.rate
     result = np.empty((asked.array.shape[0], base.shape[0]))
 
     def fill(rows: slice) -> None:
         if asked.is_narrow:
-            narrow_costs(*asked.block(rows), base, rate, asked.amounts[rows], result[rows])
+            narrow_costs(*asked.block(rows), base, rate, asked.row_costs[rows], result[rows])
         else:
             result[rows] = asked.wide_costs(rows, asked.wide_shares(rows), base, rate)
 
@@ -79,7 +79,7 @@ def expected_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> Floa
     return result
 
 
-def optimal_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> IntArray:
+def optimal_actions(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> IntArray:
     """Return the number of the action of least expected cost, a row each.
 
     On a tie reject wins (within 1e-9), else the first action. With `CostMatrix.zero_one` it is the
@@ -89,21 +89,21 @@ def optimal_actions(outputs: Any, costs: CostMatrix, amounts: Any = None) -> Int
     >>> optimal_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
     [0, 2, 2]
     """
-    return _least_costs_of(outputs, costs, amounts, "optimal_actions").action
+    return _least_costs_of(outputs, costs, row_costs, "optimal_actions").action
 
 
-def least_costs(outputs: Any, costs: CostMatrix, amounts: Any = None) -> LeastCosts:
+def least_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> LeastCosts:
     """Return the action of least expected cost and that cost, in one pass over the outputs.
 
     >>> least_costs([[0.875, 0.125]], CostMatrix.zero_one(2)).cost.tolist()
     [0.125]
     """
-    return _least_costs_of(outputs, costs, amounts, "least_costs")
+    return _least_costs_of(outputs, costs, row_costs, "least_costs")
 
 
-def _least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> LeastCosts:
+def _least_costs_of(outputs: Any, costs: Any, row_costs: Any, caller: str) -> LeastCosts:
     """Return the action of least expected cost and that cost, for `caller`."""
-    asked = Question.of(outputs, costs, amounts, caller)
+    asked = Question.of(outputs, costs, row_costs, caller)
     # Above the cheapest action of a class no cost is below 0: sums do not cancel, and ties but for
     # rounding are told as a share of the least.
     base, rate = _above_cheapest(asked.costs.array), _above_cheapest(asked.rate)
@@ -114,8 +114,8 @@ def _least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> Leas
     def fill(rows: slice) -> None:
         found = choices[:, rows], numbers[:, rows]
         if asked.is_narrow:
-            amounts = asked.amounts[rows]
-            narrow_least(*asked.block(rows), base, rate, amounts, reject, MARGIN, *found)
+            row_costs = asked.row_costs[rows]
+            narrow_least(*asked.block(rows), base, rate, row_costs, reject, MARGIN, *found)
         else:
             shares = asked.wide_shares(rows)
             _fill_least(asked.wide_costs(rows, shares, base, rate), reject, *found)
@@ -130,21 +130,21 @@ def _least_costs_of(outputs: Any, costs: Any, amounts: Any, caller: str) -> Leas
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """Outputs, costs and amounts that fit each other."""
+    """Outputs, costs and row_costs that fit each other."""
 
     array: FloatArray
     is_logits: bool
     costs: CostMatrix
     rate: FloatArray
-    amounts: FloatArray
+    row_costs: FloatArray
 
     @classmethod
-    def of(cls, outputs: Any, costs: Any, amounts: Any, caller: str) -> Question:
-        """Check what was asked; without rates there are no amounts."""
+    def of(cls, outputs: Any, costs: Any, row_costs: Any, caller: str) -> Question:
+        """Check what was asked; without rates there are no row_costs."""
         wrapped = as_class_outputs(outputs, "outputs", caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         rate = freeze(np.zeros((0, table.n_classes))) if table.rate is None else table.rate
-        sizes = as_amounts(amounts, table, wrapped.n_rows, caller)
+        sizes = as_row_costs(row_costs, table, wrapped.n_rows, caller)
         return cls(wrapped.array, isinstance(wrapped, Logits), table, rate, sizes)
 
     @property
@@ -177,8 +177,8 @@ class Question:
     ) -> FloatArray:
         """Return expected costs of a range of rows by a matrix product."""
         costs: FloatArray = shares @ base.T
-        if self.amounts.size:
-            costs += self.amounts[rows, np.newaxis] * (shares @ rate.T)
+        if self.row_costs.size:
+            costs += self.row_costs[rows, np.newaxis] * (shares @ rate.T)
         return costs
 
     def run(self, fill: Any) -> None:
@@ -227,21 +227,21 @@ def as_class_outputs(outputs: Any, argument: str, caller: str) -> Logits | Proba
     return wrapped
 
 
-def as_amounts(amounts: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
+def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
     """Return one amount a row in float64; none where costs do not grow with them."""
     if costs.rate is None:
-        if amounts is not None:
+        if row_costs is not None:
             rule, fix = "None, as no cost grows with it", "CostMatrix(..., rate=...)"
-            raise BadValueError("amounts", caller, rule, type(amounts).__name__, fix)
+            raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
         return freeze(np.empty(0))
-    if amounts is None:
-        rule, fix = "one number a row, as costs grow with it", "amounts=..., such as prices"
-        raise BadTypeError("amounts", caller, rule, "None", fix)
-    array = as_finite(as_floats(amounts, "amounts", caller), "amounts", caller)
-    require_dimensions(array, (1,), "amounts", caller, "one number a row")
-    require_rows(array, n_rows, "amounts", caller)
+    if row_costs is None:
+        rule, fix = "one number a row, as costs grow with it", "row_costs=..., such as prices"
+        raise BadTypeError("row_costs", caller, rule, "None", fix)
+    array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
+    require_dimensions(array, (1,), "row_costs", caller, "one number a row")
+    require_rows(array, n_rows, "row_costs", caller)
     array = array.astype(np.float64)
     is_fine = (array >= 0) & (array <= HIGHEST_COST)
     rule = f"between 0 and {HIGHEST_COST:g}"
-    require_everywhere(is_fine, array, "amounts", caller, rule, "a rate below 0 for a gain")
+    require_everywhere(is_fine, array, "row_costs", caller, rule, "a rate below 0 for a gain")
     return freeze(array)

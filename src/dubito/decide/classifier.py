@@ -67,17 +67,17 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         check_is_fitted(self)
         return self.model_.predict_proba(X)
 
-    def predict(self, X: Any, amounts: Any = None) -> NDArray[Any]:  # noqa: N803
-        """Return the action of least expected cost of each row; `amounts` as costs need them."""
+    def predict(self, X: Any, row_costs: Any = None) -> NDArray[Any]:  # noqa: N803
+        """Return the action of least expected cost of each row; `row_costs` as costs need them."""
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = optimal_actions(outputs, self.costs_, amounts)
+        actions = optimal_actions(outputs, self.costs_, row_costs)
         return np.asarray(self._answers()[actions])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, amounts: Any = None) -> float:  # noqa: N803
+    def score(self, X: Any, y: Any, sample_weight: Any = None, row_costs: Any = None) -> float:  # noqa: N803
         """Return the mean cost of the answers, with its sign turned."""
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = optimal_actions(outputs, self.costs_, amounts)
-        return -realized_cost(y, actions, self.costs_, amounts, sample_weight=sample_weight)
+        actions = optimal_actions(outputs, self.costs_, row_costs)
+        return -realized_cost(y, actions, self.costs_, row_costs, sample_weight=sample_weight)
 
     def summary(self) -> str:
         """Say in words what the calibrator learned."""

@@ -61,7 +61,7 @@ def cost_coverage_curve(
     y_true: Any,
     outputs: Any,
     costs: CostMatrix,
-    amounts: Any = None,
+    row_costs: Any = None,
     *,
     doubt: Any = None,
     sample_weight: Any = None,
@@ -77,13 +77,13 @@ def cost_coverage_curve(
     """
     caller = "cost_coverage_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
-    judged = Judged.of(y_true, wrapped, costs, amounts, sample_weight, caller)
+    judged = Judged.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     reject, n_actions = judged.costs.reject, judged.costs.n_actions
     acting = [number for number in range(n_actions) if number != reject]
     if not acting:
         rule, fix = "of 1 action or more beside reject", "a row of costs a class"
         raise BadValueError("costs", caller, rule, "reject only", fix)
-    expected = expected_costs(wrapped, judged.costs, amounts)
+    expected = expected_costs(wrapped, judged.costs, row_costs)
     paid = judged.by_action[:, acting]
     paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
     scores = expected[:, acting].min(axis=1) - (0.0 if reject is None else expected[:, reject])
@@ -106,7 +106,7 @@ def cost_prior_curve(
     y_true: Any,
     outputs: Any,
     costs: CostMatrix,
-    amounts: Any = None,
+    row_costs: Any = None,
     *,
     class_: Any,
     priors: Any = None,
@@ -124,7 +124,7 @@ def cost_prior_curve(
     """
     caller = "cost_prior_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
-    judged = Judged.of(y_true, wrapped, costs, amounts, sample_weight, caller)
+    judged = Judged.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_shares(priors, "priors", caller)
     soft = judged.labels.probabilities
@@ -143,7 +143,7 @@ def cost_prior_curve(
     for prior in grid.astype(np.float64).tolist():
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
         told = _moved(wrapped, column, measured, prior)
-        action = optimal_actions(told, judged.costs, amounts)
+        action = optimal_actions(told, judged.costs, row_costs)
         each = weight @ judged.by_action
         adapted = weight @ judged.by_action[rows, action]
         costs_at.append((float(weight @ judged.realized), float(adapted), float(each.min())))

@@ -17,7 +17,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import as_weights
 from dubito.data.labels import Labels
-from dubito.decide.actions import as_amounts, as_class_outputs, least_costs
+from dubito.decide.actions import as_class_outputs, as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
@@ -27,7 +27,12 @@ SAME = 1e-12  # costs this close, as a share of the smaller, are the same
 
 
 def realized_cost(
-    y_true: Any, actions: Any, costs: CostMatrix, amounts: Any = None, *, sample_weight: Any = None
+    y_true: Any,
+    actions: Any,
+    costs: CostMatrix,
+    row_costs: Any = None,
+    *,
+    sample_weight: Any = None,
 ) -> float:
     """Return what actions, by number or name, cost a row on average.
 
@@ -42,7 +47,7 @@ def realized_cost(
     taken = _action_numbers(actions, table, caller)
     labels = _labels_of(y_true, taken.size, table, caller)
     warn_of_missing(labels.n_missing, taken.size, caller, stacklevel=3)
-    sizes = as_amounts(amounts, table, taken.size, caller)
+    sizes = as_row_costs(row_costs, table, taken.size, caller)
     weight = as_weights(sample_weight, taken.size, caller) * ~labels.is_missing
     require_weight(weight, "The realized cost")
     paid = costs_of_actions(table, labels, sizes)[np.arange(taken.size), taken]
@@ -59,7 +64,7 @@ class Judged:
 
     costs: CostMatrix
     labels: Labels
-    amounts: FloatArray
+    row_costs: FloatArray
     weight: FloatArray
     action: IntArray
     expected: FloatArray
@@ -67,7 +72,7 @@ class Judged:
 
     @classmethod
     def of(
-        cls, y_true: Any, outputs: Any, costs: Any, amounts: Any, sample_weight: Any, caller: str
+        cls, y_true: Any, outputs: Any, costs: Any, row_costs: Any, sample_weight: Any, caller: str
     ) -> Judged:
         """Decide every row, and look at what happened."""
         wrapped = as_class_outputs(outputs, "outputs", caller)
@@ -75,8 +80,8 @@ class Judged:
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
         assert isinstance(batch.labels, Labels)
         require_weight(batch.labeled_weight, "The cost")
-        sizes = as_amounts(amounts, table, len(batch), caller)
-        found = least_costs(wrapped, table, amounts)
+        sizes = as_row_costs(row_costs, table, len(batch), caller)
+        found = least_costs(wrapped, table, row_costs)
         return cls(
             table,
             batch.labels,
@@ -98,7 +103,7 @@ class Judged:
         soft = self.labels.probabilities
         if soft is None:
             return np.asarray(self.by_action.min(axis=1))
-        each = [cost_in_class(self.costs, k, self.amounts) for k in range(self.costs.n_classes)]
+        each = [cost_in_class(self.costs, k, self.row_costs) for k in range(self.costs.n_classes)]
         return np.asarray(sum(soft[:, k] * cost for k, cost in enumerate(each)))
 
     @property
@@ -107,7 +112,7 @@ class Judged:
         return int(np.average(self.by_action, axis=0, weights=self.weight).argmin())
 
 
-def costs_of_actions(costs: CostMatrix, labels: Labels, amounts: FloatArray) -> FloatArray:
+def costs_of_actions(costs: CostMatrix, labels: Labels, row_costs: FloatArray) -> FloatArray:
     """Return what each action costs in the class that happened, rows x actions."""
     soft = labels.probabilities
 
@@ -116,26 +121,26 @@ def costs_of_actions(costs: CostMatrix, labels: Labels, amounts: FloatArray) -> 
         return np.asarray(table.T[labels.codes] if soft is None else soft @ table.T)
 
     base = at(costs.array)
-    return base if costs.rate is None else base + amounts[:, np.newaxis] * at(costs.rate)
+    return base if costs.rate is None else base + row_costs[:, np.newaxis] * at(costs.rate)
 
 
 def is_wrong_of(
-    action: IntArray, costs: CostMatrix, labels: Labels, amounts: FloatArray
+    action: IntArray, costs: CostMatrix, labels: Labels, row_costs: FloatArray
 ) -> BoolArray:
     """Return where another action, other than handing over, would have cost less."""
-    by_action = costs_of_actions(costs, labels, amounts)
+    by_action = costs_of_actions(costs, labels, row_costs)
     paid = by_action[np.arange(action.size), action]
     decided = [number for number in range(costs.n_actions) if number != costs.reject]
     least = by_action[:, decided].min(axis=1)
     return np.asarray(paid > least + SAME * np.abs(least))
 
 
-def cost_in_class(costs: CostMatrix, class_: int, amounts: FloatArray) -> FloatArray | float:
+def cost_in_class(costs: CostMatrix, class_: int, row_costs: FloatArray) -> FloatArray | float:
     """Return the least cost of all actions in a class, a row each where costs grow."""
     base = costs.array[:, class_]
     if costs.rate is None:
         return float(base.min())
-    return np.asarray((base + amounts[:, np.newaxis] * costs.rate[:, class_]).min(axis=1))
+    return np.asarray((base + row_costs[:, np.newaxis] * costs.rate[:, class_]).min(axis=1))
 
 
 def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:

@@ -196,7 +196,7 @@ def as_constant_costs(costs: Any, caller: str) -> CostMatrix:
     """Return costs that do not grow with an amount, as points have none."""
     table = as_costs(costs, "costs", caller)
     if table.rate is not None:
-        rule, fix = "without a rate, as points have no amounts", "the costs at one amount"
+        rule, fix = "without a rate, as points have no row_costs", "the costs at one amount"
         raise BadValueError("costs", caller, rule, "a rate", fix)
     return table
 

@@ -85,7 +85,11 @@ def _turned(interval: Interval) -> Interval:
 
 
 def expected_risk(
-    outputs: Any, costs: CostMatrix | None = None, amounts: Any = None, *, sample_weight: Any = None
+    outputs: Any,
+    costs: CostMatrix | None = None,
+    row_costs: Any = None,
+    *,
+    sample_weight: Any = None,
 ) -> float:
     """Return the error, or the cost, that the outputs themselves expect: no labels needed.
 
@@ -97,12 +101,12 @@ def expected_risk(
     """
     caller = "expected_risk"
     if costs is None:
-        if amounts is not None:
+        if row_costs is not None:
             rule, fix = "None without costs", "`costs=CostMatrix(..., rate=...)` with it"
-            raise BadValueError("amounts", caller, rule, type(amounts).__name__, fix)
+            raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
         risk = Batch.of(None, outputs, caller=caller).rows.least_confidence
     else:
-        risk = least_costs(outputs, costs, amounts).cost
+        risk = least_costs(outputs, costs, row_costs).cost
     weight = as_weights(sample_weight, risk.size, caller)
     require_weight(weight, "A predicted risk")
     return float(np.average(risk, weights=weight))
@@ -112,7 +116,7 @@ def cost_report(
     y_true: Any,
     outputs: Any,
     costs: CostMatrix,
-    amounts: Any = None,
+    row_costs: Any = None,
     *,
     level: float = 0.95,
     seed: int = 0,
@@ -130,7 +134,7 @@ def cost_report(
     """
     caller = "cost_report"
     interval = MeanInterval.of(level, seed, n_resamples, caller)
-    judged = Judged.of(y_true, outputs, costs, amounts, sample_weight, caller)
+    judged = Judged.of(y_true, outputs, costs, row_costs, sample_weight, caller)
     weight, realized = judged.weight, judged.realized
     constant = judged.by_action[:, judged.best_constant]
     shares = np.bincount(judged.action, weight, judged.costs.n_actions) / weight.sum()
@@ -230,7 +234,7 @@ def cost_savings(
     before: Any,
     after: Any,
     costs: CostMatrix,
-    amounts: Any = None,
+    row_costs: Any = None,
     *,
     level: float = 0.95,
     seed: int = 0,
@@ -252,8 +256,8 @@ def cost_savings(
     if len(new) != len(old):
         rule, fix = f"of {len(old)} rows, like `before`", "outputs of the same rows"
         raise BadValueError("after", caller, rule, f"{len(new)} rows", fix)
-    first = Judged.of(y_true, old, costs, amounts, sample_weight, caller)
-    second = Judged.of(y_true, new, costs, amounts, sample_weight, caller)
+    first = Judged.of(y_true, old, costs, row_costs, sample_weight, caller)
+    second = Judged.of(y_true, new, costs, row_costs, sample_weight, caller)
     weight = first.weight
     paid = np.stack([second.realized, first.realized], axis=1)
     gaps = np.stack([second.expected, first.expected], axis=1) - paid

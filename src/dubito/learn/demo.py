@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dubito.arrays import BoolArray
 from dubito.data import Batch, Sink
-from dubito.decide import CostMatrix, Policy, write_decisions
-from dubito.decide.policy.decide import STRANGE
+from dubito.decide import CostMatrix, OODGate, Policy, write_decisions
+from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 from dubito.doubt import MahalanobisDistance, decompose_uncertainty, least_confidence, vote
 from dubito.learn.class_likelihoods import UncertaintyAware
 from dubito.learn.collect import CollectedOutputs, collect_outputs
@@ -213,8 +213,7 @@ def _told_policy(validation: CollectedOutputs, test: CollectedOutputs, say: Say)
     policy = Policy.fit(
         validation.shards,
         costs=CostMatrix.zero_one(N_CLASSES).with_reject(REJECT_COST, "ask a person"),
-        doubt=MahalanobisDistance(normalize=True),
-        epsilon=EPSILON,
+        ood=OODGate(MahalanobisDistance(normalize=True), alpha=EPSILON),
     )
     honest = policy.calibrator.transform(test.logits)
     before, after = (
@@ -244,7 +243,7 @@ def _told_decisions(
             # Of digits never learned, every answer is wrong.
             is_wrong = np.ones(len(found)) if labels is None else found.class_ != labels
             wrong = is_wrong[is_open].mean() if is_open.any() else 0.0
-            strange = np.mean(found.reason == STRANGE)
+            strange = np.mean(found.reason == OUT_OF_DISTRIBUTION)
             say(f"  {name:<20} {1 - is_open.mean():7.1%} {strange:11.1%} {wrong:21.1%}")
     say("\nEvery answer about an 8 or a 9 is wrong: for the network these kinds do not exist.")
     say(f"\nWritten to {folder}: policy.json, decisions.parquet, and what was collected.")

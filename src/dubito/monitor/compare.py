@@ -215,7 +215,7 @@ def compare(
     seed: int = 0,
     n_resamples: int = 1000,
     costs: CostMatrix | None = None,
-    amounts: Any = None,
+    row_costs: Any = None,
 ) -> Comparison:
     """Return how models differ on the same rows, the first of them being what others are held to.
 
@@ -229,10 +229,10 @@ def compare(
     """
     share = as_share(level, "level", CALLER, is_open=True)
     sampling = Sampling(share, seed, as_n_resamples(n_resamples, CALLER))
-    if amounts is not None and (costs is None or costs.rate is None):
+    if row_costs is not None and (costs is None or costs.rate is None):
         rule, fix = "None, as no cost grows with it", "`costs=CostMatrix(..., rate=...)` with it"
-        raise BadValueError("amounts", CALLER, rule, type(amounts).__name__, fix)
-    batches = _as_models(y_true, models, sample_weight, amounts, seed)
+        raise BadValueError("row_costs", CALLER, rule, type(row_costs).__name__, fix)
+    batches = _as_models(y_true, models, sample_weight, row_costs, seed)
     first = next(iter(batches.values()))
     warn_of_missing(first.n_missing, len(first), CALLER, stacklevel=3)
     if not first.labeled_weight.any():
@@ -356,7 +356,7 @@ def _with_costs(
     labeled = np.flatnonzero(first.labeled_weight)  # the others were told of already
     rows = {model: batch.take(labeled) for model, batch in batches.items()}
     settings["sample_weight"] = first.weight[labeled]
-    settings["amounts"] = None if costs.rate is None else rows[next(iter(rows))].amounts
+    settings["row_costs"] = None if costs.rate is None else rows[next(iter(rows))].row_costs
     figures = {
         model: {
             **found.figures[model],
@@ -398,7 +398,7 @@ def _best_of(figures: dict[str, dict[str, Interval]], metric: str) -> str:
 
 
 def _as_models(
-    y_true: Any, models: Any, sample_weight: Any, amounts: Any, seed: int
+    y_true: Any, models: Any, sample_weight: Any, row_costs: Any, seed: int
 ) -> dict[str, Batch]:
     """Return two models or more, by name, on rows that are the same."""
     is_named = isinstance(models, Mapping) and all(isinstance(name, str) for name in models)
@@ -409,7 +409,7 @@ def _as_models(
     batches = {}
     for name, outputs in models.items():
         shards = as_shards(
-            outputs, y_true, sample_weight=sample_weight, amounts=amounts,
+            outputs, y_true, sample_weight=sample_weight, row_costs=row_costs,
             caller=CALLER, argument=f"models[{name!r}]", label_argument="y_true",
         )  # fmt: skip
         batches[name] = load_rows(shards, seed=seed)

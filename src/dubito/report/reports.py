@@ -109,7 +109,7 @@ def make_report(
     features: Any = None,
     ids: Any = None,
     groups: Any = None,
-    amounts: Any = None,
+    row_costs: Any = None,
     calibration: Any = None,
     strange: Any = None,
     costs: CostMatrix | None = None,
@@ -135,7 +135,7 @@ def make_report(
         features=features,
         ids=ids,
         groups=groups,
-        amounts=amounts,
+        row_costs=row_costs,
         caller="report",
     )
     batch.require_labels("report")

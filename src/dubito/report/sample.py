@@ -16,7 +16,7 @@ from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, sample_rows
 from dubito.decide import CostMatrix, optimal_actions, reject_by_threshold
 from dubito.decide.actions import MARGIN
-from dubito.decide.policy.decide import wrong_shares
+from dubito.decide.policy.decide import decision_errors
 from dubito.decide.realized import costs_of_actions
 from dubito.errors import BadTypeError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
@@ -102,7 +102,7 @@ class Sample:
         if isinstance(self.answers.outputs, TopLabel):
             return 1 - self.answers.rows.correct
         assert isinstance(self.batch.labels, Labels)
-        return wrong_shares(self.batch.labels, action, self.costs, np.empty(0))
+        return decision_errors(self.batch.labels, action, self.costs, np.empty(0))
 
     def at(self, threshold: float) -> Outcome:
         """Return what comes of rejecting rows whose largest posterior is at most a threshold."""
@@ -170,7 +170,7 @@ def drawn(
 ) -> Sample:
     """Draw at most 5,000 rows, and bring costs, and what a policy decided, together with them.
 
-    Costs that grow with amounts are no table that anyone could edit: examples stand for them.
+    Costs that grow with the row are no table that anyone could edit: examples stand for them.
     """
     batch = sample_rows(ArrayShards(after), MOST_ROWS, seed)
     outputs, labels = batch.outputs, batch.labels

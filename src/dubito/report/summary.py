@@ -65,20 +65,19 @@ class Decided:
 
 
 def _decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
-    """Let a policy decide labeled rows, by their features and amounts where it needs them."""
+    """Let a policy decide labeled rows, by their features and row costs where it needs them."""
     raw = as_class_outputs(batch.outputs, "report")
-    decisions = policy.decide(raw, batch.features, batch.amounts)
+    decisions = policy.decide(raw, batch.features, batch.row_costs)
     evidence = Evidence(
         batch=batch,
         raw=raw,
-        honest=policy.honest(raw),
         decisions=decisions,
         unbound=None,
-        amounts=np.empty(0) if batch.amounts is None else batch.amounts,
+        row_costs=np.empty(0) if batch.row_costs is None else batch.row_costs,
         weight=batch.labeled_weight,
         how="the rows of the report",
     )
-    return Decided(decisions.action, PolicyReport.of(evidence, policy.rules, seed=seed))
+    return Decided(decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed))
 
 
 MOST_MEASURED = 50_000  # rows that figures are taken of, where they need rows
@@ -205,23 +204,23 @@ class Summary:
 
     @property
     def has_growing_costs(self) -> bool:
-        """Whether costs were given that grow with the amounts of rows."""
+        """Whether costs were given that grow with per-row costs."""
         return self.costs is not None and self.costs.rate is not None
 
     @cached_property
     def cost_report(self) -> CostReport | None:
-        """What deciding by least expected cost costs on the sample; None without its amounts."""
+        """What deciding by least expected cost costs on the sample; None without row costs."""
         rows, costs = self.sample.batch, self.sample.costs
         if self.costs is not None and self.has_unseen_costs:
             rows = sample_rows(ArrayShards(self.after), MOST_ROWS, self.provenance.seed)
             costs = self.costs
-        if costs.rate is not None and rows.amounts is None:
+        if costs.rate is not None and rows.row_costs is None:
             return None
         return cost_report(
             rows.labels,
             rows.outputs,
             costs,
-            rows.amounts if costs.rate is not None else None,
+            rows.row_costs if costs.rate is not None else None,
             sample_weight=rows.weight,
             seed=self.provenance.seed,
         )

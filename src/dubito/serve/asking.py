@@ -16,11 +16,11 @@ from dubito.data.batch import Batch
 from dubito.errors import BadValueError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serve.bodies import as_fields, as_ids
-from dubito.serve.matrices import CALLER, as_amounts, as_rows, counted, told
+from dubito.serve.matrices import CALLER, as_row_costs, as_rows, counted, told
 from dubito.serve.refusals import WRONG, RefusedError
 from dubito.serve.settings import Settings
 
-FIELDS = ("logits", "probabilities", "ids", "features", "amounts", "links")
+FIELDS = ("logits", "probabilities", "ids", "features", "row_costs", "links")
 LONGEST_LINK = 2000
 WEB = re.compile(
     r"https?://(?:[^/?#\[\]\\]+|[^/?#\[\]\\]*\[[0-9a-fA-F:.]+\](?::[0-9]*)?)(?:[/?#].*)?"
@@ -51,8 +51,8 @@ class AskedRows:
                 got = f"{len(features)} for {counted(len(outputs), 'row')}"
                 problem = f"`features` must be one row for each row that is decided. Got {got}"
                 raise RefusedError(WRONG, problem, "sending both in the same order")
-        amounts = as_amounts(fields.get("amounts"), len(outputs))
-        batch = Batch.of(None, outputs, features=features, amounts=amounts, caller=CALLER)
+        row_costs = as_row_costs(fields.get("row_costs"), len(outputs))
+        batch = Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER)
         ids = fields.get("ids")
         return cls(
             batch=batch,
@@ -84,8 +84,8 @@ class AskedRows:
         parts = [np.ascontiguousarray(self.outputs.array, "<f4")]
         if self.batch.features is not None:
             parts.append(np.ascontiguousarray(self.batch.features, "<f4"))
-        if self.batch.amounts is not None:
-            parts.append(np.ascontiguousarray(self.batch.amounts[:, np.newaxis], "<f8"))
+        if self.batch.row_costs is not None:
+            parts.append(np.ascontiguousarray(self.batch.row_costs[:, np.newaxis], "<f8"))
         kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
         start = blake2b(f"{type(self.outputs).__name__} {kinds} ".encode(), digest_size=16)
         whole = np.hstack([part.view(np.uint8) for part in parts])

@@ -40,8 +40,8 @@ class Question:
         product, whose rounding depends on the number of rows.
         """
         policy, batch = self.policy, self.asked.batch
-        is_plain = policy.gate is None and policy.bound is None and policy.costs.rate is None
-        is_bare = batch.features is None and batch.amounts is None
+        is_plain = policy.ood is None and policy.risk is None and policy.costs.rate is None
+        is_bare = batch.features is None and batch.row_costs is None
         if is_plain and is_bare and policy.costs.n_classes <= NARROW:
             return self.policy_id, type(self.asked.outputs)
         return None
@@ -71,25 +71,24 @@ def _decide_rows(
     key_digest: bytes = b"",
 ) -> NewDecisions:
     """Decide rows, and draw at random those that are looked at whatever was decided."""
-    amounts = asked.batch.amounts
-    sizes = None if policy.costs.rate is None else amounts
+    row_costs = asked.batch.row_costs
+    sizes = None if policy.costs.rate is None else row_costs
     with kept_threads():
         try:
             decided = policy.decide(asked.outputs, asked.batch.features, sizes)
         except (BadTypeError, BadValueError) as error:
             raise told(error, error.argument, error.fix) from error
-        probabilities = policy.predict_proba(asked.outputs)
     return NewDecisions.of(
         policy_id,
         asked.ids,
         decided,
-        probabilities,
+        decided.probabilities,
         asked.outputs.array,
         digests=asked.digests,
         is_logits=isinstance(asked.outputs, Logits),
         is_audit=drawing.random(len(decided)) < settings.audit_share,
         audit_share=settings.audit_share,
-        amounts=amounts,
+        row_costs=row_costs,
         links=asked.links,
         features=asked.batch.features,
         key=key,
@@ -114,7 +113,7 @@ def answer_columns(
         "probability": columns["probability"],
         "expected_cost": columns["expected_cost"],
         "reason": [REASONS[code] for code in columns["reason"]],
-        "worth": columns["worth"],
+        "review_value": columns["review_value"],
     }
     if not found:
         return answer
@@ -136,5 +135,5 @@ def answer_of(row: Mapping[str, Any], policies: Callable[[int], Policy]) -> dict
         "probability": row["probability"],
         "expected_cost": row["expected_cost"],
         "reason": REASONS[row["reason"]],
-        "worth": row["worth"],
+        "review_value": row["review_value"],
     }

@@ -1,4 +1,4 @@
-"""Numbers of requests: rows and amounts, and what is wrong with them in the words of a request."""
+"""Numbers of requests: rows and row costs, and what is wrong with them in the words of a request."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def as_rows(value: Any, name: str, settings: Settings) -> FloatArray:
     return array.astype(np.float32)
 
 
-def as_amounts(value: Any, n_rows: int) -> FloatArray | None:
+def as_row_costs(value: Any, n_rows: int) -> FloatArray | None:
     """Return one amount a row, or None."""
     if value is None:
         return None
     try:
-        array = as_floats(value, "amounts", CALLER)
+        array = as_floats(value, "row_costs", CALLER)
     except (BadTypeError, BadValueError) as error:
-        raise _no_amounts(value, n_rows) from error
+        raise _no_row_costs(value, n_rows) from error
     if array.shape != (n_rows,) or not (np.isfinite(array) & (array >= 0)).all():
-        raise _no_amounts(value, n_rows)
+        raise _no_row_costs(value, n_rows)
     return array
 
 
@@ -68,15 +68,15 @@ def _no_rows(value: Any, name: str) -> RefusedError:
     return RefusedError(WRONG, f"`{name}` must be {rule}. Got {_fault_of(value)}", fix)
 
 
-def _no_amounts(value: Any, n_rows: int) -> RefusedError:
-    """Return the refusal of what is no list of amounts."""
+def _no_row_costs(value: Any, n_rows: int) -> RefusedError:
+    """Return the refusal of what is no list of row costs."""
     listed = value.tolist() if isinstance(value, np.ndarray) else value
     got = _shown(listed)
     if isinstance(listed, list):
         wrong = [one for one in listed if not _is_number(one) or not 0 <= one <= LARGEST_AMOUNT]
         got = _shown(wrong[0]) if wrong else f"{len(listed)} for {counted(n_rows, 'row')}"
-    problem = f"`amounts` must be a list of one number a row, 0 or above. Got {got}"
-    return RefusedError(WRONG, problem, '"amounts": [120.0]')
+    problem = f"`row_costs` must be a list of one number a row, 0 or above. Got {got}"
+    return RefusedError(WRONG, problem, '"row_costs": [120.0]')
 
 
 def _fault_of(value: Any) -> str:

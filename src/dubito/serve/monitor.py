@@ -180,7 +180,7 @@ def _cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: Mean
         return Figure(None, standing.unknown)
     grows = costs.rate is not None
     if grows and np.isnan(seen.amount).any():
-        return Figure(None, "Costs grow with amounts, and some rows came without.")
+        return Figure(None, "Costs depend on row costs, and some rows came without.")
     if seen.action.max() >= costs.n_actions:
         return Figure(None, "Some rows were decided by another policy, with other actions.")
     labels = Labels.of(seen.label, Probabilities(seen.probabilities), "label", CALLER)

@@ -13,8 +13,8 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
-from dubito.decide.actions import as_amounts
-from dubito.decide.policy.gate import OODGate
+from dubito.decide.actions import as_row_costs
+from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
@@ -50,7 +50,7 @@ class KnownRows:
             raise RefusedError(CONFLICT, standing.unknown.rstrip("."), fix)
         seen, weight = rows_taken(alike, standing.rows), standing.weight
         features, note = None, ""
-        gates = [policy.gate for policy in policies if policy.gate is not None]
+        gates = [policy.ood for policy in policies if policy.ood is not None]
         if gates:
             # What is strange is told by ranks, which know no weights.
             plain = drawn_by_weight(weight)
@@ -67,7 +67,7 @@ class KnownRows:
             outputs,
             sample_weight=weight,
             features=features,
-            amounts=_amounts_of(seen) if grows else None,
+            row_costs=_row_costs_of(seen) if grows else None,
             caller=CALLER,
         )
         return cls(outputs, batch, note)
@@ -77,7 +77,7 @@ def _features_for(
     gates: Sequence[OODGate], ids: Sequence[str], features_of: FeaturesOf
 ) -> tuple[FloatArray | None, str]:
     """Return what gates look at, and why one cannot be fitted again or judged if it cannot."""
-    fewest = max(int(np.ceil(1 / gate.region.alpha)) for gate in gates)
+    fewest = max(int(np.ceil(1 / gate.alpha)) for gate in gates)
     if len(ids) < fewest:
         return None, TOO_FEW.format(fewest, len(ids))
     widths = {gate.n_features for gate in gates if gate.needs_features}
@@ -89,10 +89,10 @@ def _features_for(
     return features, ""
 
 
-def _amounts_of(seen: StoredRows) -> FloatArray:
-    """Return the amounts of rows, or refuse where one came without."""
+def _row_costs_of(seen: StoredRows) -> FloatArray:
+    """Return the row costs of rows, or refuse where one came without."""
     if n_without := int(np.isnan(seen.amount).sum()):
-        problem = f"Costs grow with amounts, and {n_without:,} rows came without"
+        problem = f"Costs depend on row costs, and {n_without:,} rows came without"
         raise RefusedError(CONFLICT, problem, "`dubito fit` on a file of your own")
     return seen.amount
 
@@ -104,25 +104,25 @@ def refit(rows: StoredRows, policy: Policy, features_of: FeaturesOf, *, seed: in
     `features_of` returns the features of rows by their ids, None where they are not all kept.
     """
     known = KnownRows.of(rows, [policy], features_of)
-    gate, bound = policy.gate, policy.bound
+    gate, risk = policy.ood, policy.risk
     wishes: dict[str, Any] = {}
     if gate is not None and not known.note:
-        wishes |= {"doubt": gate.score, "epsilon": gate.region.alpha}
+        wishes |= {"ood": OODGate(gate.score_, gate.alpha)}
         wishes |= {"feature_names": policy.feature_names}
-    if bound is not None:
-        wishes |= {"max_risk": bound.max_risk, "delta": bound.delta}
+    if risk is not None:
+        wishes |= {"risk": RiskBound(risk.max_risk, risk.delta)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)  # the report has what it is worth
         fitted = Policy.fit(
             ArrayShards(known.batch),
             costs=policy.costs,
             calibrator=policy.calibrator,
-            seed=seed,
+            random_state=seed,
             **wishes,
         )
     if known.note:
         noted = replace(fitted.report, notes=(*fitted.report.notes, known.note))
-        fitted = replace(fitted, gate=gate, feature_names=policy.feature_names, report=noted)
+        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=noted)
     return fitted
 
 
@@ -136,20 +136,19 @@ def reports_on(
 
 def _report_on(policy: Policy, known: KnownRows, how: str) -> PolicyReport:
     """Return what a policy does on rows with labels; strange ones where they can be told."""
-    honest, batch, gate = policy.honest(known.outputs), known.batch, policy.gate
-    is_strange = None
+    calibrated, batch, gate = policy.calibrated(known.outputs), known.batch, policy.ood
+    is_ood = None
     if gate is not None and not known.note:
-        is_strange = gate.contains(known.outputs, batch.features)
-    given = None if policy.costs.rate is None else batch.amounts
-    amounts = as_amounts(given, policy.costs, len(batch), CALLER)
+        is_ood = gate.predict(known.outputs, batch.features)
+    given = None if policy.costs.rate is None else batch.row_costs
+    row_costs = as_row_costs(given, policy.costs, len(batch), CALLER)
     evidence = Evidence(
         batch=batch,
         raw=known.outputs,
-        honest=honest,
-        decisions=policy.rules.decide(honest, is_strange, amounts if amounts.size else None),
+        decisions=policy.rule.decide(calibrated, is_ood, row_costs if row_costs.size else None),
         unbound=None,
-        amounts=amounts,
+        row_costs=row_costs,
         weight=batch.labeled_weight,
         how=how,
     )
-    return PolicyReport.of(evidence, policy.rules)
+    return PolicyReport.of(evidence, policy.rule)

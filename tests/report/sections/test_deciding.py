@@ -77,11 +77,11 @@ def test_costs_too_large_to_edit_are_reckoned_with_all_the_same() -> None:
     assert _worth(found).startswith("With the costs given, taking the action of least")
 
 
-def growing(amounts: Any) -> Summary:
+def growing(row_costs: Any) -> Summary:
     rng = np.random.default_rng(0)
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 2], [0, 0]])
     logits = Logits(rng.normal(size=(60, 2)))
-    batch = Batch.of(rng.integers(0, 2, 60), logits, amounts=amounts)
+    batch = Batch.of(rng.integers(0, 2, 60), logits, row_costs=row_costs)
     return Summary.of(ArrayShards(batch), costs=costs)
 
 
@@ -100,7 +100,7 @@ def test_costs_that_grow_have_no_editor_but_words() -> None:
 
 
 def test_costs_that_grow_are_not_reckoned_without_amounts() -> None:
-    assert _worth(growing(None)).startswith("These rows came without amounts")
+    assert _worth(growing(None)).startswith("These rows came without row_costs")
 
 
 def test_a_policy_is_a_way_to_decide_and_told_in_words(batch: Batch, costs: CostMatrix) -> None:

@@ -25,9 +25,9 @@ def test_the_answer_is_the_policys(api: Api, policy: Policy) -> None:
     rows = answer.json()["decisions"]
     assert [row["action"] for row in rows] == ["a", "reject"]
     assert [row["probability"] for row in rows] == wanted.probability.tolist()
-    assert [row["worth"] for row in rows] == wanted.worth.tolist()
+    assert [row["review_value"] for row in rows] == wanted.review_value.tolist()
     assert list(rows[0]) == [
-        "id", "policy", "action", "class", "probability", "expected_cost", "reason", "worth",
+        "id", "policy", "action", "class", "probability", "expected_cost", "reason", "review_value",
     ]  # fmt: skip
     assert api.counts() == (2, 0)
 
@@ -75,7 +75,7 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     rng = np.random.default_rng(0)
     logits = (3 * rng.normal(size=(500, 3))).astype(np.float32)
     ids = [f"r{k}" for k in range(500)]
-    content = write_stream({"logits": logits, "ids": ids, "amounts": np.ones(500)})
+    content = write_stream({"logits": logits, "ids": ids, "row_costs": np.ones(500)})
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.headers["content-type"] == ARROW
     found = read_stream(answer.content, max_samples=1000, most_columns=10, most_bytes=1_000_000)
@@ -189,7 +189,7 @@ def test_the_share_that_is_drawn_is_kept(small_store: Store, running: Callable[.
 
 
 def test_a_decision_is_found_by_its_id(api: Api) -> None:
-    body = {"logits": [TORN], "ids": ["x"], "amounts": [3.0], "links": ["https://a.org"]}
+    body = {"logits": [TORN], "ids": ["x"], "row_costs": [3.0], "links": ["https://a.org"]}
     decided = api.client.post("/v1/decide", json=body).json()["decisions"][0]
     found = api.client.get("/v1/decisions/x").json()
     assert decided.items() <= found.items()
@@ -237,5 +237,8 @@ def test_requests_that_come_at_once_do_not_disturb_each_other(api: Api, policy: 
     for k in [*range(7), *range(12, 60)]:
         [row] = answers[k].json()["decisions"]
         assert (row["id"], row["probability"]) == (f"r{k}", wanted.probability[k])
-        assert (row["expected_cost"], row["worth"]) == (wanted.expected_cost[k], wanted.worth[k])
+        assert (row["expected_cost"], row["review_value"]) == (
+            wanted.expected_cost[k],
+            wanted.review_value[k],
+        )
     assert api.counts() == (57, 0)

@@ -34,7 +34,7 @@ def test_blind_readers_see_nothing_of_the_model(
     small_store: Store, running: Callable[..., Api]
 ) -> None:
     api = running(small_store, Settings(is_blind=True))
-    body = {"logits": [TORN], "ids": ["x"], "amounts": [2.0], "links": ["https://a.org"]}
+    body = {"logits": [TORN], "ids": ["x"], "row_costs": [2.0], "links": ["https://a.org"]}
     api.client.post("/v1/decide", json=body)
     item = api.client.post("/v1/review").json()["item"]
     assert set(item) == {"id", "lease_until", "created", "amount", "link", "classes"}

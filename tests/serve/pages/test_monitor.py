@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.decide import Policy
+from dubito.decide import OODGate, Policy
 from dubito.serve.standing import rows_taken, standing_for
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.documents import text_of_policy
@@ -168,7 +168,7 @@ def test_a_candidate_that_cannot_be_compared_is_still_shown(
 def test_a_refit_learns_from_features_that_came_with_rows(anna: Person, store: Store) -> None:
     store.forget(1e12)
     rng = np.random.default_rng(0)
-    policy = fitted_policy(features=rng.normal(size=(3000, 2)), epsilon=0.05)
+    policy = fitted_policy(features=rng.normal(size=(3000, 2)), ood=OODGate(alpha=0.05))
     policy_id = store.add_policy(text_of_policy(policy))
     store.activate(policy_id)
     anna.app.state.service.catalog.refresh()
@@ -192,12 +192,12 @@ def test_a_refit_learns_from_features_that_came_with_rows(anna: Person, store: S
         store.add_decisions(new)
         store.add_labels(names, y[rows].tolist())
         assert anna.post("/monitor/refit").status == 303
-    learned, as_before = (one.policy.gate for one in store.policies().all[-2:])
-    assert policy.gate is not None
+    learned, as_before = (one.policy.ood for one in store.policies().all[-2:])
+    assert policy.ood is not None
     assert learned is not None
     assert as_before is not None
-    assert policy.gate.contains(None, features).mean() > 0.4
-    assert learned.contains(None, features).mean() == pytest.approx(0.05, abs=0.03)
-    assert as_before.to_dict() == policy.gate.to_dict()
+    assert policy.ood.predict(None, features).mean() > 0.4
+    assert learned.predict(None, features).mean() == pytest.approx(0.05, abs=0.03)
+    assert as_before.to_dict() == policy.ood.to_dict()
     said = "Strange inputs are told as before: some rows came without their features."
     assert said in anna.get("/monitor")

@@ -39,7 +39,7 @@ def test_rows_come_by_worth_and_those_drawn_at_random_first(anna: Person, store:
 def test_a_row_shows_what_speaks_for_it_and_only_safe_links(anna: Person, store: Store) -> None:
     page = anna.get("/review")
     assert "Drawn at random, so that figures stand for all rows." in page
-    assert "1, reason: least expected cost" in page
+    assert "1, reason: lowest expected cost" in page
     assert "folder/d.png" in page
     assert 'href="folder' not in page
     assert "4 rows wait." in page
@@ -50,10 +50,10 @@ def test_a_row_shows_what_speaks_for_it_and_only_safe_links(anna: Person, store:
     page = anna.get("/review")
     assert "javascript:alert(1)" in page
     assert 'href="javascript' not in page
-    assert "reject, reason: asking costs less" in page
+    assert "reject, reason: rejecting costs less" in page
     item = store.next_review("anna")
     assert item is not None
-    assert f"{item.worth:.3g} of cost saved, on average" in page
+    assert f"{item.review_value:.3g} of cost saved, on average" in page
     for share in item.probabilities:
         assert f"{100 * share:.1f}&nbsp;%" in page
 

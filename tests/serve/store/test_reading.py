@@ -17,8 +17,8 @@ New = Callable[..., NewDecisions]
 def test_rows_come_back_as_they_were_decided(store: Store, new: New, policy: Policy) -> None:
     rng = np.random.default_rng(0)
     logits = {f"r{k:03d}": rng.normal(size=3).tolist() for k in range(50)}
-    amounts = list(map(float, range(50)))
-    store.add_decisions(new(logits, audit_share=0.5, amounts=amounts))
+    row_costs = list(map(float, range(50)))
+    store.add_decisions(new(logits, audit_share=0.5, row_costs=row_costs))
     before = time.time()
     store.add_labels(["r003"], [2])
     rows = store.rows_for_monitor()
@@ -33,7 +33,7 @@ def test_rows_come_back_as_they_were_decided(store: Store, new: New, policy: Pol
     assert rows.label.tolist() == [2 if k == 3 else -1 for k in range(50)]
     assert not rows.is_unsettled.any()
     assert set(rows.audit_share.tolist()) == {0.5}
-    assert rows.amount.tolist() == amounts
+    assert rows.amount.tolist() == row_costs
     assert before <= rows.labeled[3] <= time.time()
     assert np.isnan(np.delete(rows.labeled, 3)).all()
     assert {len(getattr(rows, field.name)) for field in fields(rows)} == {50}

@@ -23,7 +23,7 @@ def test_the_item_comes_first_where_a_look_is_worth_most(store: Store, new: New)
     assert store.next_ids("ann") == ["most", "less"]
     item = claimed(store, "ann")
     assert item.id == "most"
-    assert item.worth == pytest.approx(1 - item.probability)
+    assert item.review_value == pytest.approx(1 - item.probability)
     assert item.probabilities.sum() == pytest.approx(1)
     assert claimed(store, "bob").id == "less"
     assert store.next_review("cy") is None

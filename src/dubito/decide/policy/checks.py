@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_share, freeze
+from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.file import AS_WRITTEN, as_regular
-from dubito.decide.policy.fit import RiskBound
-from dubito.decide.policy.gate import OODGate
+from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import PolicyReport, as_count, as_text, shortened
 from dubito.errors import BadTypeError, BadValueError
 
@@ -23,10 +22,10 @@ PARTS = (
     "costs",
     "train_prior",
     "deploy_prior",
-    "bound",
+    "risk",
     "feature_names",
     "calibrator",
-    "gate",
+    "ood",
 )
 PROVENANCE = {
     "dubito": as_text,
@@ -34,9 +33,8 @@ PROVENANCE = {
     "fingerprint": as_text,
     "n_rows": as_count,
     "calibrator": as_text,
-    "seed": as_count,
+    "random_state": as_count,
 }
-BOUND = ("max_risk", "delta", "threshold", "words")
 CALLER = "Policy.load"
 
 
@@ -54,8 +52,8 @@ def checked_parts(values: Any) -> dict[str, Any]:
     if not (train > 0).all():
         raise _wrong("train_prior", "above 0 for every class", "0")
     deploy = values["deploy_prior"]
-    gate = None if values["gate"] is None else OODGate.from_dict(values["gate"])
-    bound = None if values["bound"] is None else _as_bound(values["bound"])
+    gate = None if values["ood"] is None else OODGate.from_dict(values["ood"])
+    bound = None if values["risk"] is None else RiskBound.from_dict(values["risk"])
     if costs.reject is None and (gate is not None or bound is not None):
         raise _wrong("costs", "with an action that hands rows over", "none of that kind")
     return {
@@ -66,10 +64,10 @@ def checked_parts(values: Any) -> dict[str, Any]:
         "deploy_prior": None
         if deploy is None
         else _as_shares(deploy, costs.n_classes, "deploy_prior"),
-        "bound": bound,
+        "risk": bound,
         "feature_names": _as_names(values["feature_names"], gate),
         "calibrator": calibrator,
-        "gate": gate,
+        "ood": gate,
     }
 
 
@@ -121,18 +119,6 @@ def _as_shares(values: Any, n_classes: int, argument: str) -> FloatArray:
     if not (is_fine and abs(shares.sum() - 1) < 1e-9):
         raise _wrong(argument, f"{n_classes} shares that sum to 1", shortened(values))
     return freeze(shares)
-
-
-def _as_bound(values: Any) -> RiskBound:
-    """Return a risk bound."""
-    if not isinstance(values, Mapping) or set(values) != set(BOUND):
-        raise _wrong("bound", f"of the entries {', '.join(BOUND)}", shortened(values))
-    max_risk, delta, threshold = (
-        as_share(values[name], f"bound.{name}", CALLER) for name in BOUND[:3]
-    )
-    if not isinstance(values["words"], str):
-        raise _wrong("bound.words", "a text", shortened(values["words"]))
-    return RiskBound(max_risk, delta, threshold, values["words"])
 
 
 def _as_provenance(values: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Any, final
@@ -11,29 +11,56 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.arrays import BoolArray, FloatArray, IntArray, contiguous
+from dubito.calibrate.inputs import FLOOR
 from dubito.data.labels import Labels
-from dubito.decide.actions import LeastCosts, as_amounts, least_costs
+from dubito.decide.actions import LeastCosts, as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
 from dubito.decide.realized import SAME, cost_in_class, is_wrong_of
 from dubito.decide.reject import accepted_below
+from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 
-REASONS = ("least expected cost", "asking costs less", "risk bound", "strange input")
-LEAST_COST, ASKING_IS_CHEAPER, RISK_BOUND, STRANGE = range(4)
-COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "worth")
+REASONS = ("lowest_expected_cost", "reject_costs_less", "risk_bound", "out_of_distribution")
+LOWEST_COST, REJECT_COSTS_LESS, RISK_BOUND, OUT_OF_DISTRIBUTION = range(4)
+REASON_TEXTS = (  # in the order of REASONS
+    "lowest expected cost",
+    "rejecting costs less",
+    "risk bound",
+    "out-of-distribution input",
+)
+COLUMNS = ("action", "class_", "probability", "expected_cost", "reason", "review_value")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """An action each row, by number, and what speaks for it.
+    """The action of each row, the reason for it, and the calibrated probabilities behind it.
 
-    `class_` is the most probable class and `probability` its honest probability; `expected_cost` is
-    that of the action. `reason` is a number of `REASONS`. `worth` is what knowing the truth would
-    save, on average, over the best action without asking; of a strange input as if nothing but
-    class frequencies were known. It is 0 for rows that nobody is asked about.
+    Returned by `Policy.decide`. All arrays have one entry per row.
+
+    Attributes
+    ----------
+    action : array of int
+        Index into `actions`.
+    class_ : array of int
+        The most probable class, an index into `classes`.
+    probability : array of float
+        The calibrated probability of that class.
+    expected_cost : array of float
+        The expected cost of the action.
+    reason : array of int
+        Index into `REASONS`: "lowest_expected_cost", "reject_costs_less", "risk_bound" or
+        "out_of_distribution".
+    review_value : array of float
+        The expected value of perfect information: the expected cost that knowing the true class
+        saves over the best action that is not a rejection. For an out-of-distribution row it is
+        computed from the class frequencies alone; it is 0 for rows that are not rejected.
+    actions, classes : tuple
+        The names of actions and classes.
+    reject : int or None
+        Index of the action that rejects.
     """
 
     action: IntArray
@@ -41,72 +68,99 @@ class Decisions:
     probability: FloatArray
     expected_cost: FloatArray
     reason: IntArray
-    worth: FloatArray
+    review_value: FloatArray
     actions: tuple[str, ...]
     classes: tuple[ClassName, ...]
     reject: int | None
+    calibrated_blocks: tuple[Logits | Probabilities, ...] = field(repr=False)
 
     def __len__(self) -> int:
         return self.action.size
 
     @property
+    def probabilities(self) -> FloatArray:
+        """The calibrated probabilities, rows x classes, as `Policy.predict_proba` returns them."""
+        first = self.calibrated_blocks[0].array
+        result = np.empty((len(self), first.shape[1]), first.dtype)
+        low = 0
+        for block in self.calibrated_blocks:
+            part = result[low : low + block.n_rows]
+            if isinstance(block, Logits):
+                softmax_rows(contiguous(block.array), FLOOR, part)
+            else:
+                part[:] = block.array
+            low += block.n_rows
+        return result
+
+    @property
+    def calibrated(self) -> Logits | Probabilities:
+        """The calibrated outputs that were decided on, under the deployment prior if there is one."""
+        first, *others = self.calibrated_blocks
+        if not others:
+            return first
+        array = np.concatenate([block.array for block in self.calibrated_blocks])
+        return unchecked(type(first), {"array": array, "classes": first.classes})
+
+    @property
     def is_rejected(self) -> NDArray[np.bool_]:
-        """Which rows are handed over to someone."""
+        """Which rows are rejected."""
         return np.asarray(self.action == (-1 if self.reject is None else self.reject))
 
     @property
     def review_order(self) -> IntArray:
-        """The numbers of rows that are handed over, those first where a look is worth most."""
+        """Indices of the rejected rows, those with the highest review value first."""
         rows = np.flatnonzero(self.is_rejected)
-        return np.asarray(rows[np.argsort(-self.worth[rows], kind="stable")])
+        return np.asarray(rows[np.argsort(-self.review_value[rows], kind="stable")])
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the decisions as columns with names for numbers, as a table takes them."""
+        """Return the decisions as the columns of a table, with names instead of indices."""
         return {
             "action": np.array(self.actions)[self.action],
             "class": np.array(self.classes)[self.class_],
             "probability": self.probability,
             "expected_cost": self.expected_cost,
             "reason": np.array(REASONS)[self.reason],
-            "worth": self.worth,
+            "review_value": self.review_value,
         }
 
     def __str__(self) -> str:
-        shares = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
+        fractions = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
         taken = ", ".join(
-            f"{name} {share:.1%}" for name, share in zip(self.actions, shares, strict=True)
+            f"{name} {fraction:.1%}" for name, fraction in zip(self.actions, fractions, strict=True)
         )
-        whys = np.bincount(self.reason, minlength=len(REASONS))
-        asked = ", ".join(
+        counts = np.bincount(self.reason, minlength=len(REASONS))
+        reasons = ", ".join(
             f"{name} {count:,}"
-            for name, count in zip(REASONS[1:], whys[1:], strict=True)
+            for name, count in zip(REASON_TEXTS[1:], counts[1:], strict=True)
             if count > 0
         )
         text = f"{len(self):,} rows: {taken}."
-        return f"{text} Handed over because of: {asked}." if asked else text
+        return f"{text} Reasons for rejection: {reasons}." if reasons else text
 
     @classmethod
     def joined(cls, parts: Iterable[Decisions], n_rows: int) -> Decisions:
-        """Return decisions of several blocks of rows as one, each written down as it comes."""
+        """Return the decisions of several blocks of rows as one."""
         stream = iter(parts)
         first = next(stream)
         columns: dict[str, Any] = {
             name: np.empty(n_rows, getattr(first, name).dtype) for name in COLUMNS
         }
+        blocks: list[Logits | Probabilities] = []
         low = 0
         for part in chain([first], stream):
             for name, column in columns.items():
                 column[low : low + len(part)] = getattr(part, name)
+            blocks.extend(part.calibrated_blocks)
             low += len(part)
-        return replace(first, **columns)
+        return replace(first, **columns, calibrated_blocks=tuple(blocks))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
-    """Costs over the classes of the outputs, how common these are, and what risk is allowed.
+class DecisionRule:
+    """Costs, class frequencies, and the threshold of a risk bound.
 
-    A row is handed over where the chance that its action is right is at most `threshold`.
+    A row is rejected where the probability that its action is right is at most `threshold`.
     """
 
     costs: CostMatrix
@@ -114,85 +168,80 @@ class Rules:
     threshold: float | None = None
 
     def decide(
-        self, outputs: Logits | Probabilities, is_strange: BoolArray | None, amounts: Any = None
+        self, outputs: Logits | Probabilities, is_ood: BoolArray | None, row_costs: Any = None
     ) -> Decisions:
-        """Decide rows whose probabilities are honest."""
+        """Decide rows by their calibrated outputs."""
         costs = self.costs
-        sizes = as_amounts(amounts, costs, outputs.n_rows, "Policy.decide")
-        found = least_costs(outputs, costs, amounts)
+        checked = as_row_costs(row_costs, costs, outputs.n_rows, "Policy.decide")
+        found = least_costs(outputs, costs, row_costs)
         action, expected = found.action, found.cost
-        reason = np.where(action == costs.reject, ASKING_IS_CHEAPER, LEAST_COST).astype(np.int64)
+        reason = np.where(action == costs.reject, REJECT_COSTS_LESS, LOWEST_COST).astype(np.int64)
         if self.threshold is not None:
-            is_open = np.flatnonzero(reason == LEAST_COST)
-            shares, some = shares_of(outputs, is_open), of_rows(sizes, is_open)
-            wrong = wrong_chances(shares, action[is_open], costs, some)
-            reason[is_open[wrong >= accepted_below(self.threshold)]] = RISK_BOUND
-        if is_strange is not None:
-            reason[is_strange] = STRANGE
-        handed = np.flatnonzero((reason == RISK_BOUND) | (reason == STRANGE))
-        if handed.size:
+            is_open = np.flatnonzero(reason == LOWEST_COST)
+            p, some = posteriors(outputs, is_open), take_rows(checked, is_open)
+            error = error_probability(p, action[is_open], costs, some)
+            reason[is_open[error >= accepted_below(self.threshold)]] = RISK_BOUND
+        if is_ood is not None:
+            reason[is_ood] = OUT_OF_DISTRIBUTION
+        rejected = np.flatnonzero((reason == RISK_BOUND) | (reason == OUT_OF_DISTRIBUTION))
+        if rejected.size:
             assert costs.reject is not None
-            action[handed] = costs.reject
-            shares, some = shares_of(outputs, handed), of_rows(sizes, handed)
-            expected[handed] = shares @ costs.array[costs.reject]
+            action[rejected] = costs.reject
+            p, some = posteriors(outputs, rejected), take_rows(checked, rejected)
+            expected[rejected] = p @ costs.array[costs.reject]
             if costs.rate is not None:
-                expected[handed] += some * (shares @ costs.rate[costs.reject])
+                expected[rejected] += some * (p @ costs.rate[costs.reject])
         return Decisions(
             action=action,
             class_=found.class_,
             probability=found.probability,
             expected_cost=expected,
             reason=reason,
-            worth=self.worth(outputs, found, reason, sizes),
+            review_value=self._review_value(outputs, found, reason, checked),
             actions=costs.actions,
             classes=costs.classes or tuple(range(costs.n_classes)),
             reject=costs.reject,
+            calibrated_blocks=(outputs,),
         )
 
-    def worth(
+    def _review_value(
         self,
         outputs: Logits | Probabilities,
         found: LeastCosts,
         reason: IntArray,
-        sizes: FloatArray,
+        row_costs: FloatArray,
     ) -> FloatArray:
-        """Return what knowing the truth saves over the best action without asking."""
-        is_asked = found.action == self.costs.reject
-        if _is_deciding_cheapest(self.costs):
-            result = np.where(is_asked, found.excess, 0.0)
+        """Return what knowing the true class saves over the best action that does not reject."""
+        is_rejected = found.action == self.costs.reject
+        if _is_reject_never_cheapest(self.costs):
+            result = np.where(is_rejected, found.excess, 0.0)
         else:
-            asked = np.flatnonzero(is_asked)
-            result = np.zeros(is_asked.size)
-            result[asked] = self.savings(outputs.take(asked), of_rows(sizes, asked))
-        strange = np.flatnonzero(reason == STRANGE)
-        if strange.size:
+            rows = np.flatnonzero(is_rejected)
+            result = np.zeros(is_rejected.size)
+            result[rows] = self._savings(outputs.take(rows), take_rows(row_costs, rows))
+        ood = np.flatnonzero(reason == OUT_OF_DISTRIBUTION)
+        if ood.size:
             # In the precision of the outputs, so that no other kernels are compiled for it.
             row = self.frequencies.astype(outputs.array.dtype)
-            prior = np.broadcast_to(row, (strange.size, row.size))
-            nothing = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
-            result[strange] = self.savings(nothing, of_rows(sizes, strange))
+            prior = np.broadcast_to(row, (ood.size, row.size))
+            unknown = unchecked(Probabilities, {"array": prior, "classes": outputs.classes})
+            result[ood] = self._savings(unknown, take_rows(row_costs, ood))
         return result
 
-    def savings(self, outputs: Logits | Probabilities, sizes: FloatArray) -> FloatArray:
-        """Return what the best action that decides costs above the best for someone who knows."""
-        return _known_savings(outputs, _without_reject(self.costs), sizes)
+    def _savings(self, outputs: Logits | Probabilities, row_costs: FloatArray) -> FloatArray:
+        """Return the expected cost of the best decision above that with perfect information."""
+        costs = _without_reject(self.costs)
+        if costs.rate is None:
+            return least_costs(outputs, _regrets(costs)).cost
+        p = posteriors(outputs, slice(None))
+        known = [p[:, k] * cost_in_class(costs, k, row_costs) for k in range(costs.n_classes)]
+        paid = least_costs(outputs, costs, row_costs).cost
+        return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
 
 
-def _known_savings(
-    outputs: Logits | Probabilities, costs: CostMatrix, sizes: FloatArray
-) -> FloatArray:
-    """Return what the best action costs on average above the best for someone who knows."""
-    if costs.rate is None:
-        return least_costs(outputs, _regrets_of(costs)).cost
-    shares = shares_of(outputs, slice(None))
-    known = [shares[:, k] * cost_in_class(costs, k, sizes) for k in range(costs.n_classes)]
-    paid = least_costs(outputs, costs, sizes).cost
-    return np.asarray(np.maximum(paid - np.sum(known, axis=0), 0.0))
-
-
-@lru_cache(maxsize=16)  # a service asks again for each row
-def _is_deciding_cheapest(costs: CostMatrix) -> bool:
-    """Whether in each class some other action costs as little, whatever the amount."""
+@lru_cache(maxsize=16)  # a service needs it for each request
+def _is_reject_never_cheapest(costs: CostMatrix) -> bool:
+    """Whether in each class some other action costs as little as rejecting."""
     others = _without_reject(costs)
     if costs.rate is not None or costs.reject is None:
         return False
@@ -200,7 +249,7 @@ def _is_deciding_cheapest(costs: CostMatrix) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _regrets_of(costs: CostMatrix) -> CostMatrix:
+def _regrets(costs: CostMatrix) -> CostMatrix:
     """Return what each action costs above the best one of each class."""
     regrets = costs.array - costs.array.min(axis=0)
     return CostMatrix(regrets, costs.actions, costs.classes)
@@ -208,53 +257,53 @@ def _regrets_of(costs: CostMatrix) -> CostMatrix:
 
 @lru_cache(maxsize=16)
 def _without_reject(costs: CostMatrix) -> CostMatrix:
-    """Return the costs of all actions that decide a row, rather than hand it over."""
+    """Return the costs of all actions that do not reject."""
     if costs.reject is None:
         return costs
-    kept = [number for number in range(costs.n_actions) if number != costs.reject]
-    rate = None if costs.rate is None else costs.rate[kept]
-    names = [costs.actions[number] for number in kept]
-    return CostMatrix(costs.array[kept], names, costs.classes, rate=rate)
+    others = [number for number in range(costs.n_actions) if number != costs.reject]
+    rate = None if costs.rate is None else costs.rate[others]
+    names = [costs.actions[number] for number in others]
+    return CostMatrix(costs.array[others], names, costs.classes, rate=rate)
 
 
-def shares_of(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatArray:
+def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatArray:
     """Return the probabilities of some rows in float64."""
     return np.exp(log_posteriors(outputs.take(rows)))
 
 
-def of_rows(sizes: FloatArray, rows: IntArray) -> FloatArray:
-    """Return the amounts of some rows, none where there are none."""
-    return sizes[rows] if sizes.size else sizes
+def take_rows(row_costs: FloatArray, rows: IntArray) -> FloatArray:
+    """Return the row costs of some rows, none where there are none."""
+    return row_costs[rows] if row_costs.size else row_costs
 
 
-def wrong_shares(
-    labels: Labels, action: IntArray, costs: CostMatrix, sizes: FloatArray
+def decision_errors(
+    labels: Labels, action: IntArray, costs: CostMatrix, row_costs: FloatArray
 ) -> FloatArray:
     """Return 1 where another action would have cost less and 0 elsewhere.
 
-    Where labels are probabilities it is the probability of the classes for which that is so.
+    With label probabilities it is the probability of the classes for which that is so.
     """
     if labels.probabilities is None:
-        return is_wrong_of(action, costs, labels, sizes).astype(np.float64)
-    return wrong_chances(labels.probabilities, action, costs, sizes)
+        return is_wrong_of(action, costs, labels, row_costs).astype(np.float64)
+    return error_probability(labels.probabilities, action, costs, row_costs)
 
 
-def wrong_chances(
-    shares: FloatArray, action: IntArray, costs: CostMatrix, sizes: FloatArray
+def error_probability(
+    probabilities: FloatArray, action: IntArray, costs: CostMatrix, row_costs: FloatArray
 ) -> FloatArray:
-    """Return the chance that another action would have cost less, had the truth been known.
+    """Return the probability that another action turns out to cost less than the one taken.
 
-    Where each class has an action of its own that costs least, it is the chance of an error.
+    Where each class has its own cheapest action it is the probability of a misclassification.
     """
     others = _without_reject(costs)
     if others.rate is None:
         cheapest = others.array.min(axis=0)
         is_wrong = costs.array > cheapest + SAME * np.abs(cheapest)
-        return np.asarray((shares * is_wrong[action]).sum(axis=1))
+        return np.asarray((probabilities * is_wrong[action]).sum(axis=1))
     assert costs.rate is not None
     result = np.zeros(action.size)
     for k in range(costs.n_classes):
-        paid = costs.array[action, k] + sizes * costs.rate[action, k]
-        cheapest = np.asarray(cost_in_class(others, k, sizes))
-        result += shares[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
+        paid = costs.array[action, k] + row_costs * costs.rate[action, k]
+        cheapest = np.asarray(cost_in_class(others, k, row_costs))
+        result += probabilities[:, k] * (paid > cheapest + SAME * np.abs(cheapest))
     return result

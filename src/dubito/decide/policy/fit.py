@@ -10,113 +10,43 @@ from typing import Any, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import BoolArray, FloatArray, IntArray, freeze
+from dubito.arrays import BoolArray, FloatArray, IntArray, draw_seed, freeze
 from dubito.calibrate.auto import AutoCalibrator
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.cross_validation import folds_of, held_out_logits, labeled_only
-from dubito.calibrate.inputs import as_class_outputs, class_weights
+from dubito.calibrate.inputs import as_class_outputs, class_weights, labeled_outputs
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.decide.actions import as_amounts
-from dubito.decide.costs import CostMatrix
+from dubito.decide.actions import as_row_costs
+from dubito.decide.costs import CostMatrix, as_costs
 from dubito.decide.policy.decide import (
-    LEAST_COST,
+    LOWEST_COST,
+    DecisionRule,
     Decisions,
-    Rules,
-    of_rows,
-    shares_of,
-    wrong_chances,
-    wrong_shares,
+    decision_errors,
+    error_probability,
+    posteriors,
+    take_rows,
 )
-from dubito.decide.policy.gate import OODGate, Score, as_score
+from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
-from dubito.decide.priors import adjust_prior
+from dubito.decide.priors import adjust_prior, as_prior
 from dubito.decide.reject import ThresholdChoice, choose_threshold
-from dubito.doubt.mahalanobis import MahalanobisDistance
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
 
-
-def fresh_calibrator(calibrator: Any) -> BaseCalibrator:
-    """Return a calibrator that knows nothing yet."""
-    if isinstance(calibrator, str) and calibrator == "auto":
-        return AutoCalibrator()
-    if not isinstance(calibrator, BaseCalibrator):
-        rule, fix = "'auto' or a calibrator of dubito", "calibrator=TemperatureScaling()"
-        raise BadTypeError("calibrator", "Policy.fit", rule, repr(calibrator), fix)
-    twin: BaseCalibrator = clone(calibrator)
-    return twin
-
-
-def as_score_or_none(doubt: Any, has_features: bool) -> Score | None:
-    """Return the doubt of the gate, None where there is none."""
-    if doubt is None:
-        return MahalanobisDistance() if has_features else None
-    score = as_score(doubt, "Policy.fit")
-    if not isinstance(score, str) and not has_features:
-        rule, fix = "given beside a doubt of features", "features=..., or doubt='entropy'"
-        raise BadTypeError("features", "Policy.fit", rule, "None", fix)
-    return score
-
-
-def require_reject(costs: CostMatrix, has_gate: bool, has_bound: bool) -> None:
-    """Raise where rows may have to be handed over and there is nobody to take them."""
-    if costs.n_actions == 1 and costs.reject is not None:
-        rule, fix = "with an action that decides rows", "CostMatrix.zero_one(3).with_reject(0.3)"
-        raise BadValueError("costs", "Policy.fit", rule, "one that hands them over alone", fix)
-    if costs.reject is None and (has_gate or has_bound):
-        why = "strange inputs are handed over" if has_gate else "`max_risk` hands rows over"
-        rule = f"with an action that hands rows over, as {why}"
-        fix = "costs.with_reject(0.3)"
-        raise BadValueError("costs", "Policy.fit", rule, "none of that kind", fix)
-
-
-def require_plain_labels(batch: Batch, caller: str) -> None:
-    """Raise where labels are probabilities, of which nobody can count the errors."""
-    if isinstance(batch.labels, Labels) and batch.labels.probabilities is not None:
-        rule, got = "plain labels, one a row, beside `max_risk`", "label probabilities"
-        raise BadValueError("y", caller, rule, got, "the most probable label of each row")
-
-
-def evaluation_shards(evaluation: Any) -> Shards | None:
-    """Return rows to be judged on as shards, None for folds of the rows of the fit."""
-    if isinstance(evaluation, Batch):
-        return ArrayShards(evaluation)
-    if not isinstance(evaluation, Shards) and evaluation != "cross-fit":
-        rule, fix = "'cross-fit', a Batch or Shards", "Batch.of(y, outputs, features=...)"
-        raise BadTypeError("evaluation", "Policy.fit", rule, repr(evaluation)[:60], fix)
-    return evaluation if isinstance(evaluation, Shards) else None
-
-
-def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...] | None:
-    """Return what features are called: as told, or as the columns of a frame are."""
-    if first.features is None:
-        return None
-    found = column_names(features) if names is None else tuple(str(name) for name in names)
-    if found is not None and len(found) != first.features.shape[1]:
-        rule, fix = f"{first.features.shape[1]} names, one a feature", "a name for every column"
-        raise BadValueError("feature_names", "Policy.fit", rule, f"{len(found)}", fix)
-    return found
-
-
-def column_names(features: Any) -> tuple[str, ...] | None:
-    """Return the names of a frame's columns, None for a plain array."""
-    columns = getattr(features, "column_names", getattr(features, "columns", None))
-    return None if columns is None else tuple(str(name) for name in columns)
-
-
+CALLER = "Policy.fit"
 N_FOLDS = 5
-MOST_ROWS = 20_000  # of more, a seeded sample of so many rows is cross-fitted
-KNOT_BOUND = 1e-4  # no calibrated probability moves by more where curves lose knots
-NAME = "Policy.fit"
+MAX_SAMPLES = 20_000  # of more rows, a random sample of this size is cross-fitted
+KNOT_BOUND = 1e-4  # no calibrated probability moves by more when curves lose knots
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorShift:
-    """How common classes were where the policy learned, and how common they are where it works."""
+    """The class prior of the training rows, and that of deployment."""
 
     train: FloatArray
     deploy: FloatArray
@@ -127,238 +57,338 @@ class PriorShift:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RiskBound:
-    """At most `max_risk` of decided rows are wrong, with a chance of 1 - `delta`."""
-
-    max_risk: float
-    delta: float
-    threshold: float
-    words: str
-
-
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyConfig:
-    """What a policy is to be made of."""
+    """The checked arguments of `Policy.fit`: which parts to fit, and how."""
 
     costs: CostMatrix
     calibrator: BaseCalibrator
+    train_prior: FloatArray
     prior: PriorShift | None
-    score: Score | None
-    epsilon: float
-    max_risk: float | None
-    delta: float
+    ood: OODGate | None
+    risk: RiskBound | None
     seed: int
+
+    @classmethod
+    def checked(
+        cls,
+        shards: Shards,
+        *,
+        costs: Any,
+        calibrator: Any,
+        deploy_prior: Any,
+        ood: Any,
+        risk: Any,
+        random_state: Any,
+    ) -> PolicyConfig:
+        """Check the arguments of a fit against each other and against the first rows."""
+        first = next(shards.batches())
+        known = labeled_outputs(first, CALLER)
+        table = as_costs(costs, "costs", CALLER).for_classes(known.classes, known.n_classes)
+        train = _train_prior(shards)
+        prior = None
+        if deploy_prior is not None:
+            prior = PriorShift(train, as_prior(deploy_prior, known, "deploy_prior", CALLER))
+        as_row_costs(first.row_costs, table, len(first), CALLER)
+        _require_kind(ood, OODGate, "ood", "Use ood=OODGate(score, alpha=0.01)")
+        _require_kind(risk, RiskBound, "risk", "Use risk=RiskBound(0.05)")
+        has_features = first.features is not None
+        gate = OODGate() if ood is None and has_features else ood
+        gate = None if gate is None else gate.resolved(has_features)
+        _require_reject(table, gate, risk)
+        if risk is not None:
+            risk._require_settings()
+            _require_hard_labels(first)
+        return cls(
+            costs=table,
+            calibrator=_fresh_calibrator(calibrator),
+            train_prior=train,
+            prior=prior,
+            ood=gate,
+            risk=risk,
+            seed=draw_seed(random_state, CALLER),
+        )
+
+    def rule(self, threshold: float | None = None) -> DecisionRule:
+        """Return the rule that decides, with or without a risk bound."""
+        frequencies = self.train_prior if self.prior is None else self.prior.deploy
+        return DecisionRule(self.costs, frequencies, threshold)
+
+    def adapted(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
+        """Return calibrated outputs under the prior of deployment, if there is one."""
+        return outputs if self.prior is None else self.prior.applied(outputs)
+
+    def deployed_weight(self, batch: Batch) -> FloatArray:
+        """Return the weight of each row, times how much more common its class is in deployment."""
+        if self.prior is None:
+            return batch.labeled_weight
+        labels = batch.labels
+        assert isinstance(labels, Labels)
+        ratio = self.prior.deploy / self.prior.train
+        soft = labels.probabilities
+        times = ratio[labels.codes] if soft is None else soft @ ratio
+        return np.asarray(batch.labeled_weight * times)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyParts:
-    """What was fitted, and the report on it."""
+    """The fitted parts of a policy, and the report on them."""
 
     calibrator: BaseCalibrator
-    gate: OODGate | None
-    bound: RiskBound | None
+    ood: OODGate | None
+    risk: RiskBound | None
     report: PolicyReport
 
 
-def fit_parts(
-    shards: Shards, train: FloatArray, wishes: PolicyConfig, evaluation: Shards | None
-) -> PolicyParts:
-    """Fit calibrator, gate and bound, and report on rows that were held out."""
-    fitted = wishes.calibrator.fit(shards)
+def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> PolicyParts:
+    """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
+    fitted = config.calibrator.fit(shards)
     fitted.summary()  # cross-fits its evidence while the rows are at hand
     calibrator = fitted.thinned(KNOT_BOUND)
-    held = HeldOutRows.of(shards, calibrator, wishes)
-    frequencies = train if wishes.prior is None else wishes.prior.deploy
-    rules = Rules(wishes.costs, frequencies)
-    choice = None if wishes.max_risk is None else held.choice(rules, held.all_rows)
-    bound = None
-    if choice is not None:
-        assert wishes.max_risk is not None
-        bound = RiskBound(wishes.max_risk, wishes.delta, choice.threshold, choice.words)
-    if evaluation is not None:
-        final = Rules(wishes.costs, frequencies, None if bound is None else bound.threshold)
-        evidence = _evidence_of(evaluation, calibrator, held.gate, final, wishes)
+    held_out = HeldOutRows.of(shards, calibrator, config)
+    risk: RiskBound | None = None
+    notes: tuple[str, ...] = ()
+    if config.risk is not None:
+        choice = held_out.choose_threshold(held_out.all_rows)
+        risk = config.risk.with_threshold(choice.threshold, choice.words)
+        notes = (f"Risk bound, among rows not rejected for their costs: {choice.words}",)
+    if evaluate_on is None:
+        evidence = held_out.evidence()
     else:
-        evidence = held.evidence(rules)
-    notes = (
-        () if bound is None else (f"Risk bound, among rows that costs would decide: {bound.words}",)
-    )
-    report = PolicyReport.of(evidence, rules, notes, wishes.seed)
-    return PolicyParts(calibrator, held.gate, bound, report)
+        rule = config.rule(None if risk is None else risk.threshold_)
+        evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
+    report = PolicyReport.of(evidence, config.rule(), notes, config.seed)
+    return PolicyParts(calibrator, held_out.ood, risk, report)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """Rows in the order of the folds that held them out, and what others taught about them."""
+    """Rows in the order of the folds that held them out, with their out-of-fold results."""
 
     batch: Batch
     fold_of: IntArray
-    honest: Logits | Probabilities
-    gate: OODGate | None
-    doubt: FloatArray
-    wishes: PolicyConfig
+    calibrated: Logits | Probabilities
+    ood: OODGate | None
+    ood_scores: FloatArray
+    config: PolicyConfig
 
     @classmethod
-    def of(cls, shards: Shards, calibrator: BaseCalibrator, wishes: PolicyConfig) -> HeldOutRows:
+    def of(cls, shards: Shards, calibrator: BaseCalibrator, config: PolicyConfig) -> HeldOutRows:
         """Fit everything again without each fold."""
-        batch = labeled_only(sample_rows(shards, MOST_ROWS, wishes.seed, is_labeled=True))
+        batch = labeled_only(sample_rows(shards, MAX_SAMPLES, config.seed, is_labeled=True))
         if len(batch) < 2:
-            rule, got = "2 labeled rows or more", f"{len(batch)}"
-            raise BadValueError("outputs", NAME, rule, got, "rows with labels")
-        folds = folds_of(batch, min(N_FOLDS, len(batch)), wishes.seed)
+            rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
+            raise BadValueError("outputs", CALLER, rule, f"{len(batch)}", fix)
+        folds = folds_of(batch, min(N_FOLDS, len(batch)), config.seed)
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
-        honest: Logits | Probabilities = unchecked(
-            Logits, {"array": logits, "classes": parts[0].classes}
-        )
-        if wishes.prior is not None:
-            honest = wishes.prior.applied(honest)
-        gate: OODGate | None = None
-        doubt: FloatArray = np.empty(0)
+        calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
         order = np.concatenate([test for _, test in folds])
-        if wishes.score is not None:
-            gate, doubt = OODGate.fit(wishes.score, shards, batch, folds, wishes.epsilon)
-            doubt = doubt[order]
+        gate: OODGate | None = None
+        scores: FloatArray = np.empty(0)
+        if config.ood is not None:
+            gate, scores = config.ood.cross_fit(shards, batch, folds)
+            scores = scores[order]
         fold_of = np.repeat(np.arange(len(folds)), [test.size for _, test in folds])
-        return cls(batch.take(order), fold_of, honest, gate, doubt, wishes)
+        return cls(batch.take(order), fold_of, config.adapted(calibrated), gate, scores, config)
 
     @property
     def all_rows(self) -> IntArray:
-        """The numbers of all rows."""
+        """The indices of all rows."""
         return np.arange(len(self.batch))
 
     @cached_property
-    def amounts(self) -> FloatArray:
-        """One amount a row, none where costs do not grow."""
-        return as_amounts(self.batch.amounts, self.wishes.costs, len(self.batch), NAME)
+    def row_costs(self) -> FloatArray:
+        """The row costs, empty where the cost matrix has no rate."""
+        return as_row_costs(self.batch.row_costs, self.config.costs, len(self.batch), CALLER)
 
     @cached_property
     def weight(self) -> FloatArray:
-        """What rows count where the policy works: their classes may be more or less common."""
-        weight = _deployed_weight(self.batch, self.wishes.prior)
+        """The weight of each row in deployment, where classes may be more or less common."""
+        weight = self.config.deployed_weight(self.batch)
         if not weight.sum() > 0:
-            rule, fix = "above 0 for a class that occurs among the labels", "other shares"
-            raise BadValueError("deploy_prior", NAME, rule, "0 for all of them", fix)
+            rule, fix = (
+                "must be above 0 for a class that occurs among the labels",
+                "Change the prior",
+            )
+            raise BadValueError("deploy_prior", CALLER, rule, "0 for all of them", fix)
         return weight
 
     @cached_property
-    def is_strange(self) -> BoolArray | None:
-        """Which rows are strange beside the doubts of other folds."""
-        if self.gate is None:
+    def is_ood(self) -> BoolArray | None:
+        """Which rows are out-of-distribution by the OOD scores of the other folds."""
+        if self.config.ood is None:
             return None
         result = np.zeros(len(self.batch), np.bool_)
         for fold in np.unique(self.fold_of):
             is_here = self.fold_of == fold
-            with warnings.catch_warnings():  # what all rows are too few for, their own fit told
+            with warnings.catch_warnings():  # the detector of all rows already warned
                 warnings.simplefilter("ignore", DubitoWarning)
-                region = ConformalOutlierDetector(self.wishes.epsilon).fit(self.doubt[~is_here])
-            result[is_here] = region.predict(self.doubt[is_here])
+                detector = ConformalOutlierDetector(self.config.ood.alpha)
+                detector.fit(self.ood_scores[~is_here])
+            result[is_here] = detector.predict(self.ood_scores[is_here])
         return result
 
-    def decide(self, rules: Rules, rows: IntArray) -> Decisions:
+    def decide(self, rule: DecisionRule, rows: IntArray) -> Decisions:
         """Decide some rows."""
-        is_strange = None if self.is_strange is None else self.is_strange[rows]
-        amounts = of_rows(self.amounts, rows) if self.amounts.size else None
-        return rules.decide(self.honest.take(rows), is_strange, amounts)
+        is_ood = None if self.is_ood is None else self.is_ood[rows]
+        row_costs = self.row_costs[rows] if self.row_costs.size else None
+        return rule.decide(self.calibrated.take(rows), is_ood, row_costs)
 
-    def choice(self, rules: Rules, rows: IntArray) -> ThresholdChoice:
-        """Choose how sure a decision must be for the risk to stay below its bound.
+    def choose_threshold(self, rows: IntArray) -> ThresholdChoice:
+        """Choose how probable it must be that a decision is right for the risk bound to hold.
 
-        Rows are drawn by their weights, so that they stand for what the policy will meet.
+        Rows are drawn in proportion to their weights, as in deployment.
         """
+        assert self.config.risk is not None
         weight = self.weight[rows]
-        luck = np.random.default_rng(self.wishes.seed).random(rows.size)
-        rows = rows[luck * weight.max() < weight]
-        decisions = self.decide(rules, rows)
-        is_open = decisions.reason == LEAST_COST
-        kept, action = rows[is_open], decisions.action[is_open]
-        if not kept.size:
-            words = "every row is handed over by its costs alone."
+        uniform = np.random.default_rng(self.config.seed).random(rows.size)
+        rows = rows[uniform * weight.max() < weight]
+        decisions = self.decide(self.config.rule(), rows)
+        is_open = decisions.reason == LOWEST_COST
+        accepted, action = rows[is_open], decisions.action[is_open]
+        if not accepted.size:
+            words = "every row is rejected because of its costs."
             return ThresholdChoice(1.0, 0.0, 0.0, 1.0, rows.size, False, words)
-        amounts, costs = of_rows(self.amounts, kept), rules.costs
-        wrong = wrong_chances(shares_of(self.honest, kept), action, costs, amounts)
+        row_costs, costs = take_rows(self.row_costs, accepted), self.config.costs
+        p = posteriors(self.calibrated, accepted)
+        confidence = np.clip(1 - error_probability(p, action, costs, row_costs), 0, 1)
         labels = self.batch.labels
         assert isinstance(labels, Labels)
-        right = 1 - wrong_shares(labels.take(kept), action, costs, amounts)
-        judged = TopLabel(np.clip(1 - wrong, 0, 1), right)
-        wishes = self.wishes
-        return choose_threshold(None, judged, risk=wishes.max_risk, delta=wishes.delta)
+        correct = 1 - decision_errors(labels.take(accepted), action, costs, row_costs)
+        risk = self.config.risk
+        return choose_threshold(
+            None, TopLabel(confidence, correct), risk=risk.max_risk, delta=risk.delta
+        )
 
-    def evidence(self, rules: Rules) -> Evidence:
-        """Decide every row by what the other folds taught, the risk bound included."""
-        unbound = self.decide(rules, self.all_rows)
+    def evidence(self) -> Evidence:
+        """Decide every row by what the other folds learned, the risk bound included."""
+        unbound = self.decide(self.config.rule(), self.all_rows)
         decisions = unbound
-        if self.wishes.max_risk is not None:
+        if self.config.risk is not None:
             parts = []
             for fold in np.unique(self.fold_of):
                 is_here = self.fold_of == fold
-                threshold = self.choice(rules, np.flatnonzero(~is_here)).threshold
-                bounded = Rules(rules.costs, rules.frequencies, threshold)
-                parts.append(self.decide(bounded, np.flatnonzero(is_here)))
+                threshold = self.choose_threshold(np.flatnonzero(~is_here)).threshold
+                parts.append(self.decide(self.config.rule(threshold), np.flatnonzero(is_here)))
             decisions = Decisions.joined(parts, len(self.batch))
         return Evidence(
             batch=self.batch,
-            raw=as_class_outputs(self.batch.outputs, NAME),
-            honest=self.honest,
+            raw=as_class_outputs(self.batch.outputs, CALLER),
             decisions=decisions,
             unbound=None if decisions is unbound else unbound,
-            amounts=self.amounts,
+            row_costs=self.row_costs,
             weight=self.weight,
             how=f"cross-fitted in {self.fold_of.max() + 1} folds",
         )
 
 
-def _evidence_of(
-    evaluation: Shards,
+def _evidence_on(
+    evaluate_on: Shards,
     calibrator: BaseCalibrator,
     gate: OODGate | None,
-    rules: Rules,
-    wishes: PolicyConfig,
+    rule: DecisionRule,
+    config: PolicyConfig,
 ) -> Evidence:
-    """Decide rows that were given to be judged on, by what all others taught."""
-    batch = labeled_only(sample_rows(evaluation, MOST_ROWS, wishes.seed, is_labeled=True))
-    raw = as_class_outputs(batch.outputs, NAME)
-    honest: Logits | Probabilities = calibrator.transform(raw)
-    if wishes.prior is not None:
-        honest = wishes.prior.applied(honest)
-    is_strange = None
+    """Decide the rows of an evaluation set by what all training rows taught."""
+    batch = labeled_only(sample_rows(evaluate_on, MAX_SAMPLES, config.seed, is_labeled=True))
+    raw = as_class_outputs(batch.outputs, CALLER)
+    calibrated = config.adapted(calibrator.transform(raw))
+    is_ood = None
     if gate is not None:
         if gate.needs_features and batch.features is None:
-            rule = "with features, as the policy looks for strange inputs"
-            fix = "Batch.of(y, outputs, features=...)"
-            raise BadTypeError("evaluation", NAME, rule, "none", fix)
-        is_strange = gate.contains(raw, batch.features)
-    decisions = rules.decide(honest, is_strange, batch.amounts)
-    unbound = Rules(rules.costs, rules.frequencies).decide(honest, is_strange, batch.amounts)
+            rule_, fix = (
+                "must have features for the OOD gate",
+                "Pass Batch.of(y, outputs, features=...)",
+            )
+            raise BadTypeError("evaluate_on", CALLER, rule_, "none", fix)
+        is_ood = gate.predict(raw, batch.features)
     return Evidence(
         batch=batch,
         raw=raw,
-        honest=honest,
-        decisions=decisions,
-        unbound=None if rules.threshold is None else unbound,
-        amounts=as_amounts(batch.amounts, rules.costs, len(batch), NAME),
-        weight=_deployed_weight(batch, wishes.prior),
+        decisions=rule.decide(calibrated, is_ood, batch.row_costs),
+        unbound=None
+        if rule.threshold is None
+        else config.rule().decide(calibrated, is_ood, batch.row_costs),
+        row_costs=as_row_costs(batch.row_costs, config.costs, len(batch), CALLER),
+        weight=config.deployed_weight(batch),
         how="an evaluation set",
     )
 
 
-def train_prior(shards: Shards) -> FloatArray:
-    """Return the frequencies of labels, as if one more row had had all classes alike."""
+def evaluation_shards(evaluate_on: Any) -> Shards | None:
+    """Return the evaluation rows as shards, None for cross-fitting."""
+    if isinstance(evaluate_on, Batch):
+        return ArrayShards(evaluate_on)
+    if not isinstance(evaluate_on, Shards) and evaluate_on != "cross-fit":
+        rule, fix = (
+            "must be 'cross-fit', a Batch or Shards",
+            "Pass Batch.of(y, outputs, features=...)",
+        )
+        raise BadTypeError("evaluate_on", CALLER, rule, repr(evaluate_on)[:60], fix)
+    return evaluate_on if isinstance(evaluate_on, Shards) else None
+
+
+def as_feature_names(names: Any, features: Any, first: Batch) -> tuple[str, ...] | None:
+    """Return the names of features: as given, or those of a data frame's columns."""
+    if first.features is None:
+        return None
+    found = column_names(features) if names is None else tuple(str(name) for name in names)
+    n_features = first.features.shape[1]
+    if found is not None and len(found) != n_features:
+        rule, fix = f"must have {n_features} names, one per feature", "Name every column"
+        raise BadValueError("feature_names", CALLER, rule, f"{len(found)}", fix)
+    return found
+
+
+def column_names(features: Any) -> tuple[str, ...] | None:
+    """Return the names of a data frame's columns, None for a plain array."""
+    columns = getattr(features, "column_names", getattr(features, "columns", None))
+    return None if columns is None else tuple(str(name) for name in columns)
+
+
+def _train_prior(shards: Shards) -> FloatArray:
+    """Return the label frequencies, smoothed by one more row spread evenly over the classes."""
     weights = class_weights(shards)
     return freeze((weights + 1 / weights.size) / (weights.sum() + 1))
 
 
-def _deployed_weight(batch: Batch, prior: PriorShift | None) -> FloatArray:
-    """Return the weight of each row, times how much more common its class is in deployment."""
-    if prior is None:
-        return batch.labeled_weight
-    labels = batch.labels
-    assert isinstance(labels, Labels)
-    ratio = prior.deploy / prior.train
-    soft = labels.probabilities
-    times = ratio[labels.codes] if soft is None else soft @ ratio
-    return np.asarray(batch.labeled_weight * times)
+def _fresh_calibrator(calibrator: Any) -> BaseCalibrator:
+    """Return an unfitted copy."""
+    if isinstance(calibrator, str) and calibrator == "auto":
+        return AutoCalibrator()
+    if not isinstance(calibrator, BaseCalibrator):
+        rule, fix = "must be 'auto' or a dubito calibrator", "Use calibrator=TemperatureScaling()"
+        raise BadTypeError("calibrator", CALLER, rule, repr(calibrator), fix)
+    twin: BaseCalibrator = clone(calibrator)
+    return twin
+
+
+def _require_kind(value: Any, kind: type, argument: str, fix: str) -> None:
+    """Raise unless a value is None or of its class."""
+    if value is not None and not isinstance(value, kind):
+        rule = f"must be None or {kind.__name__}(...)"
+        raise BadTypeError(argument, CALLER, rule, repr(value)[:60], fix)
+
+
+def _require_reject(costs: CostMatrix, gate: OODGate | None, risk: RiskBound | None) -> None:
+    """Raise where rows may have to be rejected and no action does that."""
+    if costs.n_actions == 1 and costs.reject is not None:
+        rule, fix = (
+            "must have an action that does not reject",
+            "Use CostMatrix.zero_one(3).with_reject(0.3)",
+        )
+        raise BadValueError("costs", CALLER, rule, "only a reject action", fix)
+    if costs.reject is None and (gate is not None or risk is not None):
+        what = "OOD gate" if gate is not None else "risk bound"
+        rule, fix = f"must have a reject action for the {what}", "Use costs.with_reject(0.3)"
+        raise BadValueError("costs", CALLER, rule, "none", fix)
+
+
+def _require_hard_labels(batch: Batch) -> None:
+    """Raise where labels are probabilities, whose errors cannot be counted."""
+    if isinstance(batch.labels, Labels) and batch.labels.probabilities is not None:
+        rule, fix = "must be one label per row for a risk bound", "Pass the most probable label"
+        raise BadValueError("y", CALLER, rule, "label probabilities", fix)

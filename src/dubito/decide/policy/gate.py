@@ -1,22 +1,20 @@
-"""The OOD gate of a policy: out-of-distribution inputs are rejected whatever their probabilities."""
+"""What rejects a row besides its costs: the gate for OOD inputs and the bound on the risk."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any, Self, final
 
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import BoolArray, FloatArray
+from dubito.arrays import BoolArray, FloatArray, as_share
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.decide.policy.file import AS_WRITTEN
 from dubito.doubt import (
     ConformalOutlierDetector,
-    NearestNeighborDistance,
+    MahalanobisDistance,
     energy,
     entropy,
     least_confidence,
@@ -24,116 +22,209 @@ from dubito.doubt import (
 )
 from dubito.doubt.features import BaseOODScore
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
+from dubito.serialization.estimators import BaseKept, kept
+from dubito.serialization.fields import Entry, Maybe, entries, number, one_of, optional, text
 
-OUTPUT_DOUBTS: dict[str, Callable[[Any], FloatArray]] = {
+OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {
     "energy": energy,
     "entropy": entropy,
     "least_confidence": least_confidence,
     "margin_uncertainty": margin_uncertainty,
 }
-KEYS = ("score", "region")
 
-Score = BaseOODScore | str  # fitted on features, or the name of a doubt of outputs
+Score = BaseOODScore | str  # of features, or the name of a score of the outputs
 Fold = tuple[Any, Any]
 
 
+def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
+    """Check for the name of a score of outputs, or for a score of features."""
+    by_name, of_features = one_of(*OUTPUT_SCORES), kept(BaseOODScore, is_fitted=is_fitted)
+
+    def check(value: Any, entry: Entry) -> Score:
+        score: Score = (by_name if isinstance(value, str) else of_features)(value, entry)
+        return score
+
+    return check
+
+
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class OODGate:
-    """A doubt, and the region that known rows leave as seldom as wished."""
+class OODGate(BaseKept):
+    """Reject out-of-distribution inputs, whatever their class probabilities.
 
-    score: Score
-    region: ConformalOutlierDetector
+    Pass one to `Policy.fit(..., ood=OODGate(...))`, which fits it. A row is rejected where its
+    score is so high that fewer than a fraction `alpha` of known rows reach it.
 
-    @classmethod
-    def fit(
-        cls, score: Score, shards: Shards, batch: Batch, folds: Sequence[Fold], epsilon: float
+    Parameters
+    ----------
+    score : BaseOODScore, str or callable, optional
+        What measures how unusual a row is: an estimator of `dubito.doubt` on features, or one of
+        "energy", "entropy", "least_confidence" and "margin_uncertainty" on the outputs. Without
+        one, `MahalanobisDistance()`.
+    alpha : float, default 0.01
+        The fraction of in-distribution rows that may be rejected as outliers.
+
+    Attributes
+    ----------
+    score_ : BaseOODScore or str
+        The fitted score.
+    detector_ : ConformalOutlierDetector
+        Calibrated on scores of held-out rows.
+
+    Examples
+    --------
+    >>> OODGate("energy", alpha=0.05)
+    OODGate(alpha=0.05, score='energy')
+    """
+
+    score_: Score
+    detector_: ConformalOutlierDetector
+
+    setting_checks = entries(score=Maybe(optional(_checked_score(is_fitted=False))))
+    learned_checks = entries(
+        score_=_checked_score(is_fitted=True), detector_=kept(ConformalOutlierDetector)
+    )
+
+    def __init__(self, score: Any = None, alpha: float = 0.01) -> None:
+        self.score = score
+        self.alpha = alpha
+
+    def resolved(self, has_features: bool) -> OODGate:
+        """Return an unfitted copy, with the score chosen by name or by default."""
+        self._require_settings()
+        score = MahalanobisDistance() if self.score is None else _as_score(self.score)
+        if not isinstance(score, str) and not has_features:
+            rule, fix = (
+                "must be given with this OOD score",
+                "Pass features=..., or use OODGate('entropy')",
+            )
+            raise BadTypeError("features", "Policy.fit", rule, "None", fix)
+        gate: OODGate = clone(OODGate(score, float(self.alpha)))
+        return gate
+
+    def cross_fit(
+        self, shards: Shards, batch: Batch, folds: Sequence[Fold]
     ) -> tuple[OODGate, FloatArray]:
-        """Fit the score on all rows, and the region on doubts of rows its score did not see.
+        """Return the fitted gate, and the out-of-fold scores of the rows of `batch`.
 
-        Returns these doubts too, one for each row of `batch` that a fold holds out.
+        The score is fitted on all rows, the detector on scores of rows that their fit did not see.
         """
-        doubt = np.full(len(batch), np.nan)
+        scores = np.full(len(batch), np.nan)
         for train, test in folds:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DubitoWarning)
-                others = _fitted(score, ArrayShards(batch.take(train)))
-            held = batch.take(test)
-            doubt[test] = _doubt_of(others, held.outputs, held.features)
-        region = ConformalOutlierDetector(epsilon).fit(doubt[~np.isnan(doubt)])
-        with warnings.catch_warnings():  # the calibrator's fit told of the same rows
+                others = _fitted(self.score, ArrayShards(batch.take(train)))
+            rows = batch.take(test)
+            scores[test] = _scores_of(others, rows.outputs, rows.features)
+        gate = OODGate(self.score, self.alpha)
+        gate.detector_ = ConformalOutlierDetector(self.alpha).fit(scores[~np.isnan(scores)])
+        with warnings.catch_warnings():  # the calibrator's fit warned about the same rows
             warnings.simplefilter("ignore", MissingLabelsWarning)
-            return cls(_fitted(score, shards), region), doubt
+            gate.score_ = _fitted(self.score, shards)
+        return gate, scores
 
     @property
     def needs_features(self) -> bool:
-        """Whether it looks at features rather than outputs."""
-        return not isinstance(self.score, str)
+        """Whether the score is computed from features rather than outputs."""
+        return not isinstance(self.score_, str)
 
     @property
     def name(self) -> str:
-        """What the doubt is called."""
-        return self.score if isinstance(self.score, str) else type(self.score).__name__
+        """The name of the score."""
+        return self.score_ if isinstance(self.score_, str) else type(self.score_).__name__
 
     @property
     def n_features(self) -> int | None:
-        """How many features a row has, where it needs them."""
-        return None if isinstance(self.score, str) else self.score.n_features_
+        """The number of features per row, None for a score of outputs."""
+        return None if isinstance(self.score_, str) else self.score_.n_features_
 
-    def doubt(self, outputs: Any, features: Any) -> FloatArray:
-        """Return the doubt of each row."""
-        return _doubt_of(self.score, outputs, features)
+    def ood_scores(self, outputs: Any, features: Any) -> FloatArray:
+        """Return the OOD score of each row; higher is more unusual."""
+        return _scores_of(self.score_, outputs, features)
 
-    def contains(self, outputs: Any, features: Any) -> BoolArray:
-        """Return which rows are strange."""
-        return self.region.predict(self.doubt(outputs, features))
+    def predict(self, outputs: Any, features: Any) -> BoolArray:
+        """Return which rows are out-of-distribution."""
+        return self.detector_.predict(self.ood_scores(outputs, features))
 
-    def require_storable(self) -> None:
-        """Raise where the doubt is made of the very rows it was fitted on."""
-        if isinstance(self.score, NearestNeighborDistance):
-            rule, fix = "a doubt that can be kept in a file", "MahalanobisDistance()"
-            raise BadTypeError("doubt", "Policy.save", rule, "NearestNeighborDistance", fix)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was fitted, ready for JSON."""
-        score = self.score if isinstance(self.score, str) else self.score.to_dict()
-        return {"score": score, "region": self.region.to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Any) -> OODGate:
-        """Return the gate that `to_dict` wrote; all of it is checked."""
-        if not isinstance(values, Mapping) or sorted(values) != sorted(KEYS):
-            rule = f"a dict with the keys {', '.join(KEYS)}"
-            raise BadTypeError("gate", "Policy.load", rule, type(values).__name__, AS_WRITTEN)
-        score = values["score"]
-        if not isinstance(score, str):
-            score = BaseOODScore.from_dict(score)
-        return cls(
-            as_score(score, "Policy.load"), ConformalOutlierDetector.from_dict(values["region"])
-        )
+    def _require_settings(self) -> None:
+        as_share(self.alpha, "alpha", "OODGate", is_open=True)
 
 
-def as_score(score: Any, caller: str) -> Score:
-    """Return a score of features, or the name of a doubt of outputs."""
+@final
+class RiskBound(BaseKept):
+    """Bound the fraction of wrong decisions among the rows that are not rejected.
+
+    Pass one to `Policy.fit(..., risk=RiskBound(...))`, which finds the threshold. A decision is
+    wrong where another action would have cost less. Where rejecting fewer rows would be cheaper,
+    the bound wins.
+
+    Parameters
+    ----------
+    max_risk : float
+        The largest fraction of decided rows that may be wrong.
+    delta : float, default 0.05
+        The probability, over samples of calibration rows, that the bound fails.
+
+    Attributes
+    ----------
+    threshold_ : float
+        Rows are rejected where the probability that their action is right is at most this.
+    summary_ : str
+        One sentence on the threshold.
+
+    References
+    ----------
+    Geifman and El-Yaniv, "Selective classification for deep neural networks", 2017.
+
+    Examples
+    --------
+    >>> RiskBound(0.05)
+    RiskBound(max_risk=0.05)
+    """
+
+    threshold_: float
+    summary_: str
+
+    setting_checks = entries(max_risk=number(0, 1), delta=number(0, 1))
+    learned_checks = entries(threshold_=number(0, 1), summary_=text)
+
+    def __init__(self, max_risk: float, delta: float = 0.05) -> None:
+        self.max_risk = max_risk
+        self.delta = delta
+
+    def with_threshold(self, threshold: float, summary: str) -> Self:
+        """Return a fitted copy."""
+        bound = type(self)(float(self.max_risk), float(self.delta))
+        bound.threshold_, bound.summary_ = threshold, summary
+        return bound
+
+    def _require_settings(self) -> None:
+        as_share(self.max_risk, "max_risk", "RiskBound")
+        as_share(self.delta, "delta", "RiskBound", is_open=True)
+
+
+def _as_score(score: Any) -> Score:
+    """Return a score of features, or the name of a score of outputs."""
     if isinstance(score, BaseOODScore):
         return score
     if callable(score):
-        score = next((name for name, known in OUTPUT_DOUBTS.items() if known is score), score)
+        score = next((name for name, known in OUTPUT_SCORES.items() if known is score), score)
+    names = ", ".join(OUTPUT_SCORES)
+    rule = f"must be an OOD score of dubito.doubt, or one of {names}"
     if not isinstance(score, str):
-        rule = f"a score of `dubito.doubt`, or one of {', '.join(OUTPUT_DOUBTS)}"
-        fix = "doubt=MahalanobisDistance(), with features"
-        raise BadTypeError("doubt", caller, rule, type(score).__name__, fix)
-    if score not in OUTPUT_DOUBTS:
-        rule = f"one of {', '.join(OUTPUT_DOUBTS)}"
-        raise BadValueError("doubt", caller, rule, repr(score), "doubt='energy' beside logits")
+        fix = "Use OODGate(MahalanobisDistance()) and pass features"
+        raise BadTypeError("score", "OODGate", rule, type(score).__name__, fix)
+    if score not in OUTPUT_SCORES:
+        raise BadValueError(
+            "score", "OODGate", rule, repr(score), "Use OODGate('energy') with Logits"
+        )
     return score
 
 
 def _fitted(score: Score, shards: Shards) -> Score:
-    """Return a score fitted to rows; a doubt of outputs needs no fit."""
+    """Return a score fitted to rows; a score of outputs needs no fit."""
     return score if isinstance(score, str) else clone(score).fit(shards)
 
 
-def _doubt_of(score: Score, outputs: Any, features: Any) -> FloatArray:
-    """Return the doubt of each row."""
-    return OUTPUT_DOUBTS[score](outputs) if isinstance(score, str) else score.score(features)
+def _scores_of(score: Score, outputs: Any, features: Any) -> FloatArray:
+    """Return the OOD score of each row."""
+    return OUTPUT_SCORES[score](outputs) if isinstance(score, str) else score.score(features)

@@ -13,7 +13,7 @@ from scipy import special
 from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
-from dubito.decide.policy.decide import REASONS, Decisions, Rules, wrong_shares
+from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
 from dubito.decide.policy.file import AS_WRITTEN
 from dubito.decide.realized import Judged, costs_of_actions
 from dubito.decide.value import MeanInterval
@@ -31,17 +31,16 @@ MOST = 1e300
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Rows that a policy did not learn from: as they came, honest, and decided.
+    """Decided rows that a policy did not learn from.
 
-    `unbound` is what would have been decided without a risk bound.
+    `unbound` are the decisions that would have been made without a risk bound.
     """
 
     batch: Batch
     raw: Logits | Probabilities
-    honest: Logits | Probabilities
     decisions: Decisions
     unbound: Decisions | None
-    amounts: FloatArray
+    row_costs: FloatArray
     weight: FloatArray
     how: str
 
@@ -80,16 +79,16 @@ class PolicyReport:
 
     @classmethod
     def of(
-        cls, evidence: Evidence, rules: Rules, notes: tuple[str, ...] = (), seed: int = 0
+        cls, evidence: Evidence, rule: DecisionRule, notes: tuple[str, ...] = (), seed: int = 0
     ) -> PolicyReport:
         """Measure what was decided against what happened."""
         interval = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
         labels = batch.labels
         assert isinstance(labels, Labels)
-        amounts = evidence.amounts if evidence.amounts.size else None
-        raw = Judged.of(labels, evidence.raw, rules.costs, amounts, weight, "Policy.fit")
-        by_action = costs_of_actions(rules.costs, labels, evidence.amounts)
+        row_costs = evidence.row_costs if evidence.row_costs.size else None
+        raw = Judged.of(labels, evidence.raw, rule.costs, row_costs, weight, "Policy.fit")
+        by_action = costs_of_actions(rule.costs, labels, evidence.row_costs)
         paid = _taken(by_action, decisions)
         constants = np.average(by_action, axis=0, weights=weight)
         is_open = ~decisions.is_rejected
@@ -102,23 +101,25 @@ class PolicyReport:
             gap=interval(decisions.expected_cost - paid, weight),
             raw_cost=float(np.average(raw.realized, weights=weight)),
             saved=interval(raw.realized - paid, weight),
-            constant_action=rules.costs.actions[int(constants.argmin())],
+            constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
             coverage=_share_interval(is_open, weight),
-            risk=_risk_of(evidence, rules),
+            risk=_risk_of(evidence, rule),
             bound_cost=None
             if unbound is None
             else interval(paid - _taken(by_action, unbound), weight),
             actions=_shares(decisions.action, decisions.actions, weight),
             reasons=_shares(decisions.reason, REASONS, weight),
             log_loss_before=_finite(log_loss(labels, evidence.raw, sample_weight=weight)),
-            log_loss_after=_finite(log_loss(labels, evidence.honest, sample_weight=weight)),
+            log_loss_after=_finite(
+                log_loss(labels, evidence.decisions.calibrated, sample_weight=weight)
+            ),
             calibration_error_before=expected_calibration_error(
                 labels, evidence.raw, sample_weight=weight
             ),
             calibration_error_after=expected_calibration_error(
-                labels, evidence.honest, sample_weight=weight
+                labels, evidence.decisions.calibrated, sample_weight=weight
             ),
             notes=notes,
         )
@@ -194,14 +195,14 @@ def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
     return np.asarray(by_action[np.arange(len(decisions)), decisions.action])
 
 
-def _risk_of(evidence: Evidence, rules: Rules) -> Interval | None:
+def _risk_of(evidence: Evidence, rule: DecisionRule) -> Interval | None:
     """Return the share of wrong decisions among those made."""
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
     labels = evidence.batch.labels
     assert isinstance(labels, Labels)
-    wrong = wrong_shares(labels, evidence.decisions.action, rules.costs, evidence.amounts)
+    wrong = decision_errors(labels, evidence.decisions.action, rule.costs, evidence.row_costs)
     return _share_interval(wrong[is_open], evidence.weight[is_open])
 
 

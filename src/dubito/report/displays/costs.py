@@ -40,7 +40,7 @@ class CostDisplay:
         y_true: Any,
         outputs: Any,
         costs: CostMatrix,
-        amounts: Any = None,
+        row_costs: Any = None,
         *,
         doubt: Any = None,
         name: str | None = None,
@@ -53,7 +53,7 @@ class CostDisplay:
         >>> display.ax_.get_ylabel()
         'Cost a row'
         """
-        curve = cost_coverage_curve(y_true, outputs, costs, amounts, doubt=doubt)
+        curve = cost_coverage_curve(y_true, outputs, costs, row_costs, doubt=doubt)
         return cls(curve, name=name).plot(ax)
 
     @classmethod
@@ -62,14 +62,14 @@ class CostDisplay:
         y_true: Any,
         outputs: Any,
         costs: CostMatrix,
-        amounts: Any = None,
+        row_costs: Any = None,
         *,
         class_: Any,
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
         """Draw cost as one class becomes more common, with and without telling the decisions."""
-        curve = cost_prior_curve(y_true, outputs, costs, amounts, class_=class_)
+        curve = cost_prior_curve(y_true, outputs, costs, row_costs, class_=class_)
         return cls(curve, name=name or f"class {class_}").plot(ax)
 
     @classmethod

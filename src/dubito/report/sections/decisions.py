@@ -51,7 +51,7 @@ def _worth(summary: Summary) -> str:
     """Say what the actions of least expected cost cost, and what others would, of 1,000 rows."""
     report = summary.cost_report
     if report is None:
-        return "These rows came without amounts, so what deciding would cost cannot be told."
+        return "These rows came without row costs, so what deciding would cost cannot be told."
     paid, low, high, expected, constant, oracle = (
         cost(1000 * value)
         for value in (

@@ -34,7 +34,7 @@ BODY = body_of(
         "probabilities": NUMBERS,
         "ids": list_of(text_of(LONGEST_ID)),
         "features": NUMBERS,
-        "amounts": list_of({"type": "number", "minimum": 0}),
+        "row_costs": list_of({"type": "number", "minimum": 0}),
         "links": list_of({"type": ["string", "null"], "maxLength": LONGEST_LINK}),
     },
     [],

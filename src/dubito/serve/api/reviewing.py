@@ -99,7 +99,7 @@ def _shown(item: ReviewItem, service: Service) -> dict[str, Any]:
         "probability": item.probability,
         "probabilities": [float(share) for share in item.probabilities],
         "reason": REASONS[item.reason],
-        "worth": item.worth,
+        "review_value": item.review_value,
         "is_audit": item.is_audit,
         "n_unsure": item.n_unsure,
     }

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.decide.policy.decide import REASONS
+from dubito.decide.policy.decide import REASON_TEXTS
 from dubito.serve.bodies import as_name
 from dubito.serve.pages.last_answer import last_answer
 from dubito.serve.pages.rendering import PageRoute, page, see
@@ -126,7 +126,7 @@ def _row_of(item: ReviewItem, service: Service) -> dict[str, Any]:
         return facts
     return facts | {
         "action": policy.costs.actions[item.action],
-        "reason": REASONS[item.reason],
+        "reason": REASON_TEXTS[item.reason],
         "is_audit": item.is_audit,
-        "worth": item.worth,
+        "review_value": item.review_value,
     }

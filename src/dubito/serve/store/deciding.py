@@ -22,7 +22,7 @@ ANSWERED = [
     decisions.c[name]
     for name in (
         "id", "policy_id", "created", "digest", "action", "class_", "probability",
-        "expected_cost", "reason", "worth", "is_audit", "link", "amount",
+        "expected_cost", "reason", "review_value", "is_audit", "link", "amount",
     )
 ]  # fmt: skip
 BY_IDS = select(*ANSWERED).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
@@ -87,7 +87,9 @@ def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) ->
     return {
         "decision_id": [columns["id"][row] for row in rows],
         "created": [columns["created"][row] for row in rows],
-        "worth": [random() if is_audit[row] else columns["worth"][row] for row in rows],
+        "review_value": [
+            random() if is_audit[row] else columns["review_value"][row] for row in rows
+        ],
         "is_audit": [is_audit[row] for row in rows],
         "is_open": [True] * len(rows),
         "lease_until": [0.0] * len(rows),

@@ -42,7 +42,7 @@ class NewDecisions:
         is_logits: bool = True,
         is_audit: BoolArray | None = None,
         audit_share: float = 0.0,
-        amounts: FloatArray | None = None,
+        row_costs: FloatArray | None = None,
         links: Sequence[str | None] | None = None,
         features: FloatArray | None = None,
         key: str | None = None,
@@ -68,10 +68,10 @@ class NewDecisions:
                 "probability": decisions.probability.tolist(),
                 "expected_cost": decisions.expected_cost.tolist(),
                 "reason": decisions.reason.tolist(),
-                "worth": decisions.worth.tolist(),
+                "review_value": decisions.review_value.tolist(),
                 "propensity": np.where(rejected, 1.0, audit_share).tolist(),
                 "is_audit": drawn.tolist(),
-                "amount": [None] * n if amounts is None else amounts.tolist(),
+                "amount": [None] * n if row_costs is None else row_costs.tolist(),
                 "link": [None] * n if links is None else list(links),
                 "features": [None] * n if features is None else _bytes_of_rows(features),
                 "audit_share": [audit_share] * n,
@@ -109,7 +109,7 @@ class ReviewItem:
     probability: float
     probabilities: NDArray[np.float32]
     reason: int
-    worth: float
+    review_value: float
     is_audit: bool
     amount: float | None
     link: str | None

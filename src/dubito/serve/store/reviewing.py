@@ -54,7 +54,7 @@ def _waiting(reader: str, now: float, item_id: str | None) -> Select[str]:
             ~passed,
             ~exists().where(labels.c.decision_id == reviews.c.decision_id),
         )
-        .order_by(reviews.c.is_audit.desc(), reviews.c.worth.desc())
+        .order_by(reviews.c.is_audit.desc(), reviews.c.review_value.desc())
     )
     return query if item_id is None else query.where(reviews.c.decision_id == item_id)
 
@@ -69,7 +69,7 @@ def _item_of(connection: Connection, item_id: str, reader: str, lease_until: flo
     """Return a row as a reader sees it."""
     row = connection.execute(select(decisions).where(decisions.c.id == item_id)).mappings().one()
     names = (
-        "id", "policy_id", "created", "action", "class_", "probability", "reason", "worth",
+        "id", "policy_id", "created", "action", "class_", "probability", "reason", "review_value",
         "is_audit", "amount", "link",
     )  # fmt: skip
     return ReviewItem(

@@ -57,7 +57,7 @@ decisions = Table(
     Column("probability", Double, nullable=False),
     Column("expected_cost", Double, nullable=False),
     Column("reason", SmallInteger, nullable=False),
-    Column("worth", Double, nullable=False),
+    Column("review_value", Double, nullable=False),
     Column("propensity", Double, nullable=False),
     Column("is_audit", Boolean, nullable=False),
     Column("amount", Double),
@@ -99,19 +99,19 @@ corrections = Table(
     Column("corrected_by", String(LONGEST_ID), nullable=False),
 )
 
-# `worth` is the order of the queue: by chance among rows that chance drew.
+# `review_value` is the order of the queue: by chance among rows that chance drew.
 reviews = Table(
     "reviews",
     metadata,
     Column("decision_id", String(LONGEST_ID), primary_key=True),
     Column("created", Double, nullable=False),
-    Column("worth", Double, nullable=False),
+    Column("review_value", Double, nullable=False),
     Column("is_audit", Boolean, nullable=False),
     Column("is_open", Boolean, nullable=False),
     Column("reader", String(LONGEST_ID)),  # who holds it until the lease ends
     Column("lease_until", Double, nullable=False),
 )
-Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.worth.desc())
+Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.review_value.desc())
 
 review_events = Table(
     "review_events",

@@ -46,7 +46,9 @@ def test_what_the_first_version_kept_is_there(
     assert store.label("r3") == 2
     assert store.features_of(list(rows)) is None
     waits = store.next_ids("ann", N_ROWS)
-    review_order = sorted(waits, key=lambda name: -columns["worth"][columns["id"].index(name)])
+    review_order = sorted(
+        waits, key=lambda name: -columns["review_value"][columns["id"].index(name)]
+    )
     assert len(waits) == N_ROWS - 1
     assert waits != review_order
     assert store.add_decisions(new({"s": SURE}, features=[[1.0, 2.0]])) == {}
@@ -64,7 +66,7 @@ def waiting(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {
         "decision_id": columns["id"],
         "created": columns["created"],
-        "worth": columns["worth"],
+        "review_value": columns["review_value"],
         "is_audit": [True] * n_rows,
         "is_open": [True] * n_rows,
         "lease_until": [0.0] * n_rows,

@@ -37,7 +37,7 @@ def upgrade() -> None:
         sa.Column("probability", sa.Double, nullable=False),
         sa.Column("expected_cost", sa.Double, nullable=False),
         sa.Column("reason", sa.SmallInteger, nullable=False),
-        sa.Column("worth", sa.Double, nullable=False),
+        sa.Column("review_value", sa.Double, nullable=False),
         sa.Column("propensity", sa.Double, nullable=False),
         sa.Column("is_audit", sa.Boolean, nullable=False),
         sa.Column("amount", sa.Double),
@@ -76,13 +76,13 @@ def make_review_tables() -> None:
         "reviews",
         sa.Column("decision_id", sa.String(200), primary_key=True),
         sa.Column("created", sa.Double, nullable=False),
-        sa.Column("worth", sa.Double, nullable=False),
+        sa.Column("review_value", sa.Double, nullable=False),
         sa.Column("is_audit", sa.Boolean, nullable=False),
         sa.Column("is_open", sa.Boolean, nullable=False),
         sa.Column("reader", sa.String(200)),
         sa.Column("lease_until", sa.Double, nullable=False),
     )
-    order = [sa.text("is_open"), sa.text("is_audit DESC"), sa.text("worth DESC")]
+    order = [sa.text("is_open"), sa.text("is_audit DESC"), sa.text("review_value DESC")]
     op.create_index("reviews_queue", "reviews", order)
     op.create_table(
         "review_events",

@@ -12,7 +12,7 @@ def upgrade() -> None:
 
     Rows that chance drew wait in any order from now on, not in that of what a look is worth.
     """
-    op.execute("UPDATE reviews SET worth = random() WHERE is_audit")
+    op.execute("UPDATE reviews SET review_value = random() WHERE is_audit")
     op.add_column("decisions", sa.Column("features", sa.LargeBinary))
     op.add_column("policies", sa.Column("learned_until", sa.Double))
     keep_draws()
