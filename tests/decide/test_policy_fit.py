@@ -1,5 +1,6 @@
 """Each part is fitted on all rows; thresholds, gates and figures come from rows held out."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -252,10 +253,8 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
             features=X[:60],
             ood=OODGate(alpha=0.01),
         )
-    assert [str(one.message) for one in caught] == [
-        "ConformalOutlierDetector: with 60 known rows no point is ever strange at alpha = 0.01. "
-        "Try 100 rows or more."
-    ]
+    assert len(caught) == 1
+    assert re.search("60 .*alpha ?= ?0.01.*100 rows", str(caught[0].message))
 
 
 def test_an_evaluation_set_must_suit_the_policy() -> None:
