@@ -51,7 +51,7 @@ def test_unknown_options_end_with_2(run: Run) -> None:
     assert run("nothing").exit_code == 2
 
 
-def test_what_cannot_be_written_is_told_without_a_trace(run: Run, made: Path) -> None:
+def test_an_unwritable_path_is_reported_without_a_traceback(run: Run, made: Path) -> None:
     Path("taken").write_text("a file, no folder")
     done = run("demo", "--folder", "taken/folder")
     assert done.exit_code == 2
@@ -59,9 +59,7 @@ def test_what_cannot_be_written_is_told_without_a_trace(run: Run, made: Path) ->
     assert "Traceback" not in done.output
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_pipe_is_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object, **__: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
@@ -72,7 +70,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_warning_is_told_in_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_is_printed_as_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def warned() -> dict[str, float]:
         warnings.warn("Rows are few. Try more.", DubitoWarning, stacklevel=2)
         return {}
@@ -94,14 +92,15 @@ def test_piped_output_is_plain_text(run: Run, made: Path) -> None:
     assert control_characters(done.stdout + done.stderr) == set()
 
 
-def test_a_terminal_shows_the_same_words_and_progress(made: Path, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_same_arguments_and_progress(made: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
-    words = ["decide", "policy.json", "sure_new.csv", "later_new.csv", "--id", "id"]
-    words += ["-o", "d.parquet", "--review", "r.csv", "--bad-rows", "e.csv"]
+    arguments = ["decide", "policy.json", "sure_new.csv", "later_new.csv", "--id", "id"]
+    arguments += ["-o", "d.parquet", "--review", "r.csv", "--bad-rows", "e.csv"]
     places = [
-        str(tmp_path / word) if word in ("d.parquet", "r.csv", "e.csv") else word for word in words
+        str(tmp_path / word) if word in ("d.parquet", "r.csv", "e.csv") else word
+        for word in arguments
     ]
     running = subprocess.Popen(
         [str(SCRIPT), *places],
@@ -121,7 +120,7 @@ def test_a_terminal_shows_the_same_words_and_progress(made: Path, tmp_path: Path
     assert "deciding" in text
     assert "\x1b[" in text
     last = text.replace("\r\n", "\n").split("\x1b")[-1]
-    last = last[last.index("800 rows of") :]
+    last = last[last.index("Decided 800 rows") :]
     assert_same(
         last.replace(f"{tmp_path}/", "")
         .replace("d.parquet", "decisions.parquet")

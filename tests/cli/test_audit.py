@@ -6,28 +6,83 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dubito.cli.audit import _crossed_limits
+from dubito.data.sources import BaseSource, opening
 from dubito.decide import CostMatrix, cost_report
-from dubito.measure import audit
-from dubito.outputs import Logits
+from dubito.errors import BadValueError
+from dubito.measure import Audit, RegressionAudit, audit
+from dubito.outputs import Logits, Normal, Probabilities, TopLabel
 from tests.cli.conftest import ANIMALS, Run, assert_same
 
 
-def told_of(frame: pd.DataFrame) -> dict[str, Any]:
-    logits = Logits(frame.filter(like="logit_").to_numpy(), ANIMALS)
-    return audit(frame["label"].to_numpy(), logits).to_dict()
+def animal_logits(frame: pd.DataFrame) -> Logits:
+    return Logits(frame.filter(like="logit_").to_numpy(), ANIMALS)
 
 
-def test_an_audit_of_a_file_equals_the_library(run: Run, made: Path) -> None:
-    done = run("audit", made / "sure.csv", "--json")
-    assert done.exit_code == 0
+def weighted(folder: Path) -> Path:
+    """Write predictions with weights, groups and missing labels."""
+    frame = pd.read_csv(folder / "sure.csv")
+    rng = np.random.default_rng(3)
+    frame["weight"] = rng.gamma(2.0, size=len(frame))
+    frame["site"] = np.array(["north", "south", "east"])[rng.integers(0, 3, len(frame))]
+    frame.loc[::50, "label"] = None
+    frame.to_csv("weighted.csv", index=False)
+    return Path("weighted.csv")
+
+
+@pytest.mark.parametrize("case", ["classes", "binary", "top label", "regression", "weights"])
+@pytest.mark.filterwarnings("ignore:.*no label")
+def test_the_json_of_a_file_equals_the_api(run: Run, made: Path, case: str) -> None:
+    expected: Audit | RegressionAudit
+    words: list[Any]
+    if case == "classes":
+        words = [made / "sure.csv"]
+        frame = pd.read_csv(words[0])
+        expected = audit(frame["label"].to_numpy(), animal_logits(frame))
+    elif case == "binary":
+        words = [made / "fraud.csv", "--probability", "chance", "--positive", "fraud"]
+        frame = pd.read_csv(words[0])
+        outputs = Probabilities(frame["chance"].to_numpy(), ["ok", "fraud"])
+        expected = audit(frame["y"].to_numpy(), outputs)
+    elif case == "top label":
+        words = [made / "fraud.csv", "--confidence", "top", "--correct", "hit"]
+        frame = pd.read_csv(words[0])
+        expected = audit(None, TopLabel(frame["top"].to_numpy(), frame["hit"].to_numpy()))
+    elif case == "regression":
+        words = [made / "regression.csv", "--mean", "m", "--std", "s"]
+        frame = pd.read_csv(words[0])
+        expected = audit(frame["target"], Normal(frame["m"].to_numpy(), frame["s"].to_numpy()))
+    else:
+        words = [weighted(made), "--weight", "weight", "--group", "site"]
+        frame = pd.read_csv(words[0])
+        expected = audit(
+            frame["label"].to_numpy(),
+            animal_logits(frame),
+            sample_weight=frame["weight"].to_numpy(),
+            groups=frame["site"].to_numpy(),
+        )
+    done = run("audit", *words, "--json")
+    assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
-    expected = told_of(pd.read_csv(made / "sure.csv"))
-    assert printed["log_loss"] == pytest.approx(expected["log_loss"])
-    assert printed["verdict"] == expected["verdict"]
-    assert printed["findings"] == []
+    assert (printed.pop("findings"), printed.pop("streamed")) == ([], False)
+    assert printed == json.loads(json.dumps(expected.to_dict()))
 
 
-def test_what_is_found_by_name_is_told_beside_the_figures(run: Run, made: Path) -> None:
+def test_a_file_is_opened_once(run: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_one = opening._open_one
+
+    def counted(name: str) -> BaseSource:
+        opened.append(name)
+        return open_one(name)
+
+    monkeypatch.setattr(opening, "_open_one", counted)
+    words = ["--probability", "chance", "--positive", "fraud"]
+    assert run("audit", made / "fraud.csv", *words).exit_code == 0
+    assert opened == [str(made / "fraud.csv")]
+
+
+def test_columns_found_by_name_are_printed_to_stderr(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv")
     assert done.stderr == "Found by name: label in label, logits in logit_*.\n"
     named = run("audit", made / "sure.csv", "--label", "label", "--logits", "logit_*")
@@ -35,33 +90,23 @@ def test_what_is_found_by_name_is_told_beside_the_figures(run: Run, made: Path) 
     assert named.stdout.startswith(done.stdout.split("Next")[0])
 
 
-def test_the_words_of_an_audit(run: Run, made: Path) -> None:
+def test_the_text_of_an_audit(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--costs", made / "costs.csv")
     assert_same(done.stdout.replace(str(made), "."), "audit")
     done = run("audit", made / "regression.csv", "--mean", "m", "--std", "s")
     assert_same(done.stdout, "audit_regression")
 
 
-def test_costs_are_those_of_the_library(run: Run, made: Path) -> None:
+def test_costs_equal_the_api(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--costs", made / "costs.csv", "--json")
     frame = pd.read_csv(made / "sure.csv")
-    logits = Logits(frame.filter(like="logit_").to_numpy(), ANIMALS)
+    logits = animal_logits(frame)
     costs = CostMatrix.from_csv(made / "costs.csv")
     expected = cost_report(frame["label"].to_numpy(), logits, costs)
     assert json.loads(done.stdout)["cost"]["realized"]["value"] == expected.realized.value
 
 
-def test_one_column_of_the_positive_class(run: Run, made: Path) -> None:
-    words = ["--probability", "chance", "--positive", "fraud"]
-    printed = json.loads(run("audit", made / "fraud.csv", *words, "--json").stdout)
-    frame = pd.read_csv(made / "fraud.csv")
-    expected = audit((frame["y"] == "fraud").astype(int), frame["chance"].to_numpy())
-    assert printed["brier_score"] == pytest.approx(expected.brier_score)
-    top = run("audit", made / "fraud.csv", "--confidence", "top", "--correct", "hit", "--json")
-    assert json.loads(top.stdout)["accuracy"] == pytest.approx(expected.accuracy)
-
-
-def test_a_finding_ends_with_1_and_a_fine_figure_with_0(run: Run, made: Path) -> None:
+def test_a_crossed_limit_exits_with_1(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--fail-on", "ece>0.03", "--fail-on", "accuracy<0.1")
     assert done.exit_code == 1
     assert "dubito: expected_calibration_error is 0.235" in done.stderr
@@ -71,7 +116,7 @@ def test_a_finding_ends_with_1_and_a_fine_figure_with_0(run: Run, made: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*probability 0")
-def test_an_infinite_log_loss_is_a_finding(run: Run) -> None:
+def test_an_infinite_log_loss_crosses_any_limit(run: Run) -> None:
     frame = pd.DataFrame({"p_a": [1.0, 1.0, 0.5], "p_b": [0.0, 0.0, 0.5], "y": ["a", "b", "a"]})
     frame.to_csv("impossible.csv", index=False)
     done = run("audit", "impossible.csv", "--fail-on", "log_loss>5")
@@ -79,7 +124,7 @@ def test_an_infinite_log_loss_is_a_finding(run: Run) -> None:
     assert "log_loss is inf, which is > 5" in done.stderr
 
 
-def test_a_report_is_written_and_says_how(run: Run, made: Path) -> None:
+def test_a_report_is_written(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--costs", made / "costs.csv", "-o", "report.html")
     assert "features in feature_*" in done.stderr
     assert "The report is in report.html." in done.stdout
@@ -88,18 +133,67 @@ def test_a_report_is_written_and_says_how(run: Run, made: Path) -> None:
     assert "sure.csv" in page
 
 
-def test_bins_are_as_many_as_asked_for(run: Run, made: Path) -> None:
+def test_the_number_of_bins(run: Run, made: Path) -> None:
     assert "ECE (5 uniform bins)" in run("audit", made / "sure.csv", "--bins", "5").stdout
 
 
-def test_a_file_that_is_large_is_streamed(
-    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_above_the_memory_limit_is_streamed_and_says_so(run: Run, made: Path) -> None:
     whole = json.loads(run("audit", made / "sure.csv", "--json").stdout)
-    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 0)
-    streamed = json.loads(run("audit", made / "sure.csv", "--json").stdout)
+    done = run("audit", made / "sure.csv", "--json", "--max-memory", "1KB")
+    assert "exceeds --max-memory 1KB and is streamed" in " ".join(done.stderr.split())
+    streamed = json.loads(done.stdout)
+    assert (whole["streamed"], streamed["streamed"]) == (False, True)
     assert streamed["log_loss"] == pytest.approx(whole["log_loss"])
     assert streamed["area_under_risk_coverage"] == pytest.approx(
         whole["area_under_risk_coverage"], abs=1e-3
     )
     assert np.isfinite(streamed["calibration_p_value"])
+    text = run("audit", made / "sure.csv", "--max-memory", "0").stdout
+    assert "The rows were streamed" in text
+    assert "The rows were streamed" not in run("audit", made / "sure.csv").stdout
+
+
+METRICS = {"expected_calibration_error": 0.05, "accuracy": 0.9, "brier_score/high": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_crossed"),
+    [
+        ("ece>0.03", True),
+        ("ece > 0.05", False),
+        ("ece>=0.05", True),
+        ("ece<5e-2", False),
+        ("ece<=5e-2", True),
+        ("accuracy<0.95", True),
+        ("accuracy<0.9", False),
+        ("brier_score/high>0.2", True),
+    ],
+)
+def test_a_limit_is_crossed_or_not(limit: str, is_crossed: bool) -> None:
+    assert bool(_crossed_limits([limit], METRICS)) == is_crossed
+
+
+def test_crossed_limits_are_told_in_order() -> None:
+    assert _crossed_limits(["accuracy<1", "ece>0.5", "ece>0"], METRICS) == [
+        "accuracy is 0.9, which is < 1",
+        "expected_calibration_error is 0.05, which is > 0",
+    ]
+
+
+@pytest.mark.parametrize("limit", ["ece", "ece>", "ece=0.1", "ece>much", ">0.1", "ece>-", ""])
+def test_a_malformed_limit_is_refused(limit: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        _crossed_limits([limit], METRICS)
+    assert str(caught.value) == (
+        "dubito: `--fail-on` must be a metric, one of < <= > >=, and a number, "
+        f"got {limit!r}. Pass e.g. 'ece>0.03'."
+    )
+
+
+def test_an_unknown_metric_suggests_the_closest_one() -> None:
+    with pytest.raises(BadValueError) as caught:
+        _crossed_limits(["acuracy<0.8"], METRICS)
+    assert str(caught.value) == (
+        "dubito: `--fail-on` must name a metric that --json shows, got acuracy. "
+        "Pass 'accuracy<0.8'."
+    )

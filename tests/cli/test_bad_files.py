@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file is told in two lines, the second of which says what to try."""
+"""Every problem with a file is reported on two lines: the problem, then the remedy."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def assert_two_lines(told: str, name: str) -> None:
     problem, fix, rest = told.split("\n")
     assert problem.startswith("dubito: ")
     assert name in problem
-    assert fix.startswith("Try ")
+    assert fix[0].isupper()
     assert fix.endswith(".")
     assert rest == ""
 
@@ -40,7 +40,7 @@ def test_a_broken_file_is_named_with_what_to_try(run: Run, name: str) -> None:
     assert done.exit_code == 2
     assert done.stdout == ""
     assert_two_lines(done.stderr, name)
-    assert words in done.stderr.replace("\nTry", " Try")
+    assert words in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", TEXT_FAULTS)

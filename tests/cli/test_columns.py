@@ -1,53 +1,155 @@
+"""Column options: found by name where that is safe, never guessed."""
+
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dubito.cli.columns import Given
+from dubito.cli.columns import (
+    ColumnOptions,
+    _find_features,
+    _find_label,
+    _find_outputs,
+    _two_classes,
+)
 from dubito.data import Columns
+from dubito.data.sources import open_source
 from dubito.errors import BadValueError
 
-
-def test_options_are_said_as_they_were_typed() -> None:
-    given = Given(label="the label", logits="z_*")
-    assert str(given) == "--label 'the label' --logits 'z_*'"
-    assert given.said == {"label": "the label", "logits": "z_*"}
-    assert str(Given()) == ""
+FILE = "f.csv"
 
 
-def test_what_was_not_said_is_found_and_told(
+def columns_of(options: ColumnOptions, *files: Path, **settings: Any) -> list[Columns]:
+    """Return the columns that options find in files."""
+    return [found.columns for found in options.open(*map(str, files), **settings)]
+
+
+def test_options_print_as_they_were_typed() -> None:
+    options = ColumnOptions(label="the label", logits="z_*")
+    assert str(options) == "--label 'the label' --logits 'z_*'"
+    assert options.given == {"label": "the label", "logits": "z_*"}
+    assert str(ColumnOptions()) == ""
+
+
+def test_missing_options_are_found_by_name_and_printed(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Given(id="id").columns(made / "sure.csv", made / "later.csv", has_features=True)
+    files = made / "sure.csv", made / "later.csv"
     expected = Columns(label="label", logits="logit_*", features="feature_*", id="id")
-    assert found == [expected, expected]
-    told = capsys.readouterr().err
-    assert told == "Found by name: label in label, logits in logit_*, features in feature_*.\n"
+    assert columns_of(ColumnOptions(id="id"), *files, has_features=True) == [expected, expected]
+    printed = capsys.readouterr().err
+    assert printed == "Found by name: label in label, logits in logit_*, features in feature_*.\n"
 
 
-def test_what_was_said_is_not_looked_for(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = Given(label="label", logits="logit_*", features="feature_0")
-    [found] = given.columns(made / "sure.csv", has_features=True)
+def test_given_options_are_not_looked_for(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ColumnOptions(label="label", logits="logit_*", features="feature_0")
+    [found] = columns_of(options, made / "sure.csv", has_features=True)
     assert found == Columns(label="label", logits="logit_*", features="feature_0")
     assert capsys.readouterr().err == ""
 
 
-def test_labels_are_needed_welcome_or_unused(made: Path) -> None:
-    file = made / "sure_new.csv"
-    with pytest.raises(BadValueError, match="`--label` of"):
-        Given().columns(file)
-    assert Given().columns(file, label="welcome") == [Columns(logits="logit_*")]
-    assert Given().columns(made / "sure.csv", label="unused") == [Columns(logits="logit_*")]
+def test_labels_are_required_optional_or_unused(made: Path) -> None:
+    options, file = ColumnOptions(), made / "sure_new.csv"
+    with pytest.raises(BadValueError, match=r"sure_new.csv: `--label` must be given"):
+        columns_of(options, file)
+    assert columns_of(options, file, label="optional") == [Columns(logits="logit_*")]
+    assert columns_of(options, made / "sure.csv", label="unused") == [Columns(logits="logit_*")]
 
 
-def test_classes_of_one_column_are_named(made: Path) -> None:
+def test_classes_of_a_single_column(made: Path) -> None:
     file = made / "fraud.csv"
-    [found] = Given(probability="chance", positive="fraud").columns(file)
+    [found] = columns_of(ColumnOptions(probability="chance", positive="fraud"), file)
     assert found == Columns(label="y", probabilities="chance", classes=("ok", "fraud"))
-    [found] = Given(probability="chance").columns(file, label="unused", classes=("ok", "fraud"))
+    known = {"label": "unused", "classes": ("ok", "fraud")}
+    [found] = columns_of(ColumnOptions(probability="chance"), file, **known)
     assert found == Columns(probabilities="chance", classes=("ok", "fraud"))
-    [found] = Given(probabilities="lists", classes="a, b").columns(file, label="unused")
+    lists = ColumnOptions(probabilities="lists", classes="a, b")
+    [found] = columns_of(lists, file, label="unused")
     assert found == Columns(probabilities="lists", classes=("a", "b"))
-    [found] = Given(logits="logit_*").columns(
-        made / "sure.csv", label="unused", classes=("a", "b", "c")
-    )
+    known = {"label": "unused", "classes": ("a", "b", "c")}
+    [found] = columns_of(ColumnOptions(logits="logit_*"), made / "sure.csv", **known)
     assert found == Columns(logits="logit_*")
+
+
+@pytest.mark.parametrize("name", ["label", "y", "target"])
+def test_a_single_column_named_like_a_label_is_found(name: str) -> None:
+    assert _find_label(["id", name, "labels"], FILE, is_required=True) == {"label": name}
+
+
+@pytest.mark.parametrize(
+    ("names", "got", "fix"),
+    [
+        (["y", "target"], "y and target", "Pass --label y"),
+        (["a", "b"], "columns a, b", "Pass --label NAME"),
+        (list("abcdef"), "columns a, b, c, d, ...", "Pass --label NAME"),
+    ],
+)
+def test_an_ambiguous_label_must_be_given(names: list[str], got: str, fix: str) -> None:
+    assert _find_label(names, FILE, is_required=False) == {}
+    with pytest.raises(BadValueError) as caught:
+        _find_label(names, FILE, is_required=True)
+    assert str(caught.value) == (
+        "f.csv: `--label` must be given unless exactly one column is named label, y or target, "
+        f"got {got}. {fix}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "kind"), [("logit_", "logits"), ("p_", "probabilities"), ("prob_", "probabilities")]
+)
+def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
+    assert _find_outputs([f"{prefix}a", f"{prefix}b", "y"], FILE) == {kind: f"{prefix}*"}
+
+
+@pytest.mark.parametrize(
+    ("names", "got"),
+    [
+        (["p_fraud", "y"], "columns p_fraud, y"),
+        (["z_a", "z_b"], "columns z_a, z_b"),
+        (["p_a", "p_b", "logit_a", "logit_b"], "columns logit_* and p_*"),
+    ],
+)
+def test_the_kind_of_outputs_is_never_guessed(names: list[str], got: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        _find_outputs(names, FILE)
+    assert str(caught.value).startswith("f.csv needs either logits or probabilities")
+    assert f", got {got}. Pass --logits 'z_*' or --probabilities 'z_*'" in str(caught.value)
+
+
+def test_features_are_found_if_there_are_any() -> None:
+    assert _find_features(["feature_a", "y"]) == {"features": "feature_*"}
+    assert _find_features(["feature_", "features", "y"]) == {}
+
+
+def source_with(folder: Path, labels: list[str]) -> Any:
+    """Return an opened file with these labels."""
+    path = folder / "f.csv"
+    path.write_text("p,y\n" + "".join(f"0.5,{label}\n" for label in labels))
+    return open_source(path)
+
+
+def test_the_negative_class_is_found_among_the_labels(tmp_path: Path) -> None:
+    source = source_with(tmp_path, ["ok", "fraud", "ok"])
+    assert _two_classes(source, "y", "fraud") == ("ok", "fraud")
+    assert _two_classes(source_with(tmp_path, ["ok", "ok"]), "y", "fraud") == ("ok", "fraud")
+    assert _two_classes(source_with(tmp_path, ["0", "1"]), "y", None) is None
+    assert _two_classes(source, None, "fraud") == ("not fraud", "fraud")
+    assert _two_classes(source, None, None) is None
+
+
+def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
+    source = source_with(tmp_path, ["ok", "fraud"])
+    with pytest.raises(BadValueError) as caught:
+        _two_classes(source, "y", None)
+    assert str(caught.value) == (
+        f"{source.name}: `--positive` must be given when `y` is not 0 or 1, "
+        "got labels fraud, ok. Pass --positive fraud."
+    )
+    with pytest.raises(BadValueError) as caught:
+        _two_classes(source, "y", "frad")
+    assert str(caught.value) == (
+        f"{source.name}: `--positive` must be one of the two classes in `y`, "
+        "got frad and the labels fraud, ok. Pass --positive fraud."
+    )
+    with pytest.raises(BadValueError, match=r"got a and the labels b, c, d\. Pass one prob"):
+        _two_classes(source_with(tmp_path, ["a", "b", "c", "d"]), "y", "a")

@@ -1,11 +1,13 @@
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.decide import CostMatrix, Policy
+from dubito.decide import CostMatrix, Policy, write_decisions
 from dubito.outputs import Logits
 from tests.cli.conftest import ANIMALS, Run, assert_same, fraud
 
@@ -16,7 +18,7 @@ def decided(policy: Policy, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found.columns())
 
 
-def test_decisions_of_files_are_those_of_the_policy(run: Run, made: Path) -> None:
+def test_decisions_equal_the_api(run: Run, made: Path) -> None:
     files = [made / "sure_new.csv", made / "later_new.csv"]
     done = run(
         "decide", made / "policy.json", *files, "--id", "id", "--review", "review.csv",
@@ -35,13 +37,13 @@ def test_decisions_of_files_are_those_of_the_policy(run: Run, made: Path) -> Non
         assert got[name].astype(expected[name].dtype).tolist() == expected[name].tolist()
 
 
-def test_the_review_list_is_sorted_by_what_a_look_is_worth(run: Run, made: Path) -> None:
+def test_the_review_list_is_sorted_by_review_value(run: Run, made: Path) -> None:
     words = ["decide", made / "policy.json", made / "later_new.csv", "--review", "review.csv"]
     printed = json.loads(run(*words, "--json", "-o", "all.csv").stdout)
     everything, review = pd.read_csv("all.csv"), pd.read_csv("review.csv")
-    handed = everything[everything["action"] == "reject"]
-    assert printed == {"rows": 400, "files": 1, "for_review": len(handed), "output": "all.csv"}
-    assert sorted(review["id"]) == handed["id"].tolist()
+    rejected = everything[everything["action"] == "reject"]
+    assert printed == {"rows": 400, "files": 1, "for_review": len(rejected), "output": "all.csv"}
+    assert sorted(review["id"]) == rejected["id"].tolist()
     assert (np.diff(review["review_value"]) <= 0).all()
     assert list(review) == ["id", "class", "probability", "expected_cost", "reason", "review_value"]
 
@@ -54,11 +56,16 @@ def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
     words = ["decide", made / "policy.json", "new.csv"]
     stopped = run(*words)
     assert stopped.exit_code == 2
-    assert "`logit_dog` of new.csv must be numbers. Got 'oops' in row 7." in stopped.stderr
+    assert "new.csv" in stopped.stderr
+    assert "logit_dog" in stopped.stderr
+    assert "'oops'" in stopped.stderr
+    assert "row 7" in stopped.stderr
+    fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside."
+    assert stopped.stderr.endswith(f"\n{fix}\n")
     assert list(Path().iterdir()) == [Path("new.csv")]
     done = run(*words, "--bad-rows", "errors.csv")
     assert done.exit_code == 0
-    assert "2 bad rows: errors.csv." in done.stdout
+    assert "2 invalid rows were set aside in errors.csv." in done.stdout
     errors = pd.read_csv("errors.csv")
     assert errors["row"].tolist() == [7, 9]
     assert errors["value"].tolist() == ["'oops'", "inf"]
@@ -66,7 +73,7 @@ def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
     assert ids.tolist() == [k for k in range(400) if k not in (7, 9)]
 
 
-def test_one_column_of_the_positive_class_takes_names_from_the_policy(run: Run, made: Path) -> None:
+def test_a_single_column_takes_class_names_from_the_policy(run: Run, made: Path) -> None:
     costs = CostMatrix.zero_one(["ok", "fraud"]).with_reject(0.2)
     frame = fraud(400)
     outputs = frame["chance"].to_numpy()
@@ -78,7 +85,7 @@ def test_one_column_of_the_positive_class_takes_names_from_the_policy(run: Run, 
     assert set(pd.read_csv("d.csv")["class"]) == {"ok", "fraud"}
 
 
-def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
+def test_costs_with_a_rate_need_a_cost_column(run: Run, made: Path) -> None:
     frame = fraud(400)
     costs = CostMatrix([[0, 0], [5, 0]], ["pay", "stop"], ["ok", "fraud"], rate=[[0, 1], [0, 0]])
     chance = frame["chance"].to_numpy()
@@ -111,16 +118,16 @@ def test_costs_that_grow_need_amounts(run: Run, made: Path) -> None:
     assert got["action"].tolist() == expected.columns()["action"].tolist()
 
 
-def test_a_policy_that_hands_nothing_over_has_no_review(run: Run, made: Path) -> None:
+def test_a_policy_without_reject_action_has_no_review(run: Run, made: Path) -> None:
     costs = CostMatrix.zero_one(["ok", "fraud"])
     Policy.fit([[0.8, 0.2], [0.3, 0.7]] * 20, [0, 1] * 20, costs=costs).save("plain.json")
     words = ["--probability", "chance", "--review", "review.csv"]
     done = run("decide", "plain.json", made / "fraud.csv", *words)
     assert done.exit_code == 2
-    assert "`--review` of plain.json must be left out" in done.stderr
+    assert "`--review` needs a policy with a reject action, got plain.json" in done.stderr
 
 
-def test_columns_that_the_policy_does_not_know_are_refused(run: Run, made: Path) -> None:
+def test_columns_unknown_to_the_policy_are_refused(run: Run, made: Path) -> None:
     frame = pd.read_csv(made / "sure_new.csv")
     frame.rename(columns={"logit_fox": "logit_wolf"}).to_csv("wolf.csv", index=False)
     done = run("decide", made / "policy.json", "wolf.csv")
@@ -133,20 +140,87 @@ def test_columns_that_the_policy_does_not_know_are_refused(run: Run, made: Path)
 
 
 @pytest.mark.parametrize("option", ["--output", "--review", "--bad-rows"])
-def test_nothing_is_written_over_what_is_read(run: Run, made: Path, option: str) -> None:
+def test_inputs_are_never_overwritten(run: Run, made: Path, option: str) -> None:
     Path("new.csv").write_bytes((made / "sure_new.csv").read_bytes())
     done = run("decide", made / "policy.json", "new.csv", option, "new.csv")
     assert done.exit_code == 2
-    assert "another file than those that are read" in done.stderr
+    assert "must not be an input or another output" in done.stderr
     assert Path("new.csv").read_bytes() == (made / "sure_new.csv").read_bytes()
 
 
 @pytest.mark.parametrize("folder", ["decisions", "decisions.v2/"])
-def test_a_folder_is_told_by_a_slash_or_by_having_no_ending(
-    run: Run, made: Path, folder: str
-) -> None:
+def test_a_directory_has_a_slash_or_no_ending(run: Run, made: Path, folder: str) -> None:
     done = run("decide", made / "policy.json", made / "sure_new.csv", "-o", folder)
     assert done.exit_code == 0, done.output
-    assert " ".join(done.stdout.split()).endswith(f"decided, in {folder}.")
+    assert " ".join(done.stdout.split()).endswith(f"the decisions are in {folder}.")
     names = sorted(path.name for path in Path(folder).iterdir())
     assert names == ["_manifest.jsonl", "part-00000.parquet"]
+
+
+def files_of(made: Path) -> list[Path]:
+    """Return three files, each with a bad row."""
+    files: list[Path] = []
+    for name in ("sure", "calm", "later"):
+        frame = pd.read_csv(made / f"{name}_new.csv").astype({"logit_cat": object})
+        frame.loc[len(files), "logit_cat"] = f"bad, {name}"
+        frame.to_csv(f"{name}.csv", index=False)
+        files.append(Path(f"{name}.csv"))
+    return files
+
+
+def test_a_directory_has_one_part_per_file_and_an_interrupted_run_resumes(
+    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_of(made)
+    words = ["decide", made / "policy.json", *files, "--bad-rows", "errors.csv", "--json"]
+    whole = run(*words, "-o", "whole", "--review", "whole.csv")
+    assert json.loads(whole.stdout)["rows"] == 3 * 399
+    errors = Path("errors.csv").read_text()
+    assert all(f"bad, {name}" in errors for name in ("sure", "calm", "later"))
+
+    seen: list[str] = []
+
+    def interrupted(*arguments: Any, source: str, **settings: Any) -> int:
+        seen.append(source)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return write_decisions(*arguments, source=source, **settings)
+
+    monkeypatch.setattr("dubito.decide.write_decisions", interrupted)
+    Path("errors.csv").unlink()
+    assert run(*words, "-o", "parts").exit_code != 0
+    assert sorted(path.name for path in Path("parts").iterdir()) == [
+        "_manifest.jsonl",
+        "part-00000.parquet",
+    ]
+    resumed = run(*words, "-o", "parts", "--review", "parts.csv")
+    assert json.loads(resumed.stdout) == {
+        **json.loads(whole.stdout),
+        "output": "parts",
+    }
+    assert seen == ["sure.csv", "calm.csv", "calm.csv", "later.csv"]
+    assert Path("errors.csv").read_text() == errors
+    assert Path("parts.csv").read_text() == Path("whole.csv").read_text()
+    for part in Path("whole").glob("*.parquet"):
+        assert pd.read_parquet(part).equals(pd.read_parquet(Path("parts") / part.name))
+
+
+def test_an_interrupted_file_leaves_nothing(
+    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dubito.decide.write_decisions", interrupted)
+    assert run("decide", made / "policy.json", made / "sure_new.csv").exit_code != 0
+    assert list(Path().iterdir()) == []
+
+
+def test_other_settings_need_another_directory(run: Run, made: Path) -> None:
+    shutil.copy(made / "sure_new.csv", "new.csv")
+    words = ["decide", made / "policy.json", "new.csv", "-o", "parts"]
+    assert run(*words).exit_code == 0
+    done = run(*words, "--id", "id")
+    assert done.exit_code == 2
+    assert "columns {'id': 'id'} (was {})" in done.stderr
+    assert done.stderr.count("\n") == 3  # what was found by name, the problem, the remedy

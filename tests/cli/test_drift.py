@@ -9,7 +9,7 @@ from dubito.outputs import Logits
 from tests.cli.conftest import ANIMALS, Run, assert_same
 
 
-def test_the_words_of_drift_without_labels(run: Run, made: Path) -> None:
+def test_the_text_of_drift_without_labels(run: Run, made: Path) -> None:
     done = run("drift", made / "sure_new.csv", made / "later_new.csv", "-o", "drift.html")
     assert_same(done.stdout, "drift")
     assert Path("drift.html").read_text().count("<svg") == 2
@@ -43,7 +43,7 @@ def test_a_label_that_is_named_may_be_missing_from_the_new_period(run: Run, made
     new = made / "later_new.csv"
     done = run("drift", made / "sure.csv", new, "--label", "label")
     assert done.exit_code == 0, done.output
-    assert f"No label in {new}: no labels there.\n" in done.stderr
+    assert f"{new} has no column label: no labels there.\n" in done.stderr
     assert run("drift", new, made / "sure.csv", "--label", "label").exit_code == 2
 
 

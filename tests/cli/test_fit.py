@@ -4,11 +4,16 @@ from pathlib import Path
 import pytest
 
 from dubito.calibrate import TemperatureScaling
+from dubito.cli.fit import _read_prior
 from dubito.decide import Policy
+from dubito.errors import BadFileError
+from dubito.outputs import Probabilities
 from tests.cli.conftest import Run, assert_same
 
+OUTPUTS = Probabilities([[0.5, 0.5]], ["well", "ill"])
 
-def test_a_policy_is_fitted_told_and_written(run: Run, made: Path) -> None:
+
+def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
     done = run(
         "fit", made / "sure.csv", "--costs", made / "costs.csv", "--reject-cost", "0.3",
         "--deploy-prior", made / "prior.csv", "--ood-alpha", "0.05",
@@ -27,7 +32,7 @@ def test_a_policy_is_fitted_told_and_written(run: Run, made: Path) -> None:
     assert policy.ood.needs_features
 
 
-def test_without_anyone_to_ask_there_is_no_gate(run: Run, made: Path) -> None:
+def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> None:
     words = ["--probability", "chance", "--positive", "fraud", "-o", "fraud.json", "--json"]
     done = run("fit", made / "fraud.csv", *words)
     printed = json.loads(done.stdout)
@@ -41,17 +46,17 @@ def test_without_anyone_to_ask_there_is_no_gate(run: Run, made: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "got"),
     [
-        (["--max-risk", "0.1"], "`--max-risk` of dubito fit"),
-        (["--features", "feature_*"], "`--features` of dubito fit"),
+        (["--max-risk", "0.1"], "`--max-risk` must be used with a reject action, got 0.1"),
+        (["--features", "feature_*"], "`--features` must be used with a reject action"),
     ],
 )
-def test_what_hands_rows_over_needs_someone_to_take_them(
+def test_options_that_reject_need_a_reject_action(
     run: Run, made: Path, words: list[str], got: str
 ) -> None:
     done = run("fit", made / "sure.csv", *words)
     assert done.exit_code == 2
     assert got in done.stderr
-    assert done.stderr.endswith("\nTry --reject-cost 0.3.\n")
+    assert done.stderr.endswith("\nPass --reject-cost 0.3 as well.\n")
     assert not Path("policy.json").exists()
 
 
@@ -61,7 +66,7 @@ def test_a_regression_has_no_policy(run: Run, made: Path) -> None:
     assert "No such option" in done.stderr
 
 
-def test_an_action_of_the_costs_may_hand_rows_over(run: Run, made: Path, tmp_path: Path) -> None:
+def test_a_reject_action_of_the_costs(run: Run, made: Path, tmp_path: Path) -> None:
     table = "action,cat,dog,fox\ncat,0,1,1\ndog,1,0,1\nfox,1,1,0\nask,0.3,0.3,0.3\n"
     (tmp_path / "costs.csv").write_text(table)
     options = ("--costs", tmp_path / "costs.csv", "--calibrator", "TemperatureScaling")
@@ -73,7 +78,7 @@ def test_an_action_of_the_costs_may_hand_rows_over(run: Run, made: Path, tmp_pat
     assert policy.risk is not None
 
 
-def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
+def test_evaluation_on_other_rows(run: Run, made: Path) -> None:
     options = ("--calibrator", "VectorScaling", "--evaluate-on", made / "calm.csv", "--seed", "3")
     done = run("fit", made / "sure.csv", *options)
     assert done.exit_code == 0, done.output
@@ -83,7 +88,39 @@ def test_other_rows_may_be_reported_on(run: Run, made: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["OneVsRest", "BaseCalibrator", "audit", "decompose_loss"])
-def test_a_calibrator_is_one_by_its_name(run: Run, made: Path, name: str) -> None:
+def test_an_unknown_calibrator_is_refused(run: Run, made: Path, name: str) -> None:
     done = run("fit", made / "sure.csv", "--calibrator", name)
     assert done.exit_code == 2
-    assert f"must be auto, or a calibrator by its name. Got '{name}'." in done.stderr
+    assert f"must be auto or the name of a calibrator, got '{name}'." in done.stderr
+
+
+@pytest.mark.parametrize("header", ["", "class,prior\n"])
+def test_a_prior_has_one_line_per_class(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "prior.csv"
+    path.write_text(f"{header}ill,0.25\n\n well ,0.75\n")
+    assert _read_prior(path, OUTPUTS) == {"ill": 0.25, "well": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("class,prior\nwell,0.5\nwolf,0.5\n", "a line with class and prior for each of well, ill"),
+        ("well,much\nill,0.5\n", "a line with class and prior for each of well, ill"),
+        ("well,0.5,1\nill,0.5\n", "a line with class and prior for each of well, ill"),
+        ("well,0.5\nwell,0.5\n", "a class occurs twice"),
+    ],
+)
+def test_a_malformed_prior_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "prior.csv"
+    path.write_text(text)
+    with pytest.raises(BadFileError, match=words) as caught:
+        _read_prior(path, OUTPUTS)
+    assert str(caught.value).endswith("one line per class, such as cat,0.25.")
+
+
+def test_an_unreadable_prior_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadFileError, match="No such file or directory"):
+        _read_prior(tmp_path / "none.csv", OUTPUTS)
+    (tmp_path / "prior.csv").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(BadFileError, match="it is not a CSV file in UTF-8"):
+        _read_prior(tmp_path / "prior.csv", OUTPUTS)

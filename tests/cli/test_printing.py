@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from dubito.cli.printing import (
-    Passes,
-    Rows,
+    PassProgress,
+    _rows_done,
     passes,
     progress,
     say,
@@ -19,7 +19,7 @@ from dubito.cli.printing import (
 )
 from dubito.data import Columns, scan
 from dubito.data.progress import watched_by
-from dubito.errors import BadFileError
+from dubito.errors import BadFileError, BadValueError
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +39,12 @@ def test_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == "x" * 60 + "\n"
 
 
-def test_a_table_has_its_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_in_a_table_are_right_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     show_table(("name", "loss"), [("a", "0.5"), ("b", "10.25")])
     assert capsys.readouterr().out == "name   loss\na       0.5\nb     10.25\n"
 
 
-def test_a_long_name_goes_on_below(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_name_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     show_table(("name", "loss"), [("a rather long name of a calibrator, it is", "0.5")])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
@@ -52,25 +52,27 @@ def test_a_long_name_goes_on_below(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2].startswith("  ")
 
 
-def test_numbers_that_json_has_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_outside_json_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     say_json({"name": "Süd", "value": 0.5})
     assert '"Süd"' in capsys.readouterr().out
     with pytest.raises(ValueError, match="not JSON compliant"):
         say_json({"value": float("nan")})
 
 
-def test_an_error_says_what_to_try_in_a_line_of_its_own(
+def test_the_remedy_of_an_error_has_its_own_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     say_error(BadFileError("f.csv", "it is empty", "writing it again"))
     assert capsys.readouterr().err == (
         "dubito: f.csv cannot be read: it is empty.\nTry writing it again.\n"
     )
+    say_error(BadValueError("--bins", "dubito", "must be positive", "0", "Pass --bins 15"))
+    assert capsys.readouterr().err == "dubito: `--bins` must be positive, got 0.\nPass --bins 15.\n"
     say_error(PermissionError(13, "Permission denied", "out.html"))
     assert capsys.readouterr().err == "dubito: out.html: Permission denied.\n"
 
 
-def test_the_command_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_shown_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/bin/dubito", "audit", "f.csv", "--logits", "z_*"])
     assert typed() == "dubito audit f.csv --logits 'z_*'"
 
@@ -81,14 +83,14 @@ def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_rows_are_told_with_their_rate() -> None:
+def test_rows_are_shown_with_their_rate() -> None:
     bar = Progress(console=Console(file=io.StringIO()))
     bar.add_task("deciding", total=4000)
     [task] = bar.tasks
     task.completed = 2500
-    assert Rows().render(task).plain == "2,500 rows"
+    assert _rows_done(task) == "2,500 rows"
     task.finished_speed = 1234.5
-    assert Rows().render(task).plain == "2,500 rows, 1,234/s"
+    assert _rows_done(task) == "2,500 rows, 1,234/s"
 
 
 class Terminal(io.StringIO):
@@ -105,20 +107,20 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "10 rows" in terminal.getvalue()
 
 
-def test_tasks_are_told_of_all() -> None:
+def test_tasks_are_shown_of_all() -> None:
     bar = Progress(console=Console(file=io.StringIO()))
-    step = Passes(bar).start("rows/", "tasks", 12)
+    step = PassProgress(bar).start("rows/", "tasks", 12)
     step(5)
     [task] = bar.tasks
     assert task.description == "pass 1 over rows"
-    assert Rows().render(task).plain == "5 of 12 tasks"
+    assert _rows_done(task) == "5 of 12 tasks"
 
 
 def test_each_pass_begins_anew_with_the_total_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_text("p\n0.5\n0.25\n0.75\n")
     bar = Progress(console=Console(file=io.StringIO()))
-    shown = Passes(bar)
+    shown = PassProgress(bar)
     rows = scan(path, Columns(probabilities="p"))
     with watched_by(shown):
         rows.sum(len)

@@ -1,61 +1,95 @@
+"""Rows in memory or streamed, cost files, and the paths that commands write to."""
+
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from dubito.cli.reading import Engine, Reader, as_typed
-from dubito.data import ArrayShards, BadRows, Columns, FileShards
+from dubito.cli.reading import (
+    Engine,
+    Predictions,
+    Reader,
+    _as_bytes,
+    cost_file,
+    read_costs,
+    require_output_paths,
+    typed_names,
+)
+from dubito.data import ArrayShards, BadRows, Columns, FileShards, Shards
+from dubito.data.sources import open_source
 from dubito.errors import BadValueError
+from dubito.outputs import Normal, Probabilities
 
 COLUMNS = Columns(probabilities="p")
+OUTPUTS = Probabilities([[0.5, 0.5]], ["well", "ill"])
 
 
-def test_few_rows_are_read_and_many_streamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def opened(file: str | Path) -> Predictions:
+    """Return a file, opened."""
+    return Predictions(str(file), open_source(str(file)), COLUMNS)
+
+
+def rows_of(file: str | Path, max_bytes: int) -> Shards:
+    """Read a file with this much memory."""
+    return Reader(max_memory=str(max_bytes)).rows(opened(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("0", 0), ("12", 12), ("500MB", 5 * 10**8), ("2 gb", 2 * 10**9), ("1.5K", 1500)],
+)
+def test_sizes_are_in_decimal_units(text: str, n_bytes: int) -> None:
+    assert _as_bytes(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "1GiB", "GB"])
+def test_a_malformed_size_is_refused(text: str) -> None:
+    with pytest.raises(BadValueError, match="`--max-memory` must be a size such as 500MB") as error:
+        Reader(max_memory=text)
+    assert f"got {text!r}. Pass --max-memory 2GB." in str(error.value)
+
+
+def test_small_files_are_read_whole_and_large_ones_streamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for k in range(3):
-        frame = pd.DataFrame({"p": [0.5, 0.25]})
-        frame.to_parquet(tmp_path / f"{k}.parquet")
+        pd.DataFrame({"p": [0.5, 0.25]}).to_parquet(tmp_path / f"{k}.parquet")
     size = 2 * 8  # of the numbers of one file
-    reader = Reader()
-    first, pattern = str(tmp_path / "0.parquet"), f"{tmp_path}/*.parquet"
-    places = [first, str(tmp_path), pattern, f"file://{tmp_path}"]
-    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size)
-    assert all(isinstance(reader.rows(place, COLUMNS), ArrayShards) for place in places)
-    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 3 * size - 1)
-    kinds = [type(reader.rows(place, COLUMNS)) for place in places]
+    places: list[str | Path] = [
+        tmp_path / "0.parquet", tmp_path, f"{tmp_path}/*.parquet", f"file://{tmp_path}",
+    ]  # fmt: skip
+    assert all(isinstance(rows_of(place, 3 * size), ArrayShards) for place in places)
+    assert capsys.readouterr().err == ""
+    kinds = [type(rows_of(place, 3 * size - 1)) for place in places]
     assert kinds == [ArrayShards, FileShards, FileShards, FileShards]
-    assert isinstance(reader.streamed(places[0], COLUMNS, BadRows()), FileShards)
+    note = " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path} exceeds --max-memory 47 and is streamed" in note
+    assert isinstance(Reader().streamed(opened(places[0]), BadRows()), FileShards)
 
 
-def test_files_that_do_not_say_how_many_rows_they_have_are_taken_for_packed_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_unknown_row_count_is_judged_by_its_size(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv.gz"
     pd.DataFrame({"p": [0.5] * 500}).to_csv(path, index=False)
-    for limit, kind in ((4, ArrayShards), (3, FileShards)):
-        monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", limit * path.stat().st_size)
-        assert isinstance(Reader().rows(str(path), COLUMNS), kind)
+    size = path.stat().st_size
+    assert isinstance(rows_of(path, 4 * size), ArrayShards)
+    assert isinstance(rows_of(path, 3 * size), FileShards)
 
 
-def test_what_counts_is_the_memory_that_numbers_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_the_numbers_counts_not_the_file_size(tmp_path: Path) -> None:
     path = tmp_path / "alike.parquet"
     pd.DataFrame({"p": [[0.5, 0.25, 0.25]] * 9_000, "text": "unused"}).to_parquet(path)
     assert path.stat().st_size < 9_000
-    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 8 * 3 * 9_000)
-    assert isinstance(Reader().rows(str(path), COLUMNS), ArrayShards)
-    monkeypatch.setattr("dubito.cli.reading.IN_MEMORY", 8 * 3 * 9_000 - 1)
-    assert isinstance(Reader().rows(str(path), COLUMNS), FileShards)
+    assert isinstance(rows_of(path, 8 * 3 * 9_000), ArrayShards)
+    assert isinstance(rows_of(path, 8 * 3 * 9_000 - 1), FileShards)
 
 
 def test_a_scheduler_needs_its_engine() -> None:
     with pytest.raises(BadValueError) as caught:
         Reader(scheduler="tcp://here:1")
     assert str(caught.value) == (
-        "`--scheduler` of dubito must be given together with --engine dask. "
-        "Got tcp://here:1 alone. Try --engine dask --scheduler tcp://here:1."
+        "dubito: `--scheduler` must be used with --engine dask, got tcp://here:1 alone. "
+        "Pass --engine dask as well."
     )
     with Reader(Engine.DASK) as reader:
         assert "client" not in vars(reader)  # nothing is started before it is needed
@@ -66,13 +100,84 @@ def test_files_are_named_as_they_were_typed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = str(tmp_path / "rows" / "f.csv")
-    assert as_typed("rows/")(file) == "rows/f.csv"
-    assert as_typed(str(tmp_path / "rows"))(file) == file
-    assert as_typed("*/*.csv")(file) == "rows/f.csv"
-    assert (
-        as_typed("rows", "more")(f"no {file}, unlike {file}") == "no rows/f.csv, unlike rows/f.csv"
-    )
+    assert typed_names("rows/")(file) == "rows/f.csv"
+    assert typed_names(str(tmp_path / "rows"))(file) == file
+    assert typed_names("*/*.csv")(file) == "rows/f.csv"
+    shorten = typed_names("rows", "more")
+    assert shorten(f"no {file}, unlike {file}") == "no rows/f.csv, unlike rows/f.csv"
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    assert as_typed("../rows")(file) == "../rows/f.csv"
-    assert as_typed("s3://bucket/rows")("s3://bucket/rows/f.csv") == "s3://bucket/rows/f.csv"
+    assert typed_names("../rows")(file) == "../rows/f.csv"
+    assert typed_names("s3://bucket/rows")("s3://bucket/rows/f.csv") == "s3://bucket/rows/f.csv"
+
+
+def test_costs_come_from_csv_or_json(tmp_path: Path) -> None:
+    (tmp_path / "costs.csv").write_text("action,well,ill\nhome,0,10\ntreat,1,0\n")
+    costs = cost_file(tmp_path / "costs.csv")
+    assert costs.actions == ("home", "treat")
+    (tmp_path / "costs.json").write_text(json.dumps(costs.to_dict()))
+    assert cost_file(tmp_path / "costs.json").array.tolist() == [[0, 10], [1, 0]]
+
+
+def test_without_a_file_costs_are_zero_one(tmp_path: Path) -> None:
+    assert read_costs(None, OUTPUTS).array.tolist() == [[0, 1], [1, 0]]
+    assert read_costs(None, OUTPUTS, reject_cost=0.25).actions == ("well", "ill", "reject")
+    with pytest.raises(BadValueError, match="`--costs` needs outputs over classes, got Normal"):
+        read_costs(tmp_path / "costs.csv", Normal([0.0], [1.0]))
+
+
+def test_a_reject_action_needs_costs() -> None:
+    with pytest.raises(BadValueError) as caught:
+        read_costs(None, OUTPUTS, reject_action="ask")
+    assert str(caught.value) == (
+        "dubito: `--reject-action` must name an action of --costs, got ask alone. "
+        "Pass --costs, or --reject-cost 0.3 instead."
+    )
+
+
+def message_for(paths: dict[str, str | Path | None], inputs: list[str | Path]) -> str:
+    with pytest.raises(BadValueError) as caught:
+        require_output_paths(paths, inputs, csv_options=("--review",))
+    return str(caught.value)
+
+
+def test_a_new_file_in_an_existing_directory_is_fine(tmp_path: Path) -> None:
+    paths = {"--output": tmp_path / "new.html", "--review": None}
+    require_output_paths(paths, [tmp_path / "in.csv"])
+
+
+def test_inputs_are_never_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "in.csv"
+    twin = tmp_path / ".." / tmp_path.name / "in.csv"
+    assert message_for({"--output": twin}, [file]) == (
+        "dubito: `--output` must not be an input or another output, "
+        f"got {twin}. Pass --output NEW.csv."
+    )
+    assert "another output" in message_for({"--output": file, "--review": file}, [])
+
+
+def test_a_missing_directory_or_a_wrong_ending_is_reported_first(tmp_path: Path) -> None:
+    place = tmp_path / "none" / "report.html"
+    assert message_for({"--output": place}, []) == (
+        f"dubito: `--output` must be in an existing directory, got {place}. "
+        f"Run mkdir -p {place.parent} first."
+    )
+    assert message_for({"--review": tmp_path / "review.txt"}, []) == (
+        f"dubito: `--review` must be a .csv file, got {tmp_path / 'review.txt'}. "
+        "Pass --review review.csv."
+    )
+
+
+def test_tables_are_not_written_into_input_directories(tmp_path: Path) -> None:
+    place = tmp_path / "decisions.parquet"
+    assert message_for({"--output": place}, [f"{tmp_path}/"]) == (
+        f"dubito: `--output` must be outside the input directories, got {place}. "
+        "Pass --output ../decisions.parquet."
+    )
+    assert "outside" in message_for({"--output": tmp_path / "parts"}, [tmp_path])
+    require_output_paths({"--output": tmp_path / "report.html"}, [tmp_path])
+
+
+def test_urls_are_compared_as_they_are() -> None:
+    require_output_paths({"--output": "s3://bucket/out"}, ["s3://bucket/in", "f.csv"])
+    assert "another output" in message_for({"--output": "s3://bucket/in"}, ["s3://bucket/in"])

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
 
 
-@with_columns("id", "cost", "features", *NOT_OF_CLASSES)
+@with_columns("id", "cost", "features", *NOT_CLASSIFICATION)
 def calibrate(
     file: Annotated[
         str,
@@ -19,7 +19,7 @@ def calibrate(
             help="Predictions: a Parquet, CSV, Arrow or NPZ file, directory, glob or URL."
         ),
     ],
-    given: Given,
+    options: ColumnOptions,
     reader: Reader,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Write the calibrator here.")
@@ -34,13 +34,13 @@ def calibrate(
 
     from dubito.calibrate import AutoCalibrator
     from dubito.cli.printing import passes, say, say_json, show_table
-    from dubito.cli.reading import require_places
+    from dubito.cli.reading import require_output_paths
     from dubito.data.sink import write_whole
 
-    require_places({"--output": output}, [file])
-    [columns] = given.columns(file)
+    require_output_paths({"--output": output}, [file])
+    [predictions] = options.open(file)
     with passes():
-        found = AutoCalibrator().fit(reader.rows(file, columns))
+        found = AutoCalibrator().fit(reader.rows(predictions))
     write_whole(output, json.dumps(found.to_dict(), allow_nan=False))
     board = [_with_interval(line) for line in found.leaderboard_]
     if as_json:

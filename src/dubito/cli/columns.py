@@ -1,4 +1,4 @@
-"""Column options shared by many commands, and columns recognized by their names."""
+"""Column options shared by the commands, and columns recognized by their names."""
 
 from __future__ import annotations
 
@@ -8,100 +8,23 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
-from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 import typer
 
-from dubito.cli.reading import ENGINE_OPTIONS, Reader
+from dubito.cli.reading import READER_OPTIONS, Predictions, Reader
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
     from dubito.data import Columns
+    from dubito.data.sources import BaseSource
     from dubito.outputs import ClassName
 
 
-File = str | PathLike[str]
 LABELS = ("label", "y", "target")
 PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
-NUMBERS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
-
-
-def _found_label(names: Sequence[str], file: File, *, is_needed: bool) -> dict[str, str]:
-    """Return the one column that is called like a label; none, or too many, raise if needed.
-
-    >>> _found_label(["id", "y"], "f.csv", is_needed=True)
-    {'label': 'y'}
-    """
-    found = [name for name in names if name in LABELS]
-    if len(found) == 1:
-        return {"label": found[0]}
-    if not is_needed:
-        return {}
-    rule = f"named, unless one column is called {', '.join(LABELS[:-1])} or {LABELS[-1]}"
-    got = " and ".join(found) or _some(names)
-    raise BadValueError("--label", str(file), rule, got, f"--label {found[0] if found else 'NAME'}")
-
-
-def _found_outputs(names: Sequence[str], file: File) -> dict[str, str]:
-    """Return the one kind of outputs whose columns are called so, or raise.
-
-    >>> _found_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
-    {'logits': 'logit_*'}
-    """
-    found = {
-        prefix: kind
-        for prefix, kind in PREFIXES.items()
-        if sum(name.startswith(prefix) for name in names) > 1
-    }
-    if len(found) == 1:
-        [(prefix, kind)] = found.items()
-        return {kind: f"{prefix}*"}
-    first, *rest = (f"{prefix}*" for prefix in PREFIXES)
-    rule = f"named, unless columns are called {first} or else {' or '.join(rest)}"
-    got = " and ".join(f"{prefix}*" for prefix in found) or _some(names)
-    raise BadValueError("outputs", str(file), rule, got, "--logits 'z_*' or --probabilities 'z_*'")
-
-
-def _found_features(names: Sequence[str]) -> dict[str, str]:
-    """Return the columns that are called features, if there are any.
-
-    >>> _found_features(["feature_0", "feature_1", "y"])
-    {'features': 'feature_*'}
-    """
-    has_some = any(name.startswith(FEATURES) and name != FEATURES for name in names)
-    return {"features": f"{FEATURES}*"} if has_some else {}
-
-
-def _two_classes(file: File, label: str | None, positive: str | None) -> tuple[str, str] | None:
-    """Return the classes of one column of probabilities, the positive one last.
-
-    The other is what else stands among the labels. None is for labels that are 0 and 1.
-    """
-    if label is None:
-        return None if positive is None else (f"not {positive}", positive)
-    from dubito.data.tables import distinct_values
-
-    values = distinct_values(file, label)
-    if positive is None:
-        if NUMBERS.issuperset(values):
-            return None
-        rule, fix = f"named, as `{label}` is neither 0 nor 1", f"--positive {values[0]}"
-        raise BadValueError("--positive", str(file), rule, _some(values), fix)
-    others = [name for name in values if name != positive]
-    if len(others) != 1:
-        rule, got = f"one of two classes in `{label}`", f"{positive}, beside {_some(others)}"
-        fix = f"--positive {others[0]}" if len(others) == 2 else "one column a class"
-        raise BadValueError("--positive", str(file), rule, got, fix)
-    return others[0], positive
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first few of many names."""
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "nothing else"
-
-
+NUMERIC_LABELS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
 HELP = {
     "label": "Column of true labels. Found by name: label, y, target.",
     "logits": "Columns of logits, e.g. 'z_*', or one list column. Found by name: logit_*.",
@@ -120,13 +43,13 @@ HELP = {
     "cost": "Column of per-row costs, for cost matrices with a rate.",
 }
 OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
-NOT_OF_CLASSES = ("confidence", "correct", "mean", "std")
+NOT_CLASSIFICATION = ("confidence", "correct", "mean", "std")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The options as they came; None for what was not said."""
+class ColumnOptions:
+    """The column options of a command; None for those that were not given."""
 
     label: str | None = None
     logits: str | None = None
@@ -146,63 +69,151 @@ class Given:
 
     @property
     def is_regression(self) -> bool:
-        """Whether a mean and a standard deviation are what the model says."""
+        """Whether the outputs are a predicted mean and standard deviation."""
         return self.mean is not None
 
     @property
-    def said(self) -> dict[str, str]:
-        """The options that were given."""
+    def given(self) -> dict[str, str]:
+        """The options that were given, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        words = [word for name, value in self.said.items() for word in (f"--{name}", value)]
+        words = [word for name, value in self.given.items() for word in (f"--{name}", value)]
         return shlex.join(words)
 
-    def columns(
+    def open(
         self,
-        *files: str | PathLike[str],
-        label: Literal["needed", "welcome", "unused"] = "needed",
+        *files: str,
+        label: Literal["required", "optional", "unused"] = "required",
         has_features: bool = False,
         classes: Sequence[ClassName] | None = None,
-    ) -> list[Columns]:
-        """Return the columns of each file; those not named are found where that is safe, and told.
+    ) -> list[Predictions]:
+        """Open files and find their columns; columns found by name are printed.
 
-        A label that is welcome may be missing, one that is named from all files but the first;
-        features are looked for where they are of use, and `classes` are those of one column where
-        they are known already.
+        An optional label may be missing, and one that was named may be missing from all files but
+        the first. Features are looked for if `has_features`; `classes` names the classes of a
+        single column where they are already known.
         """
         from dubito.data.sources import open_source
 
-        result: list[Columns] = []
-        told: list[str] = []
+        result: list[Predictions] = []
+        found_by_name: list[str] = []
         for file in files:
-            names = open_source(file).schema.names
-            found, said = self.found(names, file, label, has_features), self.said
-            told += [f"{role} in {where}" for role, where in found.items()]
-            if label == "welcome" and result and said.get("label", names[0]) not in names:
-                print(f"No {said.pop('label')} in {file}: no labels there.", file=sys.stderr)
-            result.append(_as_columns({**said, **found}, file, label, classes))
-        if told:
-            print(f"Found by name: {', '.join(dict.fromkeys(told))}.", file=sys.stderr)
+            source = open_source(file)
+            names = source.schema.names
+            given, found = self.given, self._find(names, file, label, has_features)
+            found_by_name += [f"{role} in {column}" for role, column in found.items()]
+            if label == "optional" and result and given.get("label", names[0]) not in names:
+                missing = given.pop("label")
+                print(f"{file} has no column {missing}: no labels there.", file=sys.stderr)
+            columns = _as_columns({**given, **found}, source, label, classes)
+            result.append(Predictions(file, source, columns))
+        if found_by_name:
+            print(f"Found by name: {', '.join(dict.fromkeys(found_by_name))}.", file=sys.stderr)
         return result
 
-    def found(
-        self, names: Sequence[str], file: str | PathLike[str], label: str, has_features: bool
+    def _find(
+        self, names: Sequence[str], file: str, label: str, has_features: bool
     ) -> dict[str, str]:
-        """Return what was not said and is found by name."""
+        """Return the options that were not given, from column names."""
         found: dict[str, str] = {}
         if label != "unused" and self.label is None and self.confidence is None:
-            found |= _found_label(names, file, is_needed=label == "needed")
-        if not any(kind in self.said for kind in OUTPUTS):
-            found |= _found_outputs(names, file)
+            found |= _find_label(names, file, is_required=label == "required")
+        if not any(kind in self.given for kind in OUTPUTS):
+            found |= _find_outputs(names, file)
         if has_features and self.features is None:
-            found |= _found_features(names)
+            found |= _find_features(names)
         return found
+
+
+def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[str, str]:
+    """Return the only column named like a label; raise if one is required and none is unique.
+
+    >>> _find_label(["id", "y"], "f.csv", is_required=True)
+    {'label': 'y'}
+    """
+    found = [name for name in names if name in LABELS]
+    if len(found) == 1:
+        return {"label": found[0]}
+    if not is_required:
+        return {}
+    known = f"{', '.join(LABELS[:-1])} or {LABELS[-1]}"
+    rule = f"must be given unless exactly one column is named {known}"
+    got = " and ".join(found) or f"columns {_first_few(names)}"
+    fix = f"Pass --label {found[0] if found else 'NAME'}"
+    raise BadValueError("--label", file, rule, got, fix)
+
+
+def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
+    """Return the only kind of outputs whose columns are named by convention, or raise.
+
+    >>> _find_outputs(["logit_cat", "logit_dog", "y"], "f.csv")
+    {'logits': 'logit_*'}
+    """
+    found = {
+        prefix: kind
+        for prefix, kind in PREFIXES.items()
+        if sum(name.startswith(prefix) for name in names) > 1
+    }
+    if len(found) == 1:
+        [(prefix, kind)] = found.items()
+        return {kind: f"{prefix}*"}
+    rule = "needs either logits or probabilities, found by name as logit_*, p_* or prob_*"
+    columns = " and ".join(f"{prefix}*" for prefix in found) or _first_few(names)
+    fix = "Pass --logits 'z_*' or --probabilities 'z_*', or --probability NAME for one column"
+    raise BadValueError("", file, rule, f"columns {columns}", fix)
+
+
+def _find_features(names: Sequence[str]) -> dict[str, str]:
+    """Return the columns named as features, if any.
+
+    >>> _find_features(["feature_0", "feature_1", "y"])
+    {'features': 'feature_*'}
+    """
+    has_some = any(name.startswith(FEATURES) and name != FEATURES for name in names)
+    return {"features": f"{FEATURES}*"} if has_some else {}
+
+
+def _two_classes(
+    source: BaseSource, label: str | None, positive: str | None
+) -> tuple[str, str] | None:
+    """Return the two classes of a single probability column, the positive class last.
+
+    The other class is found among the labels. None stands for labels that are 0 and 1.
+    """
+    if label is None:
+        return None if positive is None else (f"not {positive}", positive)
+    from dubito.data.tables import distinct_values
+
+    values = distinct_values(source, label)
+    if positive is None:
+        if NUMERIC_LABELS.issuperset(values):
+            return None
+        rule, fix = f"must be given when `{label}` is not 0 or 1", f"Pass --positive {values[0]}"
+        raise BadValueError("--positive", source.name, rule, f"labels {_first_few(values)}", fix)
+    others = [name for name in values if name != positive]
+    if len(others) != 1:
+        rule = f"must be one of the two classes in `{label}`"
+        got = f"{positive} and the labels {_first_few(others)}"
+        fix = f"Pass --positive {others[0]}"
+        if len(others) != 2:
+            fix = "Pass one probability column per class with --probabilities 'p_*'"
+        raise BadValueError("--positive", source.name, rule, got, fix)
+    return others[0], positive
+
+
+def _first_few(names: Sequence[str]) -> str:
+    """Return the first few of many names.
+
+    >>> _first_few(list("abcdef"))
+    'a, b, c, d, ...'
+    """
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") or "none"
 
 
 def _as_columns(
     values: dict[str, Any],
-    file: str | PathLike[str],
+    source: BaseSource,
     label: str,
     classes: Sequence[ClassName] | None,
 ) -> Columns:
@@ -218,7 +229,7 @@ def _as_columns(
     elif classes is not None and single:
         values["classes"] = tuple(classes)
     elif positive is not None or "probability" in values:
-        values["classes"] = _two_classes(file, values.get("label"), positive)
+        values["classes"] = _two_classes(source, values.get("label"), positive)
     if "probability" in values:
         values["probabilities"] = values.pop("probability")
     if "cost" in values:
@@ -227,11 +238,11 @@ def _as_columns(
 
 
 def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Given`, but for unused ones; it takes them as `given`.
+    """Give a command the column options except `unused` ones, passed as `options`.
 
-    One that takes a `reader` has options of where rows are read, and the reader is closed after it.
+    A command with a `reader` argument also gets the options of `Reader`, which is closed after it.
     """
-    options = [
+    column_options = [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -242,25 +253,29 @@ def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., 
         if name not in unused
     ]
 
-    def wrapped(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters
-        places = ENGINE_OPTIONS if "reader" in own else []
+        reader_options = READER_OPTIONS if "reader" in own else []
 
         @wraps(command)
         def run(*arguments: Any, **values: Any) -> None:
-            said = {one.name: values.pop(one.name, None) for one in options}
-            values["given"] = Given(**said)
-            if not places:
+            given = {one.name: values.pop(one.name, None) for one in column_options}
+            values["options"] = ColumnOptions(**given)
+            if not reader_options:
                 command(*arguments, **values)
                 return
-            with Reader(*(values.pop(one.name) for one in places)) as reader:
+            with Reader(**{one.name: values.pop(one.name) for one in reader_options}) as reader:
                 command(*arguments, reader=reader, **values)
 
-        asked = [one for one in own.values() if one.name not in ("given", "reader")]
-        first = [one for one in asked if one.default is one.empty]
-        rest = [one for one in asked if one.default is not one.empty]
-        keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in rest]
-        run.__signature__ = inspect.Signature([*first, *options, *keywords, *places])  # type: ignore[attr-defined]
+        others = [one for one in own.values() if one.name not in ("options", "reader")]
+        first = [one for one in others if one.default is one.empty]
+        rest = [
+            one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for one in others
+            if one.default is not one.empty
+        ]
+        parameters = [*first, *column_options, *rest, *reader_options]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
-    return wrapped
+    return decorate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dubito.cli.columns import Given, with_columns
+from dubito.cli.columns import ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def compare(
             help="Predictions for the same rows: one file, directory or glob per model."
         ),
     ],
-    given: Given,
+    options: ColumnOptions,
     reader: Reader,
     costs: Annotated[
         Path | None, typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions.")
@@ -37,21 +37,20 @@ def compare(
     Example: dubito compare old.csv new.csv --label y --logits 'logit_*' --id id
     """
     from dubito.cli.printing import passes, say, say_json, typed
-    from dubito.cli.reading import require_places
-    from dubito.cli.tables import costs_of
+    from dubito.cli.reading import read_costs, require_output_paths
     from dubito.monitor import compare as compared
 
-    require_places({"--output": output}, files)
+    require_output_paths({"--output": output}, files)
     names = _names_of_models(files)
-    columns = given.columns(*files)
+    predictions = options.open(*files)
     with passes():
-        rows = list(map(reader.rows, files, columns))
-        if given.id is not None:
+        rows = list(map(reader.rows, predictions))
+        if options.id is not None:
             rows = _by_ids(files, _drawn(files, rows))
         found = compared(
             None,
             dict(zip(names, rows, strict=True)),
-            costs=None if costs is None else costs_of(costs, next(rows[0].batches()).outputs, None),
+            costs=None if costs is None else read_costs(costs, next(rows[0].batches()).outputs),
         )
     if output is not None:
         from dubito.report import comparison_report

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
-from dubito.cli.reading import Reader
+from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.reading import Predictions, Reader, require_output_paths, typed_names
+from dubito.errors import BadTypeError, BadValueError
 
 if TYPE_CHECKING:
+    from dubito.data import BadRows, Batch, DirectorySink
+    from dubito.data.sources import BaseSource
     from dubito.decide import Policy
 
 
-@with_columns("label", "weight", "group", *NOT_OF_CLASSES)
+@with_columns("label", "weight", "group", *NOT_CLASSIFICATION)
 def decide(
     policy: Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")],
     files: Annotated[
         list[str],
         typer.Argument(help="New predictions: one or more files, directories, globs or URLs."),
     ],
-    given: Given,
+    options: ColumnOptions,
     reader: Reader,
     output: Annotated[
         str,
@@ -45,20 +53,20 @@ def decide(
 
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
     """
-    from dubito.cli.decision_run import Run
     from dubito.cli.printing import say, say_json
-    from dubito.cli.reading import require_places
     from dubito.decide import Policy
 
-    places = {"--output": output, "--review": review, "--bad-rows": bad_rows}
-    require_places(places, [policy, *files], tables=("--review", "--bad-rows"))
+    paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
+    require_output_paths(paths, [policy, *files], csv_options=("--review", "--bad-rows"))
     loaded = Policy.load(policy)
-    if review is not None:
-        _require_reject(loaded, policy)
-    run = Run.of(loaded, policy, files, given, bad_rows, reader)
-    is_folder = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
-    parts = run.to_folder(output) if is_folder else run.to_file(output)
-    counts = {"rows": sum(parts.values()), "files": len(run.columns)}
+    if review is not None and loaded.costs.reject is None:
+        rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
+        raise BadValueError("--review", "dubito decide", rule, f"{policy} without one", fix)
+    with _bad_rows_remedy(bad_rows):
+        run = DecisionRun.open(loaded, policy, files, options, bad_rows, reader)
+        is_directory = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
+        parts = run.to_directory(output) if is_directory else run.to_file(output)
+    counts = {"rows": sum(parts.values()), "files": len(run.predictions)}
     if review is not None:
         counts["for_review"] = _write_review(list(parts), review, loaded)
     if run.bad_rows is not None:
@@ -66,27 +74,35 @@ def decide(
     if as_json:
         say_json({**counts, "output": output})
         return
-    said = f"{counts['files']:,} files" if len(run.columns) > 1 else files[0]
-    say(f"{counts['rows']:,} rows of {said} decided, in {output}.")
+    where = f"{counts['files']:,} files" if counts["files"] > 1 else files[0]
+    say(f"Decided {counts['rows']:,} rows of {where}; the decisions are in {output}.")
     if review is not None:
-        say(f"{counts['for_review']:,} rows for a person, the most worth a look first: {review}.")
+        say(
+            f"{counts['for_review']:,} rows were rejected to human review: {review} lists them, "
+            "highest review value first."
+        )
     if bad_rows is not None:
-        say(f"{counts['bad_rows']:,} bad rows: {bad_rows}.")
+        say(f"{counts['bad_rows']:,} invalid rows were set aside in {bad_rows}.")
 
 
-def _require_reject(policy: Policy, file: Path) -> None:
-    """Raise where a policy hands nothing over, so that there is nothing to review."""
-    from dubito.errors import BadValueError
-
-    if policy.costs.reject is None:
-        rule, fix = "left out, as the policy hands no row over", "dubito fit with --reject-cost"
-        raise BadValueError("--review", str(file), rule, "it", fix)
+@contextmanager
+def _bad_rows_remedy(bad_rows: Path | None) -> Iterator[None]:
+    """Suggest --bad-rows in errors about a single row of a file."""
+    try:
+        yield
+    except (BadValueError, BadTypeError) as error:
+        if error.row is None or bad_rows is not None:
+            raise
+        fix = "Fix the cell, or pass --bad-rows bad.csv to set such rows aside"
+        values = (error.argument, error.caller, error.rule, error.got, fix, error.row, error.column)
+        raise type(error)(*values) from error
 
 
 def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
-    """Write the rows that are handed over, those first where a look is worth most."""
+    """Write the rejected rows, highest review value first; return how many there are."""
     import numpy as np
 
+    from dubito.data import Sink
     from dubito.data.tables import rows_where
 
     assert policy.costs.reject is not None
@@ -94,13 +110,163 @@ def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
     parts = [rows_where(path, "action", name) for path in decided]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     order = np.argsort(-columns["review_value"].astype(np.float64), kind="stable")
-    _write_table({key: values[order] for key, values in columns.items() if key != "action"}, review)
+    with Sink(review) as sink:
+        sink.write({key: values[order] for key, values in columns.items() if key != "action"})
     return int(order.size)
 
 
-def _write_table(columns: Mapping[str, Any], path: Path) -> None:
-    """Write columns to a file."""
-    from dubito.data import Sink
+@final
+@dataclass(frozen=True, eq=False)
+class DecisionRun:
+    """Decisions of one policy for files, written to one file or to a directory that resumes."""
 
-    with Sink(path) as sink:
-        sink.write(columns)
+    policy: Policy
+    settings: dict[str, Any]  # decisions in a directory were all made with the same settings
+    predictions: list[Predictions]
+    bad_rows_file: Path | None
+    bad_rows: BadRows | None
+    reader: Reader
+
+    @classmethod
+    def open(
+        cls,
+        policy: Policy,
+        path: Path,
+        files: list[str],
+        options: ColumnOptions,
+        bad_rows_file: Path | None,
+        reader: Reader,
+    ) -> DecisionRun:
+        """Open all files and find their columns before any decision is made."""
+        from dubito.data import BadRows
+
+        has_features = policy.ood is not None and policy.ood.needs_features
+        predictions = options.open(
+            *dict.fromkeys(files),
+            label="unused",
+            has_features=has_features,
+            classes=policy.costs.classes,
+        )
+        settings = {
+            "policy": sha256(path.read_bytes()).hexdigest(),
+            "columns": options.given,
+            "skips bad rows": bad_rows_file is not None,
+            "one part per": "task" if reader.is_dask else "file",
+        }
+        bad_rows = None if bad_rows_file is None else BadRows()
+        return cls(policy, settings, predictions, bad_rows_file, bad_rows, reader)
+
+    def to_file(self, output: str) -> dict[str, int]:
+        """Write all decisions to one file; return its name and number of rows."""
+        from dubito.cli.printing import progress
+        from dubito.data import Sink
+        from dubito.decide import write_decisions
+
+        with Sink(output) as sink, progress("deciding", self.n_rows) as show:
+            for one in self.predictions:
+                shards = self.reader.streamed(one, self.bad_rows)
+                source = one.file if len(self.predictions) > 1 else None
+                write_decisions(self.policy, shards, sink, source=source, on_progress=show)
+            self.write_bad_rows()
+        return {output: sink.n_rows}
+
+    def to_directory(self, output: str) -> dict[str, int]:
+        """Write the missing parts to a directory; return all parts and their numbers of rows."""
+        from dubito.cli.printing import progress
+        from dubito.data import DirectorySink
+        from dubito.data.directory_sink import key_of
+
+        with (
+            DirectorySink(output, self.settings).alone() as directory,
+            progress("deciding", self.n_rows) as show,
+        ):
+            for one in self.predictions:
+                write = self.write_task_parts if self.reader.is_dask else self.write_file_parts
+                write(directory, one, show)
+        self.write_bad_rows()
+        inputs = {key_of(source.name) for one in self.predictions for source in _files_of(one)}
+        parts = sorted(directory.parts.values(), key=itemgetter("file"))
+        return {
+            f"{directory.name}/{part['file']}": part["n_rows"]
+            for part in parts
+            if part["input"]["path"] in inputs
+        }
+
+    def write_task_parts(
+        self, directory: DirectorySink, predictions: Predictions, show: Callable[[int], None]
+    ) -> None:
+        """Let the workers of a cluster write the decisions, one part per task."""
+        from dubito.decide.policy.policy import decision_columns
+
+        shorten, policy = typed_names(predictions.file), self.policy
+
+        def columns_of(batch: Batch, path: str) -> dict[str, Any]:
+            return decision_columns(policy, batch, shorten(path))
+
+        shards = self.reader.on_workers(predictions, self.bad_rows)
+        shards.write_parts(columns_of, directory, on_progress=show)
+
+    def write_file_parts(
+        self, directory: DirectorySink, predictions: Predictions, show: Callable[[int], None]
+    ) -> None:
+        """Write the decisions, one part per file, except for parts that are already finished."""
+        from dubito.data import scan
+        from dubito.data.files import without_rows
+        from dubito.decide import write_decisions
+
+        sources = _files_of(predictions)
+        directory.drop_stale({source.name: [""] for source in sources})
+        for source in sources:
+            if directory.is_finished(source.name):
+                self.recall_bad_rows(directory, source.name)
+                continue
+            shards = scan(source, predictions.columns, bad_rows=self.bad_rows)
+            # A file among many may be empty.
+            shards = replace(shards, is_some=source is not predictions.source)
+            if next(shards.parts(), None) is None:
+                continue
+            report = partial(_show_total, show, directory.n_rows)
+            with directory.part(source.name, self.bad_rows) as sink:
+                write_decisions(self.policy, shards, sink, source=source.name, on_progress=report)
+        if not any(directory.is_finished(source.name) for source in sources):
+            raise without_rows(predictions.file)
+
+    def n_rows(self) -> int | None:
+        """Return the number of rows of all files, if it is quick to find out."""
+        from dubito.data.tables import row_count
+
+        counts = [row_count(one.source) for one in self.predictions]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def recall_bad_rows(self, directory: DirectorySink, source: str) -> None:
+        """Add the bad rows of a part that an earlier run finished."""
+        if self.bad_rows is not None:
+            for bad in directory.bad_rows(source):
+                self.bad_rows.add(bad)
+
+    def write_bad_rows(self) -> None:
+        """Write the bad rows, with files named as the user typed them."""
+        from dubito.data import Sink
+
+        if self.bad_rows_file is None or self.bad_rows is None:
+            return
+        columns = self.bad_rows.columns
+        if self.reader.is_dask:
+            shorten = typed_names(*(one.file for one in self.predictions))
+            columns["file"][:] = [shorten(file) for file in columns["file"]]
+        with Sink(self.bad_rows_file) as sink:
+            sink.write(columns)
+
+
+def _files_of(predictions: Predictions) -> tuple[BaseSource, ...]:
+    """Return the files of a directory or glob, or the one file."""
+    from dubito.data.sources.datasets import DatasetSource
+
+    source = predictions.source
+    return source.files if isinstance(source, DatasetSource) else (source,)
+
+
+def _show_total(show: Callable[[int], None], n_before: int, n_done: int) -> None:
+    """Show the rows done, including those of the parts before."""
+    show(n_before + n_done)

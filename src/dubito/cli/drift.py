@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import Given, with_columns
+from dubito.cli.columns import ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 
@@ -16,7 +16,7 @@ def drift(
         typer.Argument(help="Predictions from the reference period: a file, directory or glob."),
     ],
     current: Annotated[str, typer.Argument(help="Predictions from the period to check.")],
-    given: Given,
+    options: ColumnOptions,
     reader: Reader,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. drift.html.")
@@ -31,14 +31,14 @@ def drift(
     Labels are optional. Example: dubito drift may.csv june.csv --logits 'z_*'
     """
     from dubito.cli.printing import passes, say, say_json, typed
-    from dubito.cli.reading import require_places
+    from dubito.cli.reading import require_output_paths
     from dubito.monitor import detect_drift as drifted
 
     files = [reference, current]
-    require_places({"--output": output}, files)
-    columns = given.columns(*files, label="welcome", has_features=True)
+    require_output_paths({"--output": output}, files)
+    predictions = options.open(*files, label="optional", has_features=True)
     with passes():
-        found = drifted(*map(reader.rows, files, columns))
+        found = drifted(*map(reader.rows, predictions))
     if output is not None:
         from dubito.report import drift_report
 

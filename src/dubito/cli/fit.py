@@ -1,15 +1,22 @@
 """`dubito fit FILE`: a policy from predictions and costs."""
 
+from __future__ import annotations
+
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
-from dubito.cli.reading import Reader
+from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.reading import Predictions, Reader
+from dubito.errors import BadFileError, BadValueError
+
+if TYPE_CHECKING:
+    from dubito.calibrate import BaseCalibrator
+    from dubito.outputs import BaseClassOutputs, ClassName
 
 
-@with_columns("id", *NOT_OF_CLASSES)
+@with_columns("id", *NOT_CLASSIFICATION)
 def fit(
     file: Annotated[
         str,
@@ -17,7 +24,7 @@ def fit(
             help="Labeled predictions on held-out rows: a file, directory, glob or URL."
         ),
     ],
-    given: Given,
+    options: ColumnOptions,
     reader: Reader,
     costs: Annotated[
         Path | None,
@@ -62,48 +69,94 @@ def fit(
     """
     from dubito.calibrate.inputs import as_class_outputs
     from dubito.cli.printing import passes, say, say_json
-    from dubito.cli.reading import require_places
-    from dubito.cli.tables import calibrator_named, costs_of, prior_of, read_costs
+    from dubito.cli.reading import cost_file, read_costs, require_output_paths
+    from dubito.data.sources import open_source
     from dubito.decide import OODGate, Policy, RiskBound
 
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
-    require_places({"--output": output}, inputs)
-    is_handing = reject_cost is not None or (
-        costs is not None and read_costs(costs, reject_action).reject is not None
+    require_output_paths({"--output": output}, inputs)
+    can_reject = reject_cost is not None or (
+        costs is not None and cost_file(costs, reject_action).reject is not None
     )
-    if not is_handing:
-        _require_no_need("--max-risk", max_risk)
-        _require_no_need("--features", given.features)
-    [columns] = given.columns(file, has_features=is_handing)
+    if not can_reject:
+        _require_unset("--max-risk", max_risk)
+        _require_unset("--features", options.features)
+    [predictions] = options.open(file, has_features=can_reject)
     with passes():
-        rows = reader.rows(file, columns)
+        rows = reader.rows(predictions)
         first = next(rows.batches())
         outputs = as_class_outputs(first.outputs, "dubito fit")
+        held_out: Any = "cross-fit"
+        if evaluate_on is not None:
+            source = open_source(evaluate_on)
+            held_out = reader.rows(Predictions(evaluate_on, source, predictions.columns))
         policy = Policy.fit(
             rows,
-            costs=costs_of(costs, outputs, reject_cost, reject_action),
-            calibrator=calibrator_named(calibrator),
-            deploy_prior=None if deploy_prior is None else prior_of(deploy_prior, outputs),
+            costs=read_costs(costs, outputs, reject_cost=reject_cost, reject_action=reject_action),
+            calibrator=_calibrator_named(calibrator),
+            deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
             ood=None if first.features is None else OODGate(alpha=ood_alpha),
             risk=None if max_risk is None else RiskBound(max_risk, risk_delta),
-            evaluate_on="cross-fit" if evaluate_on is None else reader.rows(evaluate_on, columns),
+            evaluate_on=held_out,
             random_state=seed,
         )
     policy.save(output)
     if as_json:
-        told = {"report": policy.report.to_dict(), "provenance": policy.provenance}
-        say_json({**told, "output": str(output)})
+        evidence = {"report": policy.report.to_dict(), "provenance": policy.provenance}
+        say_json({**evidence, "output": str(output)})
         return
     say(str(policy))
     say(f"\nWritten to {output}. Next:")
     say(f"  dubito decide {output} NEW{PurePath(file).suffix} -o decisions.parquet")
 
 
-def _require_no_need(option: str, value: object) -> None:
-    """Raise where an option hands rows over, and nobody takes them."""
-    from dubito.errors import BadValueError
-
+def _require_unset(option: str, value: object) -> None:
+    """Raise if an option that rejects rows is given without a reject action."""
     if value is not None:
-        rule = "beside --reject-cost or --reject-action, as it hands rows over"
-        raise BadValueError(option, "dubito fit", rule, f"{value} alone", "--reject-cost 0.3")
+        rule, fix = "must be used with a reject action", "Pass --reject-cost 0.3 as well"
+        raise BadValueError(option, "dubito fit", rule, f"{value} without one", fix)
+
+
+def _calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
+    """Return the calibrator of this name with its default settings."""
+    import inspect
+
+    from dubito import calibrate
+    from dubito.calibrate import BaseCalibrator, OneVsRest
+
+    if name == "auto":
+        return "auto"
+    kind: Any = getattr(calibrate, name) if name in calibrate.__all__ else None
+    is_calibrator = isinstance(kind, type) and issubclass(kind, BaseCalibrator)
+    if not is_calibrator or inspect.isabstract(kind) or kind is OneVsRest:
+        known = "TemperatureScaling, VectorScaling, StructuredMatrixScaling, IsotonicCalibration"
+        rule, fix = "must be auto or the name of a calibrator", f"Pass auto or one of {known}"
+        raise BadValueError("--calibrator", "dubito fit", rule, repr(name), fix)
+    calibrator: BaseCalibrator = kind()
+    return calibrator
+
+
+def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]:
+    """Return the prior of each class from lines of `class,prior`; a header line is optional."""
+    import csv
+
+    from dubito.data.labels import names_of
+
+    fix = "one line per class, such as cat,0.25"
+    try:
+        lines = [line for line in csv.reader(path.read_text("utf-8-sig").splitlines()) if line]
+    except OSError as error:
+        raise BadFileError(str(path), f"{error.strerror}", "the path of a CSV file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadFileError(str(path), f"it is not a CSV file in UTF-8 ({error})", fix) from error
+    known = {str(name): name for name in names_of(outputs)}
+    rows = lines[1:] if lines and lines[0][0].strip() not in known else lines
+    try:
+        prior = {known[name.strip()]: float(value) for name, value in rows}
+    except (KeyError, ValueError) as error:
+        problem = f"it needs a line with class and prior for each of {', '.join(known)}"
+        raise BadFileError(str(path), problem, fix) from error
+    if len(prior) != len(rows):
+        raise BadFileError(str(path), "a class occurs twice", fix)
+    return prior

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dubito.cli.columns import NOT_OF_CLASSES, Given, with_columns
+from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
 
 policy = typer.Typer(help="Show, explain or seal a policy file.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="Policy file written by `dubito fit`.")]
@@ -33,11 +33,11 @@ def show(
 
 
 @policy.command()
-@with_columns("label", "weight", "group", *NOT_OF_CLASSES)
+@with_columns("label", "weight", "group", *NOT_CLASSIFICATION)
 def explain(
     file: File,
     rows: Annotated[str, typer.Argument(help="Predictions that contain the row to explain.")],
-    given: Given,
+    options: ColumnOptions,
     row: Annotated[int, typer.Option(help="Row number, counted from 0.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
 ) -> None:
@@ -51,10 +51,10 @@ def explain(
 
     loaded = Policy.load(file)
     has_features = loaded.ood is not None and loaded.ood.needs_features
-    [columns] = given.columns(
+    [predictions] = options.open(
         rows, label="unused", has_features=has_features, classes=loaded.costs.classes
     )
-    batch = read(rows, columns)
+    batch = read(predictions.source, predictions.columns)
     words = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
     if as_json:
         say_json({"row": row, "words": words})

@@ -1,16 +1,17 @@
-"""Where rows are read (in memory, streamed, or on a Dask cluster) and where results may be written."""
+"""Inputs of commands: rows in memory, streamed or on a Dask cluster; costs; and output paths."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, final
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, final
 
 import typer
 
@@ -18,105 +19,89 @@ from dubito.errors import BadValueError, DubitoError
 
 if TYPE_CHECKING:
     from dubito.data import BadRows, Columns, DaskShards, FileShards, Shards
+    from dubito.data.sources import BaseSource
+    from dubito.decide import CostMatrix
+    from dubito.outputs import BaseOutputs
 
-
-def require_places(
-    places: Mapping[str, str | Path | None],
-    inputs: Sequence[str | Path],
-    tables: tuple[str, ...] = (),
-) -> None:
-    """Raise unless each option's file can be written: told before the work, not after it.
-
-    Those in `tables` are CSV files. What is elsewhere, at a URL, is tried only when it is written.
-
-    >>> require_places({"--output": "report.html"}, ["predictions.csv"])
-    """
-    from dubito.data.sources.locations import is_url
-
-    read = set(map(resolved, inputs))
-    for option, place in places.items():
-        if place is None:
-            continue
-        path = Path(place)
-        if resolved(place) in read:
-            rule, fix = "another file than those that are read", f"{option} NEW{path.suffix}"
-            raise BadValueError(option, "dubito", rule, str(place), fix)
-        if not is_url(str(place)):
-            _require_folder(option, path, [Path(one) for one in read])
-        if option in tables and path.suffix.lower() != ".csv":
-            rule, fix = "a file in .csv", f"{option} {path.stem}.csv"
-            raise BadValueError(option, "dubito", rule, str(place), fix)
-        read.add(resolved(place))
-
-
-def resolved(place: str | Path) -> str:
-    """Return a URL as it is, and a path as it is from everywhere."""
-    from dubito.data.sources.locations import is_url
-
-    return str(place) if is_url(str(place)) else str(Path(place).resolve())
-
-
-def _require_folder(option: str, place: Path, read: list[Path]) -> None:
-    """Raise unless the folder of a file is there, and the file would not be read the next time."""
-    if not place.parent.is_dir():
-        rule, fix = "in a folder that is there", f"mkdir {place.parent}"
-        raise BadValueError(option, "dubito", rule, str(place), fix)
-    is_table = place.suffix.lower() not in (".html", ".json")
-    if is_table and any(one.is_dir() and place.resolve().is_relative_to(one) for one in read):
-        rule, fix = "outside of the folders that are read", f"{option} ../{place.name}"
-        raise BadValueError(option, "dubito", rule, str(place), fix)
-
-
-IN_MEMORY = 1 << 29  # bytes of all numbers in float64; more of them are streamed
-UNPACKED = 4  # bytes of numbers for each byte of a file that does not say how many rows it has
+MAX_MEMORY = "1GB"
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
+BYTES_PER_FILE_BYTE = 4  # numbers as float64, per byte of a file whose row count is unknown
 
 
 @final
 class Engine(StrEnum):
-    """What works on rows."""
+    """Where rows are processed."""
 
     LOCAL = "local"
     DASK = "dask"
 
 
-ENGINE_OPTIONS = [
-    inspect.Parameter(
+def _reader_option(name: str, default: Any, kind: Any, text: str) -> inspect.Parameter:
+    """Return an option of `Reader` as a parameter of a command."""
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, typer.Option(help=text)],
+    )
+
+
+READER_OPTIONS = [
+    _reader_option(
         "engine",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=Engine.LOCAL,
-        annotation=Annotated[
-            Engine,
-            typer.Option(
-                help="local or dask (a cluster on this machine unless --scheduler is given)."
-            ),
-        ],
+        Engine.LOCAL,
+        Engine,
+        "local or dask (a cluster on this machine unless --scheduler is given).",
     ),
-    inspect.Parameter(
-        "scheduler",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[
-            str | None, typer.Option(help="Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786.")
-        ],
+    _reader_option(
+        "scheduler", None, str | None, "Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786."
+    ),
+    _reader_option(
+        "max_memory",
+        MAX_MEMORY,
+        str,
+        "Read files whole up to this size in memory, e.g. 500MB; stream larger ones.",
     ),
 ]
 
 
+class Predictions(NamedTuple):
+    """An opened file of predictions and its columns; `file` is the name that the user typed."""
+
+    file: str
+    source: BaseSource
+    columns: Columns
+
+
 @final
 class Reader:
-    """Gives the rows of files on an engine; a cluster is reached when it is first needed."""
+    """Reads predictions on an engine; a Dask cluster is connected to when first needed.
 
-    def __init__(self, engine: Engine = Engine.LOCAL, scheduler: str | None = None) -> None:
+    Parameters
+    ----------
+    engine : Engine
+        Where rows are processed.
+    scheduler : str, optional
+        Address of a Dask scheduler; None starts a cluster on this machine.
+    max_memory : str
+        Files whose numbers take more memory than this are streamed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine = Engine.LOCAL,
+        scheduler: str | None = None,
+        max_memory: str = MAX_MEMORY,
+    ) -> None:
         if scheduler is not None and engine != Engine.DASK:
-            rule, fix = (
-                "given together with --engine dask",
-                f"--engine dask --scheduler {scheduler}",
-            )
+            rule, fix = "must be used with --engine dask", "Pass --engine dask as well"
             raise BadValueError("--scheduler", "dubito", rule, f"{scheduler} alone", fix)
         self.is_dask = engine == Engine.DASK
         self.scheduler = scheduler
+        self.max_memory = max_memory
+        self.max_bytes = _as_bytes(max_memory)
         self.opened = ExitStack()
-        self.files: list[str] = []  # that workers were sent to
+        self.files: list[str] = []  # that were sent to workers
 
     def __enter__(self) -> Self:
         return self
@@ -124,17 +109,17 @@ class Reader:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.opened.close()
         if isinstance(error, DubitoError) and self.files:
-            name = as_typed(*self.files)
-            told = [name(one) if isinstance(one, str) else one for one in error.args]
-            if told != list(error.args):
-                raise type(error)(*told) from error
+            shorten = typed_names(*self.files)
+            renamed = [shorten(one) if isinstance(one, str) else one for one in error.args]
+            if renamed != list(error.args):
+                raise type(error)(*renamed) from error
 
     @cached_property
     def client(self) -> Any:
-        """The client of the cluster, which is quiet: what matters is raised."""
+        """The client of the Dask cluster, with its logging silenced: errors are raised anyway."""
         from dubito.data.dask import connected, extra
 
-        extra()  # sets its own levels when it is imported, also of loggers below these
+        extra()  # importing it sets log levels, also of child loggers
         for name in sorted({"asyncio", "distributed", "tornado", *logging.root.manager.loggerDict}):
             if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
                 logger = logging.getLogger(name)
@@ -142,53 +127,161 @@ class Reader:
                 logger.setLevel(logging.CRITICAL + 1)
         return self.opened.enter_context(connected(self.scheduler))
 
-    def rows(self, file: str, columns: Columns) -> Shards:
-        """Return the rows of files: in memory, where figures are exact, unless they are many."""
+    def rows(self, predictions: Predictions) -> Shards:
+        """Return rows in memory, where metrics are exact, or streamed if they are too large."""
         from dubito.data import ArrayShards, read, scan
 
         if self.is_dask:
-            return self.on_workers(file, columns)
-        shards = scan(file, columns)
-        return shards if _n_bytes_of(shards) > IN_MEMORY else ArrayShards(read(file, columns))
+            return self.on_workers(predictions)
+        file, source, columns = predictions
+        shards = scan(source, columns)
+        if _memory_needed(shards, self.max_bytes) <= self.max_bytes:
+            return ArrayShards(read(source, columns))
+        from dubito.cli.printing import say_note
 
-    def streamed(self, file: str, columns: Columns, bad_rows: BadRows | None) -> Shards:
-        """Return the rows of files as they are read, never all at once."""
+        say_note(
+            f"{file} exceeds --max-memory {self.max_memory} and is streamed: metrics that rank "
+            "rows come from a fine grid."
+        )
+        return shards
+
+    def streamed(self, predictions: Predictions, bad_rows: BadRows | None) -> Shards:
+        """Return rows streamed from files, never all in memory at once."""
         from dubito.data import scan
 
         if self.is_dask:
-            return self.on_workers(file, columns, bad_rows)
-        return scan(file, columns, bad_rows=bad_rows)
+            return self.on_workers(predictions, bad_rows)
+        return scan(predictions.source, predictions.columns, bad_rows=bad_rows)
 
-    def on_workers(
-        self, file: str, columns: Columns, bad_rows: BadRows | None = None
-    ) -> DaskShards:
-        """Return the rows of files on the workers of the cluster, wherever these were started."""
+    def on_workers(self, predictions: Predictions, bad_rows: BadRows | None = None) -> DaskShards:
+        """Return rows read by the workers of the cluster, whatever their working directory."""
         from dubito.data import DaskShards
         from dubito.data.sources.locations import is_url
 
+        file = predictions.file
         self.files.append(file)
-        place = file if is_url(file) else os.path.abspath(file)
-        return DaskShards(self.client, place, columns, bad_rows=bad_rows)
+        path = file if is_url(file) else os.path.abspath(file)
+        return DaskShards(self.client, path, predictions.columns, bad_rows=bad_rows)
 
 
-def _n_bytes_of(shards: FileShards) -> int:
-    """Return about how many bytes of memory the numbers of files take, as far as files tell."""
+def _as_bytes(size: str) -> int:
+    """Return a size in bytes.
+
+    >>> _as_bytes("500MB"), _as_bytes("2GB")
+    (500000000, 2000000000)
+    """
+    match = SIZE.fullmatch(size.strip())
+    if match is None:
+        rule, fix = "must be a size such as 500MB or 2GB", "Pass --max-memory 2GB"
+        raise BadValueError("--max-memory", "dubito", rule, repr(size), fix)
+    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
+
+
+def _memory_needed(shards: FileShards, max_bytes: int) -> int:
+    """Return an estimate of the memory that the numbers of files take, in bytes."""
     from dubito.data.sources.locations import files_under, size_of
     from dubito.data.tables import row_count
 
-    name = shards.source.name
-    n_rows = row_count(name)
-    if n_rows is None:
-        files = files_under(name)
-        return UNPACKED * (size_of(name) if files is None else sum(map(size_of, files)))
-    return 8 * n_rows * shards.columns.n_entries
+    source = shards.source
+    files = files_under(source.name)
+    upper = BYTES_PER_FILE_BYTE * sum(map(size_of, [source.name] if files is None else files))
+    if not source.has_types and upper <= max_bytes:
+        return upper  # a small text file: no need to count its lines
+    n_rows = row_count(source)
+    return upper if n_rows is None else 8 * n_rows * shards.columns.n_entries
 
 
-def as_typed(*files: str) -> Callable[[str], str]:
-    """Return what names, in any text, files in full as they were typed: from here, or in full."""
+def typed_names(*files: str) -> Callable[[str], str]:
+    """Return a function that replaces absolute paths in a text by the names the user typed."""
     from dubito.data.sources.locations import folder_of, is_url
 
     typed = [folder_of(file) for file in files if not is_url(file)]
     names = {os.path.join(os.path.abspath(one), ""): os.path.join(one, "") for one in typed}
     names |= {os.path.abspath(one): os.path.normpath(one) for one in typed if one}
-    return lambda text: reduce(lambda told, pair: told.replace(*pair), names.items(), text)
+    return lambda text: reduce(lambda short, pair: short.replace(*pair), names.items(), text)
+
+
+def read_costs(
+    path: Path | None,
+    outputs: BaseOutputs,
+    *,
+    reject_cost: float | None = None,
+    reject_action: str | None = None,
+) -> CostMatrix:
+    """Return the cost matrix of a JSON or CSV file, or 0-1 costs, with a reject action if wanted."""
+    from dubito.data.labels import names_of
+    from dubito.decide import CostMatrix
+    from dubito.outputs import BaseClassOutputs
+
+    if not isinstance(outputs, BaseClassOutputs):
+        rule, got = "needs outputs over classes", type(outputs).__name__
+        raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
+    if path is None and reject_action is not None:
+        rule, fix = "must name an action of --costs", "Pass --costs, or --reject-cost 0.3 instead"
+        raise BadValueError("--reject-action", "dubito", rule, f"{reject_action} alone", fix)
+    if path is None:
+        costs = CostMatrix.zero_one(names_of(outputs))
+    else:
+        costs = cost_file(path, reject_action)
+    return costs if reject_cost is None else costs.with_reject(reject_cost)
+
+
+def cost_file(path: Path, reject_action: str | None = None) -> CostMatrix:
+    """Return the cost matrix of a JSON or CSV file; `reject_action` names its reject action."""
+    from dubito.decide import CostMatrix
+
+    if path.suffix.lower() != ".json":
+        return CostMatrix.from_csv(path, reject=reject_action)
+    costs = CostMatrix.from_json(path)
+    if reject_action is None:
+        return costs
+    return CostMatrix(
+        costs.array, costs.actions, costs.classes, rate=costs.rate, reject=reject_action
+    )
+
+
+def require_output_paths(
+    paths: Mapping[str, str | Path | None],
+    inputs: Sequence[str | Path],
+    csv_options: tuple[str, ...] = (),
+) -> None:
+    """Raise before any work is done unless the file of each option can be written.
+
+    Files of `csv_options` must be CSV. URLs are not checked before they are written.
+
+    >>> require_output_paths({"--output": "report.html"}, ["predictions.csv"])
+    """
+    from dubito.data.sources.locations import is_url
+
+    taken = set(map(resolved, inputs))
+    for option, place in paths.items():
+        if place is None:
+            continue
+        path = Path(place)
+        if resolved(place) in taken:
+            rule, fix = "must not be an input or another output", f"Pass {option} NEW{path.suffix}"
+            raise BadValueError(option, "dubito", rule, str(place), fix)
+        if not is_url(str(place)):
+            _require_directory(option, path, [Path(one) for one in taken])
+        if option in csv_options and path.suffix.lower() != ".csv":
+            rule, fix = "must be a .csv file", f"Pass {option} {path.stem}.csv"
+            raise BadValueError(option, "dubito", rule, str(place), fix)
+        taken.add(resolved(place))
+
+
+def resolved(place: str | Path) -> str:
+    """Return a path in absolute form, and a URL unchanged."""
+    from dubito.data.sources.locations import is_url
+
+    return str(place) if is_url(str(place)) else str(Path(place).resolve())
+
+
+def _require_directory(option: str, place: Path, taken: list[Path]) -> None:
+    """Raise unless the directory of a file exists and is not an input of the next run."""
+    if not place.parent.is_dir():
+        rule, fix = "must be in an existing directory", f"Run mkdir -p {place.parent} first"
+        raise BadValueError(option, "dubito", rule, str(place), fix)
+    is_table = place.suffix.lower() not in (".html", ".json")
+    if is_table and any(one.is_dir() and place.resolve().is_relative_to(one) for one in taken):
+        rule, fix = "must be outside the input directories", f"Pass {option} ../{place.name}"
+        raise BadValueError(option, "dubito", rule, str(place), fix)

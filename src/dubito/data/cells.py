@@ -56,7 +56,7 @@ class Cells:
             raise self.wrong_kind("numbers", "a column of floats")
         if not has_gaps:
             Cells(array, self.name, self.where).require_no_gaps()
-        return np.asarray(array.to_numpy(zero_copy_only=False))
+        return _as_numpy(array)
 
     def shares(self) -> FloatArray:
         """Return numbers, also those that text spells, with 1 for true and 0 for false."""
@@ -106,11 +106,11 @@ class Cells:
         if not any(is_kind(array.type) for is_kind in kinds):
             raise self.wrong_kind("text or numbers", "a column of class names or numbers")
         encoded = array.dictionary_encode()
-        values = encoded.dictionary.to_pylist()
+        values, positions = encoded.dictionary.to_pylist(), encoded.indices
         if array.null_count:
             values.append(None)
-        positions = pc.fill_null(encoded.indices, len(values) - 1)
-        return values, np.asarray(positions.to_numpy(zero_copy_only=False))
+            positions = pc.fill_null(positions, len(values) - 1)
+        return values, _as_numpy(positions)
 
     def require_no_gaps(self) -> None:
         """Raise at the first gap."""
@@ -150,6 +150,13 @@ class Cells:
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece, copied only where it is not."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _as_numpy(numbers: pa.Array) -> NDArray[Any]:
+    """Return numbers as a NumPy array, without a copy unless there are gaps."""
+    if numbers.null_count == 0:
+        return np.from_dlpack(numbers)  # `to_numpy` would import pandas first
+    return np.asarray(numbers.to_numpy(zero_copy_only=False))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -97,11 +97,13 @@ class Audit:
     def of(
         cls, shards: Shards, *, n_bins: int = 15, n_resamples: int | None = None, seed: int = 0
     ) -> Audit:
-        """Audit rows wherever they are, streamed; rankings are taken on a fixed fine grid.
+        """Audit rows wherever they are: exactly in memory, as `audit` does; streamed otherwise.
 
-        Intervals take a pass of their own, and so do groups, where batches have them; `n_resamples`
-        is as in `audit`.
+        Streamed, rankings are taken on a fixed fine grid, and intervals and groups take a pass of
+        their own.
         """
+        if isinstance(shards, ArrayShards):
+            return _audit_batch(shards.batch, n_bins, n_resamples, seed)
         has_groups = next(shards.batches()).groups is not None
         settings = Settings(n_bins, n_resamples, seed, has_groups, is_gridded=True)
         return _audited(shards.sum, settings)
@@ -181,6 +183,11 @@ def audit(
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
+    return _audit_batch(batch, n_bins, n_resamples, seed)
+
+
+def _audit_batch(batch: Batch, n_bins: int, n_resamples: int | None, seed: int) -> Audit:
+    """Audit rows in memory, with exact rankings."""
     settings = Settings(n_bins, n_resamples, seed, batch.groups is not None, is_gridded=False)
     return _audited(lambda function: function(batch), settings)
 

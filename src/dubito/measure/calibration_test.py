@@ -7,7 +7,6 @@ from math import erfc, exp, sqrt
 from typing import Any, Self, final
 
 import numpy as np
-from scipy.special import gammainc, gammaincc
 
 from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch, RowStatistics
@@ -129,6 +128,8 @@ class CalibrationTestState:
 
 def _poisson_p_value(errors: float, expected: float) -> float:
     """Return how likely so many or so few rare errors are, both sides counted."""
+    from scipy.special import gammainc, gammaincc  # slow to import, and rarely needed
+
     at_least = float(gammainc(errors, expected)) if errors > 0 else 1.0
     at_most = float(gammaincc(errors + 1, expected))
     return min(1.0, 2 * min(at_least, at_most))

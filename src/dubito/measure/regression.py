@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from dubito.arrays import BoolArray, FloatArray, as_share
 from dubito.data.batch import Batch
@@ -113,6 +112,8 @@ def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
         std = outputs.std.astype(np.float64)
         z = (y - outputs.mean) / std
         density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+        from scipy.special import ndtr
+
         return np.asarray(std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)))
     if isinstance(outputs, Samples):
         draws = np.sort(outputs.array.astype(np.float64), axis=1)
@@ -137,6 +138,8 @@ def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:
 def pit_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
     """Return where each truth lies in its predicted distribution."""
     if isinstance(outputs, Normal):
+        from scipy.special import ndtr
+
         return np.asarray(ndtr((y - outputs.mean) / outputs.std.astype(np.float64)))
     assert isinstance(outputs, Samples | Quantiles)
     value = y[:, np.newaxis]
@@ -172,6 +175,8 @@ def central_interval(
     share = as_share(level, "level", caller, is_open=True)
     tail = (1 - share) / 2
     if isinstance(outputs, Normal):
+        from scipy.special import ndtri
+
         reach = ndtri(1 - tail) * outputs.std.astype(np.float64)
         return outputs.mean - reach, outputs.mean + reach
     if isinstance(outputs, Samples):

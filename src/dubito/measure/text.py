@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, log
 from typing import TYPE_CHECKING
-
-from scipy.special import rel_entr
 
 from dubito.measure.calibration_error import ReliabilityCurve
 
@@ -53,11 +51,16 @@ def class_said_wrongly(audit: Audit) -> ClassReport | None:
     found = []
     for one in audit.classes:
         true, says = one.frequency, min(max(one.probability, LEAST), 1 - LEAST)
-        divergence = rel_entr(true, says) + rel_entr(max(1 - true, 0.0), 1 - says)
+        divergence = _relative_entropy(true, says) + _relative_entropy(1 - true, 1 - says)
         if 2 * len(audit.classes) * exp(-audit.n_effective * divergence) < CLEAR:
             found.append((one.probability - one.frequency, one))
     # Of two classes one is said as much too often as the other too rarely: the former is told.
     return max(found, key=lambda pair: (round(abs(pair[0]), 9), pair[0]))[1] if found else None
+
+
+def _relative_entropy(observed: float, stated: float) -> float:
+    """Return one term of the Kullback-Leibler divergence; 0 for a frequency of 0."""
+    return observed * log(observed / stated) if observed > 0 else 0.0
 
 
 def _margin(audit: Audit) -> str:
@@ -106,7 +109,7 @@ def _size(audit: Audit) -> str:
 def _count(number: int, what: str) -> str:
     """Return a number and what it counts, in the plural where it should be.
 
-    >>> _count(1, "row"), count(1200, "row")
+    >>> _count(1, "row"), _count(1200, "row")
     ('1 row', '1,200 rows')
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"

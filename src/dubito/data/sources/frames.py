@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import narwhals as nw
 import pyarrow as pa
-from narwhals.exceptions import DuplicateError
 
 from dubito.data.labels import is_absent
 from dubito.data.sources.source import BaseSource
 from dubito.errors import BadTypeError, BadValueError
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 @final
@@ -40,6 +41,9 @@ def open_table(source: Any) -> TableSource:
 
 def _frame_of(source: Any) -> nw.DataFrame[Any]:
     """Return a frame whose columns have different names, or raise."""
+    import narwhals as nw
+    from narwhals.exceptions import DuplicateError
+
     try:
         frame: nw.DataFrame[Any] = nw.from_native(source, eager_only=True)
     except DuplicateError as error:
