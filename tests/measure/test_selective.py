@@ -107,7 +107,7 @@ def test_streamed_areas_stay_inside_their_stated_bounds() -> None:
     assert low <= exact.area <= high
     assert low <= RiskCoverageCurve.of(gridded).area <= high
     assert high - low < 2e-3 * exact.area
-    streamed = Audit.of(ArrayShards(batch), n_resamples=0)
+    streamed = Audit.of(ArrayShards(batch).map(lambda rows: rows), n_resamples=0)
     assert streamed.risk_coverage_bounds == (low, high)
     assert low <= streamed.area_under_risk_coverage <= high
     in_memory = audit_of(batch)
