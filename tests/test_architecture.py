@@ -28,6 +28,7 @@ LAYERS = [
     ["data"],
     ["serialization"],
     ["outputs"],
+    ["charts"],
     ["arrays"],
     ["kernels"],
     ["errors"],

@@ -1,4 +1,4 @@
-"""A small classifier to report on, summed up once for all tests."""
+"""A small classifier to report on, summarized once for all tests."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def costs() -> CostMatrix:
 @pytest.fixture(scope="session")
 def summary(batch: Batch, costs: CostMatrix) -> Summary:
     rng = np.random.default_rng(1)
-    strange = Batch.of(
+    ood = Batch.of(
         None, Logits(rng.normal(size=(60, 3)), CLASSES), features=9 * rng.normal(size=(60, 4))
     )
-    return Summary.of(ArrayShards(batch), strange=strange, costs=costs, command="a < b", seed=3)
+    return Summary.of(ArrayShards(batch), ood=ood, costs=costs, command="a < b", seed=3)

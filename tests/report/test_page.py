@@ -1,4 +1,4 @@
-"""One file that needs nothing else, in which nothing given can become markup or script."""
+"""One self-contained file, in which no input can become markup or script."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
-from markupsafe import Markup
 
-from dubito.report.blocks import (
+from dubito.charts import Axis, Chart, Points
+from dubito.report.content import (
     Card,
     Cards,
     Choice,
@@ -23,11 +23,13 @@ from dubito.report.blocks import (
     Text,
     Verdict,
 )
-from dubito.report.page import _in_script, fragment, render
+from dubito.report.page import _script_json, fragment, render
 
 
 def page_of(text: str, data: object = None) -> str:
     table = Table(text, (text, text), ((text, text),))
+    axes = Axis(0, 1, text), Axis(0, 1, text)
+    chart = Chart(text, *axes, (Points([0], [0], "after", text, hints=(text,)),))
     blocks = (
         Text(text),
         Cards((Card(text, text, text),)),
@@ -37,7 +39,7 @@ def page_of(text: str, data: object = None) -> str:
             (
                 (
                     text,
-                    Row((Figure(text, (Markup("<svg></svg>"),), text, (("after", text),), table),)),
+                    Row((Figure(text, (chart,), text, table),)),
                 ),
             ),
         ),
@@ -49,7 +51,7 @@ def page_of(text: str, data: object = None) -> str:
 
 
 class Elements(HTMLParser):
-    """What elements a page has."""
+    """The elements of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -78,13 +80,13 @@ def test_no_text_changes_what_elements_there_are(text: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_data_come_back_as_they_were_and_end_no_script(text: str) -> None:
-    written = str(_in_script({"name": text}))
+def test_data_round_trip_and_cannot_end_the_script(text: str) -> None:
+    written = str(_script_json({"name": text}))
     assert json.loads(written) == {"name": text}
     assert not re.search("[<>&\u2028\u2029]", written)
 
 
-def test_only_its_own_script_may_run_and_nothing_is_asked_for() -> None:
+def test_only_its_own_script_may_run_and_nothing_is_requested() -> None:
     page = page_of("plain")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     script = re.search(r"<script>(.*)</script>\n</body>", page, re.DOTALL)
@@ -97,10 +99,10 @@ def test_only_its_own_script_may_run_and_nothing_is_asked_for() -> None:
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
 
 
-def test_a_page_without_data_has_no_block_of_them() -> None:
+def test_a_page_without_data_has_no_data_element() -> None:
     assert 'id="data"' not in render("title", Verdict("Fine.", ()), [])
 
 
 def test_fragments_escape_too() -> None:
     settings = {"threshold": "0", "classes": ["<b>"], "actions": [], "costs": [], "reject": 0}
-    assert "&lt;b&gt;" in fragment("deciding.html.j2", **settings, n="1", outcomes=[])
+    assert "&lt;b&gt;" in fragment("decisions.html.j2", **settings, n="1", outcomes=[])

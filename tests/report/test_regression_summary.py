@@ -1,4 +1,4 @@
-"""Figures of a regression before and after, against plain references."""
+"""Metrics of a regression before and after calibration, against plain references."""
 
 import numpy as np
 import pytest
@@ -31,20 +31,20 @@ def test_the_factor_of_a_fold_comes_from_the_others() -> None:
         np.testing.assert_array_equal(after.mean[fold], outputs.mean[fold])
 
 
-def test_figures_are_those_of_plain_references() -> None:
+def test_metrics_match_plain_references() -> None:
     y, outputs = made()
-    figures = {
+    metrics = {
         name: was
-        for name, was, _ in RegressionSummary.of(ArrayShards(Batch.of(y, outputs))).figures
+        for name, was, _ in RegressionSummary.of(ArrayShards(Batch.of(y, outputs))).metrics
     }
     law = stats.norm(outputs.mean, outputs.std)
-    assert figures["negative log-likelihood"].value == pytest.approx(-law.logpdf(y).mean())  # type: ignore[union-attr]
+    assert metrics["negative log-likelihood"].value == pytest.approx(-law.logpdf(y).mean())  # type: ignore[union-attr]
     squares = ((y - outputs.mean) ** 2).mean()
-    assert figures["root mean squared error"].value == pytest.approx(np.sqrt(squares))  # type: ignore[union-attr]
+    assert metrics["root mean squared error"].value == pytest.approx(np.sqrt(squares))  # type: ignore[union-attr]
     low, high = law.interval(0.9)
     inside = ((low <= y) & (y <= high)).mean()
-    assert figures["share inside intervals of 0.9"].value == pytest.approx(inside)  # type: ignore[union-attr]
-    width = figures["sharpness: mean width of intervals of 0.9"]
+    assert metrics["coverage of 90 % intervals"].value == pytest.approx(inside)  # type: ignore[union-attr]
+    width = metrics["mean width of 90 % intervals"]
     assert width is not None
     assert width.value == pytest.approx((high - low).mean())
     assert width.low <= width.value <= width.high
@@ -56,37 +56,37 @@ def test_figures_are_those_of_plain_references() -> None:
         return float(below + above)
 
     few = Batch.of(y[:12], outputs.take(slice(0, 12)))
-    found = RegressionSummary.of(ArrayShards(few)).figures[0]
+    found = RegressionSummary.of(ArrayShards(few)).metrics[0]
     assert found[0] == "CRPS"
     assert found[1] is not None
     assert found[1].value == pytest.approx(np.mean([crps(k) for k in range(12)]), abs=1e-6)
 
 
-def test_other_rows_may_teach_instead() -> None:
+def test_calibrators_may_be_fitted_on_other_rows() -> None:
     y, outputs = made()
-    rows, taught = (
+    rows, other = (
         Batch.of(y, outputs),
         Batch.of(np.array([3.0, -3.0] * 10), Normal(np.zeros(20), np.ones(20))),
     )
-    found = RegressionSummary.of(ArrayShards(rows), calibration=taught)
+    found = RegressionSummary.of(ArrayShards(rows), calibration=other)
     after = found.after.batch.outputs
     assert isinstance(after, Normal)
     np.testing.assert_allclose(after.std, 3 * outputs.std)
-    assert found.how == "Recalibration was learned from 20 other rows."
+    assert found.method == "The calibrators were fitted on 20 other rows."
 
 
-def test_few_rows_and_single_quantiles_stay_as_they_came() -> None:
+def test_few_rows_and_single_quantiles_stay_uncalibrated() -> None:
     y, outputs = made(9)
     found = RegressionSummary.of(ArrayShards(Batch.of(y, outputs)))
-    assert (found.chosen, found.after.name) == (0, "as it came")
+    assert (found.chosen, found.after.name) == (0, "uncalibrated")
     single = Quantiles(made()[1].mean[:, np.newaxis], [0.5])
     found = RegressionSummary.of(ArrayShards(Batch.of(made()[0], single)))
-    assert len(found.tried) == 1
-    assert found.how.startswith("Nothing was recalibrated")
+    assert len(found.candidates) == 1
+    assert found.method.startswith("Nothing was recalibrated")
     assert not widths_of(found.before.batch).any()
 
 
-def test_draws_and_vectors_are_summed_up_too() -> None:
+def test_samples_and_vector_targets_are_summarized() -> None:
     y, outputs = made()
     rng = np.random.default_rng(1)
     draws = Samples(
@@ -97,12 +97,12 @@ def test_draws_and_vectors_are_summed_up_too() -> None:
     twice = Normal(np.stack([outputs.mean] * 2, axis=1), np.stack([outputs.std] * 2, axis=1))
     both = RegressionSummary.of(ArrayShards(Batch.of(np.stack([y, y], axis=1), twice)))
     alone = RegressionSummary.of(ArrayShards(Batch.of(y, outputs)))
-    for (name, was, _), (_, expected, _) in zip(both.figures, alone.figures, strict=True):
+    for (name, was, _), (_, expected, _) in zip(both.metrics, alone.metrics, strict=True):
         assert was is not None, name
         assert expected is not None, name
         assert was.value == pytest.approx(expected.value), name
 
 
-def test_targets_that_are_all_missing_are_no_report() -> None:
+def test_only_missing_targets_raise_an_error() -> None:
     with pytest.raises(EmptyStateError):
         RegressionSummary.of(ArrayShards(Batch.of([np.nan], Normal([0.0], [1.0]))))

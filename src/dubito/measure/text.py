@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import exp, log
 from typing import TYPE_CHECKING
 
+from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
 from dubito.measure.calibration_error import ReliabilityCurve
 
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit, ClassReport
 
 
-WIDTH = 30
 MOST_CLASSES = 10
 FEWEST_ROWS = 20
 CLEAR = 0.001  # p-value below which confidence is called false
@@ -84,7 +84,7 @@ def _worth(audit: Audit) -> str:
 def audit_lines(audit: Audit) -> list[str]:
     """Tell an audit line by line, in 80 columns."""
     lines = [*_wrapped(audit.verdict), "", _size(audit), "", *_figure_lines(audit), ""]
-    lines += _curve_lines(audit.curve)
+    lines += draw_text(reliability_chart(audit.curve))
     if audit.classes:
         lines += ["", *_class_lines(audit)]
     if audit.groups:
@@ -161,14 +161,29 @@ def _figure_lines(audit: Audit) -> list[str]:
     return lines
 
 
-def _curve_lines(curve: ReliabilityCurve) -> list[str]:
-    """Draw the reliability curve: a bar of what was right, `|` at what it says."""
-    lines = [f"  {'says':>6} {'right':>7} {'rows':>11}   (| marks what it says)"]
-    for says, right, count in zip(curve.confidence, curve.accuracy, curve.count, strict=True):
-        bar = list(("#" * round(right * WIDTH)).ljust(WIDTH + 1))
-        bar[round(says * WIDTH)] = "|"
-        lines.append(f"  {says:>6.1%} {right:>7.1%} {count:>11,.0f}   {''.join(bar).rstrip()}")
-    return lines
+def reliability_chart(
+    curve: ReliabilityCurve,
+    title: str = "Reliability diagram",
+    style: str = "model",
+    label: str = "",
+) -> Chart:
+    """Return accuracy over confidence per bin, with the range of a calibrated model."""
+    hints = tuple(
+        f"confidence {100 * confidence:.1f}\u00a0%, accuracy {100 * accuracy:.1f}\u00a0% "
+        f"({count:,.0f} rows; calibrated: {100 * low:.1f} to {100 * high:.1f}\u00a0%)"
+        for confidence, accuracy, count, low, high in zip(
+            curve.confidence, curve.accuracy, curve.count, curve.low, curve.high, strict=True
+        )
+    )
+    band = "95 % range of a calibrated model"
+    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    marks = (
+        Bars(left, right, curve.high, "band", band, low=curve.low),
+        Line([0.0, 1.0], [0.0, 1.0], "reference", "calibrated"),
+        Line(curve.confidence, curve.accuracy, style, label),
+        Points(curve.confidence, curve.accuracy, style, count=curve.count, hints=hints),
+    )
+    return Chart(title, Axis(0, 1, "Confidence"), Axis(0, 1, "Accuracy"), marks)
 
 
 def _class_lines(audit: Audit) -> list[str]:

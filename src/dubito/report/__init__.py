@@ -1,7 +1,7 @@
-"""What was found, shown: pictures to draw on, and reports to hand on."""
+"""Reports as one HTML page, and plots with matplotlib."""
 
-from dubito.report.blocks import Section, Verdict
 from dubito.report.comparison import comparison_report, drift_report
+from dubito.report.content import Section, Verdict
 from dubito.report.displays import (
     CostDisplay,
     DecisionRegionDisplay,

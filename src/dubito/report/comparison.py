@@ -6,279 +6,316 @@ import re
 
 import numpy as np
 
+from dubito.charts import Span, SpanRow, percent
 from dubito.measure.intervals import Interval
 from dubito.monitor import Comparison, Difference, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
-from dubito.report.blocks import Code, Facts, Figure, Row, Section, Table, Text, Verdict
-from dubito.report.figures.canvas import percent
-from dubito.report.figures.charts import Span, span_chart
-from dubito.report.formatting import ABSENT, chance, figure, share, spaced, with_interval
+from dubito.report.charts.curves import span_chart
+from dubito.report.content import Code, Facts, Figure, Row, Section, Table, Text, Verdict
+from dubito.report.formatting import (
+    ABSENT,
+    decimal,
+    keep_percent_signs,
+    p_value,
+    percentage,
+    with_interval,
+)
 from dubito.report.page import render
 from dubito.report.reports import Report
 
-SHARES = ("confidence", "accuracy", "over-confidence", "ECE")
-MOST_CLASSES = 12
-JUDGED = {True: "right", False: "wrong", None: "unsure diagonal"}
+FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE")
+MAX_CLASSES = 12
+STYLES = {True: "correct", False: "wrong", None: "neutral"}
+JUDGMENTS = {True: "better", False: "worse", None: "not significant"}
 DIFFERENCES = Text(
-    "A model less what it is held to, on the same rows. What is called better or worse is so for "
-    "all comparisons together, not one by one."
+    "Each model minus its baseline, on the same rows. “Better” and “worse” are significant after "
+    "correction for all comparisons (Holm)."
 )
 
 
 def comparison_report(
-    comparison: Comparison, *, title: str = "Models side by side", command: str | None = None
+    comparison: Comparison, *, title: str = "Model comparison", command: str | None = None
 ) -> Report:
-    """Return a page on models that were compared on the same rows."""
+    """Return an HTML page about models that were compared on the same rows.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The result of `dubito.monitor.compare`.
+    title : str, default "Model comparison"
+        The title of the page.
+    command : str, optional
+        The command that reproduces the page.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> from dubito.monitor import compare
+    >>> a, b = [[0.6, 0.4], [0.4, 0.6]] * 50, [[0.9, 0.1], [0.1, 0.9]] * 50
+    >>> page = comparison_report(compare([0, 1] * 50, {"a": a, "b": b}, n_resamples=50))
+    >>> page.html.startswith("<!doctype html>")
+    True
+    """
     headline, mood = _comparison_headline(comparison)
-    verdict = Verdict(headline, _sentences_of(comparison.verdict), mood)
-    charts = Row(tuple(_difference_charts(comparison)))
+    verdict = Verdict(headline, _sentences(comparison.verdict), mood)
+    charts = Row(tuple(_difference_figures(comparison)))
+    tables = (_difference_table(comparison), _metric_table(comparison))
+    facts = (
+        ("Rows", f"{comparison.n_rows:,}"),
+        ("Rows without a label, left out", f"{comparison.n_missing:,}"),
+        ("Best model", f"{comparison.best}, by {TITLES[comparison.best_by]}"),
+        ("Intervals", f"{comparison.level * 100:.3g}\u00a0%, paired bootstrap"),
+    )
     sections = [
-        Section("differences", "The differences", (DIFFERENCES, charts)),
-        Section(
-            "figures", "The figures", (_difference_table(comparison), _figure_table(comparison))
-        ),
-        _computing(
-            (
-                ("rows", f"{comparison.n_rows:,}"),
-                ("without a label, left out", f"{comparison.n_missing:,}"),
-                ("best", f"{comparison.best}, by {TITLES[comparison.best_by]}"),
-                ("intervals", f"{comparison.level * 100:.3g}\u00a0%, paired bootstrap"),
-            ),
-            command,
-        ),
+        Section("differences", "Differences", (DIFFERENCES, charts)),
+        Section("metrics", "Metrics", tables),
+        _provenance_section(facts, command),
     ]
-    return Report(title, comparison.verdict, render(title, verdict, sections, kicker="comparison"))
+    html = render(title, verdict, sections, kicker="Model comparison")
+    return Report(title, comparison.verdict, html)
 
 
-def drift_report(drift: Drift, *, title: str = "Two periods", command: str | None = None) -> Report:
-    """Return a page on what moved between two periods."""
-    headline = f"Moved: {', '.join(drift.moved)}" if drift.moved else "No sign of drift"
+def drift_report(
+    drift: Drift, *, title: str = "Drift between two periods", command: str | None = None
+) -> Report:
+    """Return an HTML page about the drift between two periods.
+
+    Parameters
+    ----------
+    drift : Drift
+        The result of `dubito.monitor.detect_drift`.
+    title : str, default "Drift between two periods"
+        The title of the page.
+    command : str, optional
+        The command that reproduces the page.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> from dubito.monitor import detect_drift
+    >>> page = drift_report(detect_drift([[0.9, 0.1], [0.2, 0.8]] * 50, [[0.6, 0.4]] * 100))
+    >>> page.title
+    'Drift between two periods'
+    """
+    headline = f"Drift: {', '.join(drift.moved)}" if drift.moved else "No sign of drift"
     mood = "bad" if drift.has_drifted else "good"
-    verdict = Verdict(headline, _sentences_of(drift.verdict), mood)
-    # One below the other: a chart of one line beside one of many would leave its card empty.
-    charts = (*_shift_figures(drift), *_prior_figures(drift))
+    verdict = Verdict(headline, _sentences(drift.verdict), mood)
+    # Below each other: charts of one row and of many would leave a gap side by side.
+    figures = (*_shift_figures(drift), *_prior_figures(drift))
+    alarms = f"at most {(1 - drift.level) * 100:.3g}\u00a0%, over all tests (Holm)"
+    facts = (
+        ("Reference rows", f"{drift.n_reference:,}"),
+        ("Current rows", f"{drift.n_current:,}"),
+        ("Current accuracy expected from the outputs", percentage(drift.expected_accuracy)),
+        ("False alarm rate", alarms),
+    )
     sections = [
-        Section("shifts", "What moved", (*charts, _shift_table(drift))),
-        _computing(
-            (
-                ("rows before", f"{drift.n_reference:,}"),
-                ("rows now", f"{drift.n_current:,}"),
-                ("accuracy that the outputs expect now", share(drift.expected_accuracy)),
-                (
-                    "false alarms",
-                    f"in at most {(1 - drift.level) * 100:.3g}\u00a0% of cases, over all tests "
-                    "(Holm)",
-                ),
-            ),
-            command,
-        ),
+        Section("shifts", "Shifts", (*figures, _shift_table(drift))),
+        _provenance_section(facts, command),
     ]
-    return Report(title, drift.verdict, render(title, verdict, sections, kicker="drift"))
+    return Report(title, drift.verdict, render(title, verdict, sections, kicker="Drift"))
 
 
-def _sentences_of(verdict: str) -> tuple[str, ...]:
+def _sentences(verdict: str) -> tuple[str, ...]:
     """Return a verdict sentence by sentence.
 
-    >>> _sentences_of("One is 0.5 better. Two is not.")
+    >>> _sentences("One is 0.5 better. Two is not.")
     ('One is 0.5 better.', 'Two is not.')
     """
-    return tuple(spaced(one) for one in re.split(r"(?<=[A-Za-z)%]\.)\s+", verdict) if one)
+    parts = re.split(r"(?<=[A-Za-z)%]\.)\s+", verdict)
+    return tuple(keep_percent_signs(one) for one in parts if one)
 
 
 def _comparison_headline(comparison: Comparison) -> tuple[str, str]:
-    """Return what a comparison comes to, and whether that is good for the newcomer."""
+    """Return the headline of a comparison, and whether it is good for the new model."""
     first, *others = comparison.models
     metric = TITLES[comparison.best_by]
     if len(others) > 1:
         return f"Best by {metric}: {comparison.best}", "neutral"
-    known = [one for one in comparison.differences if one.metric == comparison.best_by]
-    is_better = known[0].is_better if known else None
+    found = [one for one in comparison.differences if one.metric == comparison.best_by]
+    is_better = found[0].is_better if found else None
     if is_better is None:
-        return f"No sure difference in {metric}", "neutral"
-    word, mood = ("better", "good") if is_better else ("worse", "bad")
-    return f"{others[0]} is {word} than {first}, by {metric}", mood
+        return f"No significant difference in {metric}", "neutral"
+    mood = "good" if is_better else "bad"
+    return f"{others[0]} is {JUDGMENTS[is_better]} than {first}, by {metric}", mood
 
 
-def _difference_charts(comparison: Comparison) -> list[Figure]:
-    """Return the differences of each pair of models, as shares of what the baseline has."""
+def _difference_figures(comparison: Comparison) -> list[Figure]:
+    """Return the relative differences of each pair of models."""
     pairs = dict.fromkeys((one.model, one.baseline) for one in comparison.differences)
     return [
-        _difference_chart(comparison, model, baseline, rows)
-        for model, baseline in pairs
-        if (rows := _difference_rows(comparison, model, baseline))
+        _difference_figure(comparison, *pair, rows)
+        for pair in pairs
+        if (rows := _difference_rows(comparison, *pair))
     ]
 
 
-def _difference_rows(
-    comparison: Comparison, model: str, baseline: str
-) -> list[tuple[str, list[Span]]]:
-    """Return the differences of two models; a share of what may be 0 says nothing."""
+def _difference_rows(comparison: Comparison, model: str, baseline: str) -> list[SpanRow]:
+    """Return the differences relative to the baseline, where that is clearly above 0."""
     rows = []
     for one in comparison.differences:
-        held_to = comparison.figures[baseline][one.metric]
-        if (one.model, one.baseline) == (model, baseline) and held_to.low > 0:
-            low, value, high = (
-                end / held_to.value
-                for end in (one.interval.low, one.interval.value, one.interval.high)
-            )
-            title = f"{TITLES[one.metric]}: {_change(value)}, {_word(one)}"
-            rows.append((title, [Span(JUDGED[one.is_better], low, value, high)]))
+        base = comparison.figures[baseline][one.metric]
+        if (one.model, one.baseline) == (model, baseline) and base.low > 0:
+            ends = (one.interval.low, one.interval.value, one.interval.high)
+            low, value, high = (end / base.value for end in ends)
+            word = JUDGMENTS[one.is_better]
+            title = f"{TITLES[one.metric]}: {_change(value)}, {word}"
+            span = Span(STYLES[one.is_better], low, value, high, word)
+            rows.append(SpanRow(title, (span,)))
     return rows
 
 
-def _difference_chart(
-    comparison: Comparison, model: str, baseline: str, rows: list[tuple[str, list[Span]]]
+def _difference_figure(
+    comparison: Comparison, model: str, baseline: str, rows: list[SpanRow]
 ) -> Figure:
-    """Return the differences of two models."""
-    label = f"change from {baseline} to {model}"
+    """Return the relative differences of two models."""
+    title = f"{model} compared with {baseline}"
+    label = f"relative change from {baseline} to {model}"
     return Figure(
-        f"{model} less {baseline}",
-        (span_chart(f"{model} less {baseline}", rows, label, _change),),
-        f"Each difference and its {comparison.level * 100:.3g}\u00a0% interval, as a share of "
-        f"what {baseline} has. Left of 0 is less: better of all but accuracy.",
-        (("right", "better"), ("wrong", "worse"), ("unsure", "not sure")),
+        title,
+        (span_chart(title, rows, label, _change),),
+        f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g}\u00a0% "
+        "interval. Lower is better, except for accuracy.",
     )
 
 
 def _change(value: float) -> str:
-    r"""Return a change in per cent, with its sign.
+    r"""Return a relative change in percent, with its sign.
 
-    >>> _change(-0.125), change(0)
+    >>> _change(-0.125), _change(0)
     ('-12.5\xa0%', '0\xa0%')
     """
     return f"{value * 100:+.3g}\u00a0%" if abs(value) >= 5e-5 else "0\u00a0%"
 
 
 def _in_points(value: float) -> str:
-    """Return a difference of shares in points, with its sign.
+    """Return a difference of fractions in points, with its sign.
 
-    >>> _in_points(-0.125), in_points(0)
+    >>> _in_points(-0.125), _in_points(0)
     ('-12.5', '0')
     """
     return _change(value).removesuffix("\u00a0%")
 
 
-def _figure_table(comparison: Comparison) -> Table:
-    """Return the figures of each model."""
-    metrics = list(dict.fromkeys(name for one in comparison.figures.values() for name in one))
+def _metric_table(comparison: Comparison) -> Table:
+    """Return the metrics of each model."""
+    names = list(dict.fromkeys(name for one in comparison.figures.values() for name in one))
     rows = tuple(
         (TITLES[name], *(_cell(comparison.figures[model].get(name)) for model in comparison.models))
-        for name in metrics
+        for name in names
     )
-    return Table("Each model, with intervals", ("", *comparison.models), rows)
+    return Table("Metrics of each model, with intervals", ("metric", *comparison.models), rows)
 
 
 def _difference_table(comparison: Comparison) -> Table:
-    """Return the differences, and whether they are sure."""
-    columns = ("", "model", "less", "difference", "p-value", "so it is")
-    rows = tuple(
-        (
-            TITLES[one.metric],
-            one.model,
-            one.baseline,
-            _cell(one.interval),
-            chance(one.p_value),
-            _word(one),
-        )
-        for one in comparison.differences
-    )
+    """Return the differences and their significance."""
+    columns = ("metric", "model", "baseline", "difference", "p-value", "result")
+
+    def row(one: Difference) -> tuple[str, ...]:
+        names = TITLES[one.metric], one.model, one.baseline
+        return (*names, _cell(one.interval), p_value(one.p_value), JUDGMENTS[one.is_better])
+
+    rows = tuple(row(one) for one in comparison.differences)
     return Table("Differences on the same rows", columns, rows, texts=(0, 1, 2, 5))
 
 
-def _word(difference: Difference) -> str:
-    """Return whether a difference is for the better."""
-    if difference.is_better is None:
-        return "not sure"
-    return "better" if difference.is_better else "worse"
-
-
 def _shift_table(drift: Drift) -> Table:
-    """Return what was looked at in both periods."""
-    columns = ("", "before", "now", "difference", "p-value", "so it has")
+    """Return the tested quantities of both periods."""
+    columns = ("quantity", "reference", "current", "difference", "p-value", "result")
     rows = tuple(
         (
             name,
-            figure(one.reference),
-            figure(one.current),
+            decimal(one.reference),
+            decimal(one.current),
             _cell(one.difference),
-            ABSENT if one.p_value is None else chance(one.p_value),
-            _moved(one),
+            ABSENT if one.p_value is None else p_value(one.p_value),
+            _result(one),
         )
         for name, one in drift.shifts.items()
     )
     return Table("Both periods", columns, rows, texts=(0, 5))
 
 
-def _moved(shift: DistributionShift) -> str:
-    """Return whether something moved, in a word."""
-    return "not tested" if shift.p_value is None else "moved" if shift.has_moved else "not moved"
+def _result(shift: DistributionShift) -> str:
+    """Return the result of a test."""
+    if shift.p_value is None:
+        return "not tested"
+    return "shifted" if shift.has_moved else "not significant"
 
 
 def _shift_figures(drift: Drift) -> list[Figure]:
-    """Return the differences that are shares, so that they stand on one axis."""
+    """Return the differences of fractions, which share one axis."""
     rows = []
     for name, shift in drift.shifts.items():
         one = shift.difference
-        if name.split(" (")[0] in SHARES and one is not None:
-            kind = JUDGED[False if shift.has_moved else None]
-            title = f"{name}: {share(shift.reference)}, now {share(shift.current)}"
-            rows.append((title, [Span(kind, one.low, one.value, one.high)]))
+        if name.split(" (")[0] in FRACTIONS and one is not None:
+            style, label = ("neutral", "not significant, or not tested")
+            if shift.has_moved:
+                style, label = "wrong", "shifted"
+            values = f"{percentage(shift.reference)}, now {percentage(shift.current)}"
+            span = Span(style, one.low, one.value, one.high, label)
+            rows.append(SpanRow(f"{name}: {values}", (span,)))
     if not rows:
         return []
-    return [
-        Figure(
-            "Now less before",
-            (span_chart("Now less before", rows, "now less before, in points", _in_points),),
-            f"Each difference and its {drift.level * 100:.3g}\u00a0% interval. One that holds 0 "
-            "may be luck; what is marked as moved is so for all tests together.",
-            (("wrong", "moved"), ("unsure", "not moved, or not tested")),
-        )
-    ]
+    title = "Current minus reference"
+    chart = span_chart(title, rows, "difference in percentage points", _in_points)
+    caption = (
+        f"Each difference with its {drift.level * 100:.3g}\u00a0% interval. “Shifted” is "
+        "significant after correction for all tests (Holm)."
+    )
+    return [Figure(title, (chart,), caption)]
 
 
 def _prior_figures(drift: Drift) -> list[Figure]:
-    """Return how common classes were, and are by an estimate without labels of this period."""
+    """Return the class priors of the reference, and those estimated without current labels."""
     if drift.prior is None or drift.reference_prior is None:
         return []
-    names = drift.classes or tuple(range(len(drift.prior.prior)))
-    found, reference = drift.prior, drift.reference_prior
-    order = np.argsort(-np.abs(found.prior - reference), kind="stable")
-    columns = (reference, found.prior, found.low, found.high)
-    before, now, low, high = (one[order].tolist() for one in columns)
-    rows = list(zip([str(names[k]) for k in order], before, now, low, high, strict=True))
+    estimate, reference = drift.prior, drift.reference_prior
+    names = drift.classes or tuple(range(len(estimate.prior)))
+    order = np.argsort(-np.abs(estimate.prior - reference), kind="stable")
+    columns = (reference, estimate.prior, estimate.low, estimate.high)
+    lists = (one[order].tolist() for one in columns)
+    rows = list(zip([str(names[k]) for k in order], *lists, strict=True))
     spans = [
-        (
-            f"{name}: {share(was)}, now {share(is_)}",
-            [Span("before", was, was, was), Span("after", least, is_, most)],
+        SpanRow(
+            f"{name}: {percentage(old)}, now {percentage(new)}",
+            (
+                Span("before", old, old, old, "reference"),
+                Span("after", low, new, high, "current, estimated"),
+            ),
         )
-        for name, was, is_, least, most in rows[:MOST_CLASSES]
+        for name, old, new, low, high in rows[:MAX_CLASSES]
     ]
     table = Table(
-        "How common classes are",
-        ("class", "before", "now, estimated", "interval"),
+        "Class priors",
+        ("class", "reference", "current, estimated", "interval"),
         tuple(
-            (name, share(was), share(is_), f"{share(least)} to {share(most)}")
-            for name, was, is_, least, most in rows
+            (name, percentage(old), percentage(new), f"{percentage(low)} to {percentage(high)}")
+            for name, old, new, low, high in rows
         ),
     )
-    caption = "Estimated from the outputs alone, without labels of this period, with intervals."
-    if len(rows) > MOST_CLASSES:
-        caption += f" The {MOST_CLASSES} classes that changed most."
-    chart = span_chart("How common classes are", spans, "share of rows", percent)
-    legend = (("before", "before"), ("after", "now, estimated"))
-    return [Figure("How common classes are", (chart,), caption, legend, table)]
+    caption = "Estimated from the outputs, without current labels, with intervals."
+    if len(rows) > MAX_CLASSES:
+        caption += f" The {MAX_CLASSES} classes with the largest change are shown."
+    chart = span_chart("Class priors", spans, "fraction of rows", percent)
+    return [Figure("Class priors", (chart,), caption, table)]
 
 
 def _cell(interval: Interval | None) -> str:
-    """Return an interval as a table shows it."""
+    """Return an estimate with its interval."""
     return ABSENT if interval is None else with_interval(interval.value, interval)
 
 
-def _computing(pairs: tuple[tuple[str, str], ...], command: str | None) -> Section:
-    """Return how it was computed, and the command to repeat it."""
+def _provenance_section(pairs: tuple[tuple[str, str], ...], command: str | None) -> Section:
+    """Return how the page was computed."""
     from dubito import __version__
 
     facts = Facts((*pairs, ("dubito", __version__)))
-    return Section(
-        "computing", "How it was computed", (facts,) if command is None else (facts, Code(command))
-    )
+    blocks = (facts,) if command is None else (facts, Code(command))
+    return Section("provenance", "How it was computed", blocks)

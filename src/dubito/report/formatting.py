@@ -1,4 +1,4 @@
-"""Numbers as a report prints them."""
+"""Numbers as text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dubito.measure import Interval
 ABSENT = "\N{EN DASH}"
 
 
-def share(value: float | None, digits: int = 1) -> str:
-    r"""Return a share in per cent, a dash where there is none.
+def percentage(value: float | None, digits: int = 1) -> str:
+    r"""Return a fraction in percent, or a dash for None.
 
-    >>> share(0.9356), share(None)
+    >>> percentage(0.9356), percentage(None)
     ('93.6\xa0%', '–')
     """
     return ABSENT if value is None else f"{value * 100:.{digits}f}\u00a0%"
 
 
 def points(value: float) -> str:
-    """Return a difference of shares in points, with its sign.
+    """Return a difference of fractions in percentage points, with its sign.
 
     >>> points(0.0123)
     '+1.2'
@@ -28,7 +28,7 @@ def points(value: float) -> str:
 
 
 def cost(value: float) -> str:
-    """Return a cost with as many digits as it needs, as the page's script tells it.
+    """Return a cost with as many digits as it needs, as the page's script formats it.
 
     >>> cost(5.0), cost(1234.5)
     ('5.00', '1,234')
@@ -37,19 +37,19 @@ def cost(value: float) -> str:
     return f"{value:,.{2 if size < 100 else 1 if size < 1000 else 0}f}"
 
 
-def counted(number: int, what: str = "row") -> str:
-    """Return a number and what it counts, in the plural where it should be.
+def quantity(number: int, noun: str = "row") -> str:
+    """Return a number and a noun, in the plural where needed.
 
-    >>> counted(1), counted(1200)
+    >>> quantity(1), quantity(1200)
     ('1 row', '1,200 rows')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def figure(value: float | None) -> str:
-    """Return a figure with four digits behind the point, fewer where it is large.
+def decimal(value: float | None) -> str:
+    """Return a number with four decimals, fewer for large numbers, or a dash for None.
 
-    >>> figure(0.08521), figure(1234.5), figure(None)
+    >>> decimal(0.08521), decimal(1234.5), decimal(None)
     ('0.0852', '1,234', '–')
     """
     if value is None:
@@ -59,28 +59,28 @@ def figure(value: float | None) -> str:
 
 
 def with_interval(value: float | None, interval: Interval | None) -> str:
-    """Return a figure and, behind it, its interval where there is one.
+    """Return a number followed by its confidence interval, if there is one.
 
     >>> with_interval(0.5, Interval(0.5, 0.4, 0.6))
     '0.5000 (0.4000 to 0.6000)'
     """
-    between = f" ({figure(interval.low)} to {figure(interval.high)})" if interval else ""
-    return f"{figure(value)}{between}"
+    ends = f" ({decimal(interval.low)} to {decimal(interval.high)})" if interval else ""
+    return f"{decimal(value)}{ends}"
 
 
-def spaced(text: str) -> str:
-    r"""Return a text in which each per cent sign stands off its number, and never on a line alone.
+def keep_percent_signs(text: str) -> str:
+    r"""Return a text in which percent signs never start a new line.
 
-    >>> spaced("95.4% and 95 %")
+    >>> keep_percent_signs("95.4% and 95 %")
     '95.4\xa0% and 95\xa0%'
     """
     return re.sub(r"(?<=\d) ?%", "\u00a0%", text)
 
 
-def chance(value: float) -> str:
+def p_value(value: float) -> str:
     """Return a p-value.
 
-    >>> chance(1e-9), chance(0.25)
+    >>> p_value(1e-9), p_value(0.25)
     ('< 0.0001', '0.2500')
     """
     return "< 0.0001" if value < 0.00005 else f"{value:.4f}"

@@ -1,4 +1,4 @@
-"""Distances of rows from the training features, and which rows are out of distribution."""
+"""Out-of-distribution rows: how well confidence and feature distance detect them."""
 
 from __future__ import annotations
 
@@ -15,91 +15,89 @@ from dubito.doubt import ConformalOutlierDetector, MahalanobisDistance
 from dubito.errors import BadValueError, DubitoWarning
 from dubito.measure import roc_auc
 
-EPSILON = 0.05
-FEWEST_ROWS = 40
+ALPHA = 0.05
+MIN_ROWS = 40
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Strangeness:
-    """Doubts of known rows that no distance was learned from, and of strange ones, if any are given.
+class OODScores:
+    """Uncertainty scores of held-out in-distribution rows, and of OOD rows where given.
 
-    `distance` is by features, None where there are none; `doubt` is least confidence. `found` is
-    the share of strange rows in the region that 5 % of known rows fall into. The areas tell strange
-    from known rows: 0.5 is guessing.
+    `distance` is the Mahalanobis distance of the features, None without features; `doubt` is
+    1 - confidence. `detected` is the fraction of OOD rows beyond the distance that 5 % of
+    in-distribution rows exceed. The areas are OOD detection AUROCs.
     """
 
-    n_taught: int
+    n_fitted: int
     is_by_class: bool
-    is_right: BoolArray
+    is_correct: BoolArray
     weight: FloatArray
     distance: FloatArray | None
     doubt: FloatArray
-    strange_distance: FloatArray | None
-    strange_doubt: FloatArray | None
-    found: float | None
-    area_of_distance: float | None
-    area_of_doubt: float | None
+    ood_distance: FloatArray | None
+    ood_doubt: FloatArray | None
+    detected: float | None
+    distance_auroc: float | None
+    doubt_auroc: float | None
 
 
-def strangeness(batch: Batch, strange: Batch | None, seed: int) -> Strangeness | None:
-    """Learn the distance from half of the rows, and score the other half and strangers.
+def ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
+    """Fit the distance on half of the rows, and score the other half and the OOD rows.
 
-    None where there are neither features nor strangers, or too few rows.
+    None without both features and OOD rows, or with too few rows.
     """
-    is_enough = len(batch) >= FEWEST_ROWS
-    if (batch.features is None or not is_enough) and strange is None:
+    has_features = batch.features is not None and len(batch) >= MIN_ROWS
+    if not has_features and ood is None:
         return None
-    taught, judged = np.empty(0, np.int64), np.arange(len(batch))
-    distance = strange_distance = found = None
+    fitted_on, scored = np.empty(0, np.int64), np.arange(len(batch))
+    distance = ood_distance = detected = None
     is_by_class = False
-    if batch.features is not None and is_enough:
+    if batch.features is not None and has_features:
         order = np.random.default_rng(seed).permutation(len(batch))
-        taught, judged = np.sort(order[: len(batch) // 2]), np.sort(order[len(batch) // 2 :])
-        fitted = _distance_from(batch, taught)
+        fitted_on, scored = np.sort(order[: len(batch) // 2]), np.sort(order[len(batch) // 2 :])
+        fitted = _fit_distance(batch, fitted_on)
         is_by_class = fitted.classes_ is not None
-        known = distance = fitted.score(batch.features[judged])
-        if strange is not None and strange.features is not None:
-            strange_distance = fitted.score(strange.features)
+        distance = fitted.score(batch.features[scored])
+        if ood is not None and ood.features is not None:
+            ood_distance = fitted.score(ood.features)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DubitoWarning)  # of few rows: nothing is found
-                region = ConformalOutlierDetector(EPSILON).fit(known, batch.weight[judged])
-            found = float(region.predict(strange_distance).mean())
-    doubt = batch.rows.least_confidence[judged]
-    strange_doubt = (
-        None if strange is None else row_statistics(strange.outputs, None).least_confidence
-    )
-    return Strangeness(
-        taught.size,
+                warnings.simplefilter("ignore", DubitoWarning)  # few rows: nothing is detected
+                detector = ConformalOutlierDetector(ALPHA).fit(distance, batch.weight[scored])
+            detected = float(detector.contains(ood_distance).mean())
+    doubt = batch.rows.doubt[scored]
+    ood_doubt = None if ood is None else rows_of(ood.outputs, None).doubt
+    return OODScores(
+        fitted_on.size,
         is_by_class,
-        batch.rows.correct[judged] > 0.5,
-        batch.weight[judged],
+        batch.rows.correct[scored] > 0.5,
+        batch.weight[scored],
         distance,
         doubt,
-        strange_distance,
-        strange_doubt,
-        found,
-        _area_of(distance, strange_distance),
-        _area_of(doubt, strange_doubt),
+        ood_distance,
+        ood_doubt,
+        detected,
+        _detection_auroc(distance, ood_distance),
+        _detection_auroc(doubt, ood_doubt),
     )
 
 
-def _distance_from(batch: Batch, taught: IntArray) -> MahalanobisDistance:
-    """Learn the distance to the nearest class, or to all rows where classes have too few."""
+def _fit_distance(batch: Batch, rows: IntArray) -> MahalanobisDistance:
+    """Fit the distance to the nearest class, or to all rows where classes have too few."""
     assert batch.features is not None
-    features, labels = batch.features[taught], batch.labels
+    features, labels = batch.features[rows], batch.truth
     distance = MahalanobisDistance(normalize=True)
     if isinstance(labels, Labels) and labels.probabilities is None:
         try:
-            return distance.fit(features, labels.codes[taught])
+            return distance.fit(features, labels.codes[rows])
         except BadValueError:
-            pass  # of rows that do not differ within their classes
+            pass  # rows do not differ within their classes
     return distance.fit(features)
 
 
-def _area_of(known: FloatArray | None, strange: FloatArray | None) -> float | None:
-    """Return how well a doubt tells strange rows from known ones."""
-    if known is None or strange is None or not (known.size and strange.size):
+def _detection_auroc(known: FloatArray | None, ood: FloatArray | None) -> float | None:
+    """Return how well a score separates OOD rows from in-distribution rows."""
+    if known is None or ood is None or not (known.size and ood.size):
         return None
-    is_strange = np.repeat([False, True], [known.size, strange.size])
-    return roc_auc(is_strange, np.concatenate([known, strange]))
+    is_ood = np.repeat([False, True], [known.size, ood.size])
+    return roc_auc(is_ood, np.concatenate([known, ood]))

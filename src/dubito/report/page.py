@@ -1,4 +1,4 @@
-"""From sections to one HTML file that needs nothing else: no network, no other file."""
+"""One self-contained HTML file from sections: no network, no other files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dubito.report.blocks import Section, Verdict
+from dubito.report.content import Section, Verdict
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -26,11 +26,31 @@ def render(
     kicker: str = "Confidence report",
     data: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a whole page: the verdict, then sections; `data` is what its script computes with.
+    """Return a whole HTML page: the verdict, then the sections.
 
-    Everything is escaped but `Markup`. The page forbids itself any request and any script but its
-    own.
+    All text is escaped except `Markup`. The content security policy of the page forbids every
+    request and every script but its own.
 
+    Parameters
+    ----------
+    title : str
+        The title of the page.
+    verdict : Verdict
+        The conclusion, shown first.
+    sections : sequence of Section
+        The parts of the page.
+    kicker : str, default "Confidence report"
+        A few words beside the logo.
+    data : mapping, optional
+        JSON data for the page's script.
+
+    Returns
+    -------
+    str
+        The HTML.
+
+    Examples
+    --------
     >>> page = render("<b>", Verdict("Fine.", ()), [])
     >>> "<title>&lt;b&gt;</title>" in page
     True
@@ -48,18 +68,18 @@ def render(
             style=Markup(_asset("style.css")),
             script=Markup(script),
             script_hash=hashed,
-            data=None if data is None else _in_script(data),
+            data=None if data is None else _script_json(data),
         )
     )
 
 
 def fragment(template: str, **values: Any) -> Markup:
-    """Return a part of a page that has a template of its own."""
+    """Return a rendered template as part of a page."""
     return Markup(_environment().get_template(template).render(values))
 
 
-def _in_script(data: Mapping[str, Any]) -> Markup:
-    """Return data as JSON that nothing in it can end or turn into markup."""
+def _script_json(data: Mapping[str, Any]) -> Markup:
+    """Return data as JSON that cannot end the script element or become markup."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
@@ -67,14 +87,14 @@ def _in_script(data: Mapping[str, Any]) -> Markup:
 
 
 def _asset(name: str) -> str:
-    """Return the text of a file beside the templates."""
+    """Return the content of a file in the template directory."""
     folder = resources.files("dubito.report").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
-    """Return where templates come from; every value is escaped, and none may be missing."""
+    """Return the template environment: values are escaped, undefined ones raise an error."""
     return Environment(
         loader=PackageLoader("dubito.report", "templates"),
         autoescape=True,

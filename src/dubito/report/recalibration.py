@@ -1,4 +1,4 @@
-"""What calibration does to the outputs, always evaluated on rows it was not fitted on."""
+"""Calibrated outputs, always evaluated out of sample."""
 
 from __future__ import annotations
 
@@ -18,83 +18,88 @@ from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards
 from dubito.errors import DubitoWarning
 from dubito.outputs import Members, Probabilities, TopLabel, unchecked
-from dubito.report.formatting import spaced
+from dubito.report.formatting import keep_percent_signs
 
 N_FOLDS = 5
-FEWEST_ROWS = 10  # with fewer, nothing can be learned that is not luck
+MIN_ROWS = 10  # fewer rows cannot fit a calibrator
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Mended:
-    """The same rows calibrated, out of sample; `tempered` by a temperature alone.
+class Recalibration:
+    """The same rows with calibrated outputs, out of sample.
 
-    `how` says what was done. Without enough rows everything is as it came, and `temperature` and
-    `tempered` are None; so they are where only top labels are known, as these have no logits.
+    `scaled` are the rows after temperature scaling alone. It and `temperature` are None with too
+    few rows, when the outputs are unchanged, and for top labels, which have no logits. `method`
+    describes in a sentence how the calibrator was fitted and evaluated.
     """
 
     batch: Batch
-    tempered: Batch | None
+    scaled: Batch | None
     temperature: float | None
     chosen: str
     leaderboard: tuple[dict[str, Any], ...]
-    how: str
+    method: str
 
 
-def mended(batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int) -> Mended:
-    """Calibrate labeled rows: cross-fitted, or by what other rows teach or have taught."""
-    asked = as_question(batch)
-    taught = labeled_only(as_question(calibration)) if isinstance(calibration, Batch) else asked
-    if len(taught) < FEWEST_ROWS:
-        how = f"{len(taught)} rows are too few to calibrate by: all is as it came."
-        return Mended(batch, None, None, "nothing", (), how)
-    shards = ArrayShards(taught)
+def recalibrate(
+    batch: Batch, calibration: Batch | BaseCalibrator | None, seed: int
+) -> Recalibration:
+    """Return labeled rows after cross-fitting, or with a calibrator fitted on other rows."""
+    rows = as_class_problem(batch)
+    fitted_on = (
+        labeled_only(as_class_problem(calibration)) if isinstance(calibration, Batch) else rows
+    )
+    if len(fitted_on) < MIN_ROWS:
+        method = f"{len(fitted_on)} rows are too few to calibrate: the outputs are unchanged."
+        return Recalibration(batch, None, None, "nothing", (), method)
+    shards = ArrayShards(fitted_on)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # of bounds: the figures show what comes
-        found = (
+        warnings.simplefilter("ignore", DubitoWarning)  # about bounds: the metrics show the effect
+        fitted = (
             calibration
             if isinstance(calibration, BaseCalibrator)
             else AutoCalibrator(random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
-        folds = folds_of(asked, min(N_FOLDS, len(asked)), seed)
-        after, tempered = (
-            _cross_fitted(one, asked, folds) if is_seen else one.predict_proba(asked.outputs)
+        folds = folds_of(rows, min(N_FOLDS, len(rows)), seed)
+        after, scaled = (
+            _cross_fitted(one, rows, folds) if is_seen else one.predict_proba(rows.outputs)
             for one, is_seen in (
-                (found, calibration is None),
+                (fitted, calibration is None),
                 (single, not isinstance(calibration, Batch)),
             )
         )
     has_logits = not isinstance(batch.outputs, TopLabel)
-    return Mended(
+    return Recalibration(
         _with_probabilities(batch, after),
-        _with_probabilities(batch, tempered) if has_logits else None,
+        _with_probabilities(batch, scaled) if has_logits else None,
         single.temperature_ if has_logits else None,
-        spaced(found.summary().partition(";")[0]),
-        tuple(getattr(found, "leaderboard_", ())),
-        _how_it_was_done(len(taught), calibration, getattr(found, "chosen_", "")),
+        keep_percent_signs(fitted.summary().partition(";")[0]),
+        tuple(getattr(fitted, "leaderboard_", ())),
+        _method(len(fitted_on), calibration, getattr(fitted, "chosen_", "")),
     )
 
 
-def as_question(batch: Batch) -> Batch:
-    """Return rows as a question of classes; of top labels it is whether the answer is right.
+def as_class_problem(batch: Batch) -> Batch:
+    """Return rows with outputs over classes: "wrong" and "right" for top labels.
 
-    Groups are left out, as folds are of rows here: groups are what a report tells apart.
+    Groups are dropped: here folds are drawn over rows, groups are only reported.
     """
     outputs, truth = batch.outputs, batch.labels
     if isinstance(outputs, Members):
         outputs = outputs.mean
     if isinstance(outputs, TopLabel):
-        right, says = outputs.correct, outputs.confidence
+        right, confidence = outputs.correct, outputs.confidence
         truth = Labels(
             freeze(np.zeros(len(batch), np.int64)), freeze(np.stack([1 - right, right], axis=1))
         )
-        outputs = Probabilities(np.stack([1 - says, says], axis=1), ("wrong", "right"))
-    return replace(batch, outputs=outputs, labels=truth, groups=None)
+        outputs = Probabilities(np.stack([1 - confidence, confidence], axis=1), ("wrong", "right"))
+    return replace(batch, outputs=outputs, truth=truth, groups=None)
 
 
 def _cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:
-    """Return the probabilities of each row, by a calibrator that was fitted on the other folds."""
+    """Return probabilities of each row from a calibrator fitted on the other folds."""
     parts = held_out_logits(calibrator, batch, folds)
     result = np.empty((len(batch), parts[0].n_classes), parts[0].array.dtype)
     for (_, test), logits in zip(folds, parts, strict=True):
@@ -103,7 +108,7 @@ def _cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold
 
 
 def _with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
-    """Return the rows of a batch with other outputs of their kind."""
+    """Return a batch with its outputs replaced."""
     outputs = batch.outputs
     if isinstance(outputs, TopLabel):
         fields = {"confidence": freeze(probabilities[:, 1]), "correct": outputs.correct}
@@ -111,21 +116,20 @@ def _with_probabilities(batch: Batch, probabilities: FloatArray) -> Batch:
     return replace(batch, outputs=Probabilities(probabilities, getattr(outputs, "classes", None)))
 
 
-def _how_it_was_done(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
-    """Say how the figures after calibration came about."""
+def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str) -> str:
+    """Return a description of how the calibrated outputs were obtained."""
     if isinstance(calibration, BaseCalibrator):
         return (
-            "The calibrator was fitted before, on rows that should be none of these. A temperature "
-            "alone, where it is told of, is cross-fitted on these rows."
+            "The calibrator had been fitted before, presumably on other rows. Temperature scaling "
+            "alone, where it is mentioned, is cross-fitted on these rows."
         )
     if isinstance(calibration, Batch):
         return (
-            f"The calibrator was chosen and fitted on {n_rows:,} other rows. None of the rows "
-            "measured here was seen by it."
+            f"The calibrator was selected and fitted on {n_rows:,} other rows; it has seen none of "
+            "the rows of this report."
         )
     return (
-        f"The calibrator was chosen by cross-fitting all candidates on these {n_rows:,} rows. What "
-        f"was chosen ({chosen}) was then fitted anew {N_FOLDS} times, each time on four fifths of "
-        "the rows, and every figure “after” is of the fifth that was held out. Only the choice "
-        "itself, not what was learned, has seen all rows."
+        f"All candidates were cross-fitted on these {n_rows:,} rows to select the calibrator "
+        f"({chosen}). It was then fitted {N_FOLDS} times on four fifths of the rows, and every "
+        "metric “after” is measured on the held-out fifth. Only the selection has seen all rows."
     )

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from markupsafe import Markup
 
+from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -17,27 +18,46 @@ from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.report.blocks import Section
+from dubito.report.content import Section
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
-from dubito.report.sections.calibration import diagrams, figures, leaderboard
-from dubito.report.sections.decisions import deciding
-from dubito.report.sections.notable import computing, looking
-from dubito.report.sections.regression import regression_sections, regression_verdict
-from dubito.report.sections.uncertainty import doubting
+from dubito.report.sections.calibration import (
+    calibrators_section,
+    metrics_section,
+    reliability_section,
+)
+from dubito.report.sections.decisions import decisions_section
+from dubito.report.sections.error_detection import uncertainty_section
+from dubito.report.sections.inspection import inspection_section, provenance_section
+from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 from dubito.report.summary import Summary
-from dubito.report.verdict import verdict_on
+from dubito.report.verdict import classifier_verdict
 
-TITLE = "What this model's confidence is worth"
+CALLER = "make_report"
+TITLE = "Confidence report"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One HTML page that needs no network: `html`, or `save` it. `verdict` is what it says first.
+    """One self-contained HTML page.
 
-    >>> page = make_report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
-    >>> page.html.startswith("<!doctype html>")
+    Made by `make_report`, `comparison_report` and `drift_report`. A notebook shows it in a frame;
+    `print(report)` prints the verdict.
+
+    Parameters
+    ----------
+    title : str
+        The title of the page.
+    verdict : str
+        The conclusion as text.
+    html : str
+        The page.
+
+    Examples
+    --------
+    >>> report = make_report([0, 1] * 10, [[0.8, 0.2], [0.3, 0.7]] * 10)
+    >>> report.html.startswith("<!doctype html>")
     True
     """
 
@@ -51,35 +71,48 @@ class Report:
         shards: Shards,
         *,
         calibration: Any = None,
-        strange: Any = None,
+        ood: Any = None,
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
         title: str | None = None,
         command: str | None = None,
-        seed: int = 0,
+        random_state: Any = 0,
     ) -> Report:
-        """Report on rows wherever they are.
+        """Return a report on shards of rows.
 
-        The verdict is on all rows; what needs rows is taken of a seeded sample of 50,000 where
-        there are more, which the page says. The other arguments are as in `make_report`.
+        The verdict is based on all rows, everything else on a random sample of 50,000 rows if there
+        are more, which the page states.
+
+        Parameters
+        ----------
+        shards : Shards
+            Rows with outputs and labels, such as `dubito.data.scan("rows.parquet", columns)`.
+        calibration, ood, costs, policy, title, command, random_state
+            As in `make_report`.
+
+        Returns
+        -------
+        Report
         """
+        seed = draw_seed(random_state, CALLER)
         if costs is not None:
-            as_costs(costs, "costs", "report")
+            as_costs(costs, "costs", CALLER)
         if policy is not None:
-            _as_policy(policy)
+            _require_policy(policy)
             given = {"costs": costs, "calibration": calibration}
-            _require_none(given, "None beside a policy, which has its own")
+            _require_none(given, "must be None with a policy, which has its own")
         if isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles):
-            given = {"costs": costs, "strange": strange, "policy": policy}
-            _require_none(given, "None for a regression")
-            found = RegressionSummary.of(
-                shards, calibration=_as_rows(calibration), command=command, seed=seed
-            )
-            return _regression_report(found, TITLE if title is None else title)
+            given = {"costs": costs, "ood": ood, "policy": policy}
+            _require_none(given, "must be None for a regression")
+            rows = _as_calibration_rows(calibration)
+            regression = RegressionSummary.of(shards, calibration=rows, command=command, seed=seed)
+            return _regression_report(regression, TITLE if title is None else title)
         summary = Summary.of(
             shards,
             calibration=_as_calibration(calibration),
-            strange=_as_strange(strange),
+            ood=ood
+            if ood is None or isinstance(ood, Batch)
+            else Batch.of(None, ood, caller=CALLER),
             costs=costs,
             policy=policy,
             command=command,
@@ -88,7 +121,7 @@ class Report:
         return _classifier_report(summary, TITLE if title is None else title)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page, whole or not at all, and return where it is."""
+        """Write the page to a file, atomically, and return its path."""
         write_whole(path, self.html)
         return Path(path)
 
@@ -111,22 +144,60 @@ def make_report(
     groups: Any = None,
     row_costs: Any = None,
     calibration: Any = None,
-    strange: Any = None,
+    ood: Any = None,
     costs: CostMatrix | None = None,
     policy: Policy | None = None,
     title: str | None = None,
     command: str | None = None,
-    seed: int = 0,
+    random_state: Any = 0,
 ) -> Report:
-    """Return a page on what a model's confidence is worth: one HTML file, to show and to keep.
+    """Return an HTML report on the confidence of a model.
 
-    Figures after calibration are cross-fitted, or learned from `calibration`: a pair of labels and
-    outputs of other rows, or a calibrator that was fitted on them. `strange` are outputs of rows
-    the model was not made for, or a `Batch` of them with features. A fitted `policy` brings its own
-    calibrator and costs, and is shown beside other ways to decide. `command` is what made the page.
+    It shows whether the confidence is calibrated, before and after calibration, which rows to send
+    to review at which cost, and whether uncertainty finds errors and out-of-distribution rows. For
+    `Normal`, `Samples` or `Quantiles` outputs it is about prediction intervals.
 
-    >>> print(make_report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict.split(".")[0])
-    No sign of false confidence on 120 rows
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+        Labels or targets; missing ones are left out. None with `TopLabel` outputs.
+    outputs : outputs or array-like
+        Outputs of the model; a plain array holds probabilities.
+    sample_weight : array-like of shape (n_rows,), optional
+        Frequency weights.
+    features : array-like of shape (n_rows, n_features), optional
+        Features, for distances to the training distribution.
+    ids : array-like of shape (n_rows,), optional
+        Names of the rows.
+    groups : array-like of shape (n_rows,), optional
+        Groups to compare, such as regions or devices.
+    amounts : array-like of shape (n_rows,), optional
+        Amount of each row, for costs that grow with it.
+    calibration : pair (y, outputs) or fitted calibrator, optional
+        Other rows to fit the calibrator on; by default it is cross-fitted on the rows themselves.
+    ood : outputs or Batch, optional
+        Outputs of out-of-distribution rows, or a `Batch` of them with features.
+    costs : CostMatrix, optional
+        Costs of actions; by default an error costs 1 and a review 0.1.
+    policy : Policy, optional
+        A fitted policy, whose calibrator and costs are used, compared with other decision rules.
+    title : str, optional
+        The title of the page.
+    command : str, optional
+        The command that reproduces the page.
+    random_state : None, int or RandomState, default 0
+        For sampling, folds and bootstrap intervals.
+
+    Returns
+    -------
+    Report
+        Save it with `report.save("report.html")`.
+
+    Examples
+    --------
+    >>> report = make_report([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120)
+    >>> "120 rows" in report.verdict
+    True
     """
     batch = Batch.of(
         y_true,
@@ -135,102 +206,96 @@ def make_report(
         features=features,
         ids=ids,
         groups=groups,
-        row_costs=row_costs,
-        caller="report",
+        amounts=amounts,
+        caller=CALLER,
     )
-    batch.require_labels("report")
+    batch.require_truth(CALLER)
     return Report.of(
         ArrayShards(batch),
         calibration=calibration,
-        strange=strange,
+        ood=ood,
         costs=costs,
         policy=policy,
         title=title,
         command=command,
-        seed=seed,
+        random_state=random_state,
     )
 
 
 def _classifier_report(summary: Summary, title: str) -> Report:
-    """Put together what there is to say of a classifier."""
-    verdict = verdict_on(summary)
+    """Return the report on a classifier."""
+    verdict = classifier_verdict(summary)
     before = summary.audit_before
+    classes = "top labels only" if before.n_classes is None else f"{before.n_classes:,}"
     facts = (
-        ("rows", f"{summary.whole.n_rows:,} with a label, {summary.whole.n_missing:,} without"),
-        ("rows that figures are of", f"{before.n_rows:,}"),
-        ("classes", "top labels only" if before.n_classes is None else f"{before.n_classes:,}"),
-        ("bins of confidence", f"{before.n_bins}, of equal width, closed on the right"),
-        ("intervals", "Poisson bootstrap, 95 %, percentiles"),
-        ("rows that ways to decide are tried on", f"{len(summary.sample.batch):,}"),
-        ("after calibration", summary.mended.how),
+        ("Rows", f"{summary.whole.n_rows:,} with a label, {summary.whole.n_missing:,} without"),
+        ("Rows behind the metrics", f"{before.n_rows:,}"),
+        ("Rows behind the decisions", f"{len(summary.sample.batch):,}"),
+        ("Classes", classes),
+        ("Confidence bins", f"{before.n_bins}, of equal width, right-closed"),
+        ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles"),
+        ("Calibration", summary.recalibration.method),
     )
     sections: list[Section] = [
-        diagrams(summary),
-        figures(summary),
-        leaderboard(summary),
-        deciding(summary),
-        doubting(summary),
-        looking(summary),
-        computing(summary.provenance, facts),
+        reliability_section(summary),
+        metrics_section(summary),
+        calibrators_section(summary),
+        decisions_section(summary),
+        uncertainty_section(summary),
+        inspection_section(summary),
+        provenance_section(summary.provenance, facts),
     ]
-    data = None if summary.has_growing_costs else summary.sample.to_dict()
+    data = None if summary.has_amount_costs else summary.sample.to_dict()
     html = render(title, verdict, sections, data=data)
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
 def _regression_report(summary: RegressionSummary, title: str) -> Report:
-    """Put together what there is to say of a regression."""
+    """Return the report on a regression model."""
     verdict = regression_verdict(summary)
     n_rows = summary.before.audit.n_rows
     facts = (
-        ("rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
-        ("rows that figures are of", f"{n_rows:,}"),
-        ("bins of the PIT", f"{summary.whole.pit.size}, of equal width"),
-        ("intervals", "Poisson bootstrap, 95 %, percentiles"),
-        ("after recalibration", summary.how),
+        ("Rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
+        ("Rows behind the metrics", f"{n_rows:,}"),
+        ("PIT bins", f"{summary.whole.pit.size}, of equal width"),
+        ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles"),
+        ("Calibration", summary.method),
     )
-    sections = [*regression_sections(summary), computing(summary.provenance, facts)]
+    sections = [*regression_sections(summary), provenance_section(summary.provenance, facts)]
     html = render(title, verdict, sections)
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 
 
 def _require_none(given: dict[str, Any], rule: str) -> None:
-    """Raise where something is given that has no place beside the rest."""
+    """Raise an error for arguments that cannot be combined."""
     for argument, value in given.items():
         if value is not None:
-            raise BadTypeError(argument, "report", rule, type(value).__name__, "leaving it out")
+            raise BadTypeError(argument, CALLER, rule, type(value).__name__, "Leave it out")
 
 
-def _as_policy(policy: Any) -> Policy:
-    """Return a policy, which must be one."""
+def _require_policy(policy: Any) -> None:
+    """Raise an error unless `policy` is one."""
     if not isinstance(policy, Policy):
-        rule, fix = "a fitted Policy", "Policy.fit(...) or Policy.load(path)"
-        raise BadTypeError("policy", "report", rule, type(policy).__name__, fix)
-    return policy
+        fix = "Use Policy.fit(...) or Policy.load(path)"
+        raise BadTypeError("policy", CALLER, "must be a fitted Policy", type(policy).__name__, fix)
 
 
-def _as_calibration(pair: Any) -> Batch | BaseCalibrator | None:
-    """Return the rows that a calibrator is to learn from, or one that has learned."""
-    if pair is None or isinstance(pair, BaseCalibrator):
-        return pair
-    if not (isinstance(pair, tuple) and len(pair) == 2):
-        rule = "a pair of labels and outputs, or a fitted calibrator"
-        fix = "calibration=(y, Logits(logits))"
-        raise BadTypeError("calibration", "report", rule, type(pair).__name__, fix)
-    return Batch.of(*pair, caller="report")
+def _as_calibration(calibration: Any) -> Batch | BaseCalibrator | None:
+    """Return the rows to fit a calibrator on, or a fitted calibrator."""
+    if calibration is None or isinstance(calibration, BaseCalibrator):
+        return calibration
+    if not (isinstance(calibration, tuple) and len(calibration) == 2):
+        rule = "must be a pair of labels and outputs, or a fitted calibrator"
+        fix = "Pass calibration=(y, Logits(logits))"
+        raise BadTypeError("calibration", CALLER, rule, type(calibration).__name__, fix)
+    return Batch.of(*calibration, caller=CALLER)
 
 
-def _as_rows(calibration: Any) -> Batch | None:
-    """Return rows that a recalibration is to learn from; fitted ones are of classes only."""
-    found = _as_calibration(calibration)
-    if isinstance(found, BaseCalibrator):
-        rule, fix = "a pair of targets and outputs", "calibration=(y, Normal(mean, std))"
-        raise BadTypeError("calibration", "report", rule, type(found).__name__, fix)
-    return found
-
-
-def _as_strange(strange: Any) -> Batch | None:
-    """Return the rows that are strange to the model."""
-    if strange is None or isinstance(strange, Batch):
-        return strange
-    return Batch.of(None, strange, caller="report")
+def _as_calibration_rows(calibration: Any) -> Batch | None:
+    """Return the rows to fit a regression calibrator on."""
+    rows = _as_calibration(calibration)
+    if isinstance(rows, BaseCalibrator):
+        rule = "must be a pair of targets and outputs for a regression"
+        fix = "Pass calibration=(y, Normal(mean, std))"
+        raise BadTypeError("calibration", CALLER, rule, type(rows).__name__, fix)
+    return rows

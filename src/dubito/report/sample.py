@@ -1,4 +1,4 @@
-"""The rows that a page recomputes decisions on, and what the library makes of them."""
+"""The sample of rows on which a page recomputes decisions, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from dubito.decide.policy.decide import decision_errors
 from dubito.decide.realized import costs_of_actions
 from dubito.errors import BadTypeError
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, TopLabel
-from dubito.report.recalibration import as_question
+from dubito.report.recalibration import as_class_problem
 
-MOST_ROWS = 5_000
-MOST_CLASSES = 12  # with more, nobody edits a matrix: the question is whether the answer is right
-EXAMPLE_REVIEW = 0.1  # of an error, where nobody said what a review costs
-N_STEPS = 1_000  # of the threshold, from 0 to 1
+MAX_ROWS = 5_000
+MAX_CLASSES = 12  # with more, only the costs of wrong answers and reviews can be edited
+EXAMPLE_REVIEW = 0.1  # cost of a review relative to the largest cost, if none is given
+N_STEPS = 1_000  # thresholds between 0 and 1
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a way to decide does: how much it keeps, how much of that is wrong, and its cost."""
+    """Coverage, risk of the accepted rows, and cost of a decision rule."""
 
     coverage: float
     risk: float
-    cost: float  # of 1,000 rows
+    cost: float  # per 1,000 rows
 
     @property
     def reviewed(self) -> float:
-        """How many of 1,000 rows go to a person."""
+        """Rows sent to review, of 1,000."""
         return 1000 * (1 - self.coverage)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Labeled rows, in single precision as the page holds them, and costs with a reject.
+    """Labeled rows, in single precision as on the page, and costs with a reject action.
 
-    `batch` is the question that costs are about, `answers` the same rows as thresholds see them.
-    `decided` are the actions that a policy takes, where there is one.
+    `batch` has the classes that the costs are about, `answers` the confidence that thresholds
+    apply to. `decided` are the actions of a policy, if there is one.
     """
 
     batch: Batch
@@ -66,24 +66,24 @@ class Sample:
 
     @cached_property
     def paid(self) -> FloatArray:
-        """What each action would cost, rows x actions."""
-        assert isinstance(self.batch.labels, Labels)
-        return costs_of_actions(self.costs, self.batch.labels, np.empty(0))
+        """The cost of each action, rows x actions."""
+        assert isinstance(self.batch.truth, Labels)
+        return costs_of_actions(self.costs, self.batch.truth, np.empty(0))
 
     @cached_property
     def acting(self) -> IntArray:
-        """The action of least expected cost of each row, if none is rejected."""
+        """The action of lowest expected cost of each row, reject excluded."""
         kept = [k for k in range(self.costs.n_actions) if k != self.costs.reject]
         table = CostMatrix(self.costs.array[kept], [f"{k}" for k in kept])
         return np.asarray(kept)[optimal_actions(self.batch.outputs, table)]
 
     def outcome(self, is_rejected: BoolArray) -> Outcome:
-        """Return what comes of handing some rows over and acting on the others."""
+        """Return the outcome of rejecting some rows and acting on the others."""
         assert self.costs.reject is not None
         return self.outcome_of(np.where(is_rejected, self.costs.reject, self.acting))
 
     def outcome_of(self, action: IntArray) -> Outcome:
-        """Return what comes of an action a row."""
+        """Return the outcome of one action per row."""
         weight = self.weight
         kept = weight * (action != self.costs.reject)
         paid = self.paid[np.arange(action.size), action]
@@ -95,9 +95,9 @@ class Sample:
         )
 
     def wrong(self, action: IntArray) -> FloatArray:
-        """Return how wrong each action is: whether another one would have cost less.
+        """Return whether another action would have cost less, as a fraction for soft labels.
 
-        Where the question is whether an answer is right, there is no other one to act by.
+        For top labels it is whether the answer is wrong.
         """
         if isinstance(self.answers.outputs, TopLabel):
             return 1 - self.answers.rows.correct
@@ -105,50 +105,50 @@ class Sample:
         return decision_errors(self.batch.labels, action, self.costs, np.empty(0))
 
     def at(self, threshold: float) -> Outcome:
-        """Return what comes of rejecting rows whose largest posterior is at most a threshold."""
+        """Return the outcome of rejecting rows with confidence at most `threshold`."""
         return self.outcome(reject_by_threshold(self.answers.outputs, threshold))
 
     @cached_property
     def steps(self) -> tuple[Outcome, ...]:
-        """What comes of each threshold from 0 to 1, in steps of a thousandth."""
-        order = np.argsort(self.answers.rows.least_confidence, kind="stable")
-        doubt, weight = self.answers.rows.least_confidence[order], self.weight[order]
+        """The outcomes of thresholds from 0 to 1, in steps of 0.001."""
+        order = np.argsort(self.answers.rows.doubt, kind="stable")
+        doubt, weight = self.answers.rows.doubt[order], self.weight[order]
         rows, reject = np.arange(order.size), self.paid[order, self.costs.reject]
         acted = self.paid[order][rows, self.acting[order]]
         wrong = weight * self.wrong(self.acting)[order]
         limits = 1.0 - np.arange(N_STEPS + 1) / N_STEPS - MARGIN
         n_kept = np.searchsorted(doubt, limits, side="left")
-        kept, errors, spared = (
+        kept, errors, saved = (
             np.append(0.0, np.cumsum(each))[n_kept]
             for each in (weight, wrong, weight * (acted - reject))
         )
         total, all_reviewed = weight.sum(), weight @ reject
         risk = np.divide(errors, kept, out=np.zeros(kept.size), where=kept > 0)
-        cost = 1000 * (all_reviewed + spared) / total
+        cost = 1000 * (all_reviewed + saved) / total
         columns = (kept / total, risk, cost)
         return tuple(Outcome(*map(float, step)) for step in zip(*columns, strict=True))
 
     @cached_property
     def cheapest_threshold(self) -> float:
-        """The lowest threshold of least cost, found in hindsight on these very rows."""
+        """The lowest threshold of lowest cost, in hindsight on these rows."""
         costs = np.array([step.cost for step in self.steps])
         return int(np.argmax(costs <= costs.min() + 1e-9)) / N_STEPS
 
     @cached_property
-    def least_expected(self) -> Outcome:
-        """What comes of taking the action of least expected cost, row by row."""
+    def optimal(self) -> Outcome:
+        """The outcome of the action of lowest expected cost per row."""
         action = optimal_actions(self.batch.outputs, self.costs)
         return self.outcome(action == self.costs.reject)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """The names of the classes."""
         assert isinstance(self.batch.outputs, BaseClassOutputs)
         return tuple(str(name) for name in names_of(self.batch.outputs))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the page's script needs."""
-        outputs, labels = self.batch.outputs, self.batch.labels
+        """Return the data of the page's script."""
+        outputs, labels = self.batch.outputs, self.batch.truth
         assert isinstance(outputs, Probabilities)
         assert isinstance(labels, Labels)
         soft = labels.probabilities
@@ -165,49 +165,43 @@ class Sample:
         }
 
 
-def drawn(
+def draw_sample(
     after: Batch, costs: CostMatrix | None, seed: int, decided: IntArray | None = None
 ) -> Sample:
-    """Draw at most 5,000 rows, and bring costs, and what a policy decided, together with them.
+    """Draw at most 5,000 rows, and add costs and the actions of a policy.
 
-    Costs that grow with the row are no table that anyone could edit: examples stand for them.
+    Costs that grow with amounts cannot be edited in a table: example costs replace them.
     """
-    batch = sample_rows(ArrayShards(after), MOST_ROWS, seed)
-    outputs, labels = batch.outputs, batch.labels
+    batch = sample_rows(ArrayShards(after), MAX_ROWS, seed)
+    outputs, labels = batch.outputs, batch.truth
     if costs is not None:
         if not isinstance(outputs, BaseClassOutputs):
-            rule, fix = "None beside top labels", "outputs of all classes"
-            raise BadTypeError("costs", "report", rule, "a CostMatrix", fix)
+            rule, fix = "must be None for top labels", "Pass outputs over all classes"
+            raise BadTypeError("costs", "make_report", rule, "a CostMatrix", fix)
         costs = costs.for_classes(outputs.classes, outputs.n_classes)
         costs = costs if costs.rate is None else None
     is_soft = isinstance(labels, Labels) and labels.probabilities is not None
-    is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MOST_CLASSES
+    is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MAX_CLASSES
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
-        asked = _in_single(as_question(replace(batch, outputs=answers, labels=None)))
-        return Sample(
-            asked, replace(batch, outputs=answers, labels=None), _answer_costs(), False, False
-        )
+        rows = replace(batch, outputs=answers, truth=None)
+        table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
+        table = table.with_reject(EXAMPLE_REVIEW, "review")
+        return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)
     assert isinstance(outputs, BaseClassOutputs)
     names = outputs.classes or outputs.n_classes
     table = CostMatrix.zero_one(names) if costs is None else costs
     has_review = table.reject is not None
     if not has_review:
-        name = "review" if "review" not in table.actions else "review by another person"
+        name = "review" if "review" not in table.actions else "second review"
         table = table.with_reject(EXAMPLE_REVIEW * max(float(table.array.max()), 0.0), name)
-    asked = _in_single(as_question(batch))
-    taken = None if costs is None else decided
-    return Sample(asked, asked, table, costs is not None, has_review, taken)
-
-
-def _answer_costs() -> CostMatrix:
-    """Return example costs of accepting an answer, and of having it reviewed."""
-    table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
-    return table.with_reject(EXAMPLE_REVIEW, "review")
+    rows = _in_single(as_class_problem(batch))
+    actions = None if costs is None else decided
+    return Sample(rows, rows, table, costs is not None, has_review, actions)
 
 
 def _in_single(batch: Batch) -> Batch:
-    """Return a batch of probabilities in single precision, as a page holds them."""
+    """Return a batch of probabilities in single precision."""
     outputs = batch.outputs
     assert isinstance(outputs, BaseClassOutputs)
     array = outputs.array
@@ -217,7 +211,7 @@ def _in_single(batch: Batch) -> Batch:
 
 
 def _packed(array: Any) -> dict[str, str]:
-    """Return numbers as a script reads them: whole ones below 256 as bytes, others as floats."""
+    """Return an array in base64: integers below 256 as bytes, other numbers as floats."""
     values = np.asarray(array)
     is_small = bool(np.isin(values, np.arange(256)).all()) if values.dtype != np.float32 else False
     kind = "u1" if is_small else "f4" if values.dtype == np.float32 else "f8"

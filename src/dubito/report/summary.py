@@ -18,7 +18,7 @@ from dubito.calibrate import BaseCalibrator
 from dubito.calibrate.cross_validation import labeled_only
 from dubito.calibrate.inputs import as_class_outputs
 from dubito.data.batch import Batch
-from dubito.data.labels import is_absent
+from dubito.data.labels import is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
 from dubito.decide.policy.report import Evidence
@@ -27,11 +27,10 @@ from dubito.errors import EmptyStateError
 from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
-from dubito.outputs import Members
-from dubito.report.notable import class_names
-from dubito.report.ood import Strangeness, strangeness
-from dubito.report.recalibration import Mended, mended
-from dubito.report.sample import MOST_ROWS, Sample, drawn
+from dubito.outputs import BaseClassOutputs, Members
+from dubito.report.ood import OODScores, ood_scores
+from dubito.report.recalibration import Recalibration, recalibrate
+from dubito.report.sample import MAX_ROWS, Sample, draw_sample
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
@@ -39,7 +38,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 @final
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a report was made of, and by what."""
+    """The data fingerprint, random seed, command and versions behind a report."""
 
     fingerprint: str
     seed: int
@@ -48,26 +47,26 @@ class Provenance:
 
     @classmethod
     def of(cls, batches: Iterable[Batch | None], seed: int, command: str | None) -> Provenance:
-        """Take the fingerprints of all rows, and the versions at work."""
+        """Return the fingerprints of all rows, and the versions in use."""
         own = [("dubito", __version__), ("Python", platform.python_version())]
         others = [(name, version(name)) for name in PACKAGES]
-        marks = [fingerprint(ArrayShards(batch)) for batch in batches if batch is not None]
-        return cls(", ".join(marks), seed, command, (*own, *others))
+        prints = [fingerprint(ArrayShards(batch)) for batch in batches if batch is not None]
+        return cls(", ".join(prints), seed, command, (*own, *others))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Decided:
-    """The action that a policy takes on each row, and the figures of that."""
+class PolicyResult:
+    """The action of a policy on each row, and its evaluation."""
 
     action: IntArray
     report: PolicyReport
 
 
-def _decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
-    """Let a policy decide labeled rows, by their features and row costs where it needs them."""
-    raw = as_class_outputs(batch.outputs, "report")
-    decisions = policy.decide(raw, batch.features, batch.row_costs)
+def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
+    """Return the decisions of a policy on labeled rows, with features and amounts if needed."""
+    raw = as_class_outputs(batch.outputs, "make_report")
+    decisions = policy.decide(raw, batch.features, batch.amounts)
     evidence = Evidence(
         batch=batch,
         raw=raw,
@@ -77,17 +76,17 @@ def _decided_by(policy: Policy, batch: Batch, seed: int) -> Decided:
         weight=batch.labeled_weight,
         how="the rows of the report",
     )
-    return Decided(decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed))
+    return PolicyResult(decisions.action, PolicyReport.of(evidence, policy.rules, seed=seed))
 
 
-MOST_MEASURED = 50_000  # rows that figures are taken of, where they need rows
-MOST_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
+MAX_ROWS_MEASURED = 50_000  # rows that are held in memory
+MAX_VIEWS = 12  # classes, and groups, that have a diagram of their own: the most frequent ones
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Reliability before and after, of all rows or of some."""
+    """Reliability before and after calibration, of all rows or of a subset."""
 
     name: str
     before: ReliabilityCurve
@@ -97,23 +96,23 @@ class View:
 @final
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What there is to say of a classifier's confidence.
+    """The results of a report on a classifier.
 
-    `whole` audits every row that there is; all else is of the rows in `before`, which are the same
-    unless there are more than 50,000, and of `after`, the same rows calibrated out of sample.
-    `decided` is what a policy, where there is one, does with the rows of `sample`.
+    `whole` audits all rows; everything else is about the rows in `before`, a sample if there are
+    more than `max_rows`, and `after`, the same rows calibrated out of sample. `decided` is the
+    result of a policy, if there is one, on the rows of `sample`.
     """
 
     whole: Audit
     before: Batch
     audit_before: Audit
     audit_after: Audit
-    mended: Mended
+    recalibration: Recalibration
     sample: Sample
     costs: CostMatrix | None
-    decided: Decided | None
-    strangeness: Strangeness | None
-    parts: UncertaintyDecomposition | None
+    decided: PolicyResult | None
+    ood: OODScores | None
+    uncertainty: UncertaintyDecomposition | None
     provenance: Provenance
 
     @classmethod
@@ -122,44 +121,47 @@ class Summary:
         shards: Shards,
         *,
         calibration: Batch | BaseCalibrator | None = None,
-        strange: Batch | None = None,
+        ood: Batch | None = None,
         costs: CostMatrix | None = None,
         policy: Policy | None = None,
         command: str | None = None,
         seed: int = 0,
+        max_rows: int = MAX_ROWS_MEASURED,
     ) -> Summary:
-        """Audit, calibrate, doubt and decide; a policy brings its own calibrator and costs."""
+        """Audit, calibrate and decide; a policy has its own calibrator and costs."""
         if policy is not None:
             calibration, costs = policy.calibrator, policy.costs
-        rows = sample_rows(shards, MOST_MEASURED, seed)
+        rows = sample_rows(shards, max_rows, seed)
         before = labeled_only(rows)
         if not len(before):
             raise EmptyStateError("A report")
-        mend = mended(before, calibration, seed)
+        recalibration = recalibrate(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
         audit_before = _audit_of(rows, seed)
         decided = None
         if policy is not None:
-            decided = _decided_by(policy, sample_rows(ArrayShards(before), MOST_ROWS, seed), seed)
+            decided = _apply_policy(policy, sample_rows(ArrayShards(before), MAX_ROWS, seed), seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
             whole=audit_before if is_all else Audit.of(shards, seed=seed),
             before=before,
             audit_before=audit_before,
-            audit_after=_audit_of(mend.batch, seed),
-            mended=mend,
-            sample=drawn(mend.batch, costs, seed, None if decided is None else decided.action),
+            audit_after=_audit_of(recalibration.batch, seed),
+            recalibration=recalibration,
+            sample=draw_sample(
+                recalibration.batch, costs, seed, None if decided is None else decided.action
+            ),
             costs=costs,
             decided=decided,
-            strangeness=strangeness(before, strange, seed),
-            parts=_split_of(before),
-            provenance=Provenance.of([rows, others, strange], seed, command),
+            ood=ood_scores(before, ood, seed),
+            uncertainty=_decomposition(before),
+            provenance=Provenance.of([rows, others, ood], seed, command),
         )
 
     @property
     def after(self) -> Batch:
         """The rows, calibrated out of sample."""
-        return self.mended.batch
+        return self.recalibration.batch
 
     @cached_property
     def views(self) -> tuple[View, ...]:
@@ -171,11 +173,11 @@ class Summary:
             assert before is not None
             assert after is not None
             frequent = np.argsort(-np.bincount(before, minlength=len(names)), kind="stable")
-            for k in sorted(frequent[:MOST_VIEWS].tolist()):
+            for k in sorted(frequent[:MAX_VIEWS].tolist()):
                 places = np.flatnonzero(before == k), np.flatnonzero(after == k)
                 if all(place.size for place in places):
                     found.append(
-                        _view(f"where it says {names[k]}", self.before, self.after, *places)
+                        _view(f"predicted as {names[k]}", self.before, self.after, *places)
                     )
         for name in _most_frequent(self.audit_before.groups):
             place = np.flatnonzero(self.group_names == name)
@@ -184,35 +186,35 @@ class Summary:
 
     @cached_property
     def group_names(self) -> NDArray[np.str_]:
-        """The group of each row, named as an audit names it."""
+        """The group of each row, named as in an audit."""
         groups = [] if self.before.groups is None else self.before.groups.tolist()
         return np.array(["(missing)" if is_absent(name) else str(name) for name in groups])
 
     @cached_property
     def sampled_risks(self) -> tuple[RiskCoverageCurve, RiskCoverageCurve]:
-        """Risk over coverage of the sample, before and after."""
-        same = sample_rows(ArrayShards(self.before), MOST_ROWS, self.provenance.seed)
+        """Risk-coverage curves of the sample, before and after calibration."""
+        same = sample_rows(ArrayShards(self.before), MAX_ROWS, self.provenance.seed)
         return (
             RiskCoverageCurve.of(RankingState.of(same)),
             RiskCoverageCurve.of(RankingState.of(self.sample.answers)),
         )
 
     @property
-    def has_unseen_costs(self) -> bool:
-        """Whether costs were given that the page does not let edit."""
+    def has_fixed_costs(self) -> bool:
+        """Whether costs were given that cannot be edited on the page."""
         return self.costs is not None and not self.sample.has_given_costs
 
     @property
-    def has_growing_costs(self) -> bool:
-        """Whether costs were given that grow with per-row costs."""
+    def has_amount_costs(self) -> bool:
+        """Whether the given costs depend on the amount of a row."""
         return self.costs is not None and self.costs.rate is not None
 
     @cached_property
     def cost_report(self) -> CostReport | None:
-        """What deciding by least expected cost costs on the sample; None without row costs."""
+        """The cost of optimal decisions on the sample; None if amounts are missing."""
         rows, costs = self.sample.batch, self.sample.costs
-        if self.costs is not None and self.has_unseen_costs:
-            rows = sample_rows(ArrayShards(self.after), MOST_ROWS, self.provenance.seed)
+        if self.costs is not None and self.has_fixed_costs:
+            rows = sample_rows(ArrayShards(self.after), MAX_ROWS, self.provenance.seed)
             costs = self.costs
         if costs.rate is not None and rows.row_costs is None:
             return None
@@ -226,8 +228,16 @@ class Summary:
         )
 
 
+def class_names(batch: Batch) -> tuple[str, ...]:
+    """Return the names of the classes, none for top labels."""
+    outputs = batch.outputs
+    if not isinstance(outputs, BaseClassOutputs):
+        return ()
+    return tuple(str(name) for name in names_of(outputs))
+
+
 def _audit_of(batch: Batch, seed: int) -> Audit:
-    """Audit rows in memory, of which labels may be missing."""
+    """Audit rows in memory, of which some may have no label."""
     outputs: Any = batch.outputs
     result = audit(
         batch.labels, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed
@@ -236,8 +246,8 @@ def _audit_of(batch: Batch, seed: int) -> Audit:
     return result
 
 
-def _split_of(batch: Batch) -> UncertaintyDecomposition | None:
-    """Return noise and ignorance, where there are several passes."""
+def _decomposition(batch: Batch) -> UncertaintyDecomposition | None:
+    """Return aleatoric and epistemic uncertainty for several members."""
     outputs = batch.outputs
     if not isinstance(outputs, Members) or outputs.n_passes < 2:
         return None
@@ -247,7 +257,7 @@ def _split_of(batch: Batch) -> UncertaintyDecomposition | None:
 def _view(
     name: str, before: Batch, after: Batch, rows: IntArray | None, rows_after: IntArray | None
 ) -> View:
-    """Return the reliability of some rows, or of all."""
+    """Return the reliability of given rows, or of all."""
     parts = [
         batch if chosen is None else batch.take(chosen)
         for batch, chosen in ((before, rows), (after, rows_after))
@@ -257,6 +267,6 @@ def _view(
 
 
 def _most_frequent(groups: dict[str, Audit]) -> list[str]:
-    """Return the names of the largest groups, in their order."""
-    largest = sorted(groups, key=lambda name: -groups[name].n_rows)[:MOST_VIEWS]
+    """Return the names of the largest groups, sorted."""
+    largest = sorted(groups, key=lambda name: -groups[name].n_rows)[:MAX_VIEWS]
     return sorted(largest)

@@ -1,6 +1,8 @@
-"""What a report says first: how false the confidence is, what mends it, what doubt is good for."""
+"""The verdict of a report: how the confidence is off, what corrects it, and what reviews find."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -9,83 +11,95 @@ from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
 from dubito.measure.text import class_said_wrongly
 from dubito.outputs import Logits
-from dubito.report.blocks import Verdict
-from dubito.report.formatting import share as told
-from dubito.report.formatting import spaced
+from dubito.report.content import Verdict
+from dubito.report.formatting import keep_percent_signs, percentage
 from dubito.report.summary import Summary
 
-CLEAR = 0.001  # p-value below which confidence is called false, as in an audit's own verdict
+ALPHA = 0.001  # p-value below which confidence is called miscalibrated, as in an audit
 
 
-def verdict_on(summary: Summary) -> Verdict:
-    """Return the headline, and what to do about it."""
-    headline, _, rest = summary.whole.verdict.partition(". ")
+def classifier_verdict(summary: Summary) -> Verdict:
+    """Return the verdict of the audit, what calibration achieves, and what reviews find."""
+    headline, mood, sentences = split_verdict(summary.whole.verdict)
     if headline.startswith("Too few"):
-        return Verdict(f"{headline}.", (spaced(rest),))
-    is_bad = headline.endswith("-confident") or headline.startswith("Wrong")
-    said = f"{rest} Measured on {summary.whole.n_rows:,} rows." if is_bad else rest
-    sentences = (spaced(said), _mending(summary), _reviewing(summary))
-    mood = "bad" if is_bad else "good"
-    return Verdict(f"{headline}.", tuple(text for text in sentences if text), mood)
+        return Verdict(headline, sentences)
+    if mood == "bad":
+        sentences = (f"{sentences[0]} Measured on {summary.whole.n_rows:,} rows.",)
+    more = (_calibration_sentence(summary), _review_sentence(summary))
+    return Verdict(headline, (*sentences, *filter(None, more)), mood)
 
 
-def _mending(summary: Summary) -> str:
-    """Say what a temperature mends of a false confidence, and what the best calibrator does."""
-    before, after, mended = summary.audit_before, summary.audit_after, summary.mended
-    if not mended.leaderboard:
+def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:
+    r"""Return the headline of an audit's verdict, its mood, and the rest as sentences.
+
+    >>> split_verdict("Over-confident: mean confidence 95.4 %, accuracy 87.1 %.")
+    ('Over-confident.', 'bad', ('Mean confidence 95.4\xa0%, accuracy 87.1\xa0%.',))
+    """
+    headline, *rest = re.split(r"(?:\.|:) ", text, maxsplit=1)
+    is_neutral = headline.startswith(("Too few", "No two", "No central"))
+    mood = "neutral" if is_neutral else "good" if headline.startswith("No ") else "bad"
+    sentences = tuple(keep_percent_signs(f"{one[:1].upper()}{one[1:]}") for one in rest)
+    return f"{headline.rstrip('.')}.", mood, sentences
+
+
+def _calibration_sentence(summary: Summary) -> str:
+    """Return what temperature scaling and the best calibrator achieve."""
+    before, after = summary.audit_before, summary.audit_after
+    recalibration = summary.recalibration
+    if not recalibration.leaderboard:
         return ""
-    if summary.whole.calibration_p_value >= CLEAR:
-        return _mending_of_classes(summary)
-    was, now = (one.expected_calibration_error * 100 for one in (before, after))
+    if summary.whole.calibration_p_value >= ALPHA:
+        return _classwise_sentence(summary)
+    error_before, error_after = (one.expected_calibration_error * 100 for one in (before, after))
     best = (
-        f"brings the calibration error from {was:.1f} to {now:.1f} points, out of sample "
-        f"(a perfectly calibrated model would show {after.expected_if_calibrated * 100:.1f})"
+        f"lowers the ECE from {error_before:.1f} to {error_after:.1f} points, out of sample "
+        f"({after.expected_if_calibrated * 100:.1f} expected if calibrated)"
     )
-    if mended.temperature is None or mended.tempered is None:
+    if recalibration.temperature is None or recalibration.scaled is None:
         return f"Calibration {best}."
-    single = ReliabilityState.of(mended.tempered)
+    scaled = ReliabilityState.of(recalibration.scaled)
     excess = before.expected_calibration_error - before.expected_if_calibrated
-    left = single.expected() - single.expected_if_calibrated
-    share = 1 - max(left, 0.0) / max(excess, 1e-12)
-    words = ((0.9, "mends it"), (0.5, "mends most of it"), (0.2, "mends part of it"))
-    does = next((text for least, text in words if share >= least), "hardly helps")
+    left = scaled.expected() - scaled.expected_if_calibrated
+    corrected = 1 - max(left, 0.0) / max(excess, 1e-12)
+    verbs = ((0.9, "corrects it"), (0.5, "corrects most of it"), (0.2, "corrects part of it"))
+    verb = next((text for least, text in verbs if corrected >= least), "hardly helps")
     is_logits = isinstance(summary.before.outputs, Logits)
-    what = "Dividing logits by" if is_logits else "A temperature of"
-    return f"{what} {mended.temperature:.2g} {does}; the best calibrator found {best}."
+    subject = "Dividing the logits by" if is_logits else "A temperature of"
+    return f"{subject} {recalibration.temperature:.2g} {verb}; the best calibrator {best}."
 
 
-def _mending_of_classes(summary: Summary) -> str:
-    """Say what the best calibrator mends where only classes are said too often or too rarely."""
+def _classwise_sentence(summary: Summary) -> str:
+    """Return what calibration achieves where only single classes are miscalibrated."""
     if class_said_wrongly(summary.whole) is None:
         return ""
-    was, now = (
+    before, after = (
         one.classwise_calibration_error for one in (summary.audit_before, summary.audit_after)
     )
-    assert was is not None
-    assert now is not None
+    assert before is not None
+    assert after is not None
     return (
-        "The best calibrator found brings the calibration error by class from "
-        f"{was * 100:.1f} to {now * 100:.1f} points, out of sample."
+        f"The best calibrator lowers the class-wise calibration error from {before * 100:.1f} to "
+        f"{after * 100:.1f} points, out of sample."
     )
 
 
-def _reviewing(summary: Summary) -> str:
-    """Say how many rows a person must see for half of the errors."""
+def _review_sentence(summary: Summary) -> str:
+    """Return the fraction of rows that must be reviewed to find half of the errors."""
     curve = RiskCoverageCurve.of(RankingState.of(summary.after))
     if not curve.risk[-1] > 0:
-        return "No row is wrong, so there is nothing for a person to find."
-    share = _share_to_halve(curve)
-    if share > 0.4:
+        return "No row is wrong, so a review would find nothing."
+    fraction = _fraction_to_review(curve)
+    if fraction > 0.4:
         return (
-            f"Doubt hardly finds the errors: to halve them, {told(share, 0)} of the rows would "
-            "have to go to a person."
+            f"Uncertainty hardly finds the errors: {percentage(fraction, 0)} of the rows would "
+            "have to be reviewed to find half of them."
         )
-    return f"Sending the {share * 100:.2g}\u00a0% most doubtful rows to a person halves the errors."
+    least = f"{fraction * 100:.2g}\u00a0%"
+    return f"Reviewing the {least} most uncertain rows finds half of the errors."
 
 
-def _share_to_halve(curve: RiskCoverageCurve) -> float:
-    """Return the least share of rows, the most doubtful first, that holds half of the errors."""
+def _fraction_to_review(curve: RiskCoverageCurve) -> float:
+    """Return the smallest fraction of most uncertain rows that holds half of the errors."""
     left = curve.risk * curve.coverage
     is_enough = left <= left[-1] / 2 + 1e-12
-    kept = float(np.max(curve.coverage[is_enough], initial=0.0))
-    return 1 - kept
+    return 1 - float(np.max(curve.coverage[is_enough], initial=0.0))

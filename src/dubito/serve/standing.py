@@ -13,8 +13,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.report.formatting import counted
-from dubito.report.formatting import share as percent
+from dubito.report.formatting import percentage, quantity
 from dubito.serve.store.records import StoredRows
 
 FEWEST_LABELS = 20  # what weighted labels must be worth, below which nothing is told
@@ -62,7 +61,7 @@ def standing_for(rows: StoredRows) -> Standing:
     weight, missing = _weights_of(since, is_known)
     unknown, found = unknown or missing, np.flatnonzero(weight)
     if not unknown and _worth_of(weight) < FEWEST_LABELS:
-        known = f"{counted(found.size, 'label')} {'is' if found.size == 1 else 'are'}"
+        known = f"{quantity(found.size, 'label')} {'is' if found.size == 1 else 'are'}"
         worth = f"worth {_worth_of(weight):.0f} of a plain sample"
         unknown = f"{known} {worth}: {FEWEST_LABELS} or more are needed."
     return Standing(first + found, weight[found], unknown, _left_out(rows, first))
@@ -104,9 +103,9 @@ def _unsettled(rows: StoredRows, weight: FloatArray) -> str:
     n_rows, n_unsettled, share = _unsettled_share(rows, weight)
     if share <= MOST_UNSETTLED:
         return ""
-    told = f"Readers passed on {n_unsettled:,} of {counted(n_rows)} that would stand for all"
-    most = f"figures are told up to {percent(MOST_UNSETTLED, 0)}"
-    return f"{told} ({percent(share)} by weight), and nobody settled them: {most}."
+    told = f"Readers passed on {n_unsettled:,} of {quantity(n_rows)} that would stand for all"
+    most = f"figures are told up to {percentage(MOST_UNSETTLED, 0)}"
+    return f"{told} ({percentage(share)} by weight), and nobody settled them: {most}."
 
 
 def _unsettled_share(rows: StoredRows, weight: FloatArray) -> tuple[int, int, float]:
@@ -121,13 +120,13 @@ def _left_out(rows: StoredRows, first: int) -> str:
     notes, since = [], rows_taken(rows, slice(first, None))
     if first:
         when = datetime.fromtimestamp(float(since.created[0]), UTC).strftime("%Y-%m-%d %H:%M")
-        what = f"{counted(len(since))} decided since {when} UTC"
+        what = f"{quantity(len(since))} decided since {when} UTC"
         notes.append(f"All but coverage is of the {what}: before, none was drawn at random.")
     weight, _ = _weights_of(since, (since.label >= 0) | since.is_unsettled)
     n_rows, n_unsettled, share = _unsettled_share(since, weight)
     if n_unsettled:
-        lost = f"{n_unsettled:,} of {counted(n_rows)} that would stand for all"
-        notes.append(f"Readers could not settle {lost} ({percent(share)} by weight): left out.")
+        lost = f"{n_unsettled:,} of {quantity(n_rows)} that would stand for all"
+        notes.append(f"Readers could not settle {lost} ({percentage(share)} by weight): left out.")
     return " ".join(notes)
 
 
@@ -136,7 +135,7 @@ def _undrawn(rows: StoredRows) -> str:
     n_unseen = int(((rows.audit_share <= 0) & (rows.propensity < 1)).sum())
     if n_unseen:
         were = "was" if n_unseen == 1 else "were"
-        passed = f"{counted(n_unseen)} {were} let pass"
+        passed = f"{quantity(n_unseen)} {were} let pass"
         return f"{passed} while none was drawn at random to be checked."
     return _waiting(int((rows.propensity >= 1).sum()), is_sure=True)
 
@@ -144,9 +143,9 @@ def _undrawn(rows: StoredRows) -> str:
 def _waiting(n_rows: int, is_sure: bool) -> str:
     """Say which rows nothing is known of."""
     if is_sure:
-        asked = f"{counted(n_rows)} that {'was' if n_rows == 1 else 'were'} handed over"
+        asked = f"{quantity(n_rows)} that {'was' if n_rows == 1 else 'were'} handed over"
         return f"Of {asked} some wait, and none that was drawn at random has a label yet."
-    passed = f"{counted(n_rows)} that {'was' if n_rows == 1 else 'were'} let pass"
+    passed = f"{quantity(n_rows)} that {'was' if n_rows == 1 else 'were'} let pass"
     return f"Of {passed}, none that was drawn at random has a label yet."
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from dubito.charts import plain
 from dubito.measure import Interval
-from dubito.report.figures.canvas import plain
+from dubito.report.charts.svg import draw_svg
 from dubito.serve.monitor import Figure, Window
 from dubito.serve.pages.charts import over_time
 
@@ -17,10 +18,11 @@ def window(log_loss: Figure, n_rows: int = 100) -> Window:
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Figure(Interval(0.5, 0.25, 0.75))
     windows = [window(known), window(UNKNOWN), window(known, 200)]
-    svg = over_time("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    chart = over_time("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    svg = draw_svg(chart)
     assert svg.count("<circle") == 2
     assert svg.count('class="line after"') == 2
-    assert svg.count('class="line diagonal"') == 3
+    assert svg.count('class="line reference"') == 3
     assert svg.count("<title>0.5 (0.25 to 0.75), 40 labels</title>") == 2
     assert 'aria-label="Log loss over time"' in svg
     places = [float(part.split('"')[0]) for part in svg.split('cx="')[1:]]
@@ -29,6 +31,7 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
 
 
 def test_nothing_known_is_an_empty_chart() -> None:
-    svg = over_time("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    chart = over_time("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    svg = draw_svg(chart)
     assert "<circle" not in svg
     assert "nan" not in svg

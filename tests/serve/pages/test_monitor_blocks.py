@@ -8,7 +8,7 @@ import pytest
 
 from dubito.decide import Policy
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.report.blocks import Cards, Figure, Row, Table, Text
+from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.serve.comparing import Comparison
 from dubito.serve.pages.monitor_blocks import (
     comparison,
@@ -68,7 +68,7 @@ def test_figures_are_cards_and_charts(figures: Any, policy: Policy) -> None:
     assert cards.cards[2].note == f"{cost.low:.4f} to {cost.high:.4f}"
     assert cards.cards[0].note.endswith(f"{figures.whole.if_calibrated:.4f} if calibrated")
     assert cards.cards[3].value == f"{100 * figures.whole.coverage.interval.value:.1f}\u00a0%"
-    assert how.words.startswith(
+    assert how.text.startswith(
         f"Last 30 days: 2,000 rows decided, {figures.whole.n_labels:,} labels stand"
     )
     titles = [block.title for block in row.blocks if isinstance(block, Figure)]
@@ -87,7 +87,7 @@ def test_what_is_unknown_says_so(policy: Policy) -> None:
     chart = row.blocks[0]
     assert isinstance(chart, Figure)
     assert chart.caption.endswith("1 of 1 windows are unknown.")
-    words = [block.words for block in shift_blocks(empty, policy) if isinstance(block, Text)]
+    words = [block.text for block in shift_blocks(empty, policy) if isinstance(block, Text)]
     assert words == [
         "Drift of doubt: unknown, as fewer than 200 rows were decided.",
         "How common classes are: unknown, as fewer than 100 rows were decided.",
@@ -97,7 +97,7 @@ def test_what_is_unknown_says_so(policy: Policy) -> None:
 def test_shifts_are_told_with_their_intervals(figures: Any, policy: Policy) -> None:
     doubt, table = shift_blocks(figures, policy)
     assert isinstance(doubt, Text)
-    assert f"{100 * figures.doubt.difference.value:+.1f} points (" in doubt.words
+    assert f"{100 * figures.doubt.difference.value:+.1f} points (" in doubt.text
     assert isinstance(table, Table)
     assert table.columns == ("class", "when fitted", "now", "95 % interval")
     assert sorted(row[0] for row in table.rows) == ["0", "1", "2"]

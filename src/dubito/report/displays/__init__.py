@@ -1,11 +1,11 @@
-"""Curves and regions drawn with matplotlib, one class a picture, in the way of scikit-learn."""
+"""Plots drawn with matplotlib, in the way of scikit-learn's displays."""
 
-from dubito.report.displays.costs import CostDisplay
-from dubito.report.displays.error_areas import ErrorAreasDisplay
-from dubito.report.displays.regions import DecisionRegionDisplay
-from dubito.report.displays.reliability import ReliabilityDisplay
-from dubito.report.displays.risk_coverage import RiskCoverageDisplay
-from dubito.report.displays.uncertainty_maps import UncertaintyMapDisplay
+from dubito.report.displays.areas import (
+    DecisionRegionDisplay,
+    ErrorAreasDisplay,
+    UncertaintyMapDisplay,
+)
+from dubito.report.displays.curves import CostDisplay, ReliabilityDisplay, RiskCoverageDisplay
 
 __all__ = [
     "CostDisplay",

@@ -1,1 +1,1 @@
-"""The parts of a report, each made of what was computed."""
+"""The sections of a report."""

@@ -1,58 +1,51 @@
-"""Decision sections: risk and coverage, thresholds and costs, recomputed on the page."""
+"""Decision section: risk over coverage, thresholds and costs, recomputed on the page."""
 
 from __future__ import annotations
 
 import numpy as np
 from markupsafe import Markup
 
-from dubito.report.blocks import Figure, Row, Section, Text
-from dubito.report.figures.charts import cost_chart, risk_chart
-from dubito.report.formatting import ABSENT, cost, share, spaced
+from dubito.report.charts.curves import Handles, RiskCurve, review_cost_chart, risk_chart
+from dubito.report.content import Figure, Row, Section, Text
+from dubito.report.formatting import ABSENT, cost, keep_percent_signs, percentage
 from dubito.report.page import fragment
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
-ANCHOR, TITLE = "deciding", "What to do with doubt"
-GROWING = (
-    "Rows the model doubts can go to a person instead. The costs given grow with the amount of "
-    "each row, so there is no one table of them to edit, and no one threshold that is right for "
-    "all rows: every row has its own."
+ANCHOR, TITLE = "decisions", "Which rows need a review?"
+AMOUNT_COSTS = (
+    "Uncertain rows can be sent to review. The given costs grow with the amount of each row: there "
+    "is no single cost matrix to edit, and the best threshold differs from row to row."
 )
-MARKS = {
-    "best": "the cheapest way to decide",
-    "policy": "the policy",
-    "yours": "your threshold",
-}
+HANDLES = {"best": "lowest cost", "policy": "the policy", "yours": "your threshold"}
 
 
-def deciding(summary: Summary) -> Section:
-    """Return the curve, the slider, the costs, and what ways to decide do."""
-    if summary.has_growing_costs:
-        words = (GROWING, _worth(summary), _policy_worth(summary))
-        texts = [Text(one) for one in words if one]
-        return Section(ANCHOR, TITLE, (*texts, Row((_risk_figure(summary, {}),))))
+def decisions_section(summary: Summary) -> Section:
+    """Return the curves, the threshold, the costs, and the outcomes of decision rules."""
+    texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]
+    if summary.has_amount_costs:
+        chart = Row((_risk_figure(summary, ()),))
+        return Section(ANCHOR, TITLE, (Text(AMOUNT_COSTS), *texts, chart))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
-    whole = "all rows" if n_rows == n_all else f"a seeded sample of {n_rows:,} of {n_all:,} rows"
+    rows = "all rows" if n_rows == n_all else f"a random sample of {n_rows:,} of {n_all:,} rows"
     intro = (
-        "Rows the model doubts can go to a person instead. Move the threshold, or say what errors "
-        f"and reviews cost; everything is recomputed here, on {whole}, with probabilities after "
-        f"calibration, by the library's own rules. {_origin(summary)}"
+        "Uncertain rows can be sent to review. Move the threshold, or enter your costs of errors "
+        f"and reviews: everything is recomputed here on {rows}, with calibrated probabilities. "
+        f"{_cost_origin(summary)}"
     )
-    told = (_worth(summary), _policy_worth(summary))
-    return Section(
-        ANCHOR,
-        TITLE,
-        (Text(intro), _panel(sample), _charts(summary), *(Text(one) for one in told if one)),
-    )
+    has_policy = sample.decided is not None
+    handles = tuple(pair for pair in HANDLES.items() if pair[0] != "policy" or has_policy)
+    charts = Row((_risk_figure(summary, handles), _cost_figure(sample, handles)))
+    return Section(ANCHOR, TITLE, (Text(intro), _panel(sample), charts, *texts))
 
 
-def _worth(summary: Summary) -> str:
-    """Say what the actions of least expected cost cost, and what others would, of 1,000 rows."""
+def _cost_text(summary: Summary) -> str:
+    """Return the cost of optimal decisions, of one action for all rows, and of an oracle."""
     report = summary.cost_report
     if report is None:
-        return "These rows came without row costs, so what deciding would cost cannot be told."
-    paid, low, high, expected, constant, oracle = (
+        return "The cost of decisions is unknown: the rows have no amounts."
+    realized, low, high, expected, constant, oracle = (
         cost(1000 * value)
         for value in (
             report.realized.value,
@@ -63,16 +56,16 @@ def _worth(summary: Summary) -> str:
             report.oracle,
         )
     )
-    whose = "With the costs given, taking" if summary.has_unseen_costs else "Taking"
-    return spaced(
-        f"{whose} the action of least expected cost, row by row, 1,000 rows cost {paid} "
-        f"(95 % interval {low} to {high}; the model itself expected {expected}). Always "
-        f"“{report.constant_action}” would cost {constant}, knowing every truth {oracle}."
+    subject = "With the given costs, taking" if summary.has_fixed_costs else "Taking"
+    return keep_percent_signs(
+        f"{subject} the action of lowest expected cost for each row costs {realized} per 1,000 rows "
+        f"(95 % interval {low} to {high}; expected by the model: {expected}). Always taking "
+        f"“{report.constant_action}” would cost {constant}; an oracle, {oracle}."
     )
 
 
-def _policy_worth(summary: Summary) -> str:
-    """Say what the policy does, nothing where there is none."""
+def _policy_text(summary: Summary) -> str:
+    """Return the cost, coverage and risk of the policy, nothing without one."""
     if summary.decided is None:
         return ""
     found = summary.decided.report
@@ -80,131 +73,108 @@ def _policy_worth(summary: Summary) -> str:
         cost(1000 * value)
         for value in (found.cost.value, found.cost.low, found.cost.high, found.raw_cost)
     )
-    kept = f"It decides {share(found.coverage.value)} of the rows itself"
+    accepted = f"It decides {percentage(found.coverage.value)} of the rows"
     if found.risk is not None:
-        kept += (
-            f", {share(found.risk.value, 2)} of them wrongly "
-            f"({share(found.risk.low, 2)} to {share(found.risk.high, 2)})"
+        accepted += (
+            f", {percentage(found.risk.value, 2)} of them wrongly "
+            f"({percentage(found.risk.low, 2)} to {percentage(found.risk.high, 2)}),"
         )
-    return spaced(
-        f"The policy, with all that it was fitted to heed, makes 1,000 rows cost {paid} (95 % "
-        f"interval {low} to {high}); deciding by the outputs as they came costs {raw}. {kept}."
+    return keep_percent_signs(
+        f"The policy costs {paid} per 1,000 rows (95 % interval {low} to {high}); decisions from "
+        f"uncalibrated outputs cost {raw}. {accepted} and sends the others to review."
     )
 
 
-def _origin(summary: Summary) -> str:
-    """Say where the costs come from."""
+def _cost_origin(summary: Summary) -> str:
+    """Return where the costs come from."""
     sample = summary.sample
-    if summary.has_unseen_costs:
+    if summary.has_fixed_costs:
         return (
-            "A table of all classes is too large to edit here, so the question is whether an "
-            "answer is right, at example costs; what the costs given come to is told below."
+            "There are too many classes to edit the cost matrix here; example costs of wrong "
+            "answers and reviews take its place. The result of the given costs is below."
         )
     if not sample.has_given_costs:
-        return "The costs are an example, an error 1 and a review 0.1: put in your own."
+        return "The costs are an example (an error costs 1, a review 0.1): enter your own."
     if not sample.is_given_review:
         return (
-            "The costs are yours but for the last row, what a review costs, which is an example: "
+            "The costs are yours, except those of a review in the last row, which are an example: "
             "a tenth of the largest cost."
         )
     if sample.decided is not None:
         return (
-            "The costs are the policy's. What it decided stays as it is when you edit them, and "
-            "is counted at your costs."
+            "The costs are those of the policy. Its decisions stay the same when you edit the "
+            "costs; only what they cost is recomputed."
         )
-    return "The costs are those the report was made with."
+    return "The costs are those given for this report."
 
 
 def _panel(sample: Sample) -> Markup:
-    """Return the controls and the table of outcomes, as they are before anyone moves anything."""
+    """Return the controls and the table of outcomes in their initial state."""
     cheapest = sample.cheapest_threshold
-    decided = sample.decided
     outcomes: dict[str, tuple[str, float | None, Outcome]] = {}
-    if decided is not None:
-        outcomes["policy"] = ("The policy", None, sample.outcome_of(decided))
+    if sample.decided is not None:
+        outcomes["policy"] = ("The policy", None, sample.outcome_of(sample.decided))
     outcomes |= {
-        "expected": ("Least expected cost, row by row", None, sample.least_expected),
-        "cheapest": ("Cheapest threshold, in hindsight", cheapest, sample.at(cheapest)),
+        "expected": ("Lowest expected cost per row", None, sample.optimal),
+        "cheapest": ("Best threshold in hindsight", cheapest, sample.at(cheapest)),
         "yours": ("Your threshold", cheapest, sample.at(cheapest)),
-        "none": ("No review at all", None, sample.outcome(np.zeros(len(sample.batch), bool))),
+        "none": ("No reviews", None, sample.outcome(np.zeros(len(sample.batch), bool))),
     }
     best = min(outcomes, key=lambda key: round(outcomes[key][2].cost, 9))
     return fragment(
-        "deciding.html.j2",
+        "decisions.html.j2",
         threshold=f"{cheapest:g}",
         classes=sample.classes,
         actions=sample.costs.actions,
         reject=sample.costs.reject,
         costs=[[f"{cost:.12g}" for cost in row] for row in sample.costs.array.tolist()],
         n=f"{len(sample.batch):,}",
-        outcomes=[_line(key, *outcomes[key], key == best) for key in outcomes],
+        outcomes=[_outcome_row(key, *outcomes[key], key == best) for key in outcomes],
     )
 
 
-def _line(
+def _outcome_row(
     key: str, name: str, threshold: float | None, outcome: Outcome, is_best: bool
 ) -> dict[str, object]:
-    """Return a row of the table of outcomes, told as the page's script tells it."""
+    """Return a row of the table of outcomes, formatted as by the page's script."""
     return {
         "key": key,
         "name": name,
         "is_best": is_best,
         "threshold": ABSENT if threshold is None else f"{threshold:.3f}",
-        "coverage": share(outcome.coverage),
-        "risk": share(outcome.risk, 2),
+        "coverage": percentage(outcome.coverage),
+        "risk": percentage(outcome.risk, 2),
         "reviewed": f"{outcome.reviewed:,.1f}",
         "cost": cost(outcome.cost),
     }
 
 
-def _charts(summary: Summary) -> Row:
-    """Return both curves, each in a place where the page's script finds it."""
-    has_policy = summary.sample.decided is not None
-    marks = {key: name for key, name in MARKS.items() if key != "policy" or has_policy}
-    return Row((_risk_figure(summary, marks), _cost_figure(summary.sample, marks)))
-
-
-def _risk_figure(summary: Summary, marks: dict[str, str]) -> Figure:
-    """Return the curve of risk over coverage, before and after."""
-    before, after = summary.sampled_risks
+def _risk_figure(summary: Summary, handles: Handles) -> Figure:
+    """Return the risk-coverage curves before and after."""
     caption = (
-        "Keeping only the rows of least doubt, from left to right more of them. The lower the "
-        "line, the better doubt finds errors; at the right end all rows are kept."
+        "The error rate when only the most confident rows are accepted: few on the left, all on "
+        "the right. The lower the line, the better uncertainty finds errors."
     )
-    if marks:
+    if handles:
         caption += (
-            " The lines count a most probable class that is wrong, the marks an action that is: "
-            "under uneven costs the two differ."
+            " Lines count wrong classes, dots count wrong actions: with unequal costs they differ."
         )
-    return Figure(
-        "Risk over coverage",
-        (
-            risk_chart(
-                "Share of errors among rows kept, over the share kept",
-                (("before", before.coverage, before.risk), ("after", after.coverage, after.risk)),
-                marks=tuple(marks),
-            ),
-        ),
-        caption,
-        (("before", "ordered as it came"), ("after", "ordered after calibration"), *marks.items()),
-        anchor="risk-chart",
-    )
+    labels = ("before", "uncalibrated"), ("after", "calibrated")
+    curves = [
+        RiskCurve(*label, one.coverage, one.risk)
+        for label, one in zip(labels, summary.sampled_risks, strict=True)
+    ]
+    chart = risk_chart("Risk over coverage", curves, handles=handles)
+    return Figure("Risk over coverage", (chart,), caption, anchor="risk-chart")
 
 
-def _cost_figure(sample: Sample, marks: dict[str, str]) -> Figure:
-    """Return the curve of cost over reviews."""
-    return Figure(
-        "Cost over reviews",
-        (
-            cost_chart(
-                "Cost of 1,000 rows over the share of rows that a person looks at",
-                np.array([1 - step.coverage for step in sample.steps]),
-                np.array([step.cost for step in sample.steps]),
-                marks=tuple(marks),
-            ),
-        ),
-        "From no review on the left to everything reviewed on the right. The dip is where reviews "
-        "pay; a line that only rises says that reviewing costs more than the errors it spares.",
-        (("after", "by threshold"), *marks.items()),
-        anchor="cost-chart",
+def _cost_figure(sample: Sample, handles: Handles) -> Figure:
+    """Return cost over the fraction reviewed."""
+    reviewed = np.array([1 - step.coverage for step in sample.steps])
+    costs = np.array([step.cost for step in sample.steps])
+    chart = review_cost_chart("Cost over reviews", reviewed, costs, handles)
+    caption = (
+        "No reviews on the left, all rows reviewed on the right. Reviews pay off up to the minimum; "
+        "where the line only rises, they cost more than the errors they prevent."
     )
+    return Figure("Cost over reviews", (chart,), caption, anchor="cost-chart")

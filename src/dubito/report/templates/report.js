@@ -2,7 +2,7 @@
 (() => {
   const all = (query, root = document) => Array.from(root.querySelectorAll(query));
 
-  // Light or dark: as the system says, until somebody chooses.
+  // Light or dark: follows the system until the reader chooses.
   const toggle = document.querySelector("[data-toggle]");
   const remembered = (() => { try { return localStorage.getItem("dubito-theme"); } catch { return null; } })();
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
@@ -14,11 +14,11 @@
   systemDark.addEventListener("change", nameToggle);
   toggle.addEventListener("click", () => {
     document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
-    try { localStorage.setItem("dubito-theme", theme()); } catch { /* a file may have no storage */ }
+    try { localStorage.setItem("dubito-theme", theme()); } catch { /* a local file may have no storage */ }
     nameToggle();
   });
 
-  // One of several figures, by choice.
+  // A menu selects one of several figures.
   for (const select of all("[data-choice]")) {
     const field = select.closest(".field");
     field.hidden = false;
@@ -28,8 +28,8 @@
   }
 
   const holder = document.getElementById("data");
-  const deciding = document.querySelector("[data-deciding]");
-  if (!holder || !deciding) return;
+  const decisions = document.querySelector("[data-decisions]");
+  if (!holder || !decisions) return;
   const data = JSON.parse(holder.textContent);
   const unpack = (packed) => {
     if (packed === null) return null;
@@ -42,22 +42,22 @@
   const MARGIN = 1e-9, TIE = 1e-12, STEPS = 1000;
   const total = weight.reduce((sum, w) => sum + w, 0);
 
-  // The library's rules: shares sum to 1, costs above the cheapest action of a class, ties within
-  // 1e-12 of the least go to the first action, and reject wins within 1e-9.
-  const shares = Float64Array.from(probabilities);
+  // The same rules as in Python: probabilities sum to 1, costs are relative to the cheapest action of
+  // a class, ties within 1e-12 go to the first action, and reject wins within 1e-9.
+  const posteriors = Float64Array.from(probabilities);
   for (let i = 0; i < n; i++) {
     let sum = 0;
-    for (let k = 0; k < nClasses; k++) sum += shares[i * nClasses + k];
-    for (let k = 0; k < nClasses; k++) shares[i * nClasses + k] /= sum;
+    for (let k = 0; k < nClasses; k++) sum += posteriors[i * nClasses + k];
+    for (let k = 0; k < nClasses; k++) posteriors[i * nClasses + k] /= sum;
   }
-  const least = (costs, allowed, rejecting) => {
+  const optimalActions = (costs, allowed, rejecting) => {
     const cheapest = costs[0].map((_, k) => Math.min(...allowed.map((a) => costs[a][k])));
     const action = new Int32Array(n), above = new Float64Array(nActions);
     for (let i = 0; i < n; i++) {
       let lowest = Infinity;
       for (const a of allowed) {
         let cost = 0;
-        for (let k = 0; k < nClasses; k++) cost += (costs[a][k] - cheapest[k]) * shares[i * nClasses + k];
+        for (let k = 0; k < nClasses; k++) cost += (costs[a][k] - cheapest[k]) * posteriors[i * nClasses + k];
         above[a] = cost;
         if (cost < lowest) lowest = cost;
       }
@@ -66,7 +66,7 @@
     }
     return action;
   };
-  const paid = (costs, i, a) => {
+  const realizedCost = (costs, i, a) => {
     if (label !== null) return costs[a][label[i]];
     let cost = 0;
     for (let k = 0; k < nClasses; k++) cost += truth[i * nClasses + k] * costs[a][k];
@@ -74,7 +74,7 @@
   };
   const everyAction = data.costs.map((_, a) => a), acting = everyAction.filter((a) => a !== reject);
 
-  // Wrong is what another action would have cost less for; of answers, what their truth says.
+  // An action is wrong if another one would have cost less; a top label, if the answer is wrong.
   const wrongness = (costs) => {
     if (label === null) return (i) => truth[i * nClasses];
     const cheapest = costs[0].map((_, k) => Math.min(...acting.map((a) => costs[a][k])));
@@ -86,24 +86,24 @@
     for (let i = 0; i < n; i++) {
       const a = action(i);
       if (a !== reject) { kept += weight[i]; wrong += weight[i] * isWrong(i, a); }
-      cost += weight[i] * paid(costs, i, a);
+      cost += weight[i] * realizedCost(costs, i, a);
     }
     return { coverage: kept / total, risk: kept > 0 ? wrong / kept : 0, reviewed: 1000 * (1 - kept / total), cost: 1000 * cost / total };
   };
   const byThreshold = (actions, theta) => (i) => (doubt[i] >= 1 - theta - MARGIN ? reject : actions[i]);
 
-  // All thresholds at once: rows in the order of their doubt, sums from either end.
+  // All thresholds at once: cumulative sums over rows sorted by uncertainty.
   const order = Array.from({ length: n }, (_, i) => i).sort((a, b) => doubt[a] - doubt[b]);
   const curve = (costs, actions) => {
     let cost = 0, kept = 0, place = 0;
-    for (let i = 0; i < n; i++) cost += weight[i] * paid(costs, i, reject);
+    for (let i = 0; i < n; i++) cost += weight[i] * realizedCost(costs, i, reject);
     const points = [];
     for (let step = STEPS; step >= 0; step--) {
       const limit = 1 - step / STEPS - MARGIN;
       for (; place < n && doubt[order[place]] < limit; place++) {
         const i = order[place];
         kept += weight[i];
-        cost += weight[i] * (paid(costs, i, actions[i]) - paid(costs, i, reject));
+        cost += weight[i] * (realizedCost(costs, i, actions[i]) - realizedCost(costs, i, reject));
       }
       points.push({ threshold: step / STEPS, reviewed: 1 - kept / total, cost: 1000 * cost / total });
     }
@@ -111,35 +111,35 @@
   };
 
   const slider = document.getElementById("threshold"), exact = document.getElementById("threshold-number");
-  const inputs = all("input[data-action]", deciding), message = deciding.querySelector("[data-message]");
+  const inputs = all("input[data-action]", decisions), message = decisions.querySelector("[data-message]");
   const percent = (value, digits) => `${(100 * value).toFixed(digits)}\u00a0%`;
   const number = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const costText = (value) => number(value, Math.abs(value) < 100 ? 2 : Math.abs(value) < 1000 ? 1 : 0);
 
-  // What is no number counts as the last one that was: of costs, and of the threshold.
+  // While an input is not a number, its last valid value is used.
   const state = { costs: data.costs, theta: Number(exact.value), actions: null, results: {} };
-  const judged = (input, isFine) => { input.setAttribute("aria-invalid", String(!isFine)); return isFine; };
+  const validated = (input, isValid) => { input.setAttribute("aria-invalid", String(!isValid)); return isValid; };
   const numberIn = (input) => (input.value.trim() === "" ? NaN : Number(input.value));
-  const complain = () => {
-    const words = [];
-    if (inputs.some((input) => input.getAttribute("aria-invalid") === "true")) words.push("A cost must be a number. Until it is, the last one counts.");
-    if (exact.getAttribute("aria-invalid") === "true") words.push("A threshold must be a number from 0 to 1. Until it is, the last one counts.");
-    message.textContent = words.join(" ");
+  const reportInvalid = () => {
+    const messages = [];
+    if (inputs.some((input) => input.getAttribute("aria-invalid") === "true")) messages.push("A cost must be a number; until then the last valid cost is used.");
+    if (exact.getAttribute("aria-invalid") === "true") messages.push("The threshold must be a number from 0 to 1; until then the last valid one is used.");
+    message.textContent = messages.join(" ");
   };
   const readCosts = () => {
     const costs = state.costs.map((row) => row.slice());
     for (const input of inputs) {
       const value = numberIn(input);
-      if (judged(input, Number.isFinite(value))) costs[input.dataset.action][input.dataset.class] = value;
+      if (validated(input, Number.isFinite(value))) costs[input.dataset.action][input.dataset.class] = value;
     }
     return costs;
   };
   const readThreshold = () => {
     const value = numberIn(exact);
-    return judged(exact, value >= 0 && value <= 1) ? value : state.theta;
+    return validated(exact, value >= 0 && value <= 1) ? value : state.theta;
   };
   const show = (key, result, threshold) => {
-    const row = deciding.querySelector(`[data-policy="${key}"]`);
+    const row = decisions.querySelector(`[data-policy="${key}"]`);
     const texts = { threshold: threshold === null ? "–" : threshold.toFixed(3), coverage: percent(result.coverage, 1), risk: percent(result.risk, 2), reviewed: number(result.reviewed, 1), cost: costText(result.cost) };
     for (const [name, text] of Object.entries(texts)) {
       const cell = row.querySelector(`[data-figure="${name}"]`);
@@ -170,7 +170,7 @@
   };
   const drawCosts = (points) => {
     const svg = charts.cost, values = points.map((point) => point.cost);
-    const ticks = ticksBetween(Math.min(0, ...values), Math.max(...values));
+    const ticks = ticksBetween(Math.min(0, ...values), Math.max(0, ...values));
     svg.dataset.low = String(ticks[0]);
     svg.dataset.high = String(ticks[ticks.length - 1]);
     const scale = scaleOf(svg);
@@ -188,7 +188,7 @@
 
   const markAll = () => {
     const best = Object.entries(state.results).reduce((a, b) => (b[1].cost < a[1].cost - 1e-9 ? b : a))[0];
-    for (const row of all("[data-policy]", deciding)) {
+    for (const row of all("[data-policy]", decisions)) {
       row.classList.toggle("best", row.dataset.policy === best);
       row.querySelector(".best-tag").hidden = row.dataset.policy !== best;
     }
@@ -202,13 +202,13 @@
     const theta = state.theta = readThreshold();
     state.results.yours = outcome(state.costs, byThreshold(state.actions, theta));
     show("yours", state.results.yours, theta);
-    slider.setAttribute("aria-valuetext", `${theta.toFixed(3)}: ${percent(state.results.yours.coverage, 1)} kept, ${percent(state.results.yours.risk, 2)} of them wrong`);
+    slider.setAttribute("aria-valuetext", `${theta.toFixed(3)}: ${percent(state.results.yours.coverage, 1)} coverage, ${percent(state.results.yours.risk, 2)} risk`);
     markAll();
-    complain();
+    reportInvalid();
   };
   const recomputeCosts = () => {
-    const costs = state.costs = readCosts(), actions = state.actions = least(costs, acting, false);
-    const expected = least(costs, everyAction, true);
+    const costs = state.costs = readCosts(), actions = state.actions = optimalActions(costs, acting, false);
+    const expected = optimalActions(costs, everyAction, true);
     const points = curve(costs, actions);
     const lowest = Math.min(...points.map((point) => point.cost));
     const cheapest = points.find((point) => point.cost <= lowest + 1e-9).threshold;
@@ -226,7 +226,7 @@
   slider.addEventListener("input", () => { exact.value = slider.value; recompute(); });
   exact.addEventListener("input", () => { recompute(); slider.value = String(state.theta); });
   for (const input of inputs) input.addEventListener("input", recomputeCosts);
-  deciding.querySelector("[data-reset]").addEventListener("click", () => {
+  decisions.querySelector("[data-reset]").addEventListener("click", () => {
     for (const input of inputs) input.value = String(data.costs[input.dataset.action][input.dataset.class]);
     recomputeCosts();
   });

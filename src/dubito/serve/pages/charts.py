@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from markupsafe import Markup
-
-from dubito.report.figures.canvas import Axis, Canvas, plain
+from dubito.charts import Axis, Chart, Line, Mark, Points, plain
 from dubito.serve.monitor import Figure, Window
 
 
@@ -16,27 +14,27 @@ def over_time(
     pick: Callable[[Window], Figure],
     tell: Callable[[float], str],
     usual: Callable[[Window], float | None],
-) -> Markup:
-    """Return a chart of one figure, window by window; dashes are where it usually is.
+) -> Chart:
+    """Return a chart of one metric per window with its interval; dashes are the usual value.
 
-    >>> over_time("cost", [], lambda window: window.cost, str, lambda window: 0.1)[:4]
-    Markup('<svg')
+    >>> over_time("Cost", [], lambda window: window.cost, str, lambda window: 0.1).title
+    'Cost over time'
     """
     known = [interval for window in windows if (interval := pick(window).interval)]
     levels = [level for window in windows if (level := usual(window)) is not None]
     ends = [end for one in known for end in (one.low, one.high)]
     n_rows = sum(window.n_rows for window in windows)
-    x, y = Axis.of([n_rows], "rows decided", plain), Axis.of([*ends, *levels], name, tell)
-    canvas = Canvas(f"{name} over time", x, y, height=220)
+    marks: list[Mark] = []
     end = 0
     for window in windows:
         first, end = end, end + window.n_rows
         middle = (first + end) / 2
         if (level := usual(window)) is not None:
-            canvas.line([first, end], [level, level], "diagonal")
+            marks.append(Line([first, end], [level, level], "reference"))
         if one := pick(window).interval:
-            canvas.line([middle, middle], [one.low, one.high], "after")
             between = f"{tell(one.low)} to {tell(one.high)}"
-            tells = f"{tell(one.value)} ({between}), {window.n_labels:,} labels"
-            canvas.point(middle, one.value, "dot after", tells)
-    return canvas.svg()
+            hint = f"{tell(one.value)} ({between}), {window.n_labels:,} labels"
+            marks.append(Line([middle, middle], [one.low, one.high], "after"))
+            marks.append(Points([middle], [one.value], "after", hints=(hint,)))
+    x, y = Axis.of([n_rows], "rows decided", plain), Axis.of([*ends, *levels], name, tell)
+    return Chart(f"{name} over time", x, y, tuple(marks), height=220)

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.report.blocks import Block, Text
+from dubito.report.content import Block, Text
 from dubito.serve.comparing import compare
 from dubito.serve.logs import log_event
 from dubito.serve.monitor import DAY, WINDOW_DAYS, monitor_figures

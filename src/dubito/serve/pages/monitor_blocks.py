@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from dubito.charts import percent, plain
 from dubito.decide import Policy
 from dubito.decide.policy.report import PolicyReport
 from dubito.measure import Interval
-from dubito.report.blocks import Block, Card, Cards, Row, Table, Text, Verdict
-from dubito.report.blocks import Figure as Drawn
-from dubito.report.figures.canvas import percent, plain
-from dubito.report.formatting import counted, figure, share, with_interval
+from dubito.report.content import Block, Card, Cards, Row, Table, Text, Verdict
+from dubito.report.content import Figure as Drawn
+from dubito.report.formatting import decimal, percentage, quantity, with_interval
 from dubito.serve.comparing import Comparison
 from dubito.serve.monitor import WINDOW_DAYS, Figure, MonitorFigures, Window
 from dubito.serve.pages.charts import over_time
@@ -27,12 +27,12 @@ FEW = "a calibrated model on so few labels"
 def verdict_of(figures: MonitorFigures) -> Verdict:
     """Return what alarms say, and what that is worth."""
     alarm, doubt = figures.alarms["calibration"], figures.alarms["doubt"]
-    level = share(alarm.level, 0)
+    level = percentage(alarm.level, 0)
     sure = f"Each alarm is false in at most {level} of all cases, however often one looks."
     moved = [] if not doubt.has_alarmed else [_doubt_words(doubt.direction)]
     if alarm.has_alarmed:
         kind = "Over" if alarm.direction == "over" else "Under"
-        found = counted(alarm.alarmed_after or 0, "label")
+        found = quantity(alarm.alarmed_after or 0, "label")
         off = f"by more than {100 * alarm.tolerance:.0f} points"
         said = f"Found after {found} of rows drawn at random: confidence is off {off}."
         return Verdict(f"{kind}-confident.", (said, *moved, sure), "bad")
@@ -42,7 +42,7 @@ def verdict_of(figures: MonitorFigures) -> Verdict:
         said = "No row that was drawn at random has a label yet, so nobody can tell."
         return Verdict("Unknown.", (said,))
     said = (
-        f"No sign that confidence is off in {counted(alarm.n_labels, 'label')} of rows drawn at "
+        f"No sign that confidence is off in {quantity(alarm.n_labels, 'label')} of rows drawn at "
         f"random (p-value {alarm.p_value:.2g}, valid at any time)."
     )
     return Verdict("No alarm.", (said, sure), "good")
@@ -58,16 +58,16 @@ def figure_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     """Return the figures so far, and how they went."""
     whole, report = figures.whole, policy.report
     chance = whole.if_calibrated
-    beside = "" if chance is None else f"{figure(chance)} if calibrated"
+    beside = "" if chance is None else f"{decimal(chance)} if calibrated"
     cards = Cards(
         (
-            _card("ECE (15 uniform bins)", whole.calibration_error, figure, beside),
-            _card("Log loss", whole.log_loss, figure),
-            _card("Cost a row", whole.cost, figure),
-            _card("Coverage: decided, not asked", whole.coverage, share),
+            _card("ECE (15 uniform bins)", whole.calibration_error, decimal, beside),
+            _card("Log loss", whole.log_loss, decimal),
+            _card("Cost a row", whole.cost, decimal),
+            _card("Coverage: decided, not asked", whole.coverage, percentage),
         )
     )
-    asked = f"{counted(whole.n_rows)} decided, {counted(whole.n_labels, 'label')} stand for them"
+    asked = f"{quantity(whole.n_rows)} decided, {quantity(whole.n_labels, 'label')} stand for them"
     told = (
         f"Last {WINDOW_DAYS:.0f} days: {asked}, each weighed by one over its chance to be asked "
         "for. All rows that were handed over count once readers have seen each; until then those "
@@ -119,8 +119,8 @@ def shift_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     else:
         blocks.append(
             Text(
-                f"Mean doubt was {share(shift.reference)} among the first rows and is "
-                f"{share(shift.current)} among the last: {_with_points(shift.difference)}."
+                f"Mean doubt was {percentage(shift.reference)} among the first rows and is "
+                f"{percentage(shift.current)} among the last: {_with_points(shift.difference)}."
             )
         )
     prior = figures.prior
@@ -131,9 +131,9 @@ def shift_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
     lines = tuple(
         (
             str(policy.classes[k]),
-            share(float(figures.usual_prior[k])),
-            share(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
-            f"{share(float(prior.low[k]))} to {share(float(prior.high[k]))}",
+            percentage(float(figures.usual_prior[k])),
+            percentage(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
+            f"{percentage(float(prior.low[k]))} to {percentage(float(prior.high[k]))}",
         )
         for k in order
     )
@@ -160,11 +160,11 @@ def comparison(found: Comparison) -> list[Block]:
 
     rows = (
         line("cost a row", lambda r: with_interval(r.cost.value, r.cost)),
-        line("cost it expected", lambda r: figure(r.predicted_cost)),
+        line("cost it expected", lambda r: decimal(r.predicted_cost)),
         line("coverage", lambda r: _shares(r.coverage)),
         line("wrong among decided", lambda r: "none" if r.risk is None else _shares(r.risk)),
-        line("log loss", lambda r: figure(r.log_loss_after)),
-        line("ECE (15 uniform bins)", lambda r: figure(r.calibration_error_after)),
+        line("log loss", lambda r: decimal(r.log_loss_after)),
+        line("ECE (15 uniform bins)", lambda r: decimal(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
         line("judged on", lambda r: r.how),
     )
@@ -190,4 +190,4 @@ def policy_table(kept: Sequence[StoredPolicy]) -> Table:
 
 def _shares(one: Interval) -> str:
     """Return a share with its interval."""
-    return f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
+    return f"{percentage(one.value)} ({percentage(one.low)} to {percentage(one.high)})"

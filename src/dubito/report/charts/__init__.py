@@ -1,0 +1,1 @@
+"""The charts of reports and displays: built once, drawn as SVG or with matplotlib."""

@@ -1,0 +1,301 @@
+"""Charts of risk, cost, uncertainty, prediction intervals and decision errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.charts import (
+    Axis,
+    Band,
+    Bars,
+    Chart,
+    Line,
+    Mark,
+    Points,
+    SpanRow,
+    Verticals,
+    percent,
+    plain,
+    ticks_between,
+)
+from dubito.decide.cost_curves import CostCoverageCurve, CostPriorCurve
+from dubito.decide.error_areas import ErrorAreas
+from dubito.measure import ReliabilityCurve
+from dubito.report.charts.svg import MARGIN_HEIGHT, ROW_HEIGHT
+from dubito.report.formatting import percentage
+
+N_BINS = 25
+MIN_COVERAGE = 0.02  # below it a few errors must not set the scale
+HEADROOM = 1.5  # above densities, for the legend
+Handles = tuple[tuple[str, str], ...]
+
+
+def confidence_histogram(curve: ReliabilityCurve, title: str, style: str) -> Chart:
+    """Return how many rows have which confidence, correct rows below wrong ones."""
+    heights = curve.count / curve.count.sum()
+    top = float(heights.max())
+    ticks = ticks_between(0.0, top)[:: 2 if top > 0.1 else 1]
+    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    ends = left + 0.08 * (right - left), right - 0.08 * (right - left)
+    hints = tuple(
+        f"{count:,.0f} rows ({percentage(height)}), accuracy {percentage(accuracy)}"
+        for count, height, accuracy in zip(curve.count, heights, curve.accuracy, strict=True)
+    )
+    return Chart(
+        title,
+        Axis(0, 1, "Confidence"),
+        Axis(0, max(ticks[-1], top), "Rows", percent, ticks),
+        (
+            Bars(*ends, heights, f"{style} faint", "wrong rows", hints=hints),
+            Bars(*ends, heights * curve.accuracy, style, "correct rows", hints=hints),
+        ),
+        height=130,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RiskCurve:
+    """A risk-coverage curve to draw: its style, label, coverage and risk."""
+
+    style: str
+    label: str
+    coverage: FloatArray
+    risk: FloatArray
+
+
+def risk_chart(
+    title: str,
+    curves: Sequence[RiskCurve],
+    label: str = "Risk: error rate of accepted rows",
+    formatter: Callable[[float], str] = percent,
+    handles: Handles = (),
+) -> Chart:
+    """Return the risk of accepted rows over coverage, with the risk of all rows as a dot."""
+    top = max(float(one.risk[one.coverage >= MIN_COVERAGE].max(initial=0.0)) for one in curves)
+    marks: list[Mark] = []
+    for one in curves:
+        marks.append(Line(one.coverage, one.risk, one.style, one.label, steps=True))
+        marks.append(Points(one.coverage[-1:], one.risk[-1:], one.style))
+    x = Axis(0, 1, "Coverage: fraction of rows accepted")
+    y = Axis.of([top or 0.01], label, formatter)
+    return Chart(title, x, y, tuple(marks), handles=handles)
+
+
+def review_cost_chart(
+    title: str, reviewed: FloatArray, cost: FloatArray, handles: Handles = ()
+) -> Chart:
+    """Return the cost per 1,000 rows over the fraction sent to review."""
+    line = Line(reviewed, cost, "after", "by threshold")
+    x, y = Axis(0, 1, "Fraction of rows reviewed"), Axis.of(cost, "Cost per 1,000 rows")
+    return Chart(title, x, y, (line,), handles=handles)
+
+
+def cost_coverage_chart(curve: CostCoverageCurve, name: str) -> Chart:
+    """Return the cost of accepted rows and, with a reject action, of all rows."""
+    accepted = "model" if curve.total is None else "model dotted"
+    label = f"{name}: accepted rows"
+    marks: list[Mark] = [Line(curve.coverage, curve.cost, accepted, label, steps=True)]
+    if curve.total is not None:
+        k = int(curve.total.argmin())
+        lowest = f"lowest: {curve.total[k]:.3g} at coverage {curve.coverage[k]:.1%}"
+        marks.append(Line(curve.coverage, curve.total, "model", f"{name}: all rows, with rejects"))
+        marks.append(Points(curve.coverage[[k]], curve.total[[k]], "model", lowest, radius=5.0))
+    costs = curve.cost if curve.total is None else np.append(curve.cost, curve.total)
+    x = Axis(0, 1, "Coverage: fraction of rows accepted")
+    return Chart("Cost over coverage", x, Axis.of(costs, "Cost per row"), tuple(marks))
+
+
+def cost_prior_chart(curve: CostPriorCurve, name: str) -> Chart:
+    """Return the cost of fixed and of prior-adjusted decisions, and of one action for all rows."""
+    marks = (
+        Line(curve.prior, curve.cost, "fixed", "fixed decisions"),
+        Line(curve.prior, curve.adapted, "adjusted", "prior-adjusted decisions"),
+        Line(curve.prior, curve.constant, "neutral dotted", "best single action"),
+        Verticals([curve.measured], "reference", f"observed prior, {curve.measured:.1%}"),
+    )
+    costs = np.concatenate([curve.cost, curve.adapted, curve.constant])
+    x = Axis(0, 1, f"Prior of {name}", plain)
+    return Chart("Cost over the prior", x, Axis.of(costs, "Cost per row"), marks)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """Rows of one kind: their name, style, uncertainty scores and weights."""
+
+    name: str
+    style: str
+    scores: FloatArray
+    weight: FloatArray
+
+    def fractions(self, edges: FloatArray) -> FloatArray:
+        """Return the weight in each bin as a fraction; the outer bins include what is beyond."""
+        inside = np.clip(self.scores, edges[0], edges[-1])
+        counts: Any = np.histogram(inside, edges, weights=self.weight)[0]
+        return np.asarray(counts / max(self.weight.sum(), np.finfo(np.float64).tiny))
+
+
+def uncertainty_histogram(title: str, label: str, populations: Sequence[Population]) -> Chart:
+    """Return the distribution of an uncertainty score in several kinds of rows.
+
+    Scores above the 99th percentile are counted in the last bin.
+    """
+    scores = np.concatenate([one.scores for one in populations])
+    ticks = ticks_between(float(scores.min()), float(np.quantile(scores, 0.99)))
+    edges = np.linspace(ticks[0], ticks[-1], N_BINS + 1)
+    marks: list[Mark] = []
+    tops = []
+    for one in populations:
+        heights = one.fractions(edges)
+        full = np.flatnonzero(heights)
+        hints = tuple(
+            f"{one.name}: {percentage(heights[k])} between {edges[k]:.4g} and {edges[k + 1]:.4g}"
+            for k in full
+        )
+        style, name = f"{one.style} faint", f"{one.name} ({one.scores.size:,})"
+        marks.append(Bars(edges[full], edges[full + 1], heights[full], style, hints=hints))
+        corners = np.repeat(edges, 2)[1:-1]
+        marks.append(Line(corners, np.repeat(heights, 2), one.style, name))
+        tops.append(float(heights.max()))
+    x = Axis(ticks[0], ticks[-1], label, plain, ticks)
+    return Chart(title, x, Axis.of(tops, "Fraction of each kind", percent), tuple(marks))
+
+
+def uncertainty_scatter(
+    title: str, populations: Sequence[tuple[str, str, FloatArray, FloatArray]]
+) -> Chart:
+    """Return epistemic over aleatoric uncertainty, a dot per row.
+
+    Each population has a style, a label, and the aleatoric and epistemic parts.
+    """
+    x = np.concatenate([aleatoric for _, _, aleatoric, _ in populations])
+    y = np.concatenate([epistemic for *_, epistemic in populations])
+    marks = tuple(
+        Points(aleatoric, epistemic, style, label, radius=2.0)
+        for style, label, aleatoric, epistemic in populations
+    )
+    axes = Axis.of(x, "Aleatoric uncertainty (nats)"), Axis.of(y, "Epistemic uncertainty (nats)")
+    return Chart(title, *axes, marks)
+
+
+LevelCurve = tuple[str, str, FloatArray, FloatArray]  # style, label, levels, a value at each
+
+
+def coverage_chart(title: str, n_rows: int, curves: Sequence[LevelCurve]) -> Chart:
+    """Return the observed coverage of prediction intervals over their nominal coverage."""
+    grid = np.linspace(0, 1, 41)
+    margin = 1.96 * np.sqrt(grid * (1 - grid) / max(n_rows, 1))
+    low, high = np.clip(grid - margin, 0, 1), np.clip(grid + margin, 0, 1)
+    marks: list[Mark] = [
+        Band(grid, low, high, label="95 % range of a calibrated model"),
+        Line([0, 1], [0, 1], "reference"),
+    ]
+    for style, label, levels, coverage in curves:
+        hints = tuple(
+            f"{label}: {percentage(level, 0)} intervals contain {percentage(held)}"
+            for level, held in zip(levels, coverage, strict=True)
+        )
+        marks.append(Line([0.0, *levels, 1.0], [0.0, *coverage, 1.0], style, label))
+        marks.append(Points(levels, coverage, style, hints=hints))
+    axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
+    return Chart(title, *axes, tuple(marks))
+
+
+def width_chart(title: str, curves: Sequence[LevelCurve]) -> Chart:
+    """Return the mean width of prediction intervals over their nominal coverage."""
+    marks: list[Mark] = []
+    for style, label, levels, widths in curves:
+        hints = tuple(
+            f"{label}: {percentage(level, 0)} intervals have mean width {width:.4g}"
+            for level, width in zip(levels, widths, strict=True)
+        )
+        marks.append(Line([0.0, *levels], [0.0, *widths], style, label))
+        marks.append(Points(levels, widths, style, hints=hints))
+    tops = [float(widths.max(initial=0.0)) for *_, widths in curves]
+    return Chart(title, Axis(0, 1, "Nominal coverage"), Axis.of(tops, "Mean width"), tuple(marks))
+
+
+def pit_histogram(title: str, pit: FloatArray, n_rows: int, style: str) -> Chart:
+    """Return the distribution of the probability integral transform; flat is calibrated."""
+    even = 1 / pit.size
+    margin = 1.96 * float(np.sqrt(even * (1 - even) / max(n_rows, 1)))
+    k = np.arange(pit.size)
+    hints = tuple(
+        f"{percentage(height)} of the targets between {j * even:.2f} and {(j + 1) * even:.2f}"
+        for j, height in enumerate(pit)
+    )
+    band = "95 % range of a calibrated model"
+    marks = (
+        Bars([0.0], [1.0], [even + margin], "band", band, low=[max(even - margin, 0.0)]),
+        Bars((k + 0.06) * even, (k + 0.94) * even, pit, style, "targets", hints=hints),
+        Line([0, 1], [even, even], "reference"),
+    )
+    x = Axis(0, 1, "PIT: predicted probability of a lower target", plain)
+    return Chart(title, x, Axis.of([float(pit.max()), even + margin], "Rows", percent), marks)
+
+
+def span_chart(
+    title: str, rows: Sequence[SpanRow], label: str, formatter: Callable[[float], str] = percent
+) -> Chart:
+    """Return estimates with their intervals, row below row.
+
+    >>> from dubito.charts import Span
+    >>> row = SpanRow("log loss", (Span("correct", -0.4, -0.3, -0.2),))
+    >>> span_chart("Differences", [row], "difference").height
+    102.0
+    """
+    ends = [end for row in rows for span in row.spans for end in (span.low, span.high)]
+    x, y = Axis.of(ends, label, formatter), Axis(0, len(rows), "", plain, ())
+    return Chart(title, x, y, tuple(rows), ROW_HEIGHT * len(rows) + MARGIN_HEIGHT)
+
+
+def error_areas_chart(areas: ErrorAreas, feature: str) -> Chart:
+    """Return the joint densities of two classes, filled where the other class is decided."""
+    marks: list[Mark] = []
+    for k, name in enumerate(areas.costs.classes or (0, 1)):
+        joint, style = areas.joint[k], f"class-{k}"
+        marks.append(Line(areas.x, joint, style, f"p({feature}, {name})"))
+        missed = f"{name} missed: {areas.decision.missed[k]:.3g}"
+        for x in _pieces(areas.x, areas.decision.boundaries):
+            if areas.decision.at(x[:2].mean()) != k:
+                marks.append(Band(x, 0 * x, np.interp(x, areas.x, joint), style, missed))
+                missed = ""
+    if np.array_equal(areas.costs.array, [[0, 1], [1, 0]]):  # otherwise areas are not costs
+        marks += _avoidable(areas)
+    marks.append(_boundaries("boundary", "boundary", areas.decision))
+    if areas.decision is not areas.best:
+        marks.append(_boundaries("boundary dashed", "optimal", areas.best))
+    top = HEADROOM * float(areas.joint.max())
+    x_axis = Axis(float(areas.x[0]), float(areas.x[-1]), feature, plain)
+    return Chart("Error areas", x_axis, Axis(0, top, "Joint density", plain), tuple(marks))
+
+
+def _avoidable(areas: ErrorAreas) -> Iterator[Band]:
+    """Yield the areas between the densities where the optimal decision is the other one."""
+    label = f"avoidable: {areas.avoidable:.3g}"
+    for x in _pieces(areas.x, np.union1d(areas.decision.boundaries, areas.best.boundaries)):
+        inside = x[:2].mean()
+        if areas.decision.at(inside) != areas.best.at(inside):
+            low, high = (np.interp(x, areas.x, one) for one in areas.joint)
+            yield Band(x, low, high, "neutral", label, is_hatched=True)
+            label = ""
+
+
+def _boundaries(style: str, name: str, decision: Any) -> Verticals:
+    """Return the boundaries of a decision, labeled with its cost."""
+    label = f"{name}: cost {decision.cost:.3g} per row"
+    return Verticals(decision.boundaries, style, label, top=1.04 / HEADROOM)
+
+
+def _pieces(x: FloatArray, cuts: FloatArray) -> Iterator[FloatArray]:
+    """Yield the points from each cut to the next one, both included."""
+    edges = np.unique(np.concatenate([x[:1], cuts, x[-1:]]))
+    for low, high in pairwise(edges):
+        yield np.concatenate([[low], x[(x > low) & (x < high)], [high]])

@@ -1,0 +1,170 @@
+"""The content of a page: sections of blocks. All text in them is escaped when rendered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from markupsafe import Markup
+
+from dubito.charts import Chart
+from dubito.report.charts.svg import draw_svg
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion of a page.
+
+    Parameters
+    ----------
+    headline : str
+        A few words.
+    sentences : tuple of str
+        Paragraphs below the headline.
+    mood : {"good", "bad", "neutral"}, default "neutral"
+        The color of the box.
+
+    Examples
+    --------
+    >>> Verdict("Over-confident.", ("Mean confidence 95 %, accuracy 87 %.",), "bad").headline
+    'Over-confident.'
+    """
+
+    headline: str
+    sentences: tuple[str, ...]
+    mood: str = "neutral"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    kind: ClassVar[str] = "text"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A key metric: its name, its value, and a note to compare it with."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """Key metrics side by side."""
+
+    cards: tuple[Card, ...]
+    kind: ClassVar[str] = "cards"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells below named columns; the first column names the row.
+
+    Columns in `texts` are left-aligned text; all others are right-aligned numbers.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: tuple[int, ...] = (0,)
+    kind: ClassVar[str] = "table"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Charts with a title, a caption, a legend and the numbers behind them.
+
+    `anchor` is the id by which scripts find the figure.
+    """
+
+    title: str
+    charts: tuple[Chart, ...]
+    caption: str
+    table: Table | None = None
+    anchor: str = ""
+    kind: ClassVar[str] = "figure"
+
+    @property
+    def drawings(self) -> tuple[Markup, ...]:
+        """The charts as SVG."""
+        return tuple(draw_svg(chart) for chart in self.charts)
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """The style and label of each entry of the legend."""
+        return tuple(dict.fromkeys(entry for chart in self.charts for entry in chart.legend))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Blocks side by side where there is room."""
+
+    blocks: tuple[Block, ...]
+    kind: ClassVar[str] = "row"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Blocks of which the reader selects one; without a script, the first is shown."""
+
+    label: str
+    options: tuple[tuple[str, Block], ...]
+    kind: ClassVar[str] = "choice"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Pairs of a name and a description."""
+
+    pairs: tuple[tuple[str, str], ...]
+    kind: ClassVar[str] = "facts"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A command or code."""
+
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+Block = Text | Cards | Table | Figure | Row | Choice | Facts | Code | Markup
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page.
+
+    Parameters
+    ----------
+    anchor : str
+        The id of the section in links.
+    title : str
+        The heading.
+    blocks : tuple
+        Paragraphs, tables, figures and other blocks of `dubito.report.content`.
+
+    Examples
+    --------
+    >>> Section("notes", "Notes", (Text("All rows are from May."),)).title
+    'Notes'
+    """
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...]

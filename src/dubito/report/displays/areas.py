@@ -1,0 +1,352 @@
+"""Displays of areas: decision errors along a feature, decision regions, uncertainty maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
+from dubito.decide.costs import CostMatrix
+from dubito.decide.error_areas import ErrorAreas, error_areas
+from dubito.decide.regions import DecisionRegions, decision_regions
+from dubito.errors import BadValueError
+from dubito.report.charts.curves import error_areas_chart
+from dubito.report.charts.mpl import axes_for, cycle_color, draw, text_color
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OPACITY, HATCH = 0.4, "///"
+TITLES = ("image", "aleatoric uncertainty", "epistemic uncertainty")
+MAPS = "UncertaintyMapDisplay"
+
+
+@final
+class ErrorAreasDisplay:
+    """Joint densities of two classes along one feature, with the two areas of error filled.
+
+    Solid lines are the decision boundaries, dashed lines the optimal ones where they differ; what
+    the optimal boundaries would avoid is hatched.
+
+    Parameters
+    ----------
+    areas : ErrorAreas
+        The areas to draw.
+    feature_name : str, default "x"
+        The name of the feature.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+        The axes of the plot.
+    figure_ : matplotlib.figure.Figure
+        Their figure.
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, figure 1.24.
+
+    Examples
+    --------
+    >>> from scipy.stats import norm
+    >>> pair = norm(-1, 1).pdf, norm(1, 1).pdf
+    >>> display = ErrorAreasDisplay.from_densities([0.5, 0.5], pair, np.linspace(-9, 9, 99), 1)
+    >>> display.ax_.get_xlabel()
+    'x'
+    """
+
+    ax_: Axes
+    figure_: Any
+
+    def __init__(self, areas: ErrorAreas, *, feature_name: str = "x") -> None:
+        self.areas = areas
+        self.feature_name = feature_name
+
+    @classmethod
+    def from_densities(
+        cls,
+        priors: Any,
+        densities: Any,
+        x: Any,
+        boundary: Any = None,
+        *,
+        costs: CostMatrix | None = None,
+        feature_name: str = "x",
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the error areas of given densities.
+
+        Parameters
+        ----------
+        priors : array-like of shape (2,)
+            Prior probabilities of both classes.
+        densities : pair of callables or arrays
+            Class-conditional densities, as functions of `x` or as values at `x`.
+        x : array-like of shape (n_points,)
+            Increasing values of the feature.
+        boundary : float or array-like, optional
+            Decision boundaries; by default the optimal ones.
+        costs : CostMatrix, optional
+            Costs of the two decisions; 0-1 by default.
+        feature_name : str, default "x"
+            The name of the feature.
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        ErrorAreasDisplay
+        """
+        areas = error_areas(priors, densities, x, boundary, costs=costs)
+        return cls(areas, feature_name=feature_name).plot(ax)
+
+    @classmethod
+    def from_areas(
+        cls, areas: ErrorAreas, *, feature_name: str = "x", ax: Axes | None = None
+    ) -> Self:
+        """Draw areas that have been computed before; see `from_densities`."""
+        return cls(areas, feature_name=feature_name).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        self.ax_ = axes_for(ax, "ErrorAreasDisplay")
+        self.figure_ = self.ax_.figure
+        chart = error_areas_chart(self.areas, self.feature_name)
+        draw(chart, self.ax_, loc="upper center", ncols=2)
+        return self
+
+
+@final
+class DecisionRegionDisplay:
+    """The action taken at each point of two features, with the boundaries between regions.
+
+    Action k has color k of the color cycle; the reject region is hatched. Data points go on top
+    with `display.ax_.scatter`.
+
+    Parameters
+    ----------
+    regions : DecisionRegions
+        The regions to draw.
+    feature_names : pair of str, default ("x", "y")
+        The names of the features.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+        The axes of the plot.
+    figure_ : matplotlib.figure.Figure
+        Their figure.
+
+    Examples
+    --------
+    >>> positive = lambda features: features[:, 0]
+    >>> display = DecisionRegionDisplay.from_posterior(positive, (0, 1), (0, 1))
+    >>> [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    ['0', '1']
+    """
+
+    ax_: Axes
+    figure_: Any
+
+    def __init__(
+        self, regions: DecisionRegions, *, feature_names: tuple[str, str] = ("x", "y")
+    ) -> None:
+        self.regions = regions
+        self.feature_names = feature_names
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Callable[[FloatArray], Any],
+        x: Any,
+        y: Any,
+        costs: CostMatrix | None = None,
+        *,
+        n_points: int = 200,
+        feature_names: tuple[str, str] = ("x", "y"),
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the regions of a posterior.
+
+        Parameters
+        ----------
+        posterior : callable
+            A function from features to class probabilities, such as `model.predict_proba`.
+        x, y : pair of float
+            The range of each feature.
+        costs : CostMatrix, optional
+            Costs of actions; 0-1 by default.
+        n_points : int, default 200
+            Grid points per feature.
+        feature_names : pair of str, default ("x", "y")
+            The names of the features.
+        ax : matplotlib.axes.Axes, optional
+            Axes to draw on; by default those of a new figure.
+
+        Returns
+        -------
+        DecisionRegionDisplay
+        """
+        regions = decision_regions(posterior, x, y, costs, n_points=n_points)
+        return cls(regions, feature_names=feature_names).plot(ax)
+
+    @classmethod
+    def from_regions(
+        cls,
+        regions: DecisionRegions,
+        *,
+        feature_names: tuple[str, str] = ("x", "y"),
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw regions that have been computed before; see `from_posterior`."""
+        return cls(regions, feature_names=feature_names).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        ax = axes_for(ax, "DecisionRegionDisplay", size=(5.6, 4.8))
+        from matplotlib.collections import LineCollection
+
+        regions = self.regions
+        _fill_regions(ax, regions)
+        lines = LineCollection(list(regions.segments), colors=text_color(), linewidths=1.4)
+        ax.add_collection(lines)
+        ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
+        ax.set(xlim=regions.x[[0, -1]], ylim=regions.y[[0, -1]])
+        taken = [number for number in range(len(regions.actions)) if regions.share[number] > 0]
+        patches = [_legend_patch(regions, number) for number in taken]
+        ax.legend(handles=patches, framealpha=0.85, edgecolor="none", fontsize="small")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _fill_regions(ax: Axes, regions: DecisionRegions) -> None:
+    """Color each region by its action, and hatch the reject region."""
+    from matplotlib.colors import to_rgba
+
+    colors = np.array([to_rgba(cycle_color(k), OPACITY) for k in range(len(regions.actions))])
+    if regions.reject is not None:
+        colors[regions.reject] = 0.0
+    half_x, half_y = np.diff(regions.x[:2])[0] / 2, np.diff(regions.y[:2])[0] / 2
+    sides = *(regions.x[[0, -1]] + [-half_x, half_x]), *(regions.y[[0, -1]] + [-half_y, half_y])
+    look: dict[str, Any] = {"origin": "lower", "extent": sides, "interpolation": "nearest"}
+    ax.imshow(colors[regions.action], aspect="auto", **look)
+    if regions.reject is not None and regions.share[regions.reject] > 0:
+        is_rejected = (regions.action == regions.reject).astype(np.float64)
+        look = {"levels": [0.5, 1.5], "colors": "none", "hatches": [HATCH]}
+        hatched = ax.contourf(regions.x, regions.y, is_rejected, **look)
+        hatched.set(edgecolor=text_color(), linewidth=0)
+
+
+def _legend_patch(regions: DecisionRegions, number: int) -> Any:
+    """Return the entry of an action in the legend."""
+    from matplotlib.patches import Patch
+
+    label = regions.actions[number]
+    if number == regions.reject:
+        edge = text_color()
+        return Patch(facecolor="none", edgecolor=edge, hatch=HATCH, linewidth=0, label=label)
+    return Patch(facecolor=cycle_color(number), alpha=OPACITY, label=label)
+
+
+@final
+class UncertaintyMapDisplay:
+    """An image beside the aleatoric and epistemic uncertainty of its pixels.
+
+    Both maps share one color scale, so that they can be compared.
+
+    Parameters
+    ----------
+    image : ndarray of shape (height, width) or (height, width, colors)
+        The image.
+    aleatoric, epistemic : ndarray of shape (height, width)
+        The uncertainty of each pixel.
+
+    Attributes
+    ----------
+    axes_ : tuple of three matplotlib.axes.Axes
+        The axes of the image and of both maps.
+    figure_ : matplotlib.figure.Figure
+        Their figure.
+
+    Examples
+    --------
+    >>> display = UncertaintyMapDisplay.from_maps([[0, 1]], [[0.2, 0.1]], [[0.0, 0.5]])
+    >>> len(display.axes_)
+    3
+    """
+
+    axes_: tuple[Axes, ...]
+    figure_: Any
+
+    def __init__(self, image: FloatArray, aleatoric: FloatArray, epistemic: FloatArray) -> None:
+        self.image, self.aleatoric, self.epistemic = image, aleatoric, epistemic
+
+    @classmethod
+    def from_maps(
+        cls,
+        image: Any,
+        aleatoric: Any,
+        epistemic: Any,
+        *,
+        axes: Sequence[Axes] | None = None,
+    ) -> Self:
+        """Draw an image and its maps, such as an entry of `dubito.learn.uncertainty_maps`.
+
+        Parameters
+        ----------
+        image : array-like of shape (height, width) or (height, width, colors)
+            The image.
+        aleatoric, epistemic : array-like of shape (height, width)
+            The uncertainty of each pixel.
+        axes : sequence of three matplotlib.axes.Axes, optional
+            Axes to draw on, such as a row of `figure.subplots(n_images, 3)`.
+
+        Returns
+        -------
+        UncertaintyMapDisplay
+        """
+        picture = _as_map(image, "image", (2, 3))
+        named = {"aleatoric": aleatoric, "epistemic": epistemic}
+        maps = {name: _as_map(values, name, (2,)) for name, values in named.items()}
+        for name, one in maps.items():
+            if one.shape != picture.shape[:2]:
+                rule = f"must have the shape of the image, {picture.shape[:2]}"
+                fix = "Pass the maps of this image"
+                raise BadValueError(name, MAPS, rule, f"{one.shape}", fix)
+        return cls(picture, **maps).plot(axes)
+
+    def plot(self, axes: Sequence[Axes] | None = None) -> Self:
+        """Draw on three axes, by default those of a new figure, and return the display."""
+        axes = _three_axes() if axes is None else axes
+        if len(axes) != 3:
+            fix = "Pass a row of `figure.subplots(n_images, 3)`"
+            raise BadValueError("axes", MAPS, "must be 3 axes", f"{len(axes)}", fix)
+        figure: Any = axes[0].figure
+        axes[0].imshow(self.image, cmap="gray")
+        top = max(float(self.aleatoric.max()), float(self.epistemic.max()), 1e-12)
+        for ax, values in zip(axes[1:], (self.aleatoric, self.epistemic), strict=True):
+            drawn = ax.imshow(values, cmap="magma", vmin=0, vmax=top)
+        for ax, title in zip(axes, TITLES, strict=True):
+            ax.set_title(title, fontsize="medium")
+            ax.set_axis_off()
+        figure.colorbar(drawn, ax=list(axes[1:]), label="nats", shrink=0.8)
+        self.axes_, self.figure_ = tuple(axes), figure
+        return self
+
+
+def _three_axes() -> Sequence[Axes]:
+    """Return the axes of a new figure."""
+    first = axes_for(None, MAPS, size=(9.6, 3.4))
+    figure: Any = first.figure
+    first.remove()
+    return tuple(figure.subplots(1, 3))
+
+
+def _as_map(values: Any, argument: str, dimensions: tuple[int, ...]) -> FloatArray:
+    """Return a finite value per pixel."""
+    array = as_finite(as_floats(values, argument, MAPS), argument, MAPS)
+    words = "height x width" if dimensions == (2,) else "height x width, or with colors"
+    require_dimensions(array, dimensions, argument, MAPS, words)
+    return array

@@ -1,0 +1,132 @@
+"""Uncertainty section: correct and wrong rows, OOD rows, aleatoric and epistemic parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dubito.report.charts.curves import Population, uncertainty_histogram, uncertainty_scatter
+from dubito.report.content import Block, Figure, Row, Section, Text
+from dubito.report.formatting import decimal, percentage
+from dubito.report.ood import ALPHA, OODScores
+from dubito.report.summary import Summary
+
+MAX_DOTS = 1500
+
+
+def uncertainty_section(summary: Summary) -> Section:
+    """Return how uncertainty is distributed over correct, wrong and OOD rows."""
+    figures: list[Block] = [_error_figure(summary)]
+    texts = [Text("Uncertainty is useful if wrong and out-of-distribution (OOD) rows have more.")]
+    if summary.ood is not None:
+        figures += _ood_figures(summary.ood)
+        texts += [Text(text) for text in _ood_texts(summary.ood)]
+    if summary.uncertainty is not None:
+        figures.append(_decomposition_figure(summary))
+    title = "Does uncertainty find errors?"
+    return Section("uncertainty", title, (*texts, Row(tuple(figures))))
+
+
+def _error_figure(summary: Summary) -> Figure:
+    """Return the uncertainty of correct and of wrong rows."""
+    rows, weight = summary.after.rows, summary.after.labeled_weight
+    kinds = (("correct rows", "correct", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
+    populations = [
+        Population(name, style, rows.doubt[part > 0], (weight * part)[part > 0])
+        for name, style, part in kinds
+        if (weight * part).sum() > 0
+    ]
+    title, label = "Correct and wrong rows", "1 - confidence, calibrated"
+    caption = "The further apart, the more errors a threshold finds."
+    return _histogram(
+        title,
+        label,
+        populations,
+        f"{caption}{_auroc_text('Error', summary.audit_after.auroc_of_errors)}",
+    )
+
+
+def _ood_figures(scores: OODScores) -> list[Block]:
+    """Return the scores of in-distribution and OOD rows: by confidence, and by distance."""
+    figures: list[Block] = []
+    caption = "Each kind adds up to 100\u00a0%; the last bin includes all beyond."
+    if scores.ood_doubt is not None:
+        populations = [
+            Population("in-distribution rows", "known", scores.doubt, np.ones(scores.doubt.size)),
+            Population("OOD rows", "ood", scores.ood_doubt, np.ones(scores.ood_doubt.size)),
+        ]
+        text = f"{caption}{_auroc_text('OOD', scores.doubt_auroc)}"
+        label = "1 - confidence, uncalibrated"
+        figures.append(_histogram("OOD rows by confidence", label, populations, text))
+    if scores.distance is not None:
+        kinds = (
+            ("correct rows", "correct", scores.is_correct),
+            ("wrong rows", "wrong", ~scores.is_correct),
+        )
+        populations = [
+            Population(name, style, scores.distance[part], scores.weight[part])
+            for name, style, part in kinds
+            if scores.weight[part].sum() > 0
+        ]
+        if scores.ood_distance is not None:
+            weight = np.ones(scores.ood_distance.size)
+            populations.append(Population("OOD rows", "ood", scores.ood_distance, weight))
+        title = (
+            "Distance of the features" if scores.ood_distance is None else "OOD rows by distance"
+        )
+        text = f"{caption}{_auroc_text('OOD', scores.distance_auroc)}"
+        figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
+    return figures
+
+
+def _histogram(title: str, label: str, populations: list[Population], caption: str) -> Figure:
+    """Return the distributions of a score in several kinds of rows."""
+    return Figure(title, (uncertainty_histogram(title, label, populations),), caption)
+
+
+def _auroc_text(kind: str, area: float | None) -> str:
+    """Return a detection AUROC as a sentence, nothing if it is unknown."""
+    return "" if area is None else f" {kind} detection AUROC: {decimal(area)} (0.5: chance)."
+
+
+def _ood_texts(scores: OODScores) -> list[str]:
+    """Return what the distance was fitted on, and how many OOD rows it detects."""
+    texts = []
+    if scores.distance is not None:
+        center = "nearest class" if scores.is_by_class else "mean of all rows"
+        texts.append(
+            f"Distances are to the {center}, fitted on the features of {scores.n_fitted:,} rows; "
+            f"the other {scores.distance.size:,} rows are shown."
+        )
+    if scores.detected is not None and scores.ood_distance is not None:
+        texts.append(
+            f"At a false positive rate of {percentage(ALPHA, 0)}, the distance detects "
+            f"{percentage(scores.detected)} of the {scores.ood_distance.size:,} OOD rows."
+        )
+    return texts
+
+
+def _decomposition_figure(summary: Summary) -> Figure:
+    """Return epistemic over aleatoric uncertainty, for a sample of rows."""
+    parts, correct = summary.uncertainty, summary.before.rows.correct > 0.5
+    assert parts is not None
+    rows = np.arange(correct.size)
+    if rows.size > MAX_DOTS:
+        rng = np.random.default_rng(summary.provenance.seed)
+        rows = np.sort(rng.choice(rows, MAX_DOTS, replace=False))
+    populations = [
+        (
+            style,
+            f"{style} rows",
+            parts.aleatoric[rows[kind[rows]]],
+            parts.epistemic[rows[kind[rows]]],
+        )
+        for style, kind in (("correct", correct), ("wrong", ~correct))
+    ]
+    epistemic = float(parts.epistemic.sum() / max(parts.total.sum(), 1e-300))
+    caption = (
+        f"{percentage(epistemic)} of the uncertainty is epistemic: the members disagree, and more "
+        f"data could reduce it. Mean aleatoric uncertainty (noise in the data): "
+        f"{decimal(float(parts.aleatoric.mean()))} nats. {rows.size:,} rows are shown."
+    )
+    title = "Aleatoric and epistemic uncertainty"
+    return Figure(title, (uncertainty_scatter(title, populations),), caption)

@@ -1,0 +1,263 @@
+"""The sections of a regression report: coverage and width of prediction intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dubito.arrays import IntArray
+from dubito.charts import plain
+from dubito.measure import RegressionAudit, RiskCoverageCurve
+from dubito.measure.ranking import RankingState
+from dubito.measure.regression import point_of_rows, values_of
+from dubito.report.charts.curves import (
+    RiskCurve,
+    coverage_chart,
+    pit_histogram,
+    risk_chart,
+    width_chart,
+)
+from dubito.report.content import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
+from dubito.report.formatting import (
+    ABSENT,
+    decimal,
+    keep_percent_signs,
+    percentage,
+    quantity,
+    with_interval,
+)
+from dubito.report.regression_summary import (
+    Candidate,
+    RegressionSummary,
+    target_mean,
+    widths_of,
+)
+from dubito.report.verdict import split_verdict
+
+N_ROWS = 15
+SAME_WIDTH = 1e-6  # relative difference of widths that is rounding
+
+
+def regression_verdict(summary: RegressionSummary) -> Verdict:
+    """Return the verdict of the audit, and what calibration achieves."""
+    headline, mood, sentences = split_verdict(summary.whole.verdict)
+    if sentences:
+        sentences = (f"{sentences[0]} Measured on {summary.whole.n_rows:,} rows.",)
+    before, after = summary.before.audit, summary.after.audit
+    if mood == "bad" and summary.chosen and before.levels.size:
+        k = int(np.argmax(np.abs(before.coverage - before.levels) / before.coverage_deviation))
+        level = float(before.levels[k])
+        nearest = int(np.argmin(np.abs(after.levels - level)))
+        corrected = (
+            f"{summary.after.name} corrects it ({summary.after.summary}): {percentage(level, 0)} "
+            f"intervals then contain {percentage(float(after.coverage[nearest]))} of the targets, "
+            "out of sample."
+        )
+        sentences = (*sentences, corrected)
+    return Verdict(headline, sentences, mood)
+
+
+def regression_sections(summary: RegressionSummary) -> list[Section]:
+    """Return all sections except how the report was computed."""
+    return [
+        _coverage_section(summary),
+        _metrics_section(summary),
+        _calibrators_section(summary),
+        _decisions_section(summary),
+        _inspection_section(summary),
+    ]
+
+
+def _coverage_section(summary: RegressionSummary) -> Section:
+    """Return coverage and width over the nominal coverage, and PIT histograms."""
+    shown = [("before", "uncalibrated", summary.before)]
+    if summary.chosen:
+        shown.append(("after", "calibrated, out of sample", summary.after))
+    audits = [(style, label, one.audit) for style, label, one in shown]
+    coverages = [(style, label, one.levels, one.coverage) for style, label, one in audits]
+    widths = [(style, label, one.levels, one.width) for style, label, one in audits]
+    title = "Observed and nominal coverage"
+    coverage = Figure(
+        title,
+        (coverage_chart(title, summary.before.audit.n_rows, coverages),),
+        "On the dashed line, intervals contain as many targets as they should. Below it they are "
+        "too narrow: the model is over-confident.",
+        _coverage_table([(label, one) for _, label, one in audits]),
+    )
+    title = "Sharpness: mean width of intervals"
+    sharpness = Figure(
+        title,
+        (width_chart(title, widths),),
+        "Narrow intervals are good only if their coverage is right.",
+    )
+    pits = tuple(_pit_figure(one, label, style) for style, label, one in shown)
+    return Section(
+        "coverage",
+        "Are the prediction intervals calibrated?",
+        (_cards(summary), Row((coverage, sharpness)), Row(pits)),
+    )
+
+
+def _cards(summary: RegressionSummary) -> Cards:
+    """Return the key metrics."""
+    cards = []
+    for name, was, now in summary.metrics[:3]:
+        if was is not None:
+            note = f"after: {decimal(now.value)}" if now is not None and summary.chosen else ""
+            cards.append(Card(name, decimal(was.value), note))
+    before, after = summary.before.audit, summary.after.audit
+    if before.levels.size:
+        k = int(np.argmin(np.abs(before.levels - 0.9)))
+        name = f"coverage of {percentage(float(before.levels[k]), 0)} intervals"
+        nearest = int(np.argmin(np.abs(after.levels - before.levels[k])))
+        note = f"after: {percentage(float(after.coverage[nearest]))}" if summary.chosen else ""
+        cards.append(Card(name, percentage(float(before.coverage[k])), note))
+    return Cards(tuple(cards))
+
+
+def _coverage_table(audits: list[tuple[str, RegressionAudit]]) -> Table:
+    """Return the coverage of intervals, level by level."""
+    rows = tuple(
+        (
+            f"{percentage(level, 0)}, {label}",
+            percentage(coverage),
+            f"±\u00a0{percentage(1.96 * deviation)}",
+            decimal(width),
+        )
+        for label, one in audits
+        for level, coverage, deviation, width in zip(
+            one.levels.tolist(),
+            one.coverage.tolist(),
+            one.coverage_deviation.tolist(),
+            one.width.tolist(),
+            strict=True,
+        )
+    )
+    columns = ("nominal coverage", "observed coverage", "95\u00a0% range", "mean width")
+    return Table(f"{audits[0][1].n_rows:,} rows", columns, rows)
+
+
+def _pit_figure(candidate: Candidate, label: str, style: str) -> Figure:
+    """Return a PIT histogram."""
+    pit = candidate.audit.pit
+    outer = float(pit[0] + pit[-1]) * pit.size / 2
+    shape = "about flat" if 0.7 < outer < 1.4 else "high at both ends: intervals are too narrow"
+    shape = "low at both ends: intervals are too wide" if outer <= 0.7 else shape
+    title = f"PIT histogram, {label}"
+    chart = pit_histogram(title, pit, candidate.audit.n_rows, style)
+    return Figure(title, (chart,), f"Flat is calibrated; this one is {shape}.")
+
+
+def _metrics_section(summary: RegressionSummary) -> Section:
+    """Return the metrics before and after."""
+    rows = tuple(
+        (
+            name,
+            with_interval(None if was is None else was.value, was),
+            with_interval(None if now is None else now.value, now) if summary.chosen else ABSENT,
+            f"{float(name.split()[2]) / 100:.3g}" if name.startswith("coverage") else "",
+        )
+        for name, was, now in summary.metrics
+    )
+    columns = ("metric", "before", "after, out of sample", "if calibrated")
+    n_rows = summary.before.audit.n_rows
+    caption = f"{n_rows:,} rows; 95\u00a0% bootstrap intervals in parentheses"
+    blocks: list[Block] = [Text(summary.method), Table(caption, columns, rows)]
+    if summary.whole.n_missing:
+        blocks.insert(1, Text(f"{quantity(summary.whole.n_missing)} without a target left out."))
+    if summary.whole.groups:
+        groups = tuple(
+            (
+                name,
+                f"{one.n_rows:,}",
+                decimal(one.continuous_ranked_probability_score),
+                keep_percent_signs(one.verdict),
+            )
+            for name, one in summary.whole.groups.items()
+        )
+        names = ("group", "rows", "CRPS", "verdict")
+        blocks.append(Table("Groups", names, groups, texts=(0, 3)))
+    return Section("metrics", "Metrics", tuple(blocks))
+
+
+def _calibrators_section(summary: RegressionSummary) -> Section:
+    """Return the CRPS and coverage of each calibrator."""
+    rows = tuple(
+        (
+            one.name,
+            keep_percent_signs(one.summary),
+            decimal(one.audit.continuous_ranked_probability_score),
+            percentage(_largest_gap(one.audit)),
+            "selected" if k == summary.chosen else "",
+        )
+        for k, one in enumerate(summary.candidates)
+    )
+    columns = ("calibrator", "summary", "CRPS", "largest coverage gap", "")
+    text = (
+        "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more "
+        "than 1\u00a0%. The CRPS of quantiles is an average over their levels, which is slightly "
+        "lower than that of a density."
+    )
+    table = Table("Every metric is out of sample", columns, rows, texts=(0, 1, 4))
+    return Section("calibrators", "Calibrators", (Text(text), table))
+
+
+def _largest_gap(audit: RegressionAudit) -> float | None:
+    """Return the largest difference of observed and nominal coverage."""
+    return float(np.abs(audit.coverage - audit.levels).max()) if audit.levels.size else None
+
+
+def _decisions_section(summary: RegressionSummary) -> Section:
+    """Return the error of the rows accepted by the width of their interval."""
+    batch = summary.after.batch
+    squares = target_mean(np.square(values_of(batch) - point_of_rows(batch.outputs)))
+    scale = max(float(squares.max()), 1e-300)
+    state = RankingState.of_scores(squares / scale, widths_of(batch), batch.labeled_weight)
+    curve = RiskCoverageCurve.of(state)
+    errors = np.sqrt(curve.risk * scale)
+    label = "Root mean squared error"
+    one = RiskCurve("after", "rows accepted by interval width", curve.coverage, errors)
+    chart = Figure(
+        "Error over coverage",
+        (risk_chart("Error over coverage", [one], label, plain),),
+        "The error when only the rows with the narrowest intervals are accepted: few on the left, "
+        "all on the right. A rising line means that the widths tell where the model errs; a flat "
+        "one, that they do not.",
+    )
+    half = float(np.interp(0.5, curve.coverage, errors))
+    text = (
+        "For the half of the rows with the narrowest intervals, the root mean squared error is "
+        f"{decimal(half)} instead of {decimal(float(errors[-1]))}."
+    )
+    return Section("decisions", "Which rows need a review?", (Text(text), Row((chart,))))
+
+
+def _inspection_section(summary: RegressionSummary) -> Section:
+    """Return the rows with the widest intervals, unless all are equal, and the largest errors."""
+    before = summary.before.batch
+    widths = widths_of(summary.after.batch)
+    errors = target_mean(np.abs(values_of(before) - point_of_rows(before.outputs)))
+    surprise = errors / np.maximum(widths, 1e-300)
+    caption = "The most surprising rows: errors far beyond the interval"
+    tables = [_rows_table(caption, summary, np.argsort(-surprise, kind="stable"))]
+    own = widths_of(before)  # uncalibrated: widths after calibration differ between folds
+    if not np.allclose(own, own[0], rtol=SAME_WIDTH, atol=0):
+        caption = "The most uncertain rows: the widest intervals"
+        tables.insert(0, _rows_table(caption, summary, np.argsort(-widths, kind="stable")))
+    return Section("rows", "Rows to inspect", (Row(tuple(tables)),))
+
+
+def _rows_table(caption: str, summary: RegressionSummary, order: IntArray) -> Table:
+    """Return rows with their prediction and target."""
+    batch = summary.before.batch
+    widths = widths_of(summary.after.batch)
+    targets, predicted = target_mean(values_of(batch)), target_mean(point_of_rows(batch.outputs))
+    rows = tuple(
+        (
+            str(batch.ids[k]) if batch.ids is not None else f"row {k:,}",
+            decimal(float(predicted[k])),
+            decimal(float(targets[k])),
+            decimal(float(widths[k])),
+        )
+        for k in order[:N_ROWS].tolist()
+    )
+    return Table(caption, ("id", "predicted", "target", "width of the interval"), rows)
