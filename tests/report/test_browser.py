@@ -92,9 +92,7 @@ def test_nothing_can_reach_the_network(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.35, 0.5, 0.777, 0.95, 1.0])
-def test_the_slider_matches_the_library(
-    opened: Opened, summary: Summary, threshold: float
-) -> None:
+def test_the_slider_matches_the_library(opened: Opened, summary: Summary, threshold: float) -> None:
     opened.page.locator("#threshold").evaluate(
         "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }",
         f"{threshold}",
@@ -145,7 +143,7 @@ def test_a_decision_is_wrong_by_its_action(opened: Opened, summary: Summary) -> 
     opened.set_threshold(0.0)
     sample = with_costs(summary.sample, table)
     assert_same(opened.outcome("yours"), sample.at(0.0))
-    labels: Any = sample.batch.truth
+    labels: Any = sample.batch.labels
     is_wrong = sample.acting != labels.codes  # here each class has one action that is cheapest
     expected = float(sample.weight @ is_wrong / sample.weight.sum())
     assert opened.outcome("none").risk == pytest.approx(expected)
@@ -240,7 +238,9 @@ def test_a_page_without_an_editor_has_no_console_messages(browser: Browser, tmp_
     opened.close()
 
 
-def test_a_cost_that_is_not_a_number_is_reported_and_ignored(opened: Opened, summary: Summary) -> None:
+def test_a_cost_that_is_not_a_number_is_reported_and_ignored(
+    opened: Opened, summary: Summary
+) -> None:
     opened.page.fill('input[data-action="0"][data-class="1"]', "")
     assert "must be a number" in opened.page.inner_text("[data-message]")
     assert_same(opened.outcome("expected"), summary.sample.optimal)
@@ -379,9 +379,7 @@ def test_without_scripts_all_numbers_are_shown(browser: Browser, path: Path) -> 
     opened.close()
 
 
-def test_a_top_label_report_matches_the_library(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_a_top_label_report_matches_the_library(browser: Browser, tmp_path: Path) -> None:
     from dubito.data.batch import Batch
     from dubito.data.shards import ArrayShards
 

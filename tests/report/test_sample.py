@@ -129,7 +129,7 @@ def test_decisions_of_a_policy_are_counted_action_by_action() -> None:
     batch = made()
     action = np.random.default_rng(0).integers(0, 4, len(batch))
     sample = draw_sample(batch, COSTS, 0, action)
-    labels: Any = sample.batch.truth
+    labels: Any = sample.batch.labels
     found, weight = sample.outcome_of(action), sample.weight
     paid = COSTS.array[action, labels.codes]
     kept = weight * (action != 3)
@@ -138,7 +138,7 @@ def test_decisions_of_a_policy_are_counted_action_by_action() -> None:
     assert draw_sample(batch, None, 0, action).decided is None
 
 
-def test_costs_that_grow_with_amounts_are_replaced_by_an_example() -> None:
+def test_row_costs_are_replaced_by_an_example() -> None:
     costs = CostMatrix(np.ones((3, 3)) - np.eye(3), rate=np.ones((3, 3)))
     sample = draw_sample(made(), costs, 0)
     assert (sample.has_given_costs, sample.costs.rate) == (False, None)

@@ -8,7 +8,7 @@ import pytest
 from dubito import Logits, Members, __version__, audit
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, fingerprint
-from dubito.decide import CostMatrix, Policy, cost_report, realized_cost
+from dubito.decide import CostMatrix, OODGate, Policy, cost_report, realized_cost
 from dubito.doubt import MahalanobisDistance, decompose_uncertainty
 from dubito.errors import EmptyStateError
 from dubito.measure import reliability_curve, risk_coverage_curve
@@ -19,7 +19,7 @@ OTHERS = Batch.of([1, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))
 
 
 def test_metrics_are_those_of_an_audit(summary: Summary, batch: Batch) -> None:
-    expected = audit(batch.truth, batch.outputs, sample_weight=batch.weight, seed=3)  # type: ignore[call-overload]
+    expected = audit(batch.labels, batch.outputs, sample_weight=batch.weight, seed=3)  # type: ignore[call-overload]
     assert summary.whole.figures | expected.figures == summary.whole.figures
     assert summary.audit_after.n_rows == expected.n_rows == len(summary.before)
     assert summary.audit_after.log_loss < summary.audit_before.log_loss  # type: ignore[operator]
@@ -88,8 +88,7 @@ def test_a_policy_is_evaluated_by_its_own_decisions() -> None:
         y[half],
         costs=costs,
         features=features[half],
-        doubt=MahalanobisDistance(),
-        epsilon=0.1,
+        ood=OODGate(MahalanobisDistance(), alpha=0.1),
     )
     weight = rng.integers(1, 4, 200).astype(float)
     batch = Batch.of(y[rest], Logits(logits[rest]), sample_weight=weight, features=features[rest])

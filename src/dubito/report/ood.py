@@ -64,9 +64,9 @@ def ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DubitoWarning)  # few rows: nothing is detected
                 detector = ConformalOutlierDetector(ALPHA).fit(distance, batch.weight[scored])
-            detected = float(detector.contains(ood_distance).mean())
-    doubt = batch.rows.doubt[scored]
-    ood_doubt = None if ood is None else rows_of(ood.outputs, None).doubt
+            detected = float(detector.predict(ood_distance).mean())
+    doubt = batch.rows.least_confidence[scored]
+    ood_doubt = None if ood is None else row_statistics(ood.outputs, None).least_confidence
     return OODScores(
         fitted_on.size,
         is_by_class,
@@ -85,7 +85,7 @@ def ood_scores(batch: Batch, ood: Batch | None, seed: int) -> OODScores | None:
 def _fit_distance(batch: Batch, rows: IntArray) -> MahalanobisDistance:
     """Fit the distance to the nearest class, or to all rows where classes have too few."""
     assert batch.features is not None
-    features, labels = batch.features[rows], batch.truth
+    features, labels = batch.features[rows], batch.labels
     distance = MahalanobisDistance(normalize=True)
     if isinstance(labels, Labels) and labels.probabilities is None:
         try:

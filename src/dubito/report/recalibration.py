@@ -95,7 +95,7 @@ def as_class_problem(batch: Batch) -> Batch:
             freeze(np.zeros(len(batch), np.int64)), freeze(np.stack([1 - right, right], axis=1))
         )
         outputs = Probabilities(np.stack([1 - confidence, confidence], axis=1), ("wrong", "right"))
-    return replace(batch, outputs=outputs, truth=truth, groups=None)
+    return replace(batch, outputs=outputs, labels=truth, groups=None)
 
 
 def _cross_fitted(calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]) -> FloatArray:

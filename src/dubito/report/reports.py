@@ -171,8 +171,8 @@ def make_report(
         Names of the rows.
     groups : array-like of shape (n_rows,), optional
         Groups to compare, such as regions or devices.
-    amounts : array-like of shape (n_rows,), optional
-        Amount of each row, for costs that grow with it.
+    row_costs : array-like of shape (n_rows,), optional
+        The number that multiplies the `rate` of the cost matrix in each row, such as an amount.
     calibration : pair (y, outputs) or fitted calibrator, optional
         Other rows to fit the calibrator on; by default it is cross-fitted on the rows themselves.
     ood : outputs or Batch, optional
@@ -206,10 +206,10 @@ def make_report(
         features=features,
         ids=ids,
         groups=groups,
-        amounts=amounts,
+        row_costs=row_costs,
         caller=CALLER,
     )
-    batch.require_truth(CALLER)
+    batch.require_labels(CALLER)
     return Report.of(
         ArrayShards(batch),
         calibration=calibration,
@@ -245,7 +245,7 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         inspection_section(summary),
         provenance_section(summary.provenance, facts),
     ]
-    data = None if summary.has_amount_costs else summary.sample.to_dict()
+    data = None if summary.has_row_costs else summary.sample.to_dict()
     html = render(title, verdict, sections, data=data)
     return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
 

@@ -67,8 +67,8 @@ class Sample:
     @cached_property
     def paid(self) -> FloatArray:
         """The cost of each action, rows x actions."""
-        assert isinstance(self.batch.truth, Labels)
-        return costs_of_actions(self.costs, self.batch.truth, np.empty(0))
+        assert isinstance(self.batch.labels, Labels)
+        return costs_of_actions(self.costs, self.batch.labels, np.empty(0))
 
     @cached_property
     def acting(self) -> IntArray:
@@ -111,8 +111,8 @@ class Sample:
     @cached_property
     def steps(self) -> tuple[Outcome, ...]:
         """The outcomes of thresholds from 0 to 1, in steps of 0.001."""
-        order = np.argsort(self.answers.rows.doubt, kind="stable")
-        doubt, weight = self.answers.rows.doubt[order], self.weight[order]
+        order = np.argsort(self.answers.rows.least_confidence, kind="stable")
+        doubt, weight = self.answers.rows.least_confidence[order], self.weight[order]
         rows, reject = np.arange(order.size), self.paid[order, self.costs.reject]
         acted = self.paid[order][rows, self.acting[order]]
         wrong = weight * self.wrong(self.acting)[order]
@@ -148,7 +148,7 @@ class Sample:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of the page's script."""
-        outputs, labels = self.batch.outputs, self.batch.truth
+        outputs, labels = self.batch.outputs, self.batch.labels
         assert isinstance(outputs, Probabilities)
         assert isinstance(labels, Labels)
         soft = labels.probabilities
@@ -170,10 +170,10 @@ def draw_sample(
 ) -> Sample:
     """Draw at most 5,000 rows, and add costs and the actions of a policy.
 
-    Costs that grow with amounts cannot be edited in a table: example costs replace them.
+    Costs that vary from row to row cannot be edited in a table: example costs replace them.
     """
     batch = sample_rows(ArrayShards(after), MAX_ROWS, seed)
-    outputs, labels = batch.outputs, batch.truth
+    outputs, labels = batch.outputs, batch.labels
     if costs is not None:
         if not isinstance(outputs, BaseClassOutputs):
             rule, fix = "must be None for top labels", "Pass outputs over all classes"
@@ -184,7 +184,7 @@ def draw_sample(
     is_narrow = isinstance(outputs, BaseClassOutputs) and outputs.n_classes <= MAX_CLASSES
     if is_soft or not is_narrow:
         answers = TopLabel(batch.rows.confidence, batch.rows.correct)
-        rows = replace(batch, outputs=answers, truth=None)
+        rows = replace(batch, outputs=answers, labels=None)
         table = CostMatrix([[1.0, 0.0]], ["accept the answer"], ("wrong", "right"))
         table = table.with_reject(EXAMPLE_REVIEW, "review")
         return Sample(_in_single(as_class_problem(rows)), rows, table, False, False)

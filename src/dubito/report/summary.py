@@ -64,9 +64,9 @@ class PolicyResult:
 
 
 def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
-    """Return the decisions of a policy on labeled rows, with features and amounts if needed."""
+    """Return the decisions of a policy on labeled rows, with features and row costs."""
     raw = as_class_outputs(batch.outputs, "make_report")
-    decisions = policy.decide(raw, batch.features, batch.amounts)
+    decisions = policy.decide(raw, batch.features, batch.row_costs)
     evidence = Evidence(
         batch=batch,
         raw=raw,
@@ -76,7 +76,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
         weight=batch.labeled_weight,
         how="the rows of the report",
     )
-    return PolicyResult(decisions.action, PolicyReport.of(evidence, policy.rules, seed=seed))
+    return PolicyResult(decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed))
 
 
 MAX_ROWS_MEASURED = 50_000  # rows that are held in memory
@@ -205,13 +205,13 @@ class Summary:
         return self.costs is not None and not self.sample.has_given_costs
 
     @property
-    def has_amount_costs(self) -> bool:
-        """Whether the given costs depend on the amount of a row."""
+    def has_row_costs(self) -> bool:
+        """Whether the given costs vary from row to row."""
         return self.costs is not None and self.costs.rate is not None
 
     @cached_property
     def cost_report(self) -> CostReport | None:
-        """The cost of optimal decisions on the sample; None if amounts are missing."""
+        """The cost of optimal decisions on the sample; None without row costs."""
         rows, costs = self.sample.batch, self.sample.costs
         if self.costs is not None and self.has_fixed_costs:
             rows = sample_rows(ArrayShards(self.after), MAX_ROWS, self.provenance.seed)

@@ -180,13 +180,13 @@ def test_cost_over_priors() -> None:
 
 def test_amounts_reach_the_curves() -> None:
     costs = CostMatrix([[0, 0], [1, 0]], rate=[[0, 1], [0, 0]])
-    outputs, amounts = [[0.9, 0.1], [0.4, 0.6]], [2.0, 5.0]
-    display = CostDisplay.from_predictions([1, 0], outputs, costs, amounts)
-    curve = cost_coverage_curve([1, 0], outputs, costs, amounts)
+    outputs, row_costs = [[0.9, 0.1], [0.4, 0.6]], [2.0, 5.0]
+    display = CostDisplay.from_predictions([1, 0], outputs, costs, row_costs)
+    curve = cost_coverage_curve([1, 0], outputs, costs, row_costs)
     same(display.ax_.lines[0], curve.coverage, curve.cost)
-    priors = CostDisplay.over_priors([1, 0], outputs, costs, amounts, class_=1)
+    priors = CostDisplay.over_priors([1, 0], outputs, costs, row_costs, class_=1)
     same(
         priors.ax_.lines[0],
         np.linspace(0, 1, 21),
-        cost_prior_curve([1, 0], outputs, costs, amounts, class_=1).cost,
+        cost_prior_curve([1, 0], outputs, costs, row_costs, class_=1).cost,
     )

@@ -81,27 +81,27 @@ def test_cost_matrices_too_large_to_edit_are_used() -> None:
     found = Summary.of(ArrayShards(Batch.of(rng.integers(0, 14, 60), logits)), costs=costs)
     assert found.has_fixed_costs
     after = found.after
-    expected = cost_report(after.truth, after.outputs, costs)
+    expected = cost_report(after.labels, after.outputs, costs)
     assert found.cost_report == expected
     assert _cost_text(found).startswith("With the given costs, taking the action of lowest")
 
 
-def growing(amounts: Any) -> Summary:
+def with_rate(row_costs: Any) -> Summary:
     rng = np.random.default_rng(0)
     costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 2], [0, 0]])
     logits = Logits(rng.normal(size=(60, 2)))
-    batch = Batch.of(rng.integers(0, 2, 60), logits, amounts=amounts)
+    batch = Batch.of(rng.integers(0, 2, 60), logits, row_costs=row_costs)
     return Summary.of(ArrayShards(batch), costs=costs)
 
 
-def test_costs_that_grow_with_amounts_have_no_editor() -> None:
-    found = growing(np.arange(60.0))
+def test_row_costs_have_no_editor() -> None:
+    found = with_rate(np.arange(60.0))
     said, paid, chart = decisions_section(found).blocks
     assert isinstance(said, Text)
-    assert "grow with the amount of each row" in said.text
+    assert "vary from row to row" in said.text
     after = found.after
     assert found.costs is not None
-    expected = cost_report(after.truth, after.outputs, found.costs, np.arange(60.0))
+    expected = cost_report(after.labels, after.outputs, found.costs, np.arange(60.0))
     assert isinstance(paid, Text)
     assert f"costs {cost(1000 * expected.realized.value)} per 1,000 rows (95" in paid.text
     assert isinstance(chart, Row)
@@ -110,13 +110,13 @@ def test_costs_that_grow_with_amounts_have_no_editor() -> None:
     assert not figure.charts[0].handles
 
 
-def test_costs_that_grow_need_amounts() -> None:
-    assert _cost_text(growing(None)).startswith("The cost of decisions is unknown")
+def test_rates_need_row_costs() -> None:
+    assert _cost_text(with_rate(None)).startswith("The cost of decisions is unknown")
 
 
 def test_a_policy_is_a_decision_rule(batch: Batch, costs: CostMatrix) -> None:
     rows = batch.take(np.flatnonzero(np.arange(240) != 7))
-    policy = Policy.fit(rows.outputs, rows.truth, costs=costs, features=rows.features)
+    policy = Policy.fit(rows.outputs, rows.labels, costs=costs, features=rows.features)
     found = Summary.of(ArrayShards(batch), policy=policy)
     assert found.decided is not None
     kept = found.decided.report

@@ -107,7 +107,7 @@ def test_the_most_uncertain_rows_and_the_most_confident_errors() -> None:
 
 def test_confusions_are_those_of_the_matrix() -> None:
     batch = made()
-    true, said = batch.truth.codes, batch.rows.predicted  # type: ignore[union-attr]
+    true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     matrix = confusion_matrix(true, said)
     found = confusions(batch, 10)
     names = class_names(batch)
@@ -123,7 +123,7 @@ def test_confusions_are_those_of_the_matrix() -> None:
 
 def test_classes_have_the_usual_precision_and_recall() -> None:
     batch = made()
-    true, said = batch.truth.codes, batch.rows.predicted  # type: ignore[union-attr]
+    true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     lines = class_counts(batch)
     assert [one.precision for one in lines] == pytest.approx(
         precision_score(true, said, average=None)

@@ -289,7 +289,7 @@ class CostDisplay:
         y_true: Any,
         outputs: Any,
         costs: CostMatrix,
-        amounts: Any = None,
+        row_costs: Any = None,
         *,
         doubt: Any = None,
         name: str | None = None,
@@ -305,8 +305,8 @@ class CostDisplay:
             Outputs of a classifier; a plain array holds probabilities.
         costs : CostMatrix
             Costs of actions; a reject action adds the total cost of all rows.
-        amounts : array-like of shape (n_rows,), optional
-            Amount of each row, for costs that grow with it.
+        row_costs : array-like of shape (n_rows,), optional
+            The number that multiplies the `rate` of the cost matrix in each row.
         doubt : array-like of shape (n_rows,), optional
             Score by which rows are accepted; by default the expected cost of acting less that of
             rejecting.
@@ -319,7 +319,7 @@ class CostDisplay:
         -------
         CostDisplay
         """
-        curve = cost_coverage_curve(y_true, outputs, costs, amounts, doubt=doubt)
+        curve = cost_coverage_curve(y_true, outputs, costs, row_costs, doubt=doubt)
         return cls(curve, name=name).plot(ax)
 
     @classmethod
@@ -328,7 +328,7 @@ class CostDisplay:
         y_true: Any,
         outputs: Any,
         costs: CostMatrix,
-        amounts: Any = None,
+        row_costs: Any = None,
         *,
         class_: Any,
         name: str | None = None,
@@ -338,7 +338,7 @@ class CostDisplay:
 
         The other parameters are those of `from_predictions`.
         """
-        curve = cost_prior_curve(y_true, outputs, costs, amounts, class_=class_)
+        curve = cost_prior_curve(y_true, outputs, costs, row_costs, class_=class_)
         return cls(curve, name=name or f"class {class_}").plot(ax)
 
     @classmethod

@@ -13,8 +13,8 @@ from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 
 ANCHOR, TITLE = "decisions", "Which rows need a review?"
-AMOUNT_COSTS = (
-    "Uncertain rows can be sent to review. The given costs grow with the amount of each row: there "
+ROW_COSTS = (
+    "Uncertain rows can be sent to review. The given costs vary from row to row: there "
     "is no single cost matrix to edit, and the best threshold differs from row to row."
 )
 HANDLES = {"best": "lowest cost", "policy": "the policy", "yours": "your threshold"}
@@ -23,9 +23,9 @@ HANDLES = {"best": "lowest cost", "policy": "the policy", "yours": "your thresho
 def decisions_section(summary: Summary) -> Section:
     """Return the curves, the threshold, the costs, and the outcomes of decision rules."""
     texts = [Text(one) for one in (_cost_text(summary), _policy_text(summary)) if one]
-    if summary.has_amount_costs:
+    if summary.has_row_costs:
         chart = Row((_risk_figure(summary, ()),))
-        return Section(ANCHOR, TITLE, (Text(AMOUNT_COSTS), *texts, chart))
+        return Section(ANCHOR, TITLE, (Text(ROW_COSTS), *texts, chart))
     sample = summary.sample
     n_rows, n_all = len(sample.batch), len(summary.before)
     rows = "all rows" if n_rows == n_all else f"a random sample of {n_rows:,} of {n_all:,} rows"
@@ -44,7 +44,7 @@ def _cost_text(summary: Summary) -> str:
     """Return the cost of optimal decisions, of one action for all rows, and of an oracle."""
     report = summary.cost_report
     if report is None:
-        return "The cost of decisions is unknown: the rows have no amounts."
+        return "The cost of decisions is unknown: the rows have no row costs."
     realized, low, high, expected, constant, oracle = (
         cost(1000 * value)
         for value in (

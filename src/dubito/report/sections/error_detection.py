@@ -31,7 +31,7 @@ def _error_figure(summary: Summary) -> Figure:
     rows, weight = summary.after.rows, summary.after.labeled_weight
     kinds = (("correct rows", "correct", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
     populations = [
-        Population(name, style, rows.doubt[part > 0], (weight * part)[part > 0])
+        Population(name, style, rows.least_confidence[part > 0], (weight * part)[part > 0])
         for name, style, part in kinds
         if (weight * part).sum() > 0
     ]

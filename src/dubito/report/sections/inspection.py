@@ -91,7 +91,7 @@ def notable_rows(
     before: Batch, after: Batch, n_rows: int
 ) -> tuple[tuple[NotableRow, ...], tuple[NotableRow, ...]]:
     """Return the most uncertain rows, and the most confident errors, after calibration."""
-    doubt, is_wrong = after.rows.doubt, after.rows.correct < 0.5
+    doubt, is_wrong = after.rows.least_confidence, after.rows.correct < 0.5
     order = np.argsort(-doubt, kind="stable")
     confident = np.argsort(doubt, kind="stable")
     confident = confident[is_wrong[confident]]
@@ -103,7 +103,7 @@ def notable_rows(
 
 def _notable_row(before: Batch, after: Batch, row: int) -> NotableRow:
     """Return one row as text."""
-    predicted, labels, names = after.rows.predicted, after.truth, class_names(after)
+    predicted, labels, names = after.rows.predicted, after.labels, class_names(after)
     correct = float(after.rows.correct[row])
     truth = {1.0: "right", 0.0: "wrong"}.get(correct, f"right with probability {correct:.0%}")
     if isinstance(labels, Labels) and labels.probabilities is None and names:
@@ -119,7 +119,7 @@ def _notable_row(before: Batch, after: Batch, row: int) -> NotableRow:
 
 def _true_and_predicted(batch: Batch) -> tuple[IntArray, IntArray] | None:
     """Return the true and the predicted class of each row, None if either is unknown."""
-    truth, predicted = batch.truth, batch.rows.predicted
+    truth, predicted = batch.labels, batch.rows.predicted
     if not isinstance(truth, Labels) or truth.probabilities is not None or predicted is None:
         return None
     return truth.codes, predicted.astype(np.int64)
