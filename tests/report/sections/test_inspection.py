@@ -10,12 +10,12 @@ from dubito.data.shards import ArrayShards
 from dubito.report.content import Code, Facts, Row, Table, Text
 from dubito.report.formatting import percentage
 from dubito.report.sections.inspection import (
+    _class_counts,
     _class_table,
+    _confusions,
     _group_table,
-    class_counts,
-    confusions,
+    _notable_rows,
     inspection_section,
-    notable_rows,
     provenance_section,
 )
 from dubito.report.summary import Provenance, Summary, class_names
@@ -95,7 +95,7 @@ def made(n_rows: int = 80) -> Batch:
 
 def test_the_most_uncertain_rows_and_the_most_confident_errors() -> None:
     batch = made()
-    uncertain, wrong = notable_rows(batch, batch, 5)
+    uncertain, wrong = _notable_rows(batch, batch, 5)
     confidence = batch.rows.confidence
     assert [row.id for row in uncertain] == [f"id-{k}" for k in np.argsort(confidence)[:5]]
     is_wrong = batch.rows.correct == 0
@@ -109,7 +109,7 @@ def test_confusions_are_those_of_the_matrix() -> None:
     batch = made()
     true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     matrix = confusion_matrix(true, said)
-    found = confusions(batch, 10)
+    found = _confusions(batch, 10)
     names = class_names(batch)
     assert [one.count for one in found] == sorted((one.count for one in found), reverse=True)
     for one in found:
@@ -124,7 +124,7 @@ def test_confusions_are_those_of_the_matrix() -> None:
 def test_classes_have_the_usual_precision_and_recall() -> None:
     batch = made()
     true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
-    lines = class_counts(batch)
+    lines = _class_counts(batch)
     assert [one.precision for one in lines] == pytest.approx(
         precision_score(true, said, average=None)
     )
@@ -134,21 +134,21 @@ def test_classes_have_the_usual_precision_and_recall() -> None:
 
 def test_a_class_that_never_occurs_has_no_recall() -> None:
     batch = Batch.of([0, 0], [[0.9, 0.1], [0.8, 0.2]])
-    assert class_counts(batch)[1].recall is None
-    assert class_counts(batch)[1].precision is None
+    assert _class_counts(batch)[1].recall is None
+    assert _class_counts(batch)[1].precision is None
 
 
 def test_top_labels_and_soft_labels() -> None:
     top = Batch.of(None, TopLabel([0.9, 0.6, 0.7], [1.0, 0.0, 0.25]))
-    uncertain, wrong = notable_rows(top, top, 3)
+    uncertain, wrong = _notable_rows(top, top, 3)
     assert [(row.id, row.truth) for row in uncertain] == [
         ("row 1", "wrong"),
         ("row 2", "right with probability 25%"),
         ("row 0", "right"),
     ]
     assert [row.id for row in wrong] == ["row 2", "row 1"]
-    assert confusions(top, 3) == ()
-    assert class_counts(top) == ()
+    assert _confusions(top, 3) == ()
+    assert _class_counts(top) == ()
     soft = Batch.of([[0.5, 0.5]], [[0.9, 0.1]])
-    assert confusions(soft, 3) == ()
-    assert notable_rows(soft, soft, 1)[0][0].truth == "right with probability 50%"
+    assert _confusions(soft, 3) == ()
+    assert _notable_rows(soft, soft, 1)[0][0].truth == "right with probability 50%"

@@ -73,11 +73,11 @@ def provenance_section(provenance: Provenance, facts: tuple[tuple[str, str], ...
 
 def inspection_section(summary: Summary) -> Section:
     """Return tables of rows, confused classes, classes and groups."""
-    uncertain, wrong = notable_rows(summary.before, summary.after, N_ROWS)
+    uncertain, wrong = _notable_rows(summary.before, summary.after, N_ROWS)
     caption = "The most confident errors: check their labels"
     rows = _rows_table("The most uncertain rows", uncertain), _rows_table(caption, wrong)
     blocks: list[Block] = [Row(rows)]
-    confused = confusions(summary.after, N_ROWS)
+    confused = _confusions(summary.after, N_ROWS)
     if confused:
         blocks.append(_confusion_table(confused))
     if summary.audit_before.classes:
@@ -87,7 +87,7 @@ def inspection_section(summary: Summary) -> Section:
     return Section("rows", "Rows, classes and groups to inspect", tuple(blocks))
 
 
-def notable_rows(
+def _notable_rows(
     before: Batch, after: Batch, n_rows: int
 ) -> tuple[tuple[NotableRow, ...], tuple[NotableRow, ...]]:
     """Return the most uncertain rows, and the most confident errors, after calibration."""
@@ -125,7 +125,7 @@ def _true_and_predicted(batch: Batch) -> tuple[IntArray, IntArray] | None:
     return truth.codes, predicted.astype(np.int64)
 
 
-def confusions(batch: Batch, max_lines: int) -> tuple[Confusion, ...]:
+def _confusions(batch: Batch, max_lines: int) -> tuple[Confusion, ...]:
     """Return which classes are predicted as which others, the most frequent first."""
     pairs = _true_and_predicted(batch)
     if pairs is None:
@@ -145,7 +145,7 @@ def confusions(batch: Batch, max_lines: int) -> tuple[Confusion, ...]:
     return tuple(lines)
 
 
-def class_counts(batch: Batch) -> tuple[ClassCounts, ...]:
+def _class_counts(batch: Batch) -> tuple[ClassCounts, ...]:
     """Return the counts of each class, unweighted."""
     pairs = _true_and_predicted(batch)
     if pairs is None:
@@ -191,7 +191,7 @@ def _confusion_table(confused: Sequence[Confusion]) -> Table:
 
 def _class_table(summary: Summary) -> Table:
     """Return a table of classes, the largest calibration error first."""
-    counts = {one.name: one for one in class_counts(summary.after)}
+    counts = {one.name: one for one in _class_counts(summary.after)}
     after = {one.name: one for one in summary.audit_after.classes}
     ranked = sorted(summary.audit_before.classes, key=lambda one: -one.calibration_error)
     lines = []
