@@ -29,9 +29,9 @@ import numpy as np
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
-from dubito.decide.policy.file import open_document, write_document
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
+from dubito.serialization.documents import decode_document, encode_document, read_text
 
 __all__ = ["BREAKS", "Outcomes", "executed_events", "fuzz", "main", "sound_policies", "tried"]
 
@@ -73,7 +73,7 @@ ODD: Sequence[Any] = (
         "Policy",
         "energy",
     ),
-    *([], {}, [[]], [1], [0.5, 0.5], ["x", 1], [None], {"kind": 1}, {"x": {}}, [[1, 2], [3]]),
+    *([], {}, [[]], [1], [0.5, 0.5], ["x", 1], [None], {"class": 1}, {"x": {}}, [[1, 2], [3]]),
     *(packed(np.arange(n) / max(n - 1, 1)) for n in (0, 1, 2, 3, 300)),
     *(packed(np.full(shape, np.nan)) for shape in ((3,), (3, 3))),
     *(packed(np.zeros(shape)) for shape in ((3,), (1, 3), (3, 3), (2, 2, 2))),
@@ -215,7 +215,7 @@ def add(breaker: Breaker, document: dict[str, Any]) -> None:
     if isinstance(holder, list):
         holder.insert(int(breaker.rng.integers(len(holder) + 1)), value)
     else:
-        holder[breaker.choice(["x", "kind", "__class__", f"{key}_"])] = value
+        holder[breaker.choice(["x", "class", "__class__", f"{key}_"])] = value
 
 
 @in_document
@@ -354,7 +354,8 @@ def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0)
 def seal(path: Path) -> bool:
     """Seal a file anew, and tell whether it could be read for that."""
     try:
-        write_document(open_document(path)[0], path)
+        document, _ = decode_document(read_text(path), str(path))
+        path.write_text(encode_document(document, "seal"))
     except DubitoError:
         return False
     return True

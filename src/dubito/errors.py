@@ -105,7 +105,8 @@ class BadFileError(DubitoError, ValueError):
         self.path, self.problem, self.fix = path, problem, fix
 
     def __str__(self) -> str:
-        return f"{self.path} cannot be read: {self.problem}. Try {self.fix}."
+        fix = self.fix if self.fix[:1].isupper() else f"Try {self.fix}"
+        return f"{self.path} cannot be read: {self.problem}. {fix}."
 
 
 class EmptyStateError(DubitoError, ValueError):

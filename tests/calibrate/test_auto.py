@@ -347,14 +347,14 @@ def test_parametric_candidates_alone_are_a_setting_that_is_kept() -> None:
     assert "BetaCalibration()" in names
     written = json.loads(json.dumps(auto.to_dict()))
     assert AutoCalibrator.from_dict(written).parametric_only is True
-    del written["settings"]["parametric_only"]  # as older versions wrote it
+    del written["params"]["parametric_only"]  # as older versions wrote it
     assert AutoCalibrator.from_dict(written).parametric_only is False
-    written["settings"]["parametric_only"] = "yes"
+    written["params"]["parametric_only"] = "yes"
     with pytest.raises(BadValueError) as told:
         AutoCalibrator.from_dict(written)
     assert str(told.value) == (
-        "`settings.parametric_only` of AutoCalibrator.from_dict must be true or false. Got 'yes'. "
-        "Try the file as `to_dict` wrote it."
+        "AutoCalibrator.from_dict: `params.parametric_only` must be true or false, got 'yes'. "
+        "Restore the file as it was written."
     )
     with pytest.raises(BadValueError) as told:
         AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]

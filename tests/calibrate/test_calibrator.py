@@ -630,7 +630,7 @@ def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) ->
 
 
 def test_an_unknown_calibrator_is_refused() -> None:
-    kept = {"format": 1, "kind": "annotations", "settings": {}, "learned": {}}
+    kept = {"format": 1, "class": "annotations", "params": {}, "fitted": {}}
     message = (
         "`values` of BaseCalibrator.from_dict must be of a known kind. "
         "Got 'annotations'. Try the version of dubito that wrote it."

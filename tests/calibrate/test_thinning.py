@@ -129,9 +129,9 @@ def test_what_is_inside_is_thinned() -> None:
     mixture.weights_ = np.array([0.5, 0.5])
     thinner = mixture.thinned(0.02)
     assert thinner.calibrators_[1] is mixture.calibrators_[1]
-    kept: Any = thinner.to_dict()["learned"]["calibrators_"][0]["learned"]["calibrators_"]
-    assert [one["learned"] for one in kept] == [
-        one["learned"] for one in thin.to_dict()["learned"]["calibrators_"]
+    kept: Any = thinner.to_dict()["fitted"]["calibrators_"][0]["fitted"]["calibrators_"]
+    assert [one["fitted"] for one in kept] == [
+        one["fitted"] for one in thin.to_dict()["fitted"]["calibrators_"]
     ]
     assert each.calibrators_[0] is mixture.calibrators_[0].calibrators_[0]
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.costs import MOST_BYTES, _read_cost_json, _read_cost_table
+from dubito.decide.costs import _read_cost_json, _read_cost_table
 from dubito.errors import BadFileError
+from dubito.serialization.documents import MAX_BYTES
 
 
 def test_a_table_by_action_and_by_truth(tmp_path: Path) -> None:
@@ -40,8 +41,8 @@ CORNER = (
         ),
         (
             b"action,\xff\n",
-            "it is no UTF-8 ('utf-8' codec can't decode byte 0xff in position 7: invalid start "
-            "byte). Try UTF-8.",
+            "it is not UTF-8 ('utf-8' codec can't decode byte 0xff in position 7: invalid start "
+            "byte). Save it as UTF-8.",
         ),
     ],
 )
@@ -65,11 +66,11 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         _read_cost_table(path)
     assert str(caught.value) == (
-        f"{path} cannot be read: No such file or directory. Try the path of a file."
+        f"{path} cannot be read: No such file or directory. Check the path."
     )
     with path.open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
-    with pytest.raises(BadFileError, match=r"larger than 64 MB\. Try a table of costs"):
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(BadFileError, match=r"larger than 64 MB\. Check that"):
         _read_cost_json(path)
 
 

@@ -201,22 +201,22 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
         "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
     ),
     (
-        lambda: CostMatrix.from_dict([]),  # type: ignore[arg-type]
+        lambda: CostMatrix.from_dict([]),
         BadTypeError,
-        "`values` of CostMatrix.from_dict must be what `to_dict` gave. Got a list. "
-        "Try `costs.to_dict()`.",
+        "CostMatrix.from_dict: `values` must be a dict that `to_dict` returned, got a list. "
+        "Restore the file as it was written.",
     ),
     (
         lambda: CostMatrix.from_dict(whole(format=2)),
-        BadValueError,
-        "`values` of CostMatrix.from_dict must be of format 1. Got format 2. "
-        "Try the version of dubito that wrote it.",
+        BadTypeError,
+        "CostMatrix.from_dict: `values` must have format 1, got format 2. "
+        "Use the version of dubito that wrote it.",
     ),
     (
         lambda: CostMatrix.from_dict(whole(more=1)),
         BadValueError,
-        "`values` of CostMatrix.from_dict must be a dict with the keys kind, format, actions, "
-        "classes, costs, rate, reject. Got 'more' missing or unknown. Try `costs.to_dict()`.",
+        "CostMatrix.from_dict: `values` must have no other keys than actions, classes, array, "
+        "rate, reject, got 'more'. Restore the file as it was written.",
     ),
 ]
 

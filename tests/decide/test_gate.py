@@ -131,6 +131,6 @@ def test_values_that_are_no_gate_are_refused(values: Any) -> None:
 def test_values_that_are_no_score_are_refused(score: Any) -> None:
     gate, _ = fitted(batch_of(), "energy")
     values = gate.to_dict()
-    values["learned"]["score_"] = score
+    values["fitted"]["score_"] = score
     with pytest.raises(DubitoError):
         OODGate.from_dict(values)

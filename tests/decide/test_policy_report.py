@@ -14,7 +14,7 @@ from dubito.calibrate import TemperatureScaling
 from dubito.calibrate.cross_validation import folds_of
 from dubito.data import Batch
 from dubito.decide import CostMatrix, Policy, PolicyReport
-from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
+from dubito.errors import BadValueError, InfiniteLossWarning
 from dubito.measure import Interval
 
 Array = NDArray[Any]
@@ -182,43 +182,35 @@ def test_a_report_survives_json(risk: Any) -> None:
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("how", 5, "a text"),
-    ("n_rows", 1.5, "a whole number"),
-    ("n_rows", True, "a whole number"),
-    ("n_rows", 2**70, "a whole number"),
-    ("cost", [1.0, 2.0], "three finite numbers"),
-    ("cost", None, "three finite numbers"),
-    ("cost", [1.0, 2.0, "x"], "three finite numbers"),
-    ("predicted_cost", "0.5", "a finite number"),
-    ("predicted_cost", 10**400, "a finite number"),
-    ("predicted_cost", None, "a finite number"),
-    ("oracle_cost", float("nan"), "a finite number"),
-    ("actions", [0.5], "numbers by name"),
-    ("actions", {"a": None}, "numbers by name"),
-    ("notes", "A note.", "texts"),
-    ("notes", [5], "texts"),
-    ("log_loss_after", [], "a finite number"),
+    ("how", 5, "a string"),
+    ("n_rows", 1.5, "an integer"),
+    ("n_rows", True, "an integer"),
+    ("n_rows", 2**70, "an integer"),
+    ("cost", [1.0, 2.0], "a list of 3"),
+    ("cost", None, "a list"),
+    ("cost", [1.0, 2.0, "x"], "a number"),
+    ("predicted_cost", "0.5", "a number"),
+    ("predicted_cost", 10**400, "a number"),
+    ("predicted_cost", None, "a number"),
+    ("oracle_cost", float("nan"), "a number"),
+    ("actions", [0.5], "a dict"),
+    ("actions", {"a": None}, "a number"),
+    ("notes", "A note.", "a list"),
+    ("notes", [5], "a string"),
+    ("log_loss_after", [], "a number"),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "kind"), WRONG)
-def test_what_is_no_figure_is_refused(name: str, value: Any, kind: str) -> None:
-    with pytest.raises(BadValueError) as caught:
+def test_a_wrong_figure_is_refused(name: str, value: Any, kind: str) -> None:
+    with pytest.raises(BadValueError, match=rf"`{name}[^`]*` must be {kind}.*Restore the file"):
         PolicyReport.from_dict({**some().to_dict(), name: value})
-    assert str(caught.value).startswith(
-        f"`report.{name}` of Policy.load must be {kind}, as a report has it. Got "
-    )
-    assert str(caught.value).endswith(". Try the file as `dubito fit` or `Policy.save` wrote it.")
 
 
 @pytest.mark.parametrize("values", [None, [], {}, {**some().to_dict(), "more": 1}])
-def test_what_is_no_report_is_refused(values: Any) -> None:
-    with pytest.raises(BadTypeError) as caught:
+def test_only_a_whole_report_is_read(values: Any) -> None:
+    with pytest.raises(BadValueError, match=r"PolicyReport\.from_dict: `values` must .* Restore"):
         PolicyReport.from_dict(values)
-    assert str(caught.value) == (
-        "`report` of Policy.load must be all figures of a report, and no others. "
-        f"Got {type(values).__name__}. Try the file as `dubito fit` or `Policy.save` wrote it."
-    )
 
 
 def test_an_infinite_loss_is_told() -> None:

@@ -134,8 +134,7 @@ def test_label_probabilities_count_as_shares_of_rows(pool: BasePool) -> None:
 
 
 @each_pool
-def test_it_is_kept_pickled_and_cloned(pool: BasePool, monkeypatch: Any) -> None:
-    monkeypatch.setattr("dubito.serialization.estimators.HOMES", ("dubito.decide.pools",))
+def test_it_is_serialized_pickled_and_cloned(pool: BasePool) -> None:
     models, y = made(100)
     named = [Logits(m.array, classes=["a", "b", "c"]) for m in models]
     found = clone(pool).fit(named, np.array(["a", "b", "c"])[y])

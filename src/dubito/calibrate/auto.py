@@ -37,20 +37,20 @@ from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array, shares
-from dubito.serialization.estimators import kept
+from dubito.serialization.arrays import array, distribution
 from dubito.serialization.fields import (
     Entry,
-    Maybe,
-    entries,
-    flag,
-    listed,
+    Omittable,
+    boolean,
+    declare,
+    integer,
+    list_of,
     number,
     optional,
     record,
     text,
-    whole,
 )
+from dubito.serialization.objects import estimator
 
 FEW_ROWS = 100  # with fewer, only the simplest can be told from luck
 MANY_ROWS = 1000  # what bends freely needs so many
@@ -331,7 +331,7 @@ def _folds(value: Any, entry: Entry) -> Any:
     """Check for a number of folds, or the rows of each."""
     rows = array(None, low=0, is_whole=True)
     is_list = isinstance(value, list | tuple | np.ndarray)
-    return (listed(listed(rows, 2)) if is_list else optional(whole(2)))(value, entry)
+    return (list_of(list_of(rows, 2)) if is_list else optional(integer(2)))(value, entry)
 
 
 @final
@@ -364,13 +364,13 @@ class AutoCalibrator(BaseCalibrator):
     weights_: FloatArray
     evidence_: dict[str, Any]
 
-    setting_checks = entries(cv=Maybe(_folds), parametric_only=Maybe(flag))
-    learned_checks = entries(
+    param_fields = declare(cv=Omittable(_folds), parametric_only=Omittable(boolean))
+    fitted_fields = declare(
         chosen_=text,
         reason_=text,
-        leaderboard_=listed(LINE),
-        calibrators_=listed(kept(BaseCalibrator)),
-        weights_=shares("calibrators_"),
+        leaderboard_=list_of(LINE),
+        calibrators_=list_of(estimator(BaseCalibrator)),
+        weights_=distribution("calibrators_"),
     )
 
     def __init__(
@@ -432,7 +432,7 @@ class AutoCalibrator(BaseCalibrator):
         }
         self._take(members, shares, shards)
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         name = type(self).__name__
         if not isinstance(self.max_samples, int | np.integer) or self.max_samples < FEWEST_ROWS:
             rule, fix = f"a whole number from {FEWEST_ROWS} up", "max_samples=20_000"
@@ -446,7 +446,7 @@ class AutoCalibrator(BaseCalibrator):
             rule, fix = "True or False", "parametric_only=True"
             raise BadValueError("parametric_only", name, rule, repr(self.parametric_only), fix)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         for k, one in enumerate(self.calibrators_):
             require_same_classes(self, one, entry.at(f"calibrators_[{k}]"))
 

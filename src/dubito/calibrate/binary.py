@@ -18,7 +18,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.arrays import array, require_each
-from dubito.serialization.fields import Entry, entries, number, whole
+from dubito.serialization.fields import Entry, declare, integer, number
 
 
 @final
@@ -86,7 +86,7 @@ def scores_by_class(shards: Shards, classes: range) -> Iterator[Scores]:
 class BaseBinaryCalibrator(BaseCalibrator):
     """Calibrates the second of two classes; `OneVsRest` makes it one for any number."""
 
-    learned_checks = entries(n_classes_=whole(2, 2))
+    fitted_fields = declare(n_classes_=integer(2, 2))
 
     def _learn(self, shards: Shards) -> None:
         if self.n_classes_ != 2:
@@ -179,7 +179,7 @@ class PlattScaling(BaseBinaryCalibrator):
     slope_: float
     intercept_: float
 
-    learned_checks = entries(slope_=number(), intercept_=number())
+    fitted_fields = declare(slope_=number(), intercept_=number())
 
     def _learn_scores(self, scores: Scores) -> None:
         positive, total = scores.sum(
@@ -222,7 +222,7 @@ class BetaCalibration(BaseBinaryCalibrator):
 
     coefficients_: FloatArray
 
-    learned_checks = entries(coefficients_=array(3))
+    fitted_fields = declare(coefficients_=array(3))
 
     def _learn_scores(self, scores: Scores) -> None:
         is_free = np.ones(3, dtype=bool)
@@ -232,7 +232,7 @@ class BetaCalibration(BaseBinaryCalibrator):
                 return
             is_free[np.argmin(found[:2])] = False
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         is_fine = np.append(self.coefficients_[:2] >= 0, True)
         rule = "two numbers from 0 up, and any third"
         require_each(is_fine, self.coefficients_, entry.at("coefficients_"), rule)

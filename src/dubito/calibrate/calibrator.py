@@ -20,13 +20,21 @@ from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import Entry, Maybe, entries, names, number, record, whole
+from dubito.serialization.fields import (
+    Entry,
+    Omittable,
+    class_names,
+    declare,
+    integer,
+    number,
+    record,
+)
+from dubito.serialization.objects import Serializable
 
 WIDE_ENTRIES = 1 << 18  # of a block whose rows take more numbers than they have: 2 MB
 
 
-class BaseCalibrator(BaseKept):
+class BaseCalibrator(Serializable):
     """Learns from outputs and labels, and turns outputs into honest probabilities.
 
     A calibrator says three things: what it learns of shards (`_learn`), the calibrated logits of
@@ -37,10 +45,10 @@ class BaseCalibrator(BaseKept):
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
 
-    learned_checks = entries(
-        n_classes_=whole(2),
-        classes_=names("n_classes_"),
-        evidence_=Maybe(record(before=number(), after=number(), n_rows=whole())),
+    fitted_fields = declare(
+        n_classes_=integer(2),
+        classes_=class_names("n_classes_"),
+        evidence_=Omittable(record(before=number(), after=number(), n_rows=integer())),
     )
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -56,7 +64,7 @@ class BaseCalibrator(BaseKept):
         # Rows in memory were counted by now, counted shards are those of a fit around this one.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         try:
-            self._require_settings()
+            self._check_params()
             with kept_threads(), cached(shards) as quick:
                 counted = None if is_counted else CountedShards(quick)
                 self._learn(counted or quick)
@@ -174,6 +182,6 @@ class BaseCalibrator(BaseKept):
 def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
     """Raise unless a calibrator inside another one is of the same classes."""
     if inner.n_classes_ != outer.n_classes_:
-        raise entry.refused(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")
+        raise entry.error(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")
     if inner.classes_ != outer.classes_:
-        raise entry.refused("of the same classes", "other names")
+        raise entry.error("of the same classes", "other names")

@@ -27,9 +27,9 @@ from dubito.kernels.blocks import map_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array, require_each, require_rising
-from dubito.serialization.estimators import kept
-from dubito.serialization.fields import MOST, Entry, entries
+from dubito.serialization.arrays import array, require_each, require_increasing
+from dubito.serialization.fields import MOST, Entry, declare
+from dubito.serialization.objects import estimator
 
 HEAVIEST = 1e200  # labels of a leaf; sums of such can be held
 
@@ -70,8 +70,8 @@ class ForestCalibration(BaseCalibrator):
     labels_: IntArray
     weights_: FloatArray
 
-    learned_checks = entries(
-        prior_=kept(VectorScaling),
+    fitted_fields = declare(
+        prior_=estimator(VectorScaling),
         roots_=array(None, low=0, high=MOST, is_whole=True),
         column_=array(None, low=0, high=MOST, is_whole=True),
         threshold_=array("column_"),
@@ -95,14 +95,14 @@ class ForestCalibration(BaseCalibrator):
         self.max_samples = max_samples
         self.random_state = random_state
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         for argument, least in {"n_estimators": 1, "max_samples": 2}.items():
             self._require_whole(argument, least)
         for argument in ("min_samples_leaf", "prior_weight"):
             as_penalty(getattr(self, argument), argument, type(self).__name__)
         require_random_state(self.random_state, type(self).__name__)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         require_same_classes(self, self.prior_, entry.at("prior_"))
         _require_trees(self, entry)
 
@@ -156,10 +156,10 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     n_nodes, n_labels = forest.child_.size, forest.labels_.size
     roots, start, child = forest.roots_, forest.start_, forest.child_
     place = entry.at("roots_")
-    require_rising(roots, place)
+    require_increasing(roots, place)
     require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
     if roots[0] != 0:
-        raise place.refused("from 0 on", f"{roots[0]}")
+        raise place.error("from 0 on", f"{roots[0]}")
     # Children stand after their parent, and in its own tree: no row goes in circles.
     ends = np.append(roots, n_nodes)[np.searchsorted(roots, np.arange(n_nodes), side="right")]
     is_inside = (child == 0) | ((child > np.arange(n_nodes)) & (child + 1 < ends))
@@ -169,16 +169,16 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     require_each(columns < 2 * n_classes, columns, entry.at("column_"), rule)
     rule = f"below {n_classes}, the number of classes"
     require_each(labels < n_classes, labels, entry.at("labels_"), rule)
-    require_rising(start, entry.at("start_"), least=-1)
+    require_increasing(start, entry.at("start_"), least=-1)
     if (start.size, start[0], start[-1]) != (n_nodes + 1, 0, n_labels):
         rule = f"{n_nodes + 1} numbers from 0 to {n_labels}, the number of labels"
-        raise entry.at("start_").refused(rule, f"{start.size} from {start[0]} to {start[-1]}")
+        raise entry.at("start_").error(rule, f"{start.size} from {start[0]} to {start[-1]}")
     node_of = np.repeat(np.arange(n_nodes), np.diff(start))
     counted = np.bincount(node_of, forest.weights_, n_nodes)
     is_empty = (child == 0) & (counted + float(forest.prior_weight) <= 0)
     if is_empty.any():
         node = int(np.argmax(is_empty))
-        raise entry.at("weights_").refused("above 0 in each leaf", f"none in node {node}")
+        raise entry.at("weights_").error("above 0 in each leaf", f"none in node {node}")
 
 
 def _numbers_of(outputs: Logits | Probabilities) -> FloatArray:

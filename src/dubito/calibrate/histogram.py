@@ -13,8 +13,8 @@ from dubito.calibrate.inputs import FLOOR
 from dubito.calibrate.isotonic import GRID
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
-from dubito.serialization.arrays import array, require_rising
-from dubito.serialization.fields import MOST, Entry, entries, number
+from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.fields import MOST, Entry, declare, number
 
 TIE = 1e-9  # weights this close, as a share of all, are the same but for rounding
 LEAST = 1e-9  # nearer to 0 or 1, a probability says less about where its mirror image is
@@ -40,7 +40,7 @@ class HistogramBinning(BaseBinaryCalibrator):
     counts_: FloatArray
     n_certain_: float
 
-    learned_checks = entries(
+    fitted_fields = declare(
         values_=array(None, low=0, high=1),
         edges_=array(None, low=0, high=1),
         counts_=array("values_", low=0, high=MOST),
@@ -51,18 +51,18 @@ class HistogramBinning(BaseBinaryCalibrator):
         self.n_bins = n_bins
         self.strategy = strategy
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         uniform_edges(self.n_bins, type(self).__name__)
         if self.strategy not in ("uniform", "quantile"):
             rule, fix = "'uniform' or 'quantile'", "strategy='uniform'"
             raise BadValueError("strategy", type(self).__name__, rule, repr(self.strategy), fix)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         edges, place = self.edges_, entry.at("edges_")
-        require_rising(edges, place)
+        require_increasing(edges, place)
         if edges.size != self.values_.size + 1 or (edges[0], edges[-1]) != (0, 1):
             rule = f"{self.values_.size + 1} numbers from 0 to 1, one more than values_"
-            raise place.refused(rule, f"{edges.size} from {edges[0]:g} to {edges[-1]:g}")
+            raise place.error(rule, f"{edges.size} from {edges[0]:g} to {edges[-1]:g}")
 
     def _learn_scores(self, scores: Scores) -> None:
         edges = self._edges(scores)

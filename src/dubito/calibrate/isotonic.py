@@ -15,8 +15,8 @@ from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows, HeldScores
 from dubito.calibrate.inputs import FLOOR
 from dubito.errors import EmptyStateError
 from dubito.kernels.monotone import add_to_cells, pool_neighbors, read_knots
-from dubito.serialization.arrays import array, require_rising
-from dubito.serialization.fields import MOST, Entry, entries, number
+from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.fields import MOST, Entry, declare, number
 
 # Streamed scores are told apart by their cell: they are rounded by at most half a cell, 0.007.
 GRID = np.linspace(-28.0, 28.0, 4097)
@@ -223,7 +223,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
     values_: FloatArray
     n_certain_: float
 
-    learned_checks = entries(
+    fitted_fields = declare(
         knots_=array(None, low=-REACH, high=REACH),
         values_=array("knots_", low=0, high=1),
         n_certain_=number(0, MOST),
@@ -241,9 +241,9 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         self.n_certain_ = float(curves.n_certain[k])
         return self
 
-    def _require_learned(self, entry: Entry) -> None:
-        require_rising(self.knots_, entry.at("knots_"))
-        require_rising(self.values_, entry.at("values_"), least=-ROUNDING)
+    def _check_fitted(self, entry: Entry) -> None:
+        require_increasing(self.knots_, entry.at("knots_"))
+        require_increasing(self.values_, entry.at("values_"), least=-ROUNDING)
 
     def _thinned(self, bound: float) -> Self:
         twin, kept = copy(self), _few_knots(self.knots_, self.values_, bound)

@@ -16,7 +16,7 @@ from dubito.calibrate.temperature import TEMPERATURE, best_inverse_temperature
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.arrays import array
-from dubito.serialization.fields import Entry, Maybe, entries, number
+from dubito.serialization.fields import Entry, Omittable, declare, number
 
 
 @final
@@ -38,7 +38,7 @@ class VectorScaling(BaseCalibrator):
     weight_: FloatArray
     bias_: FloatArray
 
-    learned_checks = entries(
+    fitted_fields = declare(
         temperature_=TEMPERATURE,
         weight_=array("n_classes_"),
         bias_=array("n_classes_"),
@@ -47,7 +47,7 @@ class VectorScaling(BaseCalibrator):
     def __init__(self, regularization: float = 0.0):
         self.regularization = regularization
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_penalty(self.regularization, "regularization", type(self).__name__)
 
     def _learn(self, shards: Shards) -> None:
@@ -89,7 +89,7 @@ class BaseMatrixScaling(BaseCalibrator):
     weight_: FloatArray
     bias_: FloatArray
 
-    learned_checks = entries(temperature_=TEMPERATURE, bias_=array("n_classes_"))
+    fitted_fields = declare(temperature_=TEMPERATURE, bias_=array("n_classes_"))
 
     @abstractmethod
     def _penalty(self, n_rows: float) -> FloatArray:
@@ -144,13 +144,13 @@ class MatrixScaling(BaseMatrixScaling):
     (3, 3)
     """
 
-    learned_checks = entries(weight_=array("n_classes_", "n_classes_"))
+    fitted_fields = declare(weight_=array("n_classes_", "n_classes_"))
 
     def __init__(self, off_diagonal: float = 1.0, intercept: float = 1.0):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_penalty(self.off_diagonal, "off_diagonal", type(self).__name__)
         as_penalty(self.intercept, "intercept", type(self).__name__)
 
@@ -185,32 +185,32 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     centers_: FloatArray
     width_: float
 
-    learned_checks = entries(
+    fitted_fields = declare(
         weight_=array("n_classes_", None),
-        centers_=Maybe(array(None, "n_classes_")),
-        width_=Maybe(number(1e-30)),
+        centers_=Omittable(array(None, "n_classes_")),
+        width_=Omittable(number(1e-30)),
     )
 
     def __init__(self, regularization: float = 1.0, basis: str = "linear"):
         self.regularization = regularization
         self.basis = basis
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_penalty(self.regularization, "regularization", type(self).__name__)
         as_basis_name(self.basis, type(self).__name__)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         is_rbf = self.basis == "rbf"
         for name in ("centers_", "width_"):
             if hasattr(self, name) != is_rbf:
                 rule = f"{'given' if is_rbf else 'left out'} where basis is {self.basis!r}"
-                raise entry.at(name).refused(rule, "none" if is_rbf else "some")
+                raise entry.at(name).error(rule, "none" if is_rbf else "some")
         basis = self._basis()
         n_bumps = 0 if basis.centers is None else len(basis.centers)
         wanted = basis.n_parts() * self.n_classes_ + n_bumps
         if self.weight_.shape[1] != wanted:
             rule, got = f"{self.n_classes_} x {wanted} numbers", f"{self.weight_.shape[1]} columns"
-            raise entry.at("weight_").refused(rule, got)
+            raise entry.at("weight_").error(rule, got)
 
     def _place(self, shards: Shards) -> None:
         if self.basis == "rbf":

@@ -18,8 +18,8 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.estimators import kept
-from dubito.serialization.fields import Entry, entries, listed, whole
+from dubito.serialization.fields import Entry, declare, integer, list_of
+from dubito.serialization.objects import estimator
 
 
 @final
@@ -40,28 +40,28 @@ class OneVsRest(BaseCalibrator):
     n_fell_back_: int
     n_changed_: int
 
-    setting_checks = entries(calibrator=kept(BaseBinaryCalibrator, is_fitted=False))
-    learned_checks = entries(
-        calibrators_=listed(kept(BaseBinaryCalibrator), "n_classes_"),
-        n_fell_back_=whole(),
-        n_changed_=whole(),
+    param_fields = declare(calibrator=estimator(BaseBinaryCalibrator, is_fitted=False))
+    fitted_fields = declare(
+        calibrators_=list_of(estimator(BaseBinaryCalibrator), "n_classes_"),
+        n_fell_back_=integer(),
+        n_changed_=integer(),
     )
 
     def __init__(self, calibrator: BaseBinaryCalibrator):
         self.calibrator = calibrator
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         if not isinstance(self.calibrator, BaseBinaryCalibrator):
             rule, fix = "a calibrator of two classes", "OneVsRest(IsotonicCalibration())"
             raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
-        self.calibrator._require_settings()
+        self.calibrator._check_params()
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         wanted = type(self.calibrator).__name__
         for k, one in enumerate(self.calibrators_):
             if type(one).__name__ != wanted:
                 place = entry.at(f"calibrators_[{k}]")
-                raise place.refused(f"{wanted}, like the setting", type(one).__name__)
+                raise place.error(f"{wanted}, like the setting", type(one).__name__)
 
     def _learn(self, shards: Shards) -> None:
         if isinstance(self.calibrator, IsotonicCalibration):

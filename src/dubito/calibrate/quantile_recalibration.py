@@ -29,8 +29,8 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
 from dubito.measure.regression import values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
-from dubito.serialization.arrays import array, require_rising
-from dubito.serialization.fields import Entry, Maybe, entries, listed
+from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.fields import Entry, Omittable, declare, list_of
 
 LEVELS = tuple(k / 20 for k in range(1, 20))
 FARTHEST = 1e6  # normal scores beyond count as this
@@ -62,10 +62,10 @@ class QuantileRecalibration(BaseRegressionCalibrator):
     stated_: list[FloatArray]  # normal scores at the knots of R, rising, a target
     observed_: list[FloatArray]
 
-    setting_checks = entries(levels=Maybe(array(None, low=0, high=1)))
-    learned_checks = entries(
-        stated_=listed(array(None, low=-FARTHEST, high=FARTHEST), "n_targets_"),
-        observed_=listed(array(None, low=-FURTHEST, high=FURTHEST), "n_targets_"),
+    param_fields = declare(levels=Omittable(array(None, low=0, high=1)))
+    fitted_fields = declare(
+        stated_=list_of(array(None, low=-FARTHEST, high=FARTHEST), "n_targets_"),
+        observed_=list_of(array(None, low=-FURTHEST, high=FURTHEST), "n_targets_"),
     )
 
     def __init__(self, levels: Sequence[float] | FloatArray = LEVELS) -> None:
@@ -78,18 +78,18 @@ class QuantileRecalibration(BaseRegressionCalibrator):
         columns = [ndtr(_observed_score(scores, *knots)) for knots in self._knots()]
         return columns[0] if self.n_targets_ is None else np.stack(columns, axis=1)
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         _as_levels(self.levels, type(self).__name__)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         for k, (stated, observed) in enumerate(self._knots()):
             places = entry.at(f"stated_[{k}]"), entry.at(f"observed_[{k}]")
             if stated.size != observed.size:
-                raise places[1].refused(f"{stated.size} numbers", f"{observed.size}")
+                raise places[1].error(f"{stated.size} numbers", f"{observed.size}")
             for values, place in zip((stated, observed), places, strict=True):
-                require_rising(values, place, least=-FLAT)
+                require_increasing(values, place, least=-FLAT)
             if _tail_slope(stated, observed) > STEEPEST:
-                raise places[1].refused("further apart at its ends", "almost nothing")
+                raise places[1].error("further apart at its ends", "almost nothing")
 
     def _learn(self, shards: Shards) -> None:
         if isinstance(shards, ArrayShards):

@@ -27,8 +27,8 @@ from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.arrays import array
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import entries, one_of, optional, whole
+from dubito.serialization.fields import declare, integer, one_of, optional
+from dubito.serialization.objects import Serializable
 
 Regression = Normal | Samples | Quantiles
 
@@ -37,7 +37,7 @@ MOST_ROWS = 20_000  # that a summary cross-fits on
 LEVEL = 0.9  # of the interval whose coverage a summary tells
 
 
-class BaseRegressionCalibrator(BaseKept):
+class BaseRegressionCalibrator(Serializable):
     """Learns from predictive distributions and targets, and mends distributions alike.
 
     It says what it learns of shards (`_learn`), the mended outputs (`_mended`), what these are
@@ -48,9 +48,9 @@ class BaseRegressionCalibrator(BaseKept):
     kind_: str  # of outputs, by name
     n_targets_: int | None  # None for one number a row
 
-    learned_checks = entries(
+    fitted_fields = declare(
         kind_=one_of("Normal", "Samples", "Quantiles"),
-        n_targets_=optional(whole(1)),
+        n_targets_=optional(integer(1)),
     )
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -66,7 +66,7 @@ class BaseRegressionCalibrator(BaseKept):
         warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
         self._forget()
         self.kind_, self.n_targets_ = seen.kind, seen.n_targets
-        self._require_settings()
+        self._check_params()
         self._learn(shards)
         # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
         self._shards = shards
@@ -250,7 +250,7 @@ class VarianceScaling(BaseRegressionCalibrator):
 
     factor_: FloatArray
 
-    learned_checks = entries(factor_=array("n_targets_", low=LOWEST, high=HIGHEST))
+    fitted_fields = declare(factor_=array("n_targets_", low=LOWEST, high=HIGHEST))
 
     def _learn(self, shards: Shards) -> None:
         learn = _likeliest_factor if self.kind_ == "Normal" else _stretching_factor

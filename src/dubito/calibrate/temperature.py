@@ -26,8 +26,8 @@ from dubito.kernels.temperature import (
 )
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, unchecked
-from dubito.serialization.arrays import shares
-from dubito.serialization.fields import entries, number
+from dubito.serialization.arrays import distribution
+from dubito.serialization.fields import declare, number
 
 LOWEST, HIGHEST = 1e-6, 1e4  # bounds of the inverse temperature
 CLOSE = 1e-5  # a relative Newton step this small leaves an error of its square
@@ -52,13 +52,13 @@ class TemperatureScaling(BaseCalibrator):
 
     temperature_: float
 
-    learned_checks = entries(temperature_=TEMPERATURE)
+    fitted_fields = declare(temperature_=TEMPERATURE)
 
     def __init__(self, objective: Literal["log_loss", "ece"] = "log_loss", n_bins: int = 15):
         self.objective = objective
         self.n_bins = n_bins
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         name = type(self).__name__
         if self.objective not in ("log_loss", "ece"):
             rule, fix = "'log_loss' or 'ece'", "objective='log_loss'"
@@ -221,7 +221,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     temperature_: float
     weights_: FloatArray
 
-    learned_checks = entries(temperature_=TEMPERATURE, weights_=shares(3))
+    fitted_fields = declare(temperature_=TEMPERATURE, weights_=distribution(3))
 
     def _learn(self, shards: Shards) -> None:
         beta = best_inverse_temperature(shards)

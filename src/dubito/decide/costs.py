@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
-from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -23,6 +22,10 @@ from dubito.arrays import (
 )
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import ClassName
+from dubito.serialization.arrays import array
+from dubito.serialization.documents import read_text
+from dubito.serialization.fields import Check, Entry, class_names, declare, list_of, optional, text
+from dubito.serialization.objects import Record
 
 HIGHEST_COST = 1e100  # in size: an amount as large times such a rate is still a finite number
 
@@ -126,9 +129,6 @@ def _number_of_reject(reject: Any, actions: tuple[str, ...]) -> int | None:
     return actions.index(reject)
 
 
-MOST_BYTES = 64 * 1024 * 1024
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class CostTable:
@@ -141,7 +141,7 @@ class CostTable:
 
 def _read_cost_table(path: str | PathLike[str]) -> CostTable:
     """Return the table of a CSV file whose corner cell says what rows are: `action` or `truth`."""
-    lines = csv.reader(text_of(path).splitlines())
+    lines = csv.reader(read_text(path).splitlines())
     try:
         table = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
     except csv.Error as error:
@@ -177,37 +177,18 @@ def _numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> l
 def _read_cost_json(path: str | PathLike[str]) -> Any:
     """Return what a JSON file holds, not yet checked."""
     try:
-        return json.loads(text_of(path))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         problem = f"it is no JSON ({error})"
         raise BadFileError(fspath(path), problem, "a file with what `to_dict` gave") from error
 
-
-def text_of(path: str | PathLike[str]) -> str:
-    """Return the text of a file of bounded size."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:  # a path may hold what no path can
-        reason = getattr(error, "strerror", None) or error
-        raise BadFileError(fspath(path), f"{reason}", "the path of a file") from error
-    if len(content) > MOST_BYTES:
-        raise BadFileError(fspath(path), "it is larger than 64 MB", "a table of costs")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadFileError(fspath(path), f"it is no UTF-8 ({error})", "UTF-8") from error
-
-
-FORMAT = 1  # of `to_dict`; goes up when what older versions wrote can no longer be read as it is
-KEYS = ("kind", "format", "actions", "classes", "costs", "rate", "reject")
 
 Names = Iterable[ClassName] | None
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class CostMatrix:
+class CostMatrix(Record):
     """Costs of actions in classes, named; a gain is a cost below 0.
 
     `rate`, of the same shape, is what is added for each unit of a row's amount. Without `actions`
@@ -218,6 +199,14 @@ class CostMatrix:
     >>> costs.with_reject(0.5, name="ask a doctor").actions
     ('send home', 'treat', 'ask a doctor')
     """
+
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        actions=list_of(text),
+        classes=class_names(),
+        array=array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST),
+        rate=optional(array(None, None, low=-HIGHEST_COST, high=HIGHEST_COST)),
+        reject=optional(text),
+    )
 
     array: FloatArray
     rate: FloatArray | None
@@ -234,17 +223,17 @@ class CostMatrix:
         rate: Any = None,
         reject: str | None = None,
     ) -> None:
-        array = _as_cost_table(costs, "costs", "CostMatrix")
-        columns = _as_class_names(classes, array.shape[1])
-        names = _as_action_names(actions, array.shape[0], columns)
-        fields = {
-            "array": array,
-            "rate": None if rate is None else _as_rate(rate, array.shape),
+        table = _as_cost_table(costs, "costs", "CostMatrix")
+        columns = _as_class_names(classes, table.shape[1])
+        names = _as_action_names(actions, table.shape[0], columns)
+        values = {
+            "array": table,
+            "rate": None if rate is None else _as_rate(rate, table.shape),
             "actions": names,
             "classes": columns,
             "reject": _number_of_reject(reject, names),
         }
-        for name, value in fields.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -348,40 +337,13 @@ class CostMatrix:
         """Return the costs of a JSON file that holds what `to_dict` gives."""
         return cls.from_dict(_read_cost_json(path))
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CostMatrix:
-        """Return the costs that `to_dict` gave; all of it is checked."""
-        caller = "CostMatrix.from_dict"
-        if not isinstance(values, Mapping) or values.get("kind") != "CostMatrix":
-            rule, fix = "what `to_dict` gave", "`costs.to_dict()`"
-            raise BadTypeError("values", caller, rule, f"a {type(values).__name__}", fix)
-        if values.get("format") != FORMAT or isinstance(values.get("format"), bool):
-            fix = "the version of dubito that wrote it"
-            got = f"format {values.get('format')!r}"
-            raise BadValueError("values", caller, f"of format {FORMAT}", got, fix)
-        odd = sorted({str(key) for key in values} ^ set(KEYS))
-        if odd:
-            rule, fix = f"a dict with the keys {', '.join(KEYS)}", "`costs.to_dict()`"
-            raise BadValueError("values", caller, rule, f"{odd[0]!r} missing or unknown", fix)
-        return cls(
-            values["costs"],
-            values["actions"],
-            values["classes"],
-            rate=values["rate"],
-            reject=values["reject"],
-        )
+    def _values(self) -> dict[str, Any]:
+        reject = None if self.reject is None else self.actions[self.reject]
+        return {**super(CostMatrix, self)._values(), "reject": reject}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the costs as plain numbers and names, ready for JSON."""
-        return {
-            "kind": "CostMatrix",
-            "format": FORMAT,
-            "actions": list(self.actions),
-            "classes": None if self.classes is None else list(self.classes),
-            "costs": self.array.tolist(),
-            "rate": None if self.rate is None else self.rate.tolist(),
-            "reject": None if self.reject is None else self.actions[self.reject],
-        }
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> CostMatrix:
+        return cls(values.pop("array"), **values)
 
     @property
     def n_actions(self) -> int:

@@ -21,9 +21,9 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
-from dubito.serialization.arrays import array, shares
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import entries, flag, names, number, optional, whole
+from dubito.serialization.arrays import array, distribution
+from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
+from dubito.serialization.objects import Serializable
 
 LOWEST = -1e4  # a log probability; lower ones would drown all others in a sum
 
@@ -71,7 +71,7 @@ FEWEST_ROWS = 20  # for it
 MOST_POWER, MOST_BIAS = 1e4, 1e4  # without a penalty, rows that are always right know no end
 
 
-class BasePool(BaseKept):
+class BasePool(Serializable):
     """Learns how much each model is worth, and makes one prediction of all.
 
     `log_loss_` is cross-fitted: each half of the rows by weights learned on the other; None of
@@ -85,10 +85,10 @@ class BasePool(BaseKept):
     log_loss_: float | None
     log_losses_: FloatArray
 
-    learned_checks = entries(
-        n_classes_=whole(2),
-        classes_=names("n_classes_"),
-        n_rows_=whole(1),
+    fitted_fields = declare(
+        n_classes_=integer(2),
+        classes_=class_names("n_classes_"),
+        n_rows_=integer(1),
         log_loss_=optional(number()),
     )
 
@@ -103,7 +103,7 @@ class BasePool(BaseKept):
         rows = np.flatnonzero(batch.labeled_weight)
         if not rows.size:
             raise EmptyStateError("A pool")
-        self._require_settings()
+        self._check_params()
         self._forget()
         data = PoolData.of(batch.take(rows), [model.take(rows) for model in models])
         learned = self._learn(data)
@@ -189,7 +189,7 @@ class LinearPool(BasePool):
     [1.0, 0.0]
     """
 
-    learned_checks = entries(weights_=shares(None), log_losses_=array("weights_"))
+    fitted_fields = declare(weights_=distribution(None), log_losses_=array("weights_"))
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         return {"weights_": mixture_weights(*data.likelihoods())}
@@ -216,8 +216,8 @@ class LogLinearPool(BasePool):
 
     bias_: FloatArray
 
-    setting_checks = entries(has_bias=flag)
-    learned_checks = entries(
+    param_fields = declare(has_bias=boolean)
+    fitted_fields = declare(
         weights_=array(None, low=0, high=MOST_POWER),
         bias_=array("n_classes_", low=-MOST_BIAS, high=MOST_BIAS),
         log_losses_=array("weights_"),
@@ -227,7 +227,7 @@ class LogLinearPool(BasePool):
         self.has_bias = has_bias
         self.strength = strength
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_penalty(self.strength, "strength", type(self).__name__)
 
     def _learn(self, data: PoolData) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from dubito.doubt.gaussians import (
 from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 from dubito.outputs import Probabilities, unchecked
-from dubito.serialization.arrays import array, shares
-from dubito.serialization.fields import MOST, Entry, entries, one_of
+from dubito.serialization.arrays import array, distribution
+from dubito.serialization.fields import MOST, Entry, declare, one_of
 
 FITS = {"shared": fit_shared, "per_class": fit_per_class, "diagonal": fit_diagonal}
 KINDS: dict[str, type[BaseGaussians]] = {
@@ -78,9 +78,9 @@ class ClassConditionalDensity(BaseOODScore):
     shrinkage_: FloatArray
     kind_: str  # of covariance
 
-    learned_checks = entries(
+    fitted_fields = declare(
         kind_=one_of("shared", "per_class", "diagonal"),
-        priors_=shares("classes_", low=LEAST),
+        priors_=distribution("classes_", low=LEAST),
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
         covariance_=_covariance_of_kind,
         shrinkage_=_shrinkage_of_kind,
@@ -123,7 +123,7 @@ class ClassConditionalDensity(BaseOODScore):
         names = np.array(classes, dtype=object if is_mixed else None)
         return self._gaussians.spread(codes, noise), names[codes]
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         name = type(self).__name__
         if self.covariance not in FITS:
             rule, fix = "'shared', 'per_class' or 'diagonal'", "covariance='shared'"

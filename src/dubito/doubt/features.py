@@ -29,8 +29,8 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMis
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseClassOutputs, ClassName
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import entries, names, whole
+from dubito.serialization.fields import class_names, declare, integer
+from dubito.serialization.objects import Serializable
 
 RULE = "class numbers from 0 up, or names"
 
@@ -351,12 +351,12 @@ def _refuse_beside_shards(y: Any, sample_weight: Any, caller: str) -> None:
 HIGHEST = float(np.finfo(np.float64).max)  # a doubt too large to be held
 
 
-class BaseFeatureScore(BaseKept):
+class BaseFeatureScore(Serializable):
     """What was fitted on features and gives each row of them a doubt; larger = more doubt."""
 
     n_features_: int
 
-    learned_checks = entries(n_features_=whole(1))
+    fitted_fields = declare(n_features_=integer(1))
 
     def score(self, features: Any) -> FloatArray:
         """Return the doubt of each row, in float64; what is too large to hold is the largest."""
@@ -392,7 +392,7 @@ class BaseOODScore(BaseFeatureScore):
 
     classes_: tuple[ClassName, ...] | None
 
-    learned_checks = entries(classes_=names())
+    fitted_fields = declare(classes_=class_names())
 
     uses_labels: ClassVar[bool] = True  # where not, labels are not even read
 
@@ -408,7 +408,7 @@ class BaseOODScore(BaseFeatureScore):
         self._forget()
         self.n_features_, self.classes_ = shards.n_features, shards.classes
         try:
-            self._require_settings()
+            self._check_params()
             self._learn(shards)
         except BaseException:
             self._forget()

@@ -178,7 +178,7 @@ def require_covariance(covariance: FloatArray, entry: Entry) -> None:
         except np.linalg.LinAlgError:
             is_fine = False
     if not is_fine:
-        raise entry.refused("symmetric and positive definite", "a matrix that is not")
+        raise entry.error("symmetric and positive definite", "a matrix that is not")
 
 
 def squares_of(rows: FloatArray) -> FloatArray:

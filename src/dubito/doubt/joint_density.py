@@ -22,8 +22,8 @@ from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Samples
-from dubito.serialization.arrays import array, shares
-from dubito.serialization.fields import MOST, Entry, entries, optional, whole
+from dubito.serialization.arrays import array, distribution
+from dubito.serialization.fields import MOST, Entry, declare, integer, optional
 
 
 @final
@@ -124,9 +124,9 @@ class JointDensity(BaseFeatureScore):
     means_: FloatArray
     covariances_: FloatArray
 
-    learned_checks = entries(
-        n_targets_=optional(whole(1)),
-        weights_=shares(None, low=LEAST_WEIGHT),
+    fitted_fields = declare(
+        n_targets_=optional(integer(1)),
+        weights_=distribution(None, low=LEAST_WEIGHT),
         means_=array("weights_", None, low=-MOST, high=MOST),
         covariances_=array("weights_", None, None, low=-MOST, high=MOST),
     )
@@ -135,17 +135,17 @@ class JointDensity(BaseFeatureScore):
         self.n_components = n_components
         self.random_state = random_state
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_count(self.n_components, "n_components", type(self).__name__, 5)
         require_random_state(self.random_state, type(self).__name__)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         n_columns, n_parts = self.n_features_ + (self.n_targets_ or 1), self.weights_.size
         shapes = {"means_": (n_parts, n_columns), "covariances_": (n_parts, n_columns, n_columns)}
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 got = " x ".join(map(str, getattr(self, name).shape))
-                raise entry.at(name).refused(" x ".join(map(str, shape)), got)
+                raise entry.at(name).error(" x ".join(map(str, shape)), got)
         for k, covariance in enumerate(self.covariances_):
             require_covariance(covariance, entry.at(f"covariances_[{k}]"))
         with np.errstate(all="ignore"):
@@ -155,12 +155,12 @@ class JointDensity(BaseFeatureScore):
                 is_fine = False
         if not is_fine:
             rule = "such that some of the targets' variance is left given the features"
-            raise entry.at("covariances_").refused(rule, "none")
+            raise entry.at("covariances_").error(rule, "none")
 
     def fit(self, features: Any, y: Any = None) -> Self:
         """Learn from rows x dimensions and targets, or from shards that hold both."""
         name = type(self).__name__
-        self._require_settings()
+        self._check_params()
         n_components, seed = int(self.n_components), draw_seed(self.random_state, name)
         rows, targets = _rows_and_targets(features, y, name)
         warn_of_missing(targets.n_missing, len(rows), name, stacklevel=3)

@@ -13,7 +13,7 @@ from dubito.doubt.gaussians import SharedGaussians, as_shrinkage, require_covari
 from dubito.doubt.moments import fit_shared
 from dubito.errors import BadTypeError
 from dubito.serialization.arrays import array
-from dubito.serialization.fields import MOST, Entry, entries, flag, number
+from dubito.serialization.fields import MOST, Entry, boolean, declare, number
 
 SAFETY = 4.0  # how many times its usual size an error of rounding may have
 
@@ -37,25 +37,25 @@ class MahalanobisDistance(BaseOODScore):
     shrinkage_: float
     is_normalized_: bool
 
-    learned_checks = entries(
+    fitted_fields = declare(
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
         covariance_=array("n_features_", "n_features_", low=-MOST, high=MOST),
         shrinkage_=number(0, 1),
-        is_normalized_=flag,
+        is_normalized_=boolean,
     )
 
     def __init__(self, *, normalize: bool = False, shrinkage: float | Literal["auto"] = "auto"):
         self.normalize = normalize
         self.shrinkage = shrinkage
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         name = type(self).__name__
         if not isinstance(self.normalize, bool | np.bool_):
             got, fix = repr(self.normalize), "normalize=True"
             raise BadTypeError("normalize", name, "True or False", got, fix)
         as_shrinkage(self.shrinkage, name)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         require_covariance(self.covariance_, entry.at("covariance_"))
 
     def _learn(self, shards: FeatureShards) -> None:

@@ -23,7 +23,7 @@ from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
 from dubito.kernels.neighbors import nearest_rows, unit_rows
 from dubito.serialization.arrays import array
-from dubito.serialization.fields import MOST, Entry, entries, flag, whole
+from dubito.serialization.fields import MOST, Entry, boolean, declare, integer
 
 BLOCK = 256  # queries at a time: enough for a fast product, few enough for all threads to have some
 CHUNK_ENTRIES = 1 << 19  # products of a block at a time, 2 MB
@@ -50,10 +50,10 @@ class NearestNeighborDistance(BaseOODScore):
     n_neighbors_: int
     is_normalized_: bool
 
-    learned_checks = entries(
+    fitted_fields = declare(
         reference_=array(None, "n_features_", low=-MOST, high=MOST),
-        n_neighbors_=whole(1),
-        is_normalized_=flag,
+        n_neighbors_=integer(1),
+        is_normalized_=boolean,
     )
 
     uses_labels = False
@@ -70,10 +70,10 @@ class NearestNeighborDistance(BaseOODScore):
         self.max_samples = max_samples
         self.random_state = random_state
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         if self.n_neighbors_ > len(self.reference_):
             rule = f"at most {len(self.reference_)}, the number of rows in reference_"
-            raise entry.at("n_neighbors_").refused(rule, f"{self.n_neighbors_}")
+            raise entry.at("n_neighbors_").error(rule, f"{self.n_neighbors_}")
         if self.is_normalized_:
             _require_units(self.reference_, entry.at("reference_"))
 
@@ -144,7 +144,7 @@ class NearestNeighborDistance(BaseOODScore):
             )
         return heaps[:, 0].copy()
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         _require_whole(self, "n_neighbors", 1)
         require_random_state(self.random_state, type(self).__name__)
         if self.max_samples is not None:
@@ -162,7 +162,7 @@ def _require_units(known: FloatArray, entry: Entry) -> None:
             squares = np.einsum("ij,ij->i", known[rows], known[rows])
         if not squares.max() <= LONGEST:
             row = rows.start + int(np.argmax(squares))
-            raise entry.refused("rows of length 1", f"a longer one, number {row}")
+            raise entry.error("rows of length 1", f"a longer one, number {row}")
 
 
 def _require_whole(doubt: NearestNeighborDistance, argument: str, least: int) -> None:

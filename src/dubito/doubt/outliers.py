@@ -22,15 +22,15 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.scores import KnownScores, ranked
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.ranking import RankingState
-from dubito.serialization.arrays import array, require_rising
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import MOST, Entry, entries
+from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.fields import MOST, Entry, declare
+from dubito.serialization.objects import Serializable
 
 MAX_WEIGHT = 1e200  # of one score, so that sums of weights stay finite
 
 
 @final
-class ConformalOutlierDetector(BaseKept):
+class ConformalOutlierDetector(Serializable):
     """Flag outliers by conformal p-values, with a bound on the false alarm rate.
 
     Takes any score for which larger means more uncertain, such as `entropy` or the scores of
@@ -67,7 +67,7 @@ class ConformalOutlierDetector(BaseKept):
     scores_: FloatArray
     weight_: FloatArray
 
-    learned_checks = entries(
+    fitted_fields = declare(
         scores_=array(None, low=-MOST, high=MOST),
         weight_=array("scores_", low=0, high=MAX_WEIGHT),
     )
@@ -75,12 +75,12 @@ class ConformalOutlierDetector(BaseKept):
     def __init__(self, alpha: float = 0.05) -> None:
         self.alpha = alpha
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_share(self.alpha, "alpha", type(self).__name__, is_open=True)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         with np.errstate(over="ignore"):  # the difference of two scores may overflow
-            require_rising(self.scores_, entry.at("scores_"))
+            require_increasing(self.scores_, entry.at("scores_"))
 
     def fit(
         self,

@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadTypeError, BadValueError
 from dubito.serialization.arrays import array
-from dubito.serialization.fields import MOST, Entry, Maybe, entries, number, optional
+from dubito.serialization.fields import MOST, Entry, Omittable, declare, number, optional
 
 NAME = "VirtualLogitMatching"
 NOTHING = 1e-10  # a residual so small against the features is what rounding leaves
@@ -38,11 +38,11 @@ class VirtualLogitMatching(BaseOODScore):
     residual_: FloatArray  # features x directions that are not of the main space
     alpha_: float
 
-    setting_checks = entries(
-        weights=Maybe(optional(array(None, None, low=-MOST, high=MOST))),
-        bias=Maybe(optional(array(None, low=-MOST, high=MOST))),
+    param_fields = declare(
+        weights=Omittable(optional(array(None, None, low=-MOST, high=MOST))),
+        bias=Omittable(optional(array(None, low=-MOST, high=MOST))),
     )
-    learned_checks = entries(
+    fitted_fields = declare(
         weight_=array(None, "n_features_", low=-MOST, high=MOST),
         bias_=array("weight_", low=-MOST, high=MOST),
         origin_=array("n_features_", low=-MOST, high=MOST),
@@ -57,7 +57,7 @@ class VirtualLogitMatching(BaseOODScore):
         self.bias = bias
         self.n_dimensions = n_dimensions
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         self._n_main()
         if self.weights is not None:
             self._layer()

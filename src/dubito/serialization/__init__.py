@@ -1,1 +1,1 @@
-"""The one way to files: declared fields, arrays, and fitted estimators as plain numbers and names."""
+"""The one way to files: declared fields, estimators and records, and JSON documents."""

@@ -1,4 +1,4 @@
-"""Array fields of a serialized object: lists of numbers or NumPy arrays, with shape and range checks."""
+"""Array fields: lists of numbers or NumPy arrays, with checks of shape and range."""
 
 from __future__ import annotations
 
@@ -9,20 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, require_everywhere
-from dubito.serialization.fields import AS_WRITTEN, EXACT, LARGE, Check, Entry, shown, span
+from dubito.serialization.fields import (
+    EXACT,
+    LARGE,
+    RESTORE,
+    Check,
+    Entry,
+    as_verb_phrase,
+    describe,
+    span,
+)
 
-ROUNDING = 1e-8  # by which shares may miss a sum of 1
+ROUNDING = 1e-8  # by which probabilities may miss a sum of 1
 
 
 def array(
     *shape: int | str | None, low: float = -LARGE, high: float = LARGE, is_whole: bool = False
 ) -> Check:
-    """Check for an array of numbers between two others, or equal to one.
+    """Check for an array of numbers from `low` to `high`.
 
-    A size is given, that of something read before, or None for any from 1 up. Of lists, numbers
-    become float64 or, if `is_whole`, int64; of arrays, float32 stays.
+    A size is a number, the name of an entry that was read before, or None for any of at least 1.
+    Lists become float64 or, if `is_whole`, int64; a float32 array keeps its precision.
     """
-    kind = "whole numbers" if is_whole else "numbers"
+    kind = "integers" if is_whole else "numbers"
 
     def check(value: Any, entry: Entry) -> NDArray[Any]:
         found = _as_numbers(value, len(shape), is_whole)
@@ -32,8 +41,8 @@ def array(
             got = " x ".join(map(str, sizes))
             if found is None:
                 is_list = isinstance(value, list | tuple)
-                got = "a list that is uneven, or holds something else" if is_list else shown(value)
-            raise entry.refused(f"{_form_of(wanted)}{kind}", got)
+                got = "a ragged list, or one of other values" if is_list else describe(value)
+            raise entry.error(f"{_form_of(wanted)}{kind}", got)
         is_inside = (found >= np.float64(low)) & (found <= np.float64(high))
         require_each(is_inside, found, entry, f"{kind} {span(low, high)}")
         return found
@@ -42,9 +51,9 @@ def array(
 
 
 def _form_of(sizes: list[int | None]) -> str:
-    """Return in words what sizes an array must have.
+    """Return the words for the shape of an array.
 
-    >>> _form_of([None]), form_of([3, None])
+    >>> _form_of([None]), _form_of([3, None])
     ('a list of ', 'an array of 3 x n ')
     """
     form = " x ".join("n" if one is None else str(one) for one in sizes)
@@ -54,12 +63,12 @@ def _form_of(sizes: list[int | None]) -> str:
 
 
 def _is_size(size: int, wanted: int | None) -> bool:
-    """Tell whether a size is as wanted, if any is."""
+    """Whether a size is the wanted one, if there is one."""
     return wanted in (None, size)
 
 
 def _as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
-    """Return a copy of what lists or an array hold, None where that is not as it should be."""
+    """Return a copy of the numbers in lists or an array, None where they are not as declared."""
     if not isinstance(value, np.ndarray):
         return _numbers_of_lists(value, n_dimensions, is_whole)
     is_number = value.dtype.kind in ("iu" if is_whole else "fiu") and value.dtype.itemsize <= 8
@@ -73,7 +82,7 @@ def _as_numbers(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] |
 
 
 def _numbers_of_lists(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[Any] | None:
-    """Return the numbers that lists of lists hold, None where these are ragged or no numbers."""
+    """Return the numbers in nested lists, None where these are ragged or hold other values."""
     level, shape = [value], []
     for _ in range(n_dimensions):
         level = [one.tolist() if isinstance(one, np.ndarray) else one for one in level]
@@ -94,24 +103,25 @@ def _numbers_of_lists(value: Any, n_dimensions: int, is_whole: bool) -> NDArray[
     return np.array(level, dtype=np.int64 if is_whole else np.float64).reshape(shape)
 
 
-def shares(size: int | str | None, low: float = 0.0) -> Check:
-    """Check for numbers from 0 to 1 that sum to 1."""
+def distribution(size: int | str | None, low: float = 0.0) -> Check:
+    """Check for probabilities that sum to 1."""
     inner = array(size, low=low, high=1.0)
 
     def check(value: Any, entry: Entry) -> FloatArray:
         found: FloatArray = inner(value, entry)
         if abs(found.sum() - 1) > ROUNDING:
-            raise entry.refused("shares that sum to 1", f"a sum of {found.sum():.6g}")
+            raise entry.error("probabilities that sum to 1", f"a sum of {found.sum():.6g}")
         return found
 
     return check
 
 
-def require_rising(values: NDArray[Any], entry: Entry, least: float = 0.0) -> None:
-    """Raise unless each number is above the one before, or short of that by less than `-least`."""
-    require_each(np.append(True, np.diff(values) > least), values, entry, "rising")
+def require_increasing(values: NDArray[Any], entry: Entry, least: float = 0.0) -> None:
+    """Raise unless each number exceeds the one before by more than `least`."""
+    require_each(np.append(True, np.diff(values) > least), values, entry, "increasing")
 
 
 def require_each(is_fine: BoolArray, values: NDArray[Any], entry: Entry, rule: str) -> None:
     """Raise at the first number that breaks a rule."""
-    require_everywhere(is_fine, values, entry.name, entry.caller, rule, AS_WRITTEN)
+    phrase = as_verb_phrase(rule)
+    require_everywhere(is_fine, values, entry.name, entry.caller, phrase, RESTORE)

@@ -1,4 +1,8 @@
-"""Declared fields of a serialized object: numbers, names and lists, each with its own check."""
+"""Declared fields of a serialized object: each name has a check that reads its value.
+
+A check is called with a value and its `Entry`, and returns the value as the object keeps it or
+raises a `BadValueError` that names the entry.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,12 @@ from dubito.errors import BadValueError
 
 LARGE = 1e30  # no fit finds a larger coefficient, and sums of such still fit into float32
 MOST = float(np.finfo(np.float64).max)
-EXACT = 2**53  # whole numbers up to here are told apart by every reader of JSON
-WIDEST = 2**128  # of a setting: seeds may be so large
-LONGEST = 10_000  # letters of a name or a sentence
+EXACT = 2**53  # every JSON reader keeps integers up to here exact
+WIDEST = 2**128  # of a parameter: seeds may be this large
+LONGEST = 10_000  # characters of a name or a sentence
 
-AS_WRITTEN = "the file as `to_dict` wrote it"
+RESTORE = "Restore the file as it was written"
+VERBS = ("must ", "cannot ", "needs ", "has ", "is ")
 
 Check = Callable[[Any, "Entry"], Any]
 
@@ -25,7 +30,19 @@ Check = Callable[[Any, "Entry"], Any]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """Where something stands: its name, who reads it, what was read before it, how deep inside."""
+    """Where a value stands in a document.
+
+    Attributes
+    ----------
+    name : str
+        The dotted path, such as "fitted.calibrators_[1].fitted.knots_".
+    caller : str
+        The function that reads, for error messages.
+    beside : mapping
+        The entries of the same object that were read before, by name.
+    depth : int
+        How many objects it is nested in.
+    """
 
     name: str
     caller: str
@@ -33,17 +50,17 @@ class Entry:
     depth: int = 0
 
     def at(self, key: str) -> Entry:
-        """Return the place of an entry of this one."""
+        """Return the entry of a key inside this one."""
         return replace(self, name=key if self.name == "values" else f"{self.name}.{key}")
 
-    def refused(self, rule: str, got: str) -> BadValueError:
-        """Say which rule an entry breaks."""
-        return BadValueError(self.name, self.caller, rule, got, AS_WRITTEN)
+    def error(self, rule: str, got: str) -> BadValueError:
+        """Return the error of a value that breaks a rule, a verb phrase or what it must be."""
+        return BadValueError(self.name, self.caller, as_verb_phrase(rule), got, RESTORE)
 
     def size(self, wanted: int | str | None) -> int | None:
-        """Return a size that is given, or follows from what was read before: 1 where that is None.
+        """Return a size given as a number, or as the name of an entry before: 1 if that is None.
 
-        >>> Entry("learned", "f", {"n_classes_": 3, "classes_": None}).size("classes_")
+        >>> Entry("fitted", "f", {"n_classes_": 3, "classes_": None}).size("classes_")
         1
         """
         if not isinstance(wanted, str):
@@ -54,8 +71,8 @@ class Entry:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Maybe:
-    """The check of an entry that need not be there."""
+class Omittable:
+    """The check of an entry that may be absent."""
 
     check: Check
 
@@ -63,10 +80,19 @@ class Maybe:
         return self.check(value, entry)
 
 
-def shown(value: Any) -> str:
-    """Return a value as an error shows it, however large or deep it is.
+def as_verb_phrase(rule: str) -> str:
+    """Return a rule that starts with a verb.
 
-    >>> shown(10**5000), shown([[[]]]), shown("x")
+    >>> as_verb_phrase("a dict"), as_verb_phrase("must be a dict")
+    ('must be a dict', 'must be a dict')
+    """
+    return rule if rule.startswith(VERBS) else f"must be {rule}"
+
+
+def describe(value: Any) -> str:
+    """Return a value as an error message shows it, however large or deep it is.
+
+    >>> describe(10**5000), describe([[[]]]), describe("x")
     ('a number beyond 2^128', 'a list', "'x'")
     """
     if isinstance(value, int) and not -WIDEST < value < WIDEST:
@@ -78,110 +104,124 @@ def shown(value: Any) -> str:
     return repr(value[:50]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
+def declare(**checks: Check) -> Mapping[str, Check]:
+    """Return the check of each field by name, in the order in which they are read."""
+    return MappingProxyType(checks)
+
+
 def require_keys(values: Any, checks: Mapping[str, Check], entry: Entry) -> None:
-    """Raise unless a dict has the keys that are known, all but those that need not be there."""
+    """Raise unless a dict has exactly the declared keys; those that are `Omittable` may be absent."""
     if not isinstance(values, dict):
-        raise entry.refused("a dict", shown(values))
-    known = ", ".join(checks) or "empty"
+        raise entry.error("a dict", describe(values))
+    known = ", ".join(checks) or "none"
     for key in values:
         if not (isinstance(key, str) and key in checks):
-            raise entry.refused(f"of known entries ({known})", shown(key))
+            raise entry.error(f"must have no other keys than {known}", describe(key))
     for key, check in checks.items():
-        if key not in values and not isinstance(check, Maybe):
-            raise entry.refused(f"whole ({known})", f"no {key}")
+        if key not in values and not isinstance(check, Omittable):
+            raise entry.error(f"must have the keys {known}", f"no {key!r}")
 
 
-def plain_setting(value: Any, entry: Entry) -> Any:
-    """Return a setting that is a single thing: None, true or false, a number or a name."""
+def read_fields(values: Any, checks: Mapping[str, Check], entry: Entry) -> dict[str, Any]:
+    """Return the checked values of a dict; each check sees those that were read before it."""
+    require_keys(values, checks, entry)
+    found: dict[str, Any] = {}
+    for name in (name for name in checks if name in values):
+        found[name] = checks[name](values[name], replace(entry.at(name), beside=found))
+    return found
+
+
+def scalar(value: Any, entry: Entry) -> Any:
+    """Check for None, a boolean, a number or a string."""
     plain = value.item() if isinstance(value, np.generic) else value
-    is_name = isinstance(plain, str) and len(plain) <= LONGEST
+    is_text = isinstance(plain, str) and len(plain) <= LONGEST
     is_number = isinstance(plain, int | float) and -WIDEST < plain < WIDEST
-    is_endless = isinstance(plain, float) and np.isinf(plain)
-    if plain is None or is_name or is_number or is_endless:
+    is_infinite = isinstance(plain, float) and np.isinf(plain)
+    if plain is None or is_text or is_number or is_infinite:
         return plain
-    raise entry.refused("None, true, false, a number or a name", shown(value))
+    raise entry.error("None, a boolean, a number or a string", describe(value))
 
 
 def one_of(*options: str) -> Check:
-    """Check for one of some names."""
+    """Check for one of some strings."""
 
     def check(value: Any, entry: Entry) -> str:
         if not (isinstance(value, str) and value in options):
-            raise entry.refused(f"one of {', '.join(map(repr, options))}", shown(value))
+            raise entry.error(f"one of {', '.join(map(repr, options))}", describe(value))
         return value
 
     return check
 
 
-def flag(value: Any, entry: Entry) -> bool:
+def boolean(value: Any, entry: Entry) -> bool:
     """Check for true or false."""
     if not isinstance(value, bool | np.bool_):
-        raise entry.refused("true or false", shown(value))
+        raise entry.error("true or false", describe(value))
     return bool(value)
 
 
 def text(value: Any, entry: Entry) -> str:
-    """Check for a name or a sentence."""
+    """Check for a string of bounded length."""
     if not (isinstance(value, str) and len(value) <= LONGEST):
-        raise entry.refused(f"text of up to {LONGEST:,} letters", shown(value))
+        raise entry.error(f"a string of at most {LONGEST:,} characters", describe(value))
     return value
 
 
 def number(low: float = -LARGE, high: float = LARGE) -> Check:
-    """Check for a number between two others, or one of them."""
+    """Check for a number from `low` to `high`."""
 
     def check(value: Any, entry: Entry) -> float:
         is_exact = _is_integer(value) and -EXACT <= value <= EXACT
         is_number = is_exact or isinstance(value, float | np.floating)
         if not (is_number and low <= float(value) <= high):
-            raise entry.refused(f"a number {span(low, high)}", shown(value))
+            raise entry.error(f"a number {span(low, high)}", describe(value))
         return float(value)
 
     return check
 
 
-def whole(low: int = 0, high: int = EXACT) -> Check:
-    """Check for a whole number between two others, or one of them."""
+def integer(low: int = 0, high: int = EXACT) -> Check:
+    """Check for an integer from `low` to `high`."""
 
     def check(value: Any, entry: Entry) -> int:
         if not (_is_integer(value) and low <= value <= high):
-            raise entry.refused(f"a whole number {span(low, high)}", shown(value))
+            raise entry.error(f"an integer {span(low, high)}", describe(value))
         return int(value)
 
     return check
 
 
 def _is_integer(value: Any) -> bool:
-    """Tell a whole number from true and false, and from all else."""
+    """Whether a value is an integer and no boolean."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def span(low: float, high: float) -> str:
-    """Return in words where a number may be.
+    """Return the words for a range of numbers.
 
     >>> span(0, 1), span(0, MOST), span(-MOST, MOST)
-    ('from 0 to 1', 'from 0 up', 'that is finite')
+    ('from 0 to 1', 'of at least 0', 'that is finite')
     """
     if high not in (MOST, EXACT):
         return f"from {low:g} to {high:g}"
-    return f"from {low:g} up" if low > -MOST else "that is finite"
+    return f"of at least {low:g}" if low > -MOST else "that is finite"
 
 
 def optional(inner: Check) -> Check:
-    """Check for None, or what another check takes."""
+    """Check for None, or what another check accepts."""
     return lambda value, entry: None if value is None else inner(value, entry)
 
 
-def listed(inner: Check, size: int | str | None = None) -> Check:
-    """Check for a list of as many as said, or of any number of, what another check takes."""
+def list_of(inner: Check, size: int | str | None = None) -> Check:
+    """Check for a list of a size, or of any, each element with the same check."""
 
     def check(value: Any, entry: Entry) -> list[Any]:
         is_array = isinstance(value, np.ndarray) and value.ndim > 0
         if not (is_array or isinstance(value, list | tuple)):
-            raise entry.refused("a list", shown(value))
+            raise entry.error("a list", describe(value))
         wanted = entry.size(size)
         if wanted is not None and len(value) != wanted:
-            raise entry.refused(f"a list of {wanted}", f"{len(value)}")
+            raise entry.error(f"a list of {wanted}", f"{len(value)}")
         return [
             inner(one, replace(entry, name=f"{entry.name}[{i}]")) for i, one in enumerate(value)
         ]
@@ -189,13 +229,8 @@ def listed(inner: Check, size: int | str | None = None) -> Check:
     return check
 
 
-def entries(**checks: Check) -> Mapping[str, Check]:
-    """Return what is checked by name, in the order in which it is read."""
-    return MappingProxyType(checks)
-
-
 def record(**checks: Check) -> Check:
-    """Check for a dict of known entries, each with a check of its own."""
+    """Check for a dict of known keys, each with a check of its own."""
 
     def check(value: Any, entry: Entry) -> dict[str, Any]:
         require_keys(value, checks, entry)
@@ -204,37 +239,37 @@ def record(**checks: Check) -> Check:
     return check
 
 
-def by_name(inner: Check) -> Check:
-    """Check for a dict of one entry or more by names of any kind, all with the same check."""
+def dict_of(inner: Check) -> Check:
+    """Check for a dict of at least one key, each value with the same check."""
 
     def check(value: Any, entry: Entry) -> dict[str, Any]:
         if not (isinstance(value, dict) and value and all(isinstance(key, str) for key in value)):
-            raise entry.refused("a dict of one name or more", shown(value))
+            raise entry.error("a dict with at least one key", describe(value))
         return {key: inner(one, entry.at(key)) for key, one in value.items()}
 
     return check
 
 
-def names(size: str | None = None) -> Check:
-    """Check for None, or different names of classes: text or numbers."""
+def class_names(size: str | None = None) -> Check:
+    """Check for None, or a list of distinct class names: strings or numbers."""
 
     def check(value: Any, entry: Entry) -> tuple[Any, ...] | None:
         if value is None:
             return None
         found = value.tolist() if isinstance(value, np.ndarray) else value
         if not (isinstance(found, list | tuple) and found and all(map(_is_name, found))):
-            raise entry.refused("None, or a list of names or numbers", shown(value))
+            raise entry.error("None, or a list of strings or numbers", describe(value))
         if len(set(found)) != len(found):
-            raise entry.refused("all different", "one twice")
+            raise entry.error("distinct names", "one twice")
         if size is not None and len(found) != entry.size(size):
-            raise entry.refused(f"{entry.size(size)} names, one a class", f"{len(found)}")
+            raise entry.error(f"{entry.size(size)} names, one per class", f"{len(found)}")
         return tuple(found)
 
     return check
 
 
 def _is_name(value: Any) -> bool:
-    """Tell what may be the name of a class."""
+    """Whether a value may be the name of a class."""
     if isinstance(value, str):
         return len(value) <= LONGEST
     return isinstance(value, int | float) and -WIDEST < value < WIDEST

@@ -97,7 +97,7 @@ class PolicyConfig:
         gate = None if gate is None else gate.resolved(has_features)
         _require_reject(table, gate, risk)
         if risk is not None:
-            risk._require_settings()
+            risk._check_params()
             _require_hard_labels(first)
         return cls(
             costs=table,

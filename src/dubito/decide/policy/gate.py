@@ -22,8 +22,8 @@ from dubito.doubt import (
 )
 from dubito.doubt.features import BaseOODScore
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
-from dubito.serialization.estimators import BaseKept, kept
-from dubito.serialization.fields import Entry, Maybe, entries, number, one_of, optional, text
+from dubito.serialization.fields import Entry, Omittable, declare, number, one_of, optional, text
+from dubito.serialization.objects import Serializable, estimator
 
 OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {
     "energy": energy,
@@ -38,7 +38,7 @@ Fold = tuple[Any, Any]
 
 def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
     """Check for the name of a score of outputs, or for a score of features."""
-    by_name, of_features = one_of(*OUTPUT_SCORES), kept(BaseOODScore, is_fitted=is_fitted)
+    by_name, of_features = one_of(*OUTPUT_SCORES), estimator(BaseOODScore, is_fitted=is_fitted)
 
     def check(value: Any, entry: Entry) -> Score:
         score: Score = (by_name if isinstance(value, str) else of_features)(value, entry)
@@ -48,7 +48,7 @@ def _checked_score(is_fitted: bool) -> Callable[[Any, Entry], Score]:
 
 
 @final
-class OODGate(BaseKept):
+class OODGate(Serializable):
     """Reject out-of-distribution inputs, whatever their class probabilities.
 
     Pass one to `Policy.fit(..., ood=OODGate(...))`, which fits it. A row is rejected where its
@@ -79,9 +79,9 @@ class OODGate(BaseKept):
     score_: Score
     detector_: ConformalOutlierDetector
 
-    setting_checks = entries(score=Maybe(optional(_checked_score(is_fitted=False))))
-    learned_checks = entries(
-        score_=_checked_score(is_fitted=True), detector_=kept(ConformalOutlierDetector)
+    param_fields = declare(score=Omittable(optional(_checked_score(is_fitted=False))))
+    fitted_fields = declare(
+        score_=_checked_score(is_fitted=True), detector_=estimator(ConformalOutlierDetector)
     )
 
     def __init__(self, score: Any = None, alpha: float = 0.01) -> None:
@@ -90,7 +90,7 @@ class OODGate(BaseKept):
 
     def resolved(self, has_features: bool) -> OODGate:
         """Return an unfitted copy, with the score chosen by name or by default."""
-        self._require_settings()
+        self._check_params()
         score = MahalanobisDistance() if self.score is None else _as_score(self.score)
         if not isinstance(score, str) and not has_features:
             rule, fix = (
@@ -145,12 +145,12 @@ class OODGate(BaseKept):
         """Return which rows are out-of-distribution."""
         return self.detector_.predict(self.ood_scores(outputs, features))
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_share(self.alpha, "alpha", "OODGate", is_open=True)
 
 
 @final
-class RiskBound(BaseKept):
+class RiskBound(Serializable):
     """Bound the fraction of wrong decisions among the rows that are not rejected.
 
     Pass one to `Policy.fit(..., risk=RiskBound(...))`, which finds the threshold. A decision is
@@ -184,8 +184,8 @@ class RiskBound(BaseKept):
     threshold_: float
     summary_: str
 
-    setting_checks = entries(max_risk=number(0, 1), delta=number(0, 1))
-    learned_checks = entries(threshold_=number(0, 1), summary_=text)
+    param_fields = declare(max_risk=number(0, 1), delta=number(0, 1))
+    fitted_fields = declare(threshold_=number(0, 1), summary_=text)
 
     def __init__(self, max_risk: float, delta: float = 0.05) -> None:
         self.max_risk = max_risk
@@ -197,7 +197,7 @@ class RiskBound(BaseKept):
         bound.threshold_, bound.summary_ = threshold, summary
         return bound
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_share(self.max_risk, "max_risk", "RiskBound")
         as_share(self.delta, "delta", "RiskBound", is_open=True)
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from os import PathLike
-from typing import Any, Literal, final
+from os import PathLike, fspath
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from dubito import __version__
-from dubito.arrays import FloatArray, RandomState, require_rows
+from dubito.arrays import FloatArray, RandomState, freeze, require_rows
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.inputs import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
-from dubito.data.sink import EncodedLabels, Sink
+from dubito.data.sink import EncodedLabels, Sink, write_whole
 from dubito.decide.actions import as_row_costs, expected_costs
 from dubito.decide.costs import CostMatrix
-from dubito.decide.policy.checks import FORMAT, KIND, checked_parts
 from dubito.decide.policy.decide import (
     REASONS,
     DecisionRule,
@@ -28,7 +27,6 @@ from dubito.decide.policy.decide import (
     error_probability,
     posteriors,
 )
-from dubito.decide.policy.file import open_document, read_document, write_document
 from dubito.decide.policy.fit import (
     PolicyConfig,
     PriorShift,
@@ -42,17 +40,31 @@ from dubito.decide.policy.report import PolicyReport
 from dubito.decide.reject import accepted_below
 from dubito.doubt import NearestNeighborDistance
 from dubito.doubt.features import as_feature_matrix
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.serialization.arrays import distribution
+from dubito.serialization.documents import decode_document, encode_document, read_text
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    Omittable,
+    declare,
+    integer,
+    list_of,
+    optional,
+    record,
+    text,
+)
+from dubito.serialization.objects import Record, estimator, record_of
 
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy:
+class Policy(Record):
     """A calibrator, class priors, an OOD gate, a risk bound and costs: outputs in, actions out.
 
     Made by `Policy.fit` or `Policy.load`. Deciding is calibrating, adapting to the class prior of
@@ -85,6 +97,26 @@ class Policy:
     >>> policy.decide(Logits([[9.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).action.tolist()
     [0, 3]
     """
+
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        provenance=record(
+            dubito=text,
+            created=text,
+            fingerprint=text,
+            n_rows=integer(),
+            calibrator=text,
+            random_state=integer(0, 2**32 - 1),
+            edited=Omittable(text),
+        ),
+        report=record_of(PolicyReport),
+        costs=record_of(CostMatrix),
+        train_prior=distribution(None, low=1e-300),
+        deploy_prior=optional(distribution(None)),
+        risk=optional(estimator(RiskBound)),
+        feature_names=optional(list_of(text)),
+        calibrator=estimator(BaseCalibrator),
+        ood=optional(estimator(OODGate)),
+    )
 
     costs: CostMatrix
     calibrator: BaseCalibrator
@@ -264,55 +296,104 @@ class Policy:
         return _explanation(self, one, part, checked[rows] if checked.size else None)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy as one JSON file, whole or not at all."""
-        write_document(self.to_dict(), path)
+        """Write the policy as one JSON file, atomically.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, or a URL.
+        """
+        write_whole(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:
-        """Return the policy that a file holds; nothing in it is executed, all of it is checked."""
-        return cls.from_dict(read_document(path))
+        """Return the policy in a file. Nothing in it is executed, and every entry is checked.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Policy
+        """
+        return cls.from_json(read_text(path), fspath(path))
+
+    def to_json(self) -> str:
+        """Return the text of the policy file."""
+        return encode_document(self.to_dict(), "Policy.save")
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "The policy") -> Policy:
+        """Return the policy in the text of a file, which error messages call `name`."""
+        document, is_intact = decode_document(text, name)
+        if not is_intact:
+            problem = "its checksum does not match, so it was edited after it was saved"
+            fix = f"Run `dubito policy seal {name}` to accept the edit"
+            raise BadFileError(name, problem, fix)
+        return cls._read(document, Entry("values", "Policy.load", {}))
 
     @classmethod
     def seal(cls, path: str | PathLike[str]) -> None:
-        """Check a file that was edited by hand, and seal it again, so that it loads.
+        """Check a policy file that was edited by hand, and update its checksum so that it loads.
 
-        The policy will say that its figures are older than the edit. A file whose seal is whole
-        stays as it is.
+        The policy will state that its report is older than the edit. A file whose checksum matches
+        is left unchanged.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which is rewritten.
         """
-        document, is_sealed = open_document(path)
-        cls.from_dict(document)
-        if not is_sealed:
+        document, is_intact = decode_document(read_text(path), fspath(path))
+        cls._read(document, Entry("values", "Policy.seal", {}))
+        if not is_intact:
             document["provenance"] = {**document["provenance"], "edited": _now()}
-            write_document(document, path)
+            write_whole(path, encode_document(document, "Policy.seal"))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the policy as plain numbers, lists and names, ready for JSON."""
-        _require_storable(self.ood)
-        return {
-            "kind": KIND,
-            "format": FORMAT,
-            "provenance": self.provenance,
-            "report": self.report.to_dict(),
-            "costs": self.costs.to_dict(),
-            "train_prior": self.train_prior.tolist(),
-            "deploy_prior": None if self.deploy_prior is None else self.deploy_prior.tolist(),
-            "risk": None if self.risk is None else self.risk.to_dict(),
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
-            "calibrator": self.calibrator.to_dict(),
-            "ood": None if self.ood is None else self.ood.to_dict(),
-        }
+    def _values(self) -> dict[str, Any]:
+        if self.ood is not None and isinstance(self.ood.score_, NearestNeighborDistance):
+            rule = "cannot be saved with this OOD score, which holds the training rows"
+            fix = "Use OODGate(MahalanobisDistance())"
+            raise BadTypeError("ood", "Policy.save", rule, "NearestNeighborDistance", fix)
+        return super(Policy, self)._values()
 
     @classmethod
-    def from_dict(cls, values: Any) -> Policy:
-        """Return the policy that `to_dict` gave; all of it is checked."""
-        return cls(**checked_parts(values))
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> Policy:
+        costs, calibrator, ood = values["costs"], values["calibrator"], values["ood"]
+        n_classes = costs.n_classes
+        if costs.n_actions == 1 and costs.reject is not None:
+            raise entry.at("costs").error("must have an action that does not reject", "none")
+        if costs.reject is None and (ood is not None or values["risk"] is not None):
+            raise entry.at("costs").error("must have a reject action", "none")
+        if calibrator.n_classes_ != n_classes:
+            got = f"{calibrator.n_classes_}"
+            raise entry.at("calibrator").error(f"must have {n_classes} classes", got)
+        names = calibrator.classes_, costs.classes
+        if None not in names and names[0] != names[1]:
+            rule = f"must have the classes {repr(costs.classes)[:60]}"
+            raise entry.at("calibrator").error(rule, repr(calibrator.classes_)[:60])
+        for name in ("train_prior", "deploy_prior"):
+            prior = values[name]
+            if prior is not None and prior.size != n_classes:
+                rule = f"must have {n_classes} probabilities, one per class"
+                raise entry.at(name).error(rule, f"{prior.size}")
+            values[name] = None if prior is None else freeze(prior.astype(np.float64))
+        features = values["feature_names"]
+        values["feature_names"] = None if features is None else tuple(features)
+        n_features = None if ood is None else ood.n_features
+        if features is not None and n_features not in (None, len(features)):
+            rule = f"must have {n_features} names, one per feature"
+            raise entry.at("feature_names").error(rule, f"{len(features)}")
+        return cls(**values)
 
     def __str__(self) -> str:
         lines = [f"Calibrator: {self.provenance['calibrator']}.", str(self.report)]
         if "edited" in self.provenance:
             lines.append(
-                f"Edited by hand on {self.provenance['edited']}: all figures above, and the risk "
-                "bound, are of the policy as it was fitted."
+                f"Edited by hand on {self.provenance['edited']}: the figures above and the risk bound "
+                "describe the policy before the edit."
             )
         return "\n".join(lines)
 
@@ -364,14 +445,6 @@ class Policy:
             rule, fix = f"must have {self.ood.n_features} columns", "Pass the features of the fit"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
-
-
-def _require_storable(gate: OODGate | None) -> None:
-    """Raise where the OOD score consists of the very rows it was fitted on."""
-    if gate is not None and isinstance(gate.score_, NearestNeighborDistance):
-        rule = "cannot be saved with this OOD score, which holds the training rows"
-        fix = "Use OODGate(MahalanobisDistance())"
-        raise BadTypeError("ood", "Policy.save", rule, "NearestNeighborDistance", fix)
 
 
 def _provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict[str, Any]:

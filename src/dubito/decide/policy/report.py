@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy import special
@@ -14,18 +14,39 @@ from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
-from dubito.decide.policy.file import AS_WRITTEN
 from dubito.decide.realized import Judged, costs_of_actions
 from dubito.decide.value import MeanInterval
-from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.calibration_error import expected_calibration_error
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
 from dubito.outputs import Logits, Probabilities
+from dubito.serialization.fields import (
+    Check,
+    Entry,
+    declare,
+    dict_of,
+    integer,
+    list_of,
+    number,
+    optional,
+    text,
+)
+from dubito.serialization.objects import Record
 
 LEVEL = 0.95
 FEW_ROWS = 50  # below, a bootstrap of costs is too sure of itself
-MOST = 1e300
+
+_figure = number(-1e300, 1e300)
+
+
+def _interval(value: Any, entry: Entry) -> Interval:
+    """Check for an interval: its value and its ends."""
+    return Interval(*list_of(_figure, 3)(value, entry))
+
+
+def _notes(value: Any, entry: Entry) -> tuple[str, ...]:
+    """Check for a list of sentences."""
+    return tuple(list_of(text)(value, entry))
 
 
 @final
@@ -47,7 +68,7 @@ class Evidence:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PolicyReport:
+class PolicyReport(Record):
     """Figures of a policy on rows that it did not learn from, costs a row, 95 % intervals.
 
     `risk` is the share of wrong ones among rows that were decided rather than handed over, None
@@ -55,6 +76,30 @@ class PolicyReport:
     `saved` is what raw outputs cost under the same costs less what the policy does; `bound_cost` is
     what the risk bound added. A log loss is None where it is infinite.
     """
+
+    has_header: ClassVar[bool] = False
+    fields: ClassVar[Mapping[str, Check]] = declare(
+        how=text,
+        n_rows=integer(),
+        cost=_interval,
+        predicted_cost=_figure,
+        gap=_interval,
+        raw_cost=_figure,
+        saved=_interval,
+        constant_action=text,
+        constant_cost=_figure,
+        oracle_cost=_figure,
+        coverage=_interval,
+        risk=optional(_interval),
+        bound_cost=optional(_interval),
+        actions=dict_of(_figure),
+        reasons=dict_of(_figure),
+        log_loss_before=optional(_figure),
+        log_loss_after=optional(_figure),
+        calibration_error_before=_figure,
+        calibration_error_after=_figure,
+        notes=_notes,
+    )
 
     how: str
     n_rows: int
@@ -165,29 +210,9 @@ class PolicyReport:
         few = " So few that costs may be far off." if self.n_rows < FEW_ROWS else ""
         return [*lines, f"{self.n_rows:,} rows, {self.how}; 95 % intervals in brackets.{few}"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, texts and lists, ready for JSON; an interval is three numbers."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _to_plain(value) for name, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, values: Any) -> PolicyReport:
-        """Return the report that `to_dict` wrote; all of it is checked."""
-        names = [field.name for field in fields(cls)]
-        if not isinstance(values, Mapping) or set(values) != set(names):
-            rule = "all figures of a report, and no others"
-            raise BadTypeError("report", "Policy.load", rule, type(values).__name__, AS_WRITTEN)
-        read: dict[str, Any] = {}
-        for name in names:
-            is_none = values[name] is None and name in OPTIONAL
-            try:
-                reader: Callable[[Any], Any] = READERS.get(name, _as_number)
-                read[name] = None if is_none else reader(values[name])
-            except (TypeError, ValueError, AttributeError) as error:
-                argument, got = f"report.{name}", shortened(values[name])
-                rule = f"{KINDS.get(name, 'a finite number')}, as a report has it"
-                raise BadValueError(argument, "Policy.load", rule, got, AS_WRITTEN) from error
-        return cls(**read)
+    def _values(self) -> dict[str, Any]:
+        values = super(PolicyReport, self)._values()
+        return {name: _to_list(value) for name, value in values.items()}
 
 
 def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
@@ -235,71 +260,7 @@ def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4f}"
 
 
-def _to_plain(value: Any) -> Any:
-    """Return an entry of a report as JSON holds it."""
-    if isinstance(value, Interval):
-        return [value.value, value.low, value.high]
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _as_number(value: Any) -> float:
-    """Return a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MOST:
-        raise ValueError
-    return float(value)
-
-
-def _as_interval(value: Any) -> Interval:
-    """Return an interval from its three numbers."""
-    middle, low, high = (_as_number(entry) for entry in value)
-    return Interval(middle, low, high)
-
-
-def as_text(value: Any) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _as_texts(value: Any) -> tuple[str, ...]:
-    """Return texts."""
-    if not isinstance(value, list):
-        raise TypeError
-    return tuple(as_text(entry) for entry in value)
-
-
-def _as_shares(value: Any) -> dict[str, float]:
-    """Return numbers by name."""
-    return {as_text(name): _as_number(entry) for name, entry in value.items()}
-
-
-def as_count(value: Any) -> int:
-    """Return a whole number from 0 up."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError
-    return value
-
-
-def shortened(value: Any) -> str:
-    """Return what was found, short enough for a message."""
-    return repr(value)[:60] if not isinstance(value, int) or abs(value) < 2**63 else "a huge number"
-
-
-INTERVALS = ("cost", "gap", "saved", "coverage", "risk", "bound_cost")
-TEXTS, SHARES = ("how", "constant_action"), ("actions", "reasons")
-OPTIONAL = ("risk", "bound_cost", "log_loss_before", "log_loss_after")
-READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(INTERVALS, _as_interval),
-    **dict.fromkeys(TEXTS, as_text),
-    **dict.fromkeys(SHARES, _as_shares),
-    "n_rows": as_count,
-    "notes": _as_texts,
-}
-KINDS = {
-    **dict.fromkeys(INTERVALS, "three finite numbers"),
-    **dict.fromkeys(TEXTS, "a text"),
-    **dict.fromkeys(SHARES, "numbers by name"),
-    "n_rows": "a whole number",
-    "notes": "texts",
-}
+def _to_list(value: Any) -> Any:
+    """Return an interval as three numbers."""
+    is_interval = isinstance(value, Interval)
+    return [value.value, value.low, value.high] if is_interval else value

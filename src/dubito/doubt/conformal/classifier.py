@@ -26,7 +26,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Members, Probabilities, as_outputs, unchecked
-from dubito.serialization.fields import entries, flag, names, one_of, whole
+from dubito.serialization.fields import boolean, class_names, declare, integer, one_of
 
 FLOOR = 1e-300  # a share below counts as this, so that log odds stay finite
 GOLDEN = 0x9E3779B97F4A7C15  # steps of the generator SplitMix64
@@ -54,12 +54,12 @@ class ConformalClassifier(BaseConformal):
     is_randomized_: bool
     random_state_: int
 
-    learned_checks = entries(
-        n_classes_=whole(2),
-        classes_=names("n_classes_"),
+    fitted_fields = declare(
+        n_classes_=integer(2),
+        classes_=class_names("n_classes_"),
         method_=one_of("lac", "aps"),
-        is_randomized_=flag,
-        random_state_=whole(0, 2**32 - 1),
+        is_randomized_=boolean,
+        random_state_=integer(0, 2**32 - 1),
     )
 
     unbounded = "their sets hold every class"
@@ -102,8 +102,8 @@ class ConformalClassifier(BaseConformal):
             pass
         return PredictionSets(freeze(contains), self.classes_)
 
-    def _require_settings(self) -> None:
-        super()._require_settings()
+    def _check_params(self) -> None:
+        super()._check_params()
         name = type(self).__name__
         if self.method not in ("lac", "aps"):
             rule, fix = "'lac' or 'aps'", "method='lac'"

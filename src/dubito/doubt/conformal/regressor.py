@@ -24,7 +24,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import central_interval, point_of_rows, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
-from dubito.serialization.fields import Entry, entries, number, one_of
+from dubito.serialization.fields import Entry, declare, number, one_of
 
 Method = Literal["absolute", "normalized", "quantiles"]
 Regression = Normal | Samples | Quantiles
@@ -68,7 +68,7 @@ class ConformalRegressor(BaseConformal):
     method_: Method
     level_: float
 
-    learned_checks = entries(
+    fitted_fields = declare(
         kind_=one_of(*METHODS),
         method_=one_of("absolute", "normalized", "quantiles"),
         level_=number(0, 1),
@@ -104,22 +104,22 @@ class ConformalRegressor(BaseConformal):
             pass
         return PredictionIntervals(freeze(low), freeze(high))
 
-    def _require_settings(self) -> None:
-        super()._require_settings()
+    def _check_params(self) -> None:
+        super()._check_params()
         if self.method not in (None, "absolute", "normalized", "quantiles"):
             rule, fix = "'absolute', 'normalized', 'quantiles' or None", "method=None"
             raise BadValueError("method", type(self).__name__, rule, repr(self.method), fix)
 
-    def _require_learned(self, entry: Entry) -> None:
-        super()._require_learned(entry)
+    def _check_fitted(self, entry: Entry) -> None:
+        super()._check_fitted(entry)
         as_share(self.level_, entry.at("level_").name, entry.caller, is_open=True)
         if self.method_ not in METHODS[self.kind_]:
             rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
-            raise entry.at("method_").refused(rule, repr(self.method_))
+            raise entry.at("method_").error(rule, repr(self.method_))
         for group, found in self.thresholds_.items():
             if found is not None and found < 0 and self.method_ != "quantiles":
                 rule = f"0 or above where method_ is {self.method_!r}"
-                raise entry.at(f"thresholds_.{group}").refused(rule, f"{found:g}")
+                raise entry.at(f"thresholds_.{group}").error(rule, f"{found:g}")
 
     def _as_known(self, outputs: Any, caller: str) -> Regression:
         if not isinstance(outputs, BaseOutputs):

@@ -24,8 +24,8 @@ from dubito.errors import (
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs
-from dubito.serialization.estimators import BaseKept
-from dubito.serialization.fields import MOST, Entry, by_name, entries, flag, number, optional
+from dubito.serialization.fields import MOST, Entry, boolean, declare, dict_of, number, optional
+from dubito.serialization.objects import Serializable
 
 MAX_SCORES = 1_000_000  # different scores that are held
 CELLS = MAX_SCORES // 2  # that are left of them once there are more
@@ -91,7 +91,7 @@ def _in_cells(state: RankingState) -> RankingState:
 ALL = "all"  # the one group where rows have none
 
 
-class BaseConformal(BaseKept):
+class BaseConformal(Serializable):
     """Learns a threshold of scores, one a group on wish, that truths keep to as often as `level`.
 
     It says what it takes (`_as_known`), what the rows are (`_facts`), and the score of each truth
@@ -103,10 +103,10 @@ class BaseConformal(BaseKept):
     thresholds_: dict[str, float | None]
     n_rows_: dict[str, float]
 
-    learned_checks = entries(
-        is_grouped_=flag,
-        thresholds_=by_name(optional(number(-MOST, MOST))),
-        n_rows_=by_name(number(0, MOST)),
+    fitted_fields = declare(
+        is_grouped_=boolean,
+        thresholds_=dict_of(optional(number(-MOST, MOST))),
+        n_rows_=dict_of(number(0, MOST)),
     )
 
     unbounded: ClassVar[str]  # what it gives without a threshold, in words
@@ -119,7 +119,7 @@ class BaseConformal(BaseKept):
         weight of 2 is a row that came twice.
         """
         name = type(self).__name__
-        self._require_settings()
+        self._check_params()
         level = float(self.level)
         shards = self._shards(outputs, y, groups)
         seen_in = self._scorer()._seen
@@ -137,15 +137,15 @@ class BaseConformal(BaseKept):
         self._warn_of_none(level)
         return self
 
-    def _require_settings(self) -> None:
+    def _check_params(self) -> None:
         as_share(self.level, "level", type(self).__name__, is_open=True)
 
-    def _require_learned(self, entry: Entry) -> None:
+    def _check_fitted(self, entry: Entry) -> None:
         groups = list(self.thresholds_)
         if sorted(groups) != sorted(self.n_rows_):
-            raise entry.at("n_rows_").refused("of the groups of thresholds_", "others")
+            raise entry.at("n_rows_").error("of the groups of thresholds_", "others")
         if not self.is_grouped_ and groups != [ALL]:
-            raise entry.at("thresholds_").refused(f"one, {ALL!r}, without groups", "others")
+            raise entry.at("thresholds_").error(f"one, {ALL!r}, without groups", "others")
 
     def _scorer(self) -> Self:
         """Return what computes the scores of a fit: this, or a copy whose seed is drawn."""

@@ -35,4 +35,4 @@ def content_of(document: str) -> dict[str, Any]:
     """Return what the text of a policy's file says, but for when it was fitted."""
     content: dict[str, Any] = json.loads(document)
     provenance = {name: one for name, one in content["provenance"].items() if name != "created"}
-    return {**content, "provenance": provenance, "seal": None}
+    return {**content, "provenance": provenance, "checksum": None}

@@ -21,7 +21,7 @@ def add_policy(connection: Connection, document: str, learned_until: float | Non
     fitted to rows of this store says until when these were decided.
     """
     new = policy_of(document)
-    digest = str(json.loads(document)["seal"]).removeprefix("sha256:")
+    digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
     same = select(policies.c.id).where(policies.c.digest == digest)
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)

@@ -9,46 +9,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.serialization.arrays import array, require_each, require_rising, shares
+from dubito.serialization.arrays import array, distribution, require_each, require_increasing
 from dubito.serialization.fields import MOST, Check, Entry
 
-ENTRY = Entry("learned.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
+ENTRY = Entry("fitted.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
 
-LIST = "a list that is uneven, or holds something else."
+LIST = "a ragged list, or one of other values."
 ARRAY = "an array of shape"
-INSIDE = "numbers from -1e+30 to 1e+30. Got"
+INSIDE = "numbers from -1e+30 to 1e+30, got"
 WHOLES = array(None, is_whole=True)
 
 
 @pytest.mark.parametrize(
     ("check", "value", "said"),
     [
-        (array(None), [], "a list of numbers. Got 0."),
-        (array(None), 3.0, "a list of numbers. Got 3.0."),
-        (array("n_"), [1.0], "a list of 2 numbers. Got 1."),
-        (array("none_"), [1.0, 2.0], "a list of 1 numbers. Got 2."),
-        (array("n_", None), [[1.0], [2.0, 3.0]], f"an array of 2 x n numbers. Got {LIST}"),
-        (array("n_", 2), [[1.0], [2.0]], "an array of 2 x 2 numbers. Got 2 x 1."),
-        (array(None), [True, 1.0], f"a list of numbers. Got {LIST}"),
-        (array(None), [1.0, 10**400], f"a list of numbers. Got {LIST}"),
-        (array(None), [1.0, 2**53 + 1], f"a list of numbers. Got {LIST}"),
-        (array(None, low=0), [1.0, -1.0], "numbers from 0 to 1e+30. Got -1.0 in row 1."),
-        (array(None, high=MOST), [np.nan], "numbers from -1e+30 up. Got nan in row 0."),
+        (array(None), [], "a list of numbers, got 0."),
+        (array(None), 3.0, "a list of numbers, got 3.0."),
+        (array("n_"), [1.0], "a list of 2 numbers, got 1."),
+        (array("none_"), [1.0, 2.0], "a list of 1 numbers, got 2."),
+        (array("n_", None), [[1.0], [2.0, 3.0]], f"an array of 2 x n numbers, got {LIST}"),
+        (array("n_", 2), [[1.0], [2.0]], "an array of 2 x 2 numbers, got 2 x 1."),
+        (array(None), [True, 1.0], f"a list of numbers, got {LIST}"),
+        (array(None), [1.0, 10**400], f"a list of numbers, got {LIST}"),
+        (array(None), [1.0, 2**53 + 1], f"a list of numbers, got {LIST}"),
+        (array(None, low=0), [1.0, -1.0], "numbers from 0 to 1e+30, got -1.0 in row 1."),
+        (array(None, high=MOST), [np.nan], "numbers of at least -1e+30, got nan in row 0."),
         (array(None, None), [[1.0, np.inf]], f"{INSIDE} inf in row 0, column 1."),
-        (array(None, is_whole=True), [1.0], f"a list of whole numbers. Got {LIST}"),
-        (WHOLES, np.array([2**60]), f"a list of whole numbers. Got {ARRAY} (1,) and type int64."),
-        (array(None), np.array(["1"]), f"a list of numbers. Got {ARRAY} (1,) and type <U1."),
-        (array(None), np.array([True]), f"a list of numbers. Got {ARRAY} (1,) and type bool."),
-        (array(None), np.ones((1, 1)), f"a list of numbers. Got {ARRAY} (1, 1) and type float64."),
-        (shares(2), [0.5, 0.6], "shares that sum to 1. Got a sum of 1.1."),
-        (shares(2), [-0.5, 1.5], "numbers from 0 to 1. Got -0.5 in row 0."),
+        (array(None, is_whole=True), [1.0], f"a list of integers, got {LIST}"),
+        (WHOLES, np.array([2**60]), f"a list of integers, got {ARRAY} (1,) and type int64."),
+        (array(None), np.array(["1"]), f"a list of numbers, got {ARRAY} (1,) and type <U1."),
+        (array(None), np.array([True]), f"a list of numbers, got {ARRAY} (1,) and type bool."),
+        (array(None), np.ones((1, 1)), f"a list of numbers, got {ARRAY} (1, 1) and type float64."),
+        (distribution(2), [0.5, 0.6], "probabilities that sum to 1, got a sum of 1.1."),
+        (distribution(2), [-0.5, 1.5], "numbers from 0 to 1, got -0.5 in row 0."),
     ],
 )
 def test_what_is_no_array_is_told(check: Check, value: Any, said: str) -> None:
     with pytest.raises(BadValueError) as caught:
         check(value, ENTRY)
     assert str(caught.value) == (
-        f"`learned.x_` of Kind.from_dict must be {said} Try the file as `to_dict` wrote it."
+        f"Kind.from_dict: `fitted.x_` must be {said} Restore the file as it was written."
     )
 
 
@@ -86,15 +86,15 @@ anything = st.recursive(
 
 @given(anything)
 def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
-    for check in (array(None), array("n_", None), array(1, 1, 1), shares(None), WHOLES):
+    for check in (array(None), array("n_", None), array(1, 1, 1), distribution(None), WHOLES):
         with contextlib.suppress(BadValueError):
             check(value, ENTRY)
 
 
 def test_rules_over_all_numbers_name_the_first_that_breaks_them() -> None:
-    require_rising(np.array([1.0, 2.0]), ENTRY)
-    require_rising(np.array([1.0, 1.0]), ENTRY, least=-0.5)
-    with pytest.raises(BadValueError, match=r"must be rising\. Got 1\.0 in row 1\."):
-        require_rising(np.array([1.0, 1.0]), ENTRY)
-    with pytest.raises(BadValueError, match=r"must be even\. Got 3 in row 1\."):
+    require_increasing(np.array([1.0, 2.0]), ENTRY)
+    require_increasing(np.array([1.0, 1.0]), ENTRY, least=-0.5)
+    with pytest.raises(BadValueError, match=r"must be increasing\, got 1\.0 in row 1\."):
+        require_increasing(np.array([1.0, 1.0]), ENTRY)
+    with pytest.raises(BadValueError, match=r"must be even\, got 3 in row 1\."):
         require_each(np.array([True, False]), np.array([2, 3]), ENTRY, "even")

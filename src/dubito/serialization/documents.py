@@ -1,0 +1,215 @@
+"""JSON documents that people can read: arrays as base64, and a checksum of the content."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from math import prod
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubito.errors import BadFileError, BadValueError
+from dubito.serialization.fields import RESTORE
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 40
+CHECKSUM = "checksum"  # the last key of a document
+FEW_NUMBERS = 200  # as many are written as a list, more as base64
+DTYPES = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
+PACKED = {"base64", "dtype", "shape"}
+
+
+def encode_document(document: dict[str, Any], caller: str, max_bytes: int = MAX_BYTES) -> str:
+    """Return a document as JSON text that ends with a checksum of its content.
+
+    >>> print(encode_document({"a": [1, 2]}, "f").splitlines()[1])
+      "a": [1, 2],
+    """
+    try:
+        checked = {**document, CHECKSUM: checksum(document)}
+        text = _rendered(_packed(checked)) + "\n"
+        size = len(text.encode())
+    except ValueError as error:
+        rule, fix = "must hold only finite numbers and valid text", "Rename what JSON cannot hold"
+        raise BadValueError("policy", caller, rule, f"{error}", fix) from error
+    if size > max_bytes:
+        rule = f"must be at most {max_bytes / 2**20:.0f} MB as a file"
+        fix = "Use a calibrator or an OOD score with fewer numbers"
+        raise BadValueError("policy", caller, rule, f"{size / 2**20:.0f} MB", fix)
+    return text
+
+
+def decode_document(text: str, name: str) -> tuple[dict[str, Any], bool]:
+    """Return the document of a JSON text, with arrays, and whether its checksum matches.
+
+    `name` is what error messages call it. The content itself is not checked yet.
+    """
+    try:
+        document = json.loads(
+            text,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_no_constant,
+            parse_float=_finite_number,
+        )
+        _require_shallow(document)
+        unpacked = _unpack(document)
+    except (ValueError, RecursionError) as error:
+        raise BadFileError(name, f"it is not a dubito document ({error})", RESTORE) from error
+    if not isinstance(unpacked, dict):
+        raise BadFileError(name, "it is not a dubito document (no JSON object)", RESTORE)
+    found = unpacked.pop(CHECKSUM, None)
+    return unpacked, isinstance(found, str) and found == checksum(unpacked)
+
+
+def checksum(document: Mapping[str, Any]) -> str:
+    """Return a digest of the content of a document, whatever its layout."""
+    text = json.dumps(_packed(document, few=0), sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def read_text(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> str:
+    """Return the UTF-8 text of a file of bounded size."""
+    name = fspath(path)
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:  # a path may hold characters that no path can
+        reason = getattr(error, "strerror", None) or error
+        raise BadFileError(name, f"{reason}", "Check the path") from error
+    if len(content) > max_bytes:
+        problem = f"it is larger than {max_bytes / 2**20:.0f} MB"
+        raise BadFileError(name, problem, "Check that it is the right file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFileError(name, f"it is not UTF-8 ({error})", "Save it as UTF-8") from error
+
+
+def _packed(value: Any, few: int = FEW_NUMBERS) -> Any:
+    """Return a document in which lists of more than a few numbers are base64."""
+    if isinstance(value, Mapping):
+        return {name: _packed(entry, few) for name, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return _packed_array(value) if value.size > few else value.tolist()
+    if isinstance(value, list | tuple):
+        array = _as_regular(value)
+        if array is not None and array.size > few:
+            return _packed_array(array)
+        return [_packed(entry, few) for entry in value]
+    return value
+
+
+def _as_regular(value: Sequence[Any]) -> NDArray[Any] | None:
+    """Return nested lists of numbers of one shape as an array, None for any other list."""
+    if not _is_numbers(value):
+        return None
+    try:
+        array = np.array(value)
+    except (ValueError, OverflowError):
+        return None
+    return array if array.dtype.name in DTYPES else None
+
+
+def _is_numbers(value: Sequence[Any]) -> bool:
+    """Whether nested lists hold only numbers, or only booleans."""
+    kinds = set(map(type, value))
+    if kinds <= {list, tuple}:
+        return all(map(_is_numbers, value))
+    return kinds <= {int, float} or kinds == {bool}
+
+
+def _packed_array(array: NDArray[Any]) -> dict[str, Any]:
+    """Return an array as base64."""
+    name = array.dtype.name
+    content = np.ascontiguousarray(array, DTYPES[name]).tobytes()
+    text = base64.b64encode(content).decode("ascii")
+    return {"base64": text, "dtype": name, "shape": list(array.shape)}
+
+
+def _unpack(value: Any) -> Any:
+    """Return a document in which base64 is arrays again."""
+    if isinstance(value, dict):
+        if set(value) == PACKED:
+            return _unpacked_array(value)
+        return {name: _unpack(entry) for name, entry in value.items()}
+    return [_unpack(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
+    """Return the array of base64, which must hold exactly as many numbers as its shape."""
+    dtype, shape, text = value["dtype"], value["shape"], value["base64"]
+    is_shape = isinstance(shape, list) and 0 < len(shape) <= 8
+    if not (is_shape and all(type(size) is int and 0 <= size <= MAX_BYTES for size in shape)):
+        raise ValueError("an array has an invalid shape")
+    if not (isinstance(dtype, str) and dtype in DTYPES and isinstance(text, str)):
+        raise ValueError("an array has an unknown dtype")
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("an array is not valid base64") from error
+    if prod(shape) * np.dtype(DTYPES[dtype]).itemsize != len(content):
+        raise ValueError("an array does not match its shape")
+    array = np.frombuffer(content, DTYPES[dtype]).reshape(shape)
+    if dtype == "bool" and (np.frombuffer(content, np.uint8) > 1).any():
+        raise ValueError("an array holds invalid booleans")
+    if dtype == "float64" and not np.isfinite(array).all():
+        raise ValueError("an array holds numbers that are not finite")
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object without repeated keys."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not a number")
+
+
+def _finite_number(text: str) -> float:
+    """Return a number below the largest float."""
+    value = float(text)
+    if not np.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large for a float")
+    return value
+
+
+def _require_shallow(document: Any) -> None:
+    """Raise where lists and objects are nested deeper than in any document of dubito."""
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        level = [
+            entry
+            for value in level
+            if isinstance(value, dict | list)
+            for entry in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply")
+
+
+def _rendered(value: Any, indent: int = 0) -> str:
+    """Return JSON with one entry per line, and lists of scalars on one line."""
+    space = "  " * (indent + 1)
+    if isinstance(value, dict) and value and set(value) != PACKED:
+        lines = [
+            f"{space}{json.dumps(name, ensure_ascii=False)}: {_rendered(entry, indent + 1)}"
+            for name, entry in value.items()
+        ]
+        return "{\n" + ",\n".join(lines) + "\n" + "  " * indent + "}"
+    if isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
+        lines = [space + _rendered(entry, indent + 1) for entry in value]
+        return "[\n" + ",\n".join(lines) + "\n" + "  " * indent + "]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,231 @@
+"""Objects as plain numbers, lists and names, and back: fitted estimators and frozen records."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from inspect import isabstract
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from dubito.errors import BadTypeError, BadValueError, UnfittedError
+from dubito.serialization.fields import (
+    RESTORE,
+    Check,
+    Entry,
+    Omittable,
+    declare,
+    describe,
+    read_fields,
+    require_keys,
+    scalar,
+)
+
+HOMES = ("dubito.calibrate", "dubito.doubt", "dubito.decide")  # whose public classes may be read
+FORMAT = 1  # increases when files of older versions can no longer be read
+HEADER = ("class", "format")
+PARTS = (*HEADER, "params", "fitted")  # of an estimator
+DEEPEST = 5  # objects nested in objects
+OTHER_VERSION = "Use the version of dubito that wrote it"
+
+
+class Serializable(BaseEstimator, ABC):
+    """An estimator that can be written to JSON: its parameters, and attributes ending in `_`.
+
+    Subclasses declare the fields of fitted attributes in `fitted_fields`, and of parameters that
+    are no scalars in `param_fields`; fields of base classes are inherited and read first. Rules
+    between fields belong in `_check_params` and `_check_fitted`. Nothing else is written or
+    pickled.
+    """
+
+    fitted_fields: ClassVar[Mapping[str, Check]] = declare()
+    param_fields: ClassVar[Mapping[str, Check]] = declare()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters and fitted attributes as plain values, ready for JSON."""
+        self._require_fitted("to_dict")
+        return _estimator_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the estimator that `to_dict` wrote; every field is checked.
+
+        An abstract class reads any of its subclasses.
+        """
+        return _read_estimator(values, cls, Entry("values", f"{cls.__name__}.from_dict", {}))
+
+    def _check_params(self) -> None:
+        """Raise if a parameter is invalid, when fitting as when reading."""
+
+    def _check_fitted(self, entry: Entry) -> None:
+        """Raise if fitted attributes contradict each other; each was checked by itself before."""
+
+    def _learned(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def _forget(self) -> None:
+        for name in set(vars(self)) - set(self.get_params(deep=False)):
+            delattr(self, name)
+
+    def _require_fitted(self, method: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise UnfittedError(type(self).__name__, method)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self._learned())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.get_params(deep=False), **self._learned()}
+
+
+class Record:
+    """A frozen value object that declares its fields.
+
+    `to_dict` starts with the class and the format, unless the object is only ever a part of
+    another (`has_header = False`). Subclasses may override `_values` (what is written) and
+    `_from_values` (how the object is made of checked values, and which contradict each other).
+    """
+
+    __slots__ = ()
+
+    fields: ClassVar[Mapping[str, Check]] = declare()
+    has_header: ClassVar[bool] = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, ready for JSON."""
+        header = {"class": type(self).__name__, "format": FORMAT} if self.has_header else {}
+        return {**header, **_to_plain(self._values())}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """Return the object that `to_dict` wrote; every field is checked."""
+        return cls._read(values, Entry("values", f"{cls.__name__}.from_dict", {}))
+
+    @classmethod
+    def _read(cls, values: Any, entry: Entry) -> Self:
+        if cls.has_header:
+            name = _read_header(values, entry)
+            if not isinstance(name, str) or name != cls.__name__:
+                raise entry.error(f"a {cls.__name__}", describe(name))
+            values = {name: value for name, value in values.items() if name not in HEADER}
+        return cls._from_values(read_fields(values, cls.fields, entry), entry)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.fields}
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> Self:
+        return cls(**values)
+
+
+Kind = TypeVar("Kind", bound=Serializable)
+
+
+def estimator(kind: type[Serializable], *, is_fitted: bool = True) -> Check:
+    """Check for an estimator of a class; as a parameter it need not be fitted."""
+
+    def check(value: Any, entry: Entry) -> Serializable:
+        if entry.depth == DEEPEST:
+            raise entry.error(f"nested at most {DEEPEST} levels deep", "one more")
+        inner = replace(entry, beside={}, depth=entry.depth + 1)
+        return _read_estimator(value, kind, inner, is_fitted=is_fitted)
+
+    return check
+
+
+def record_of(kind: type[Record]) -> Check:
+    """Check for a record of a class."""
+    return lambda value, entry: kind._read(value, entry)
+
+
+def _read_estimator(values: Any, kind: type[Kind], entry: Entry, *, is_fitted: bool = True) -> Kind:
+    """Return the estimator of a dict, or raise at the first entry that is wrong."""
+    found = _class_of(values, kind, entry)
+    own = _inherited(found, "param_fields")
+    checks = {name: own.get(name, Omittable(scalar)) for name in found._get_param_names()}
+    params, place = values["params"], entry.at("params")
+    require_keys(params, checks, place)
+    result = found(**{name: checks[name](params[name], place.at(name)) for name in params})
+    result._check_params()
+    if is_fitted or values["fitted"]:
+        place = entry.at("fitted")
+        learned = read_fields(values["fitted"], _inherited(found, "fitted_fields"), place)
+        for name, value in learned.items():
+            setattr(result, name, value)
+        result._check_fitted(place)
+    return result
+
+
+def _inherited(kind: type[Serializable], what: str) -> dict[str, Check]:
+    """Return the declared fields of a class and of its base classes, theirs first."""
+    parents = reversed(kind.__mro__)
+    return {name: one for cls in parents for name, one in vars(cls).get(what, {}).items()}
+
+
+def _read_header(values: Any, entry: Entry) -> Any:
+    """Return the class that a dict names, or raise where it has none or another format."""
+    is_dict = isinstance(values, dict)
+    version = values.get("format", FORMAT) if is_dict else FORMAT
+    if type(version) is not int or version != FORMAT:
+        rule, got = f"must have format {FORMAT}", f"format {describe(version)}"
+        raise BadTypeError(entry.name, entry.caller, rule, got, OTHER_VERSION)
+    if not is_dict or not {*HEADER} <= values.keys():
+        rule, got = "must be a dict that `to_dict` returned", describe(values)
+        raise BadTypeError(entry.name, entry.caller, rule, got, RESTORE)
+    return values["class"]
+
+
+def _class_of(values: Any, kind: type[Kind], entry: Entry) -> type[Kind]:
+    """Return the class that wrote a dict, or raise where it is another than wanted."""
+    name = _read_header(values, entry)
+    require_keys(values, dict.fromkeys(PARTS, scalar), entry)
+    for part in PARTS[2:]:
+        if not isinstance(values[part], dict):
+            raise entry.at(part).error("a dict", describe(values[part]))
+    homes = map(import_module, HOMES if isinstance(name, str) else ())
+    found = next((getattr(home, name) for home in homes if name in home.__all__), None)
+    if not (isinstance(found, type) and issubclass(found, Serializable)) or isabstract(found):
+        rule = "must be of a known class"
+        raise BadValueError(entry.name, entry.caller, rule, describe(name), OTHER_VERSION)
+    if not issubclass(found, kind):
+        rule = f"must be a {kind.__name__}"
+        fix = RESTORE if entry.depth else f"Use {name}.from_dict"
+        raise BadValueError(entry.name, entry.caller, rule, describe(name), fix)
+    return found
+
+
+def _estimator_to_dict(value: Serializable) -> dict[str, Any]:
+    """Return an estimator, fitted or not, as plain values."""
+    params = value.get_params(deep=False)
+    return {
+        "class": type(value).__name__,
+        "format": FORMAT,
+        "params": {name: _to_plain(one) for name, one in params.items() if _is_plain(one)},
+        "fitted": _to_plain(value._learned()),
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a parameter; others, such as splitters, matter only for fitting."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return all(_is_plain(entry) for entry in value)
+    return value is None or isinstance(value, Serializable | bool | int | float | str | np.generic)
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a value as JSON holds it."""
+    if isinstance(value, Serializable):
+        return _estimator_to_dict(value)
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: _to_plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(entry) for entry in value]
+    return value
