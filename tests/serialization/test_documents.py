@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dubito.errors import BadFileError, BadValueError
 from dubito.serialization.documents import (
     _as_regular,
-    checksum,
+    _checksum,
     decode_document,
     encode_document,
     read_text,
@@ -94,7 +94,7 @@ def test_the_seal_is_a_digest_of_what_is_said_not_of_how(tmp_path: Path) -> None
     text = json.dumps({"a": "x", "b": packed}, sort_keys=True)
     seal = f"sha256:{sha256(text.encode()).hexdigest()}"
     document = json.loads((tmp_path / "p.json").read_text())
-    assert document["checksum"] == seal == checksum({"a": "x", "b": np.array([1, 2])})
+    assert document["checksum"] == seal == _checksum({"a": "x", "b": np.array([1, 2])})
     (tmp_path / "p.json").write_text(
         json.dumps({"checksum": seal, "a": "x", "b": packed}, indent=7)
     )

@@ -33,7 +33,7 @@ def encode_document(document: dict[str, Any], caller: str, max_bytes: int = MAX_
       "a": [1, 2],
     """
     try:
-        checked = {**document, CHECKSUM: checksum(document)}
+        checked = {**document, CHECKSUM: _checksum(document)}
         text = _rendered(_packed(checked)) + "\n"
         size = len(text.encode())
     except ValueError as error:
@@ -65,10 +65,10 @@ def decode_document(text: str, name: str) -> tuple[dict[str, Any], bool]:
     if not isinstance(unpacked, dict):
         raise BadFileError(name, "it is not a dubito document (no JSON object)", RESTORE)
     found = unpacked.pop(CHECKSUM, None)
-    return unpacked, isinstance(found, str) and found == checksum(unpacked)
+    return unpacked, isinstance(found, str) and found == _checksum(unpacked)
 
 
-def checksum(document: Mapping[str, Any]) -> str:
+def _checksum(document: Mapping[str, Any]) -> str:
     """Return a digest of the content of a document, whatever its layout."""
     text = json.dumps(_packed(document, few=0), sort_keys=True, ensure_ascii=True, allow_nan=False)
     return f"sha256:{sha256(text.encode()).hexdigest()}"
