@@ -18,10 +18,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
     def noted(store: Store, settings: Any, taken: Any) -> None:
-        calls.append((store.active_id(), len(store.rows_for_monitor()), settings))
+        calls.append((store.active_id(), len(store.decisions_since()), settings))
         taken.close()
 
-    monkeypatch.setattr("dubito.serve.running.run", noted)
+    monkeypatch.setattr("dubito.serve.app.run", noted)
     return calls
 
 
@@ -34,38 +34,38 @@ def test_it_says_where_it_listens(run: Run, made: Path, served: list[Any]) -> No
     assert "dubito token create --scope decide" in last
     [(active, _, settings)] = served
     assert active == 1
-    assert (settings.is_blind, settings.audit_share, settings.retention_days) == (True, 0.05, 7)
+    assert (settings.blind, settings.audit_fraction, settings.retention_days) == (True, 0.05, 7)
 
 
-def test_it_says_which_policy_is_in_force(run: Run, made: Path, served: list[Any]) -> None:
+def test_it_reports_which_policy_is_active(run: Run, made: Path, served: list[Any]) -> None:
     newer = made / "newer.json"
     fitted = Policy.load(made / "policy.json")
-    replace(fitted, provenance={**fitted.provenance, "seed": 99}).save(newer)
-    assert "in force" not in run("serve", made / "policy.json", "--port", 0).stderr
+    replace(fitted, provenance={**fitted.provenance, "random_state": 99}).save(newer)
+    assert "active" not in run("serve", made / "policy.json", "--port", 0).stderr
     told = run("serve", newer, "--port", 0).stderr
-    assert "policy 2 is new, and in force from now on instead of 1." in told
+    assert "policy 2 is new and replaces policy 1." in told
     told = run("serve", made / "policy.json", "--port", 0).stderr
-    assert "policy 2 stays in force: the file is policy 1, from before." in told
+    assert "policy 2 stays active: the file is policy 1, which is older." in told
     assert [active for active, *_ in served] == [1, 2, 2]
 
 
 def test_a_file_that_is_served_is_left_alone(
     run: Run, made: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dubito.serve.store.opening.HOLD_SECONDS", 0.1)
+    monkeypatch.setattr("dubito.serve.store.store.LOCK_SECONDS", 0.1)
     first = Store.open("sqlite:///dubito.db")
-    first.hold()
+    first.lock()
     done = run("serve", made / "policy.json", "--port", 0)
     assert done.exit_code == 2
     assert "must be a file that no other process serves" in " ".join(done.stderr.split())
-    assert (served, first.policies().all) == ([], ())
+    assert (served, first.list_policies().all) == ([], ())
     first.close()
 
 
 def test_others_are_let_in_only_when_told(run: Run, made: Path, served: list[Any]) -> None:
     assert "TLS" not in run("serve", made / "policy.json", "--port", 0).stderr
     told = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
-    assert "others can reach this address: put a proxy with TLS before it." in told
+    assert "other machines can reach this address: put a TLS proxy in front of it." in told
 
 
 def test_the_demo_is_filled_and_gives_a_token(run: Run, served: list[Any]) -> None:
@@ -80,8 +80,16 @@ def test_wrong_calls_are_told(run: Run, made: Path) -> None:
         (): "`policy` of dubito serve must be given, or else --demo. Got neither.",
         (str(made / "policy.json"), "--demo"): "given, or else --demo. Got both.",
         ("missing.json",): "missing.json cannot be read",
-        (str(made / "policy.json"), "--audit-fraction", "2"): "`audit_share` of Settings must be",
-        (str(made / "policy.json"), "--database", "oracle://x"): "`--database` of dubito serve",
+        (
+            str(made / "policy.json"),
+            "--audit-fraction",
+            "2",
+        ): "`audit_fraction` of Settings must be",
+        (
+            str(made / "policy.json"),
+            "--database",
+            "oracle://x",
+        ): "dubito serve: `--database` must be",
         (str(made / "policy.json"), "--database", "sqlite:///no/x.db"): "(unable to open database",
     }.items():
         done = run("serve", *words)

@@ -1,4 +1,4 @@
-"""Stores on both databases, and the service on a real socket."""
+"""Stores on both databases, and the service on a socket."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from dubito.decide import Policy
-from dubito.serve.app import create_app
-from dubito.serve.asking import AskedRows
-from dubito.serve.deciding import _decide_rows
-from dubito.serve.running import listening, put_in_force
-from dubito.serve.settings import Settings
+from dubito.serve.app import create_app, open_socket
+from dubito.serve.decide import DecisionRequest, decide_batch
+from dubito.serve.policies import deploy_policy
+from dubito.serve.rows import RequestRows
+from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.opening import open_engine
+from dubito.serve.store.store import open_engine
 from studies.common.postgres import cluster, new_database
 from studies.common.serving import fitted_policy
 
@@ -29,7 +29,7 @@ SURE, TORN = [9.0, 0.0, 0.0], [0.1, 0.0, 0.0]  # decided, and rejected
 
 @pytest.fixture(scope="session")
 def policy() -> Policy:
-    """A policy over classes a, b and c that rejects rows it is unsure of."""
+    """A policy over classes a, b and c that rejects uncertain rows."""
     return fitted_policy()
 
 
@@ -43,7 +43,7 @@ def policy_file(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """A database on a PostgreSQL server of one's own."""
+    """A database on a temporary PostgreSQL server."""
     with cluster() as server:
         yield new_database(server, "dubito")
 
@@ -70,18 +70,18 @@ def empty_postgres(postgres: str) -> str:
 
 @pytest.fixture
 def store(url: str, policy: Policy) -> Iterator[Store]:
-    """A store of either kind, with a policy in force."""
+    """A store of either kind, with a policy active."""
     opened = Store.open(url)
-    put_in_force(opened, policy)
+    deploy_policy(opened, policy)
     yield opened
     opened.close()
 
 
 @pytest.fixture
 def small_store(tmp_path: Path, policy: Policy) -> Iterator[Store]:
-    """A store on SQLite, with a policy in force."""
+    """A store on SQLite, with a policy active."""
     opened = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    put_in_force(opened, policy)
+    deploy_policy(opened, policy)
     yield opened
     opened.close()
 
@@ -90,21 +90,26 @@ def small_store(tmp_path: Path, policy: Policy) -> Iterator[Store]:
 def new(policy: Policy) -> Callable[..., NewDecisions]:
     """Make decisions of some rows of logits: `new({"a": TORN, "b": SURE})`."""
 
-    def made(
+    def decide(
         rows: dict[str, list[float]],
         *,
         key: str | None = None,
-        audit_share: float = 0.0,
+        audit_fraction: float = 0.0,
         **more: Any,
     ) -> NewDecisions:
-        settings = Settings(audit_share=audit_share)
+        settings = Settings(audit_fraction=audit_fraction)
         body = {"logits": list(rows.values()), "ids": list(rows), **more}
-        asked = AskedRows.of(body, policy.costs.n_classes, settings)
-        drawing = np.random.default_rng(0)
-        digest = repr(body).encode()[:16]
-        return _decide_rows(asked, 1, policy, settings, drawing, key, digest)
+        request = DecisionRequest(
+            rows=RequestRows.of(body, policy.costs.n_classes, settings),
+            policy_id=1,
+            policy=policy,
+            key=key,
+            key_digest=repr(body).encode()[:16],
+        )
+        [made] = decide_batch([request], settings, np.random.default_rng(0))
+        return made
 
-    return made
+    return decide
 
 
 @dataclass
@@ -125,8 +130,8 @@ class Api:
         return self.clients[-1]
 
     def counts(self) -> tuple[int, int]:
-        """Return how many decisions and labels are kept."""
-        rows = self.store.rows_for_monitor()
+        """Return the number of decisions and labels."""
+        rows = self.store.decisions_since()
         return len(rows), int((rows.label >= 0).sum())
 
 
@@ -137,12 +142,12 @@ def running() -> Iterator[Callable[..., Api]]:
 
     def started(store: Store, settings: Settings | None = None) -> Api:
         app = create_app(store, Settings() if settings is None else settings)
-        taken = listening("127.0.0.1", 0)
+        listener = open_socket("127.0.0.1", 0)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-        thread = Thread(target=server.run, kwargs={"sockets": [taken]})
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         clients = [httpx.Client(base_url=address)]
 
         def end() -> None:
@@ -150,7 +155,7 @@ def running() -> Iterator[Callable[..., Api]]:
                 client.close()
             server.should_exit = True
             thread.join()
-            taken.close()
+            listener.close()
 
         ends.append(end)
         api = Api(store, app, address, clients[0], clients)

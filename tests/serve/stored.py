@@ -1,4 +1,4 @@
-"""Rows as a service would have stored them, with all that really happened."""
+"""Rows as a service would have stored them, with the true labels."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.monitor import MonitorFigures, monitor_figures
-from dubito.serve.store.records import History, StoredRows
+from dubito.serve.monitor import MonitorReport, monitor_policy
+from dubito.serve.store import AlarmHistory, StoredRows
 
 __all__ = [
     "drawn_rows",
-    "figures_of",
     "fitted_policy",
     "history_of",
     "labels_where",
+    "report_of",
     "without_draws",
 ]
 
 
 def draw(rng: np.random.Generator, n: int, sharper: float) -> tuple[Any, Any]:
-    """Return logits of three classes that are too sharp, and labels."""
-    honest = rng.normal(0, 2, (n, 3))
-    y = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
-    return (sharper * honest).astype(np.float32), y
+    """Return over-confident logits of three classes, and labels."""
+    calibrated = rng.normal(0, 2, (n, 3))
+    y = (calibrated + rng.gumbel(size=calibrated.shape)).argmax(axis=1)
+    return (sharper * calibrated).astype(np.float32), y
 
 
 def fitted_policy(**settings: Any) -> Policy:
@@ -36,13 +36,13 @@ def fitted_policy(**settings: Any) -> Policy:
 
 
 def drawn_rows(
-    policy: Policy, n: int, audit_share: float, *, seed: int = 1, sharper: float = 1.8
+    policy: Policy, n: int, audit_fraction: float, *, seed: int = 1, sharper: float = 1.8
 ) -> tuple[StoredRows, NDArray[Any]]:
-    """Return rows whose asked labels are known, and the labels of all."""
+    """Return rows with the labels of rejected and audited ones, and the labels of all."""
     rng = np.random.default_rng(seed)
     logits, y = draw(rng, n, sharper)
     decisions = policy.decide(Logits(logits))
-    is_rejected, is_audit = decisions.is_rejected, rng.random(n) < audit_share
+    is_rejected, is_audit = decisions.is_rejected, rng.random(n) < audit_fraction
     is_known = is_rejected | is_audit
     rows = StoredRows(
         id=np.arange(n).astype(np.str_),
@@ -53,13 +53,13 @@ def drawn_rows(
         probabilities=policy.predict_proba(Logits(logits)).astype(np.float32),
         action=decisions.action,
         class_=decisions.class_,
-        propensity=np.where(is_rejected, 1.0, audit_share),
-        audit_share=np.full(n, float(audit_share)),
+        propensity=np.where(is_rejected, 1.0, audit_fraction),
+        audit_probability=np.full(n, float(audit_fraction)),
         is_audit=is_audit,
-        amount=np.full(n, np.nan),
+        row_cost=np.full(n, np.nan),
         label=np.where(is_known, y, -1),
         labeled=np.where(is_known, 60.0 * np.arange(n), np.nan),
-        is_unsettled=np.zeros(n, np.bool_),
+        is_unresolved=np.zeros(n, np.bool_),
     )
     return rows, y
 
@@ -69,23 +69,25 @@ def labels_where(rows: StoredRows, is_known: Any) -> StoredRows:
     return replace(rows, label=np.where(is_known, rows.label, -1))
 
 
-def history_of(rows: StoredRows) -> History:
-    """Return what alarms look at, where no label was corrected."""
+def history_of(rows: StoredRows) -> AlarmHistory:
+    """Return the history of the alarms, if no label was corrected."""
     top = rows.probabilities.max(axis=1, initial=0.0).astype(float)
     drawn = np.flatnonzero(rows.is_audit & (rows.label >= 0))
     both = np.maximum(rows.labeled, rows.created)[drawn]
     drawn = drawn[np.argsort(both, kind="stable")]
-    is_right = rows.class_[drawn] == rows.label[drawn]
-    return History(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_right)
+    is_correct = rows.class_[drawn] == rows.label[drawn]
+    return AlarmHistory(np.clip(1 - top, 0, 1), np.minimum(top[drawn], 1), is_correct)
 
 
-def figures_of(rows: StoredRows, policy: Policy) -> MonitorFigures:
-    """Return the figures of rows that are all there is."""
-    return monitor_figures(rows, policy, history_of(rows))
+def report_of(rows: StoredRows, policy: Policy) -> MonitorReport:
+    """Return the report of rows that are all rows."""
+    return monitor_policy(rows, policy, history_of(rows))
 
 
 def without_draws(rows: StoredRows) -> StoredRows:
     """Return the rows as if none had been drawn at random."""
     none = np.zeros(len(rows))
     propensity = np.where(rows.propensity < 1, 0.0, 1.0)
-    return replace(rows, propensity=propensity, audit_share=none, is_audit=none.astype(np.bool_))
+    return replace(
+        rows, propensity=propensity, audit_probability=none, is_audit=none.astype(np.bool_)
+    )

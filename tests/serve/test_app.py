@@ -1,6 +1,13 @@
+import asyncio
+import json
+import signal
+import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -8,18 +15,23 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from dubito.decide import Policy
+from dubito.errors import BadValueError
 from dubito.serve import app as serve_app
-from dubito.serve.settings import Settings
+from dubito.serve.app import is_loopback, open_socket
+from dubito.serve.policies import deploy_policy
+from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.documents import text_of_policy
-from studies.common.serving import fitted_policy
+from dubito.serve.store.policies import dump_policy
+from studies.common.postgres import cluster, new_database
+from studies.common.serving import fitted_policy, served, start
+from studies.serve_durability import endure
 from tests.serve.conftest import TORN, Api
 
 
-def test_the_document_names_all_routes(api: Api) -> None:
+def test_the_openapi_document_has_all_routes(api: Api) -> None:
     document = httpx.get(f"{api.address}/v1/openapi.json").json()
     assert set(document["paths"]) == {
         "/healthz", "/metrics", "/readyz", "/v1/decide", "/v1/decisions/{decision_id}",
@@ -31,7 +43,7 @@ def test_the_document_names_all_routes(api: Api) -> None:
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
 
 
-def test_nothing_that_the_document_allows_makes_it_fail(store: Store, running: Any) -> None:
+def test_no_documented_request_causes_a_server_error(store: Store, running: Any) -> None:
     api = running(store)
     document = httpx.get(f"{api.address}/v1/openapi.json").json()
     schema = schemathesis.openapi.from_dict(document)
@@ -53,11 +65,11 @@ def test_nothing_that_the_document_allows_makes_it_fail(store: Store, running: A
     assert 422 in statuses
 
 
-def test_another_process_follows_what_is_put_in_force(
+def test_another_process_follows_an_activation(
     store: Store, url: str, running: Callable[..., Api], policy: Policy
 ) -> None:
     first, second = running(store), running(Store.open(url))
-    number = first.store.add_policy(text_of_policy(fitted_policy(reject_cost=0.9)))
+    number = first.store.add_policy(dump_policy(fitted_policy(reject_cost=0.9)))
     first.client.post(f"/v1/policies/{number}/activate")
     end = time.monotonic() + 20
     while (
@@ -75,12 +87,12 @@ def test_old_decisions_are_deleted(
     time.sleep(0.02)
     running(small_store, Settings(retention_days=0.01 / 86_400))
     end = time.monotonic() + 20
-    while small_store.decision("x") is not None:
+    while small_store.get_decision("x") is not None:
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_what_was_accepted_is_finished_at_shutdown(
+def test_accepted_requests_are_finished_at_shutdown(
     small_store: Store, running: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = running(small_store)
@@ -99,16 +111,16 @@ def test_what_was_accepted_is_finished_at_shutdown(
         assert answer.result().status_code == 200
     event.remove(small_store.engine, "commit", slow)
     again = Store.open(url)
-    assert again.decision("last") is not None
+    assert again.get_decision("last") is not None
     again.close()
 
 
-def test_a_database_that_is_away_does_not_end_the_following(
+def test_a_database_failure_does_not_end_the_background_task(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sqlalchemy.exc import OperationalError
 
-    monkeypatch.setattr(serve_app, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.01)
     refresh = api.app.state.service.catalog.refresh
 
     def away() -> None:
@@ -121,20 +133,253 @@ def test_a_database_that_is_away_does_not_end_the_following(
     assert api.client.get("/readyz").status_code == 200
 
 
-def test_what_fails_is_answered_with_strict_headers_and_a_number(
+def test_failures_are_answered_with_security_headers_and_a_number(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Store) -> int:
-        raise RuntimeError("told in the log alone")
+        raise RuntimeError("details for the log")
 
     monkeypatch.setattr(Store, "queue_length", broken)
     for path in ("/v1/review", "/metrics"):
         answer = api.client.get(path)
         number = answer.headers["x-request-id"]
         assert answer.status_code == 500
-        assert answer.json() == {
-            "detail": f"The service failed; its log tells more about request {number}."
-        }
+        assert answer.json() == {"detail": f"The service failed. See request {number} in its log."}
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")
         assert answer.headers["cache-control"] == "no-store"
-    assert "told in the log alone" in caplog.text
+    assert "details for the log" in caplog.text
+
+
+def test_it_is_healthy_and_ready(api: Api) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = httpx.get(api.address + path)
+        assert answer.status_code == 200
+        assert answer.json() == {"status": "ok"}
+
+
+def test_it_is_not_ready_without_a_policy_or_a_database(
+    tmp_path: Path, running: Callable[..., Api]
+) -> None:
+    api = running(Store.open(f"sqlite:///{tmp_path}/empty.db"))
+    answer = httpx.get(f"{api.address}/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "no policy is active"}
+    refused = api.client.post("/v1/decide", json={"logits": [TORN]})
+    assert refused.status_code == 409
+
+
+def test_a_database_failure_is_reported(api: Api) -> None:
+    with api.store.engine.begin() as connection:
+        connection.execute(text("DROP TABLE reviews"))
+    answer = api.client.post("/v1/decide", json={"logits": [TORN]})
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "detail": "The database does not answer; nothing was stored. Try again later."
+    }
+
+
+def test_counts_for_prometheus(api: Api) -> None:
+    api.client.post("/v1/decide", json={"logits": [TORN, TORN], "ids": ["x", "y"]})
+    api.client.post("/v1/labels", json={"ids": ["x"], "labels": ["a"]})
+    httpx.post(f"{api.address}/v1/decide")
+    lines = httpx.get(f"{api.address}/metrics").text.splitlines()
+    assert 'dubito_requests_total{route="/v1/decide",status="200"} 1.0' in lines
+    assert 'dubito_requests_total{route="/v1/decide",status="401"} 1.0' in lines
+    assert 'dubito_decisions_total{action="reject"} 2.0' in lines
+    assert "dubito_labels_total 1.0" in lines
+    assert "dubito_review_waiting 1.0" in lines
+
+
+def test_a_file_is_activated_once(small_store: Store, policy: Policy) -> None:
+    newer = small_store.add_policy(dump_policy(fitted_policy(reject_cost=0.1)))
+    small_store.activate(newer)
+    assert deploy_policy(small_store, policy) == 1
+    assert small_store.active_id() == newer
+    newest = deploy_policy(small_store, fitted_policy(reject_cost=0.2))
+    assert small_store.active_id() == newest
+
+
+def test_responses_are_sent_without_delay() -> None:
+    listener = open_socket("127.0.0.1", 0)
+    found: list[int] = []
+
+    def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = writer.get_extra_info("socket")
+        found.append(line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def meet() -> None:
+        async with await asyncio.start_server(met, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(meet())
+    assert found == [1]
+
+
+def test_a_port_in_use_is_reported() -> None:
+    listener = open_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    with pytest.raises(BadValueError) as refused:
+        open_socket("127.0.0.1", port)
+    assert str(refused.value).startswith(
+        f"dubito serve: `--host` must be a free address and port, got 127.0.0.1:{port} ("
+    )
+    listener.close()
+    with pytest.raises(BadValueError, match="Use another --port"):
+        open_socket("127.0.0.1", 99_999)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.org", False)],
+)
+def test_loopback_addresses(host: str, is_here: bool) -> None:
+    assert is_loopback(host) == is_here
+
+
+def early_answers(trace: str) -> tuple[int, int]:
+    """Return the number of traced responses, and of those sent before the log was synced."""
+    n_answers = n_early = 0
+    is_synced = False
+    for line in trace.splitlines():
+        if line.startswith("received POST /v1/"):
+            is_synced = False
+        elif line.startswith("synced") and "wal" in line:
+            is_synced = True
+        elif line.startswith("sent HTTP/1.1 200"):
+            n_answers += 1
+            n_early += not is_synced
+    return n_answers, n_early
+
+
+def test_an_early_answer_would_be_seen() -> None:
+    asked, answered = "received POST /v1/decide", "sent HTTP/1.1 200 OK"
+    synced, elsewhere = "synced /folder/dubito.db-wal", "synced /folder/dubito.db"
+    assert early_answers("\n".join([asked, synced, answered])) == (1, 0)
+    assert early_answers("\n".join([synced, asked, answered])) == (1, 1)
+    assert early_answers("\n".join([asked, answered, synced])) == (1, 1)
+    assert early_answers("\n".join([asked, elsewhere, answered])) == (1, 1)
+
+
+@pytest.fixture
+def watching() -> Iterator[tuple[list[str], Path]]:
+    """A command prefix that traces a process, and the path of the trace."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # a server of PostgreSQL is another user
+        watcher, trace = Path(folder) / "watched.so", Path(folder) / "trace"
+        source = Path(__file__).with_name("watched.c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", watcher, source, "-ldl"], check=True)
+        trace.touch()
+        trace.chmod(0o666)
+        yield ["env", f"LD_PRELOAD={watcher}", f"WATCHED={trace}"], trace
+
+
+def write_ten(address: str, token: str) -> None:
+    """Send ten decisions and their labels, one after the other."""
+    headers, query = {"Authorization": f"Bearer {token}"}, {"token": token}
+    with httpx.Client(base_url=address, headers=headers, params=query, timeout=60) as client:
+        for number in range(10):
+            ids = [f"row-{number}"]
+            client.post("/v1/decide", json={"logits": [TORN], "ids": ids}).raise_for_status()
+            client.post("/v1/labels", json={"ids": ids, "labels": ["a"]}).raise_for_status()
+
+
+def test_a_process_syncs_before_it_answers_and_stops_on_sigterm(
+    policy_file: Path, tmp_path: Path, watching: tuple[list[str], Path]
+) -> None:
+    url, log = f"sqlite:///{tmp_path}/dubito.db", tmp_path / "log"
+    under, trace = watching
+    process, address = start(policy_file, url, log, under=under)
+    assert address.startswith("http://127.0.0.1:")
+    store = Store.open(url)
+    token = store.create_token("ann", ["decide"])
+    write_ten(address, token)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert early_answers(trace.read_text()) == (20, 0)
+    assert len(store.decisions_since()) == 10
+    store.close()
+    lines = [line for line in log.read_text().splitlines() if not line.startswith("dubito: ")]
+    events = [json.loads(line)["event"] for line in lines]  # without notes about kernels
+    assert events[0] == "started"
+    assert events.count("request") == 20
+    assert events[-1].startswith("Finished server process")
+    assert token not in log.read_text()
+
+
+@pytest.mark.postgres
+def test_postgresql_syncs_its_log_before_the_service_answers(
+    policy_file: Path, tmp_path: Path, watching: tuple[list[str], Path]
+) -> None:
+    under, trace = watching
+    with cluster(under) as server:
+        url = new_database(server, "dubito")
+        process, address = start(policy_file, url, tmp_path / "log", under=under)
+        store = Store.open(url)
+        token = store.create_token("ann", ["decide"])
+        write_ten(address, token)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert len(store.decisions_since()) == 10
+        store.close()
+    assert early_answers(trace.read_text()) == (20, 0)
+
+
+def read_all(address: str, token: str, held: list[str], holding: dict[str, str]) -> None:
+    """Claim and label rows until none waits; a row that two reviewers hold is an error."""
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
+        while (item := client.post("/v1/review").raise_for_status().json()["item"]) is not None:
+            name = item["id"]
+            assert holding.setdefault(name, token) == token
+            held.append(name)
+            body = {"action": "label", "label": "b"}
+            client.post(f"/v1/review/{name}", json=body).raise_for_status()
+
+
+def test_two_processes_and_32_reviewers_never_hold_the_same_row(
+    policy_file: Path, tmp_path: Path, empty_postgres: str
+) -> None:
+    log, names = tmp_path / "log", [f"r{k}" for k in range(96)]
+    with (
+        served(policy_file, empty_postgres, log) as first,
+        served(policy_file, empty_postgres, log) as second,
+    ):
+        store = Store.open(empty_postgres)
+        writer = {"Authorization": f"Bearer {store.create_token('client', ['decide'])}"}
+        body = {"logits": [TORN] * 96, "ids": names}
+        httpx.post(f"{first}/v1/decide", json=body, headers=writer).raise_for_status()
+        tokens = [store.create_token(f"reviewer {k}", ["review"]) for k in range(32)]
+        held: list[str] = []
+        holding: dict[str, str] = {}
+        with ThreadPoolExecutor(32) as reviewers:
+            reads = [
+                reviewers.submit(read_all, (first, second)[k % 2], token, held, holding)
+                for k, token in enumerate(tokens)
+            ]
+            for read in reads:
+                read.result()
+        assert sorted(held) == sorted(names)
+        assert len(set(holding.values())) > 1
+        rows = store.decisions_since()
+        assert (rows.label >= 0).all()
+        assert set(rows.label.tolist()) == {1}
+        store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_acknowledged_writes_survive_a_kill(
+    kind: str, policy_file: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/dubito.db"
+    if kind == "postgresql":
+        url = request.getfixturevalue("empty_postgres")
+    found = endure(url, policy_file, tmp_path / "log", n_rounds=2, n_writes=40, seed=1)
+    assert found.wrong == []
+    assert (found.n_decisions, found.n_labels) == (40, 40)
+    assert str(found).startswith(
+        "2 rounds of 40 writes, the service killed (SIGKILL) at a random moment of each: "
+        "40 decisions and 40 labels acknowledged, "
+    )

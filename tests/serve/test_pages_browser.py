@@ -1,4 +1,4 @@
-"""The whole round in a real browser: reject, review by keyboard, label, and the monitor moves."""
+"""The whole cycle in a browser: reject, review by keyboard, label, monitor."""
 
 import json
 import socket
@@ -16,13 +16,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.app import create_app
-from dubito.serve.running import listening, put_in_force
-from dubito.serve.settings import Settings
+from dubito.serve.app import create_app, open_socket
+from dubito.serve.policies import deploy_policy
+from dubito.serve.service import Settings
 from dubito.serve.store import Store
 from tests.serve.stored import draw, fitted_policy
 
-DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are handed over
+DOUBTFUL = [[0.3, 0.2, 0.0], [0.5, 0.0, 0.1], [0.0, 0.2, 0.6]]  # all are rejected
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def policy(request: Any) -> Policy:
 class Served:
     """A service on a port of its own, in a thread."""
 
-    def __init__(self, store: Store, taken: socket.socket, **settings: Any) -> None:
+    def __init__(self, store: Store, listener: socket.socket, **settings: Any) -> None:
         self.store, self.token = store, store.create_token("program", ["decide"])
-        self.address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(
             create_app(store, Settings(**settings)), log_config=None, lifespan="off"
         )
         self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [taken]})
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]})
         self.thread.start()
 
     def stop(self) -> None:
@@ -64,8 +64,8 @@ class Served:
 @pytest.fixture
 def served(policy: Policy, tmp_path: Path, request: Any) -> Iterator[Served]:
     store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    put_in_force(store, policy)
-    service = Served(store, listening("127.0.0.1", 0), **getattr(request, "param", {}))
+    deploy_policy(store, policy)
+    service = Served(store, open_socket("127.0.0.1", 0), **getattr(request, "param", {}))
     yield service
     service.stop()
 
@@ -113,31 +113,29 @@ def test_the_whole_round(browser: Browser, served: Served, policy: Policy) -> No
     answer = served.send("/v1/decide", {"logits": DOUBTFUL, "ids": ["a", "b", "c"]})
     assert len(answer["decisions"]) == 3
     anna = Someone(browser, served, "anna")
-    expect(anna.page.locator("#said")).to_contain_text("3 rows wait.")
+    expect(anna.page.locator("#status")).to_contain_text("3 rows wait for review.")
     anna.page.goto(f"{served.address}/monitor")
     expect(anna.page.locator("#labels")).to_contain_text(
-        "0 labels known of the last 30 days; 3 rows wait"
+        "0 labels in the last 30 days; 3 rows wait"
     )
     anna.page.get_by_role("link", name="Review", exact=True).click()
     first = anna.row()
     second = anna.press("2")
-    assert (served.store.label(first), second != first) == (1, True)
-    said = anna.page.locator("#said")
-    expect(said).to_contain_text(f"Row {first} is settled: 1.")
-    assert said.get_attribute("aria-live") == "polite"
+    assert (served.store.get_label(first), second != first) == (1, True)
+    status = anna.page.locator("#status")
+    expect(status).to_contain_text(f"Row {first} was labeled 1.")
+    assert status.get_attribute("aria-live") == "polite"
     assert anna.page.evaluate("document.activeElement.id") == "row"
     assert anna.press("z") == first
-    assert served.store.label(first) is None
+    assert served.store.get_label(first) is None
     anna.press("3")
-    assert served.store.label(first) == 2
+    assert served.store.get_label(first) == 2
     anna.page.goto(f"{served.address}/monitor")
-    expect(anna.page.locator("#labels")).to_contain_text(
-        "1 label known of the last 30 days; 2 rows wait"
-    )
+    expect(anna.page.locator("#labels")).to_contain_text("1 label in the last 30 days; 2 rows wait")
     anna.leave()
 
 
-def test_two_readers_a_second_look_and_keys_that_do_nothing(
+def test_two_reviewers_an_escalation_and_keys_without_effect(
     browser: Browser, served: Served
 ) -> None:
     served.send("/v1/decide", {"logits": DOUBTFUL, "ids": ["a", "b", "c"]})
@@ -147,12 +145,12 @@ def test_two_readers_a_second_look_and_keys_that_do_nothing(
     for key in ("9", "Control+1", "x", "Escape"):
         anna.page.keyboard.press(key)
     assert anna.row() == mine
-    third = anna.press("u")
+    third = anna.press("e")
     assert third not in (mine, theirs)
     assert ben.press("s") == mine
-    expect(ben.page.locator(".facts")).to_contain_text("Another reader was unsure.")
+    expect(ben.page.locator(".facts")).to_contain_text("Another reviewer escalated this row.")
     ben.press("1")
-    assert served.store.label(mine) == 0
+    assert served.store.get_label(mine) == 0
     anna.leave()
     ben.leave()
 
@@ -161,9 +159,9 @@ def test_it_works_without_a_script(browser: Browser, served: Served) -> None:
     served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a"]})
     anna = Someone(browser, served, "anna", java_script_enabled=False)
     anna.page.get_by_role("button", name="2", exact=False).first.click()
-    expect(anna.page.locator("h1")).to_have_text("Nothing waits for you")
-    assert served.store.label("a") is not None
-    anna.page.get_by_role("button", name="Undo the last").click()
+    expect(anna.page.locator("h1")).to_have_text("Nothing to review")
+    assert served.store.get_label("a") is not None
+    anna.page.get_by_role("button", name="Undo the last answer").click()
     expect(anna.page.locator("h1")).to_have_text("Row a")
     anna.page.get_by_role("button", name="Sign out anna").click()
     expect(anna.page.locator("h1")).to_have_text("Sign in with a token")
@@ -172,15 +170,15 @@ def test_it_works_without_a_script(browser: Browser, served: Served) -> None:
     anna.leave()
 
 
-@pytest.mark.parametrize("served", [{"is_blind": True}], indirect=True)
-def test_blind_readers_are_shown_no_opinion_on_a_phone_in_the_dark(
+@pytest.mark.parametrize("served", [{"blind": True}], indirect=True)
+def test_blind_reviewers_see_no_prediction_on_a_phone_in_dark_mode(
     browser: Browser, served: Served
 ) -> None:
     served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a" * 200]})
     phone: Any = {"viewport": {"width": 360, "height": 700}, "color_scheme": "dark"}
     anna = Someone(browser, served, "anna", **phone)
-    expect(anna.page.locator("body")).to_contain_text("What the model thinks is hidden")
-    assert anna.page.locator(".share, .gauge").count() == 0
+    expect(anna.page.locator("body")).to_contain_text("Predictions are hidden on purpose.")
+    assert anna.page.locator(".probability, .gauge").count() == 0
     for path in ("/review", "/monitor"):
         anna.page.goto(served.address + path)
         assert anna.page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -189,7 +187,7 @@ def test_blind_readers_are_shown_no_opinion_on_a_phone_in_the_dark(
     anna.leave()
 
 
-@pytest.mark.parametrize("served", [{"audit_share": 0.3}], indirect=True)
+@pytest.mark.parametrize("served", [{"audit_fraction": 0.3}], indirect=True)
 def test_labels_a_candidate_and_its_activation(
     browser: Browser, served: Served, policy: Policy
 ) -> None:
@@ -200,37 +198,37 @@ def test_labels_a_candidate_and_its_activation(
     served.send("/v1/labels", {"ids": ids, "labels": y.tolist()})
     anna.page.goto(f"{served.address}/monitor")
     expect(anna.page.locator("#labels")).to_contain_text(
-        "600 labels known of the last 30 days; 0 rows wait"
+        "600 labels in the last 30 days; 0 rows wait"
     )
     assert anna.page.get_by_text("unknown", exact=True).count() == 0
     assert anna.page.locator("svg circle").count() > 4
     before = served.store.active_id()
-    anna.page.get_by_role("button", name="Refit to labels so far").click()
+    anna.page.get_by_role("button", name="Refit to the labels so far").click()
     activate = anna.page.get_by_role("button", name="Activate policy 2")
     expect(activate).to_be_visible()
     assert served.store.active_id() == before
     activate.click()
-    expect(anna.page.locator("h1")).to_have_text("Policy 2, in force")
+    expect(anna.page.locator("h1")).to_have_text("Active policy: 2")
     assert served.store.active_id() == 2
     anna.page.get_by_role("button", name="Roll back to policy 1").click()
-    expect(anna.page.locator("h1")).to_have_text("Policy 1, in force")
+    expect(anna.page.locator("h1")).to_have_text("Active policy: 1")
     assert served.store.active_id() == 1
     anna.leave()
 
 
 @pytest.mark.parametrize("policy", [40], indirect=True)
-def test_of_many_classes_one_is_found_by_its_letters(browser: Browser, served: Served) -> None:
+def test_one_of_many_classes_is_found_by_name(browser: Browser, served: Served) -> None:
     served.send("/v1/decide", {"logits": [[0.0] * 40] * 3, "ids": ["a", "b", "c"]})
     anna = Someone(browser, served, "anna")
     first = anna.row()
     second = anna.press("w")  # the 31st key
-    assert served.store.label(first) == 30
+    assert served.store.get_label(first) == 30
     anna.page.keyboard.press("/")
     anna.page.keyboard.type("CLASS 3")
     expect(anna.page.locator("button.choice:visible")).to_have_count(11)
     assert anna.row() == second
     third = anna.press("Enter")
-    assert served.store.label(second) == 3
+    assert served.store.get_label(second) == 3
     anna.page.keyboard.press("/")
     anna.page.keyboard.type("39")
     expect(anna.page.locator("button.choice:visible")).to_have_count(1)
@@ -239,14 +237,14 @@ def test_of_many_classes_one_is_found_by_its_letters(browser: Browser, served: S
     anna.page.keyboard.press("/")
     anna.page.keyboard.type("39")
     anna.press("Enter")
-    assert served.store.label(third) == 39
+    assert served.store.get_label(third) == 39
     anna.leave()
 
 
-def test_a_lease_that_ends_is_told_and_changes_nothing(browser: Browser, served: Served) -> None:
+def test_an_expired_lease_is_reported_and_changes_nothing(browser: Browser, served: Served) -> None:
     served.send("/v1/decide", {"logits": DOUBTFUL[:1], "ids": ["a"]})
     anna = Someone(browser, served, "anna")
-    assert served.store.next_review("ben", time.time() + 3600, 7200) is not None
+    assert served.store.claim_review("ben", now=time.time() + 3600, lease_seconds=7200) is not None
     anna.page.keyboard.press("1")
-    expect(anna.page.locator("#said")).to_contain_text("Nothing was changed")
-    assert served.store.label("a") is None
+    expect(anna.page.locator("#status")).to_contain_text("Nothing was changed")
+    assert served.store.get_label("a") is None

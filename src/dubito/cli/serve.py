@@ -48,39 +48,40 @@ def serve(
     from dubito.decide import Policy
     from dubito.errors import BadValueError
     from dubito.serve import demo as sample
-    from dubito.serve.running import is_loopback, listening, put_in_force, run
-    from dubito.serve.settings import Settings
+    from dubito.serve.app import is_loopback, open_socket, run
+    from dubito.serve.policies import deploy_policy
+    from dubito.serve.service import Settings
     from dubito.serve.store import Store
 
     if (policy is None) != demo:
         got = "neither" if policy is None else "both"
         raise BadValueError("policy", "dubito serve", "given, or else --demo", got, "policy.json")
-    settings = Settings(audit_share=audit_fraction, is_blind=blind, retention_days=retention_days)
+    settings = Settings(audit_fraction, blind, retention_days)
     loaded = sample.demo_policy() if policy is None else Policy.load(policy)
     store = Store.open(database)
     try:
-        store.hold()
-        taken = listening(host, port)
-        before, of_file = store.active_id(), put_in_force(store, loaded)
+        store.lock()
+        listener = open_socket(host, port)
+        before, of_file = store.active_id(), deploy_policy(store, loaded)
         active = store.active_id()
         if active != of_file:
-            say_note(f"policy {active} stays in force: the file is policy {of_file}, from before.")
+            say_note(f"policy {active} stays active: the file is policy {of_file}, which is older.")
         elif before not in (None, active):
-            say_note(f"policy {active} is new, and in force from now on instead of {before}.")
-        token = sample.fill(store, loaded) if demo else None
-        address = f"http://{host}:{taken.getsockname()[1]}"
+            say_note(f"policy {active} is new and replaces policy {before}.")
+        token = sample.fill_demo(store, loaded) if demo else None
+        address = f"http://{host}:{listener.getsockname()[1]}"
         if not is_loopback(host):
-            say_note("others can reach this address: put a proxy with TLS before it.")
+            say_note("other machines can reach this address: put a TLS proxy in front of it.")
         if as_json:
             say_json({"address": address, "token": token})
         else:
             say(f"Serving policy {active} at {address} until Ctrl-C, in {_where(store)}.")
             if token is not None:
                 say(f"Sign in with this token: {token}")
-            elif not store.tokens():
-                say("Nobody has a token yet: dubito token create --scope decide --scope review")
-        sys.stdout.flush()  # whoever started it waits for the address
-        run(store, settings, taken)
+            elif not store.list_tokens():
+                say("There is no token yet: dubito token create --scope decide --scope review")
+        sys.stdout.flush()  # the parent process waits for the address
+        run(store, settings, listener)
     finally:
         store.close()
 
@@ -113,7 +114,7 @@ def create(
     """
     from dubito.cli.printing import say_json, say_note
     from dubito.errors import BadValueError
-    from dubito.serve.bodies import as_name
+    from dubito.serve.schemas import check_name
     from dubito.serve.store import Store
 
     if days is not None and not 0 < days < 36_500:
@@ -121,7 +122,7 @@ def create(
     store = Store.open(database)
     try:
         lifetime = None if days is None else days * DAY
-        made = store.create_token(as_name(name, "--name"), scope, lifetime)
+        made = store.create_token(check_name(name, "--name"), scope, lifetime)
     finally:
         store.close()
     if as_json:
@@ -144,7 +145,7 @@ def listed(database: Database = DATABASE, as_json: AsJson = False) -> None:
 
     store = Store.open(database)
     try:
-        found = store.tokens()
+        found = store.list_tokens()
     finally:
         store.close()
     rows: list[dict[str, Any]] = [

@@ -1,6 +1,6 @@
-"""Decisions over HTTP, a queue for what was rejected, and calibration watched as truth arrives.
+"""Serve a policy over HTTP: decisions, a review queue, and monitoring as labels arrive.
 
-Needs FastAPI, SQLAlchemy and a few more, `pip install 'dubito[serve]'`.
+Requires the optional dependencies of `pip install 'dubito[serve]'`.
 """
 
 from importlib import import_module
@@ -8,7 +8,9 @@ from importlib import import_module
 from dubito import errors
 
 try:
-    for name in ("alembic", "fastapi", "sqlalchemy", "uvicorn"):
+    for name in (
+        "alembic", "fastapi", "itsdangerous", "prometheus_client", "sqlalchemy", "uvicorn",
+    ):  # fmt: skip
         import_module(name)
 except ImportError as error:
     raise errors.MissingExtraError("dubito serve", "serve") from error

@@ -1,126 +1,144 @@
-"""`create_app`: the service as an application for any ASGI server."""
+"""The service as an ASGI application, and the server that runs it."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 from random import getrandbits
 from typing import Any, final
 
-from fastapi import FastAPI, Request
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from dubito import __version__
-from dubito.errors import DubitoError, TooLargeError
+from dubito.errors import BadValueError, DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
-from dubito.serve import api
-from dubito.serve.catalog import Catalog
-from dubito.serve.logs import log_event
-from dubito.serve.metrics import Metrics
-from dubito.serve.pages import router as pages
-from dubito.serve.refusals import TOO_LARGE, WRONG, RefusedError
-from dubito.serve.security import Authenticator, SecureHeaders
-from dubito.serve.service import Service
-from dubito.serve.settings import Settings
+from dubito.serve import decide, labels, monitor, pages, policies, review
+from dubito.serve.auth import Authenticator, SecurityHeaders
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.service import (
+    DAY,
+    Metrics,
+    PolicyCatalog,
+    Service,
+    Settings,
+    configure_logging,
+    get_service,
+    log_event,
+)
 from dubito.serve.store import Store
 
-LOOK_SECONDS = 1.0  # between looks which policy is in force
-FORGET_SECONDS = 3600.0
-DAY = 86_400.0
+REFRESH_SECONDS = 1.0  # between checks of which policy is active
+RETENTION_SECONDS = 3600.0  # between deletions of old decisions
+SHUTDOWN_SECONDS = 30
+BACKLOG = 2048
+health = APIRouter(tags=["health"])
 
 
 def create_app(store: Store, settings: Settings) -> FastAPI:
-    """Return the service on a store; the store is closed when the server shuts down."""
-    service = Service(store, settings, Catalog(store))
+    """Return the service as an ASGI application.
+
+    Parameters
+    ----------
+    store : Store
+        The database; it is closed when the server shuts down.
+    settings : Settings
+        Limits and review settings.
+    """
+    service = Service(store, settings, PolicyCatalog(store))
+    service.batcher = decide.MicroBatcher(
+        lambda requests: decide.decide_batch(requests, settings, service.rng)
+    )
     app = FastAPI(
         title="dubito",
         version=__version__,
-        summary="Decisions by least expected cost, and a review of what was rejected.",
+        summary="Decisions of lowest expected cost, and a review queue for rejected rows.",
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        lifespan=_living,
+        lifespan=_lifespan,
     )
-    app.state.service, app.state.store, app.state.settings = service, store, settings
-    app.state.doorkeeper = Authenticator(store)
-    for router in (
-        api.health, api.deciding, api.labeling, api.reviewing, api.monitoring, api.policies, pages
-    ):  # fmt: skip
-        app.include_router(router)
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(DubitoError, _refused)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(SQLAlchemyError, _unavailable)
-    app.add_middleware(Noted, metrics=service.metrics)
-    app.add_middleware(SecureHeaders)  # outermost: an answer that something failed has them too
+    app.state.service, app.state.authenticator = service, Authenticator(store)
+    for module in (decide, labels, review, monitor, policies, pages):
+        app.include_router(module.router)
+    app.include_router(health)
+    app.add_exception_handler(DubitoError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_bad_parameter)
+    app.add_exception_handler(SQLAlchemyError, _answer_unavailable)
+    app.add_middleware(RequestLog, metrics=service.metrics)
+    app.add_middleware(SecurityHeaders)  # outermost: responses to failures have them too
     return app
 
 
 @asynccontextmanager
-async def _living(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the policy in force and forget what is old, as long as the server runs."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Run the background task while the server runs, then close the store."""
     service: Service = app.state.service
-    following = asyncio.create_task(_follow(service))
+    background = asyncio.create_task(_run_background(service))
     try:
-        with kept_threads():  # or each request would set how many threads products have, and back
+        with kept_threads():  # otherwise each request would set the thread limits, and reset them
             yield
     finally:
-        following.cancel()
+        background.cancel()
         with suppress(asyncio.CancelledError):
-            await following
+            await background
         await run_in_threadpool(service.store.close)
 
 
-async def _follow(service: Service) -> None:
-    """Look again and again which policy is in force, and now and then for what is too old."""
-    forgotten = -FORGET_SECONDS
+async def _run_background(service: Service) -> None:
+    """Follow the active policy, and delete decisions beyond the retention period."""
+    last_deletion = -RETENTION_SECONDS
     while True:
         try:
             await run_in_threadpool(service.catalog.refresh)
             days = service.settings.retention_days
-            if days is not None and time.monotonic() - forgotten > FORGET_SECONDS:
-                forgotten = time.monotonic()
-                n_rows = await run_in_threadpool(service.store.forget, time.time() - days * DAY)
+            if days is not None and time.monotonic() - last_deletion > RETENTION_SECONDS:
+                last_deletion = time.monotonic()
+                before = time.time() - days * DAY
+                n_rows = await run_in_threadpool(service.store.delete_before, before)
                 log_event("old decisions deleted", rows=n_rows)
         except SQLAlchemyError as error:
             log_event("the database does not answer", trace=error)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(REFRESH_SECONDS)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """Answer with what is wrong and what to try."""
-    status = TOO_LARGE if isinstance(error, TooLargeError) else WRONG
-    if isinstance(error, RefusedError):
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer with the problem and its remedy."""
+    status = TOO_LARGE if isinstance(error, TooLargeError) else INVALID
+    if isinstance(error, HTTPError):
         status = error.status
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     return JSONResponse({"detail": str(error)}, status, headers)
 
 
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    """Answer with what is wrong with a part of the address."""
+async def _answer_bad_parameter(request: Request, error: Exception) -> JSONResponse:
+    """Answer with the problem of a path or query parameter."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"detail": f"`{where}`: {first['msg']}."}, WRONG)
+    name = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"detail": f"`{name}`: {first['msg']}."}, INVALID)
 
 
-async def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    """Answer that nothing was kept, as the database did not."""
+async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
+    """Answer that the database failed and nothing was stored."""
     log_event("the database failed", path=request.url.path, trace=error)
-    detail = "The database does not answer; nothing was kept. Try again later."
+    detail = "The database does not answer; nothing was stored. Try again later."
     return JSONResponse({"detail": detail}, 503, {"retry-after": "1"})
 
 
 @final
-class Noted:
-    """Counts every request, and writes it down: its path, never its headers or query.
+class RequestLog:
+    """Middleware that counts and logs every request: the path, never headers or the query.
 
-    What failed is answered here, with the number under which the log tells more.
+    An unexpected exception is answered with the number under which the log has the details.
     """
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
@@ -132,7 +150,7 @@ class Noted:
             return
         start, status, number = time.perf_counter(), 0, f"{getrandbits(64):016x}"
 
-        async def send_noted(message: Any) -> None:
+        async def send_with_number(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -140,29 +158,99 @@ class Noted:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_noted)
+            await self.app(scope, receive, send_with_number)
         except Exception as error:
-            log_event("failed", path=scope["path"], request=number, trace=error)
-            if status:  # an answer has begun already, and must not look whole
+            log_event("request failed", path=scope["path"], request=number, trace=error)
+            if status:  # the response has begun, and must not look complete
                 raise
-            detail = f"The service failed; its log tells more about request {number}."
-            await JSONResponse({"detail": detail}, 500)(scope, receive, send_noted)
+            detail = f"The service failed. See request {number} in its log."
+            await JSONResponse({"detail": detail}, 500)(scope, receive, send_with_number)
         finally:
-            self.note(scope, status, number, time.perf_counter() - start)
+            self._record(scope, status, number, time.perf_counter() - start)
 
-    def note(self, scope: Any, status: int, number: str, seconds: float) -> None:
-        """Count and write down a request."""
+    def _record(self, scope: Any, status: int, number: str, seconds: float) -> None:
+        """Count and log a request."""
         route = getattr(scope.get("route"), "path", "none")
-        self.metrics.count("dubito_requests_total", route=route, status=status)
-        self.metrics.took(seconds)
-        known = scope.get("state", {})
+        self.metrics.requests.labels(route, status).inc()
+        self.metrics.seconds.observe(seconds)
+        state = scope.get("state", {})
         log_event(
             "request",
             method=scope["method"],
             path=scope["path"],
             status=status,
             seconds=round(seconds, 6),
-            rows=known.get("n_rows"),
-            reader=known.get("reader"),
+            rows=state.get("n_rows"),
+            user=state.get("user"),
             request=number,
         )
+
+
+@health.get("/healthz")
+async def check_health() -> dict[str, str]:
+    """Return that the process runs."""
+    return {"status": "ok"}
+
+
+@health.get("/readyz")
+async def check_readiness(request: Request, response: Response) -> dict[str, str]:
+    """Return whether the service can decide: the database answers and a policy is active."""
+    service = get_service(request)
+    status = "ok" if service.catalog.active_id is not None else "no policy is active"
+    try:
+        await run_in_threadpool(service.store.ping)
+    except SQLAlchemyError:
+        status = "the database does not answer"
+    response.status_code = 200 if status == "ok" else 503
+    return {"status": status}
+
+
+@health.get("/metrics")
+async def get_metrics(request: Request) -> Response:
+    """Return the metrics in the Prometheus text format."""
+    service = get_service(request)
+    service.metrics.waiting.set(await run_in_threadpool(service.store.queue_length))
+    service.metrics.active_policy.set(service.catalog.active_id or 0)
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes any free port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only if the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)  # early connections wait until the server is up
+    except (OSError, OverflowError) as error:
+        listener.close()
+        rule, got = "must be a free address and port", f"{host}:{port} ({error})"
+        raise BadValueError("--host", "dubito serve", rule, got, "Use another --port") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address can be reached from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def run(store: Store, settings: Settings, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT; accepted requests are finished, then the store is closed."""
+    configure_logging()
+    config = uvicorn.Config(
+        create_app(store, settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    log_event("started", address=listener.getsockname()[:2], database=store.engine.dialect.name)
+    uvicorn.Server(config).run(sockets=[listener])

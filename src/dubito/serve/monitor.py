@@ -1,12 +1,15 @@
-"""How a policy does as truth arrives: figures over time, shifts without labels, and alarms."""
+"""`GET /v1/monitor`: metrics over time as labels arrive, distribution shifts, and alarms."""
 
 from __future__ import annotations
 
+import time
 import warnings
-from dataclasses import dataclass
-from typing import final
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, final
 
 import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
@@ -20,34 +23,39 @@ from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
 from dubito.outputs import Probabilities
-from dubito.serve.standing import Standing, rows_taken, standing_for
-from dubito.serve.store.records import History, StoredRows
+from dubito.serve.auth import require_scope
+from dubito.serve.schemas import BEARER, ERRORS, MonitorResponse
+from dubito.serve.service import DAY, Service, get_service
+from dubito.serve.store import AlarmHistory, StoredRows, Token
+from dubito.serve.weighting import WeightedSample, propensity_weights
 
-CALLER = "monitor_figures"
-WINDOW_DAYS, DAY = 30.0, 86_400.0
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["monitor"])
+CALLER = "monitor_policy"
+MONITOR_DAYS = 30.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
-N_WINDOWS, FEWEST_ROWS = 8, 100  # rows of a window
+MAX_WINDOWS, MIN_ROWS = 8, 100  # rows per window
 REFERENCE_ROWS, RECENT_ROWS = 1000, 2000
-MOST_CLASSES = 50  # beyond, hardly any share of a class would be identified
-TOLERANCE = 0.02  # off by less, nobody wants to be woken
+MAX_CLASSES = 50  # with more, hardly any class prior would be identified
+TOLERANCE = 0.02  # smaller deviations raise no alarm
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure with its interval, or None and why it is unknown."""
+class Estimate:
+    """A metric with its confidence interval, or None and why it is unavailable."""
 
     interval: Interval | None
-    unknown: str = ""
+    unavailable: str = ""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Rows decided between two times, and the figures of all of them.
+    """Metrics of the rows decided in a period.
 
-    `n_labels` are the labels that stand for all rows, and `note` says which rows they do not stand
-    for; `if_calibrated` is the calibration error that a calibrated model would show on so few.
+    `n_labels` counts the labels of the weighted sample, and `note` says which rows it does not
+    represent. `expected_if_calibrated` is the calibration error that a calibrated model would have
+    on so few labels.
     """
 
     start: float
@@ -55,149 +63,116 @@ class Window:
     n_rows: int
     n_labels: int
     note: str
-    coverage: Figure
-    calibration_error: Figure
-    log_loss: Figure
-    cost: Figure
-    if_calibrated: float | None
+    coverage: Estimate
+    calibration_error: Estimate
+    log_loss: Estimate
+    cost: Estimate
+    expected_if_calibrated: float | None
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class MonitorFigures:
-    """All that is watched of one policy.
+class MonitorReport:
+    """Everything that is monitored of one policy.
 
-    `alarms` look after every row: "calibration" at labels of rows drawn at random, as they came,
-    "doubt" at the outputs of all rows after the first thousand. `doubt` compares the first rows
-    with the last, `prior` says how common classes are among the last, beside `usual_prior`; neither
-    needs labels.
+    Attributes
+    ----------
+    overall, windows : Window, tuple of Window
+        Metrics of all rows, and of consecutive parts of them.
+    alarms : dict of str to SequentialAlarm
+        "calibration" bets on the labels of audited rows in order of arrival, "uncertainty" on the
+        outputs of all rows after the first 1,000.
+    uncertainty : DistributionShift or None
+        Mean uncertainty of the first rows compared with the last.
+    prior, reference_prior : PriorEstimate or None, array of float
+        Class priors of the last rows, estimated without labels, and those of the fit.
     """
 
-    whole: Window
+    overall: Window
     windows: tuple[Window, ...]
     alarms: dict[str, SequentialAlarm]
-    doubt: DistributionShift | None
+    uncertainty: DistributionShift | None
     prior: PriorEstimate | None
-    usual_prior: FloatArray
+    reference_prior: FloatArray
 
 
-def monitor_figures(
-    rows: StoredRows, policy: Policy, history: History, *, seed: int = 0
-) -> MonitorFigures:
-    """Return what is known of a policy from the rows that it decided lately, oldest first.
+@router.get("/monitor")
+async def get_monitor(
+    request: Request,
+    token: Annotated[Token, Depends(require_scope("review", "admin"))],
+    days: Annotated[float, Query(gt=0, le=3650)] = MONITOR_DAYS,
+) -> MonitorResponse:
+    """Return metrics of the active policy over the last days, from the labels so far.
 
-    Alarms look at its whole history: what they saw once stays seen, as they stay valid under
-    continuous looking only if later rows come after earlier ones.
+    Alarms use all rows that the policy decided: they are valid only if no row is dropped.
     """
-    n_windows = int(np.clip(len(rows) // FEWEST_ROWS, 1, N_WINDOWS))
+    service = get_service(request)
+    policy_id, report = await run_in_threadpool(active_report, service, days)
+    content = _as_json(asdict(report))
+    return MonitorResponse(policy=policy_id, days=days, n_rows=report.overall.n_rows, **content)
+
+
+def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, MonitorReport]:
+    """Return the id of the active policy, and its report over the last days."""
+    policy_id, policy = service.catalog.active
+    rows = service.store.decisions_since(time.time() - days * DAY)
+    own = rows.take(rows.policy_id == policy_id)
+    return policy_id, monitor_policy(own, policy, service.store.alarm_history(policy_id))
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value with JSON types only; numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(name): _as_json(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _as_json(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def monitor_policy(
+    rows: StoredRows, policy: Policy, history: AlarmHistory, *, random_state: int = 0
+) -> MonitorReport:
+    """Return metrics and shifts of the rows that a policy decided lately, oldest first.
+
+    Alarms use its whole history: they stay valid under continuous monitoring only if later rows
+    come after earlier ones.
+    """
+    n_windows = int(np.clip(len(rows) // MIN_ROWS, 1, MAX_WINDOWS))
     parts = np.array_split(np.arange(len(rows)), n_windows)
     costs = policy.costs
-    usual = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
-    return MonitorFigures(
-        whole=_window_of(rows, costs, seed),
-        windows=tuple(_window_of(rows_taken(rows, part), costs, seed) for part in parts),
+    prior = policy.train_prior if policy.deploy_prior is None else policy.deploy_prior
+    return MonitorReport(
+        overall=_window(rows, costs, random_state),
+        windows=tuple(_window(rows.take(part), costs, random_state) for part in parts),
         alarms={
-            "calibration": _calibration_alarm(history),
-            "doubt": _doubt_alarm(history.doubt),
+            "calibration": SequentialAlarm(tolerance=TOLERANCE).update(
+                history.confidence, history.is_correct
+            ),
+            "uncertainty": _uncertainty_alarm(history.uncertainty),
         },
-        doubt=_doubt_shift(_doubt_of(rows)),
-        prior=_recent_prior(rows, usual, seed),
-        usual_prior=usual,
+        uncertainty=_uncertainty_shift(rows),
+        prior=_recent_prior(rows, prior, random_state),
+        reference_prior=prior,
     )
 
 
-def _doubt_of(rows: StoredRows) -> FloatArray:
-    """Return how far each row's largest probability is from 1."""
-    top = rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
-    return np.asarray(np.clip(1.0 - top, 0.0, 1.0))
-
-
-def _doubt_shift(doubt: FloatArray) -> DistributionShift | None:
-    """Compare the first rows with the last, None where these are too few."""
-    n_first = min(REFERENCE_ROWS, doubt.size // 2)
-    if n_first < FEWEST_ROWS:
+def _uncertainty_shift(rows: StoredRows) -> DistributionShift | None:
+    """Compare 1 - confidence of the first rows with the last; None if there are too few."""
+    confidence = rows.probabilities.max(axis=1, initial=0.0).astype(np.float64)
+    uncertainty = np.clip(1.0 - confidence, 0.0, 1.0)
+    n_first = min(REFERENCE_ROWS, uncertainty.size // 2)
+    if n_first < MIN_ROWS:
         return None
-    return distribution_shift(doubt[:n_first], doubt[n_first:][-RECENT_ROWS:], LEVEL)
+    return distribution_shift(uncertainty[:n_first], uncertainty[n_first:][-RECENT_ROWS:], LEVEL)
 
 
-def _window_of(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
-    """Return the figures of some rows."""
-    standing = standing_for(rows)
-    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
-    is_decided = (rows.action != (-1 if costs.reject is None else costs.reject)).astype(np.float64)
-    coverage = Figure(None, standing.unknown)
-    if len(rows):
-        coverage = Figure(mean(is_decided, np.ones(len(rows))))
-    seen = rows_taken(rows, standing.rows)
-    return Window(
-        start=float(rows.created[0]) if len(rows) else 0.0,
-        end=float(rows.created[-1]) if len(rows) else 0.0,
-        n_rows=len(rows),
-        n_labels=standing.rows.size,
-        note=standing.note,
-        coverage=coverage,
-        calibration_error=_measured("expected_calibration_error", seen, standing, seed),
-        log_loss=_measured("log_loss", seen, standing, seed),
-        cost=_cost_of(seen, standing, costs, mean),
-        if_calibrated=_error_if_calibrated(seen, standing),
-    )
-
-
-def _error_if_calibrated(seen: StoredRows, standing: Standing) -> float | None:
-    """Return the calibration error that chance alone makes of so few labels."""
-    if not standing.is_known:
-        return None
-    outputs = Probabilities(seen.probabilities)
-    batch = Batch.of(seen.label, outputs, sample_weight=standing.weight, caller=CALLER)
-    return ReliabilityState.of(batch, uniform_edges(N_BINS)).expected_if_calibrated
-
-
-def _measured(metric: str, seen: StoredRows, standing: Standing, seed: int) -> Figure:
-    """Return a metric of all rows, by those that stand for them."""
-    if not standing.is_known:
-        return Figure(None, standing.unknown)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # what is infinite is told below
-        found = confidence_interval(
-            metric,
-            seen.label,
-            Probabilities(seen.probabilities),
-            level=LEVEL,
-            seed=seed,
-            n_resamples=N_RESAMPLES,
-            sample_weight=standing.weight,
-        )
-    if np.isfinite(found.value) and np.isfinite(found.high):
-        # Resamples of a binned error lie above it: of a small one, all of them may.
-        low, high = min(found.low, found.value), max(found.high, found.value)
-        return Figure(Interval(found.value, low, high))
-    return Figure(None, "It is infinite: a class that was given probability 0 happened.")
-
-
-def _cost_of(seen: StoredRows, standing: Standing, costs: CostMatrix, mean: MeanInterval) -> Figure:
-    """Return what a row cost on average, by rows that stand for all."""
-    if not standing.is_known:
-        return Figure(None, standing.unknown)
-    grows = costs.rate is not None
-    if grows and np.isnan(seen.amount).any():
-        return Figure(None, "Costs depend on row costs, and some rows came without.")
-    if seen.action.max() >= costs.n_actions:
-        return Figure(None, "Some rows were decided by another policy, with other actions.")
-    labels = Labels.of(seen.label, Probabilities(seen.probabilities), "label", CALLER)
-    by_action = costs_of_actions(costs, labels, seen.amount if grows else np.empty(0))
-    paid = by_action[np.arange(len(seen)), seen.action]
-    return Figure(mean(np.asarray(paid), standing.weight))
-
-
-def _calibration_alarm(history: History) -> SequentialAlarm:
-    """Bet against stated confidence, on labels of rows that chance drew: they stand for all."""
-    alarm = SequentialAlarm(tolerance=TOLERANCE)
-    return alarm.update(history.confidence, history.is_right)
-
-
-def _doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
-    """Bet against the mean doubt of the first rows, always the same ones, as far as these tell."""
-    first, later = doubt[:REFERENCE_ROWS], doubt[REFERENCE_ROWS:]
+def _uncertainty_alarm(uncertainty: FloatArray) -> SequentialAlarm:
+    """Bet against the mean uncertainty of the first rows, within its standard error."""
+    first, later = uncertainty[:REFERENCE_ROWS], uncertainty[REFERENCE_ROWS:]
     if not later.size:
         return SequentialAlarm(tolerance=TOLERANCE)
     mean, error = mean_with_error(first)
@@ -205,13 +180,84 @@ def _doubt_alarm(doubt: FloatArray) -> SequentialAlarm:
     return alarm.update(np.full(later.size, mean), later)
 
 
-def _recent_prior(rows: StoredRows, usual: FloatArray, seed: int) -> PriorEstimate | None:
-    """Return how common classes are among the last rows, None where these are too few."""
+def _window(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
+    """Return the metrics of some rows."""
+    sample = propensity_weights(rows)
+    mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
+    is_decided = (rows.action != (-1 if costs.reject is None else costs.reject)).astype(np.float64)
+    coverage = Estimate(None, sample.unavailable)
+    if len(rows):
+        coverage = Estimate(mean(is_decided, np.ones(len(rows))))
+    labeled = rows.take(sample.rows)
+    return Window(
+        start=float(rows.created[0]) if len(rows) else 0.0,
+        end=float(rows.created[-1]) if len(rows) else 0.0,
+        n_rows=len(rows),
+        n_labels=sample.rows.size,
+        note=sample.note,
+        coverage=coverage,
+        calibration_error=_estimate("expected_calibration_error", labeled, sample, seed),
+        log_loss=_estimate("log_loss", labeled, sample, seed),
+        cost=_mean_cost(labeled, sample, costs, mean),
+        expected_if_calibrated=_expected_error(labeled, sample),
+    )
+
+
+def _expected_error(labeled: StoredRows, sample: WeightedSample) -> float | None:
+    """Return the calibration error that a calibrated model would have on these labels."""
+    if not sample.is_available:
+        return None
+    outputs = Probabilities(labeled.probabilities)
+    batch = Batch.of(labeled.label, outputs, sample_weight=sample.weight, caller=CALLER)
+    return ReliabilityState.of(batch, uniform_edges(N_BINS)).expected_if_calibrated
+
+
+def _estimate(metric: str, labeled: StoredRows, sample: WeightedSample, seed: int) -> Estimate:
+    """Return a metric of all rows, estimated from the weighted sample."""
+    if not sample.is_available:
+        return Estimate(None, sample.unavailable)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DubitoWarning)  # an infinite loss is reported below
+        found = confidence_interval(
+            metric,
+            labeled.label,
+            Probabilities(labeled.probabilities),
+            level=LEVEL,
+            seed=seed,
+            n_resamples=N_RESAMPLES,
+            sample_weight=sample.weight,
+        )
+    if np.isfinite(found.value) and np.isfinite(found.high):
+        # Resampling biases a binned error upwards: all resamples may lie above a small one.
+        low, high = min(found.low, found.value), max(found.high, found.value)
+        return Estimate(Interval(found.value, low, high))
+    return Estimate(None, "It is infinite: a class with probability 0 occurred.")
+
+
+def _mean_cost(
+    labeled: StoredRows, sample: WeightedSample, costs: CostMatrix, mean: MeanInterval
+) -> Estimate:
+    """Return the mean cost per row, estimated from the weighted sample."""
+    if not sample.is_available:
+        return Estimate(None, sample.unavailable)
+    has_row_costs = costs.rate is not None
+    if has_row_costs and np.isnan(labeled.row_cost).any():
+        return Estimate(None, "The costs depend on `row_costs`, and some rows have none.")
+    if labeled.action.max() >= costs.n_actions:
+        return Estimate(None, "Some rows were decided by a policy with other actions.")
+    labels = Labels.of(labeled.label, Probabilities(labeled.probabilities), "label", CALLER)
+    by_action = costs_of_actions(costs, labels, labeled.row_cost if has_row_costs else np.empty(0))
+    paid = by_action[np.arange(len(labeled)), labeled.action]
+    return Estimate(mean(np.asarray(paid), sample.weight))
+
+
+def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstimate | None:
+    """Return the class priors of the last rows; None if there are too few."""
     recent = rows.probabilities[-RECENT_ROWS:]
-    if len(recent) < FEWEST_ROWS or usual.size > MOST_CLASSES:
+    if len(recent) < MIN_ROWS or prior.size > MAX_CLASSES:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DubitoWarning)  # the estimate says what is not identified
+        warnings.simplefilter("ignore", DubitoWarning)  # the estimate has `is_identified`
         return estimate_prior(
-            Probabilities(recent), usual, level=LEVEL, n_resamples=N_RESAMPLES, seed=seed
+            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, seed=seed
         )

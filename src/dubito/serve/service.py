@@ -1,42 +1,199 @@
-"""What the routes share: the store, the policies, settings and counts."""
+"""The state of a service process: settings, policies, metrics and logs."""
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
 from dataclasses import dataclass, field
-from typing import final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from fastapi import Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dubito.serve.catalog import Catalog
-from dubito.serve.deciding import Question, decide_together
-from dubito.serve.metrics import Metrics
-from dubito.serve.settings import Settings
-from dubito.serve.store import NewDecisions, Store
-from dubito.serve.together import Together
+from dubito.arrays import as_share
+from dubito.decide import Policy
+from dubito.errors import BadValueError
+from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.serve.store import Store
+
+if TYPE_CHECKING:
+    from dubito.serve.decide import MicroBatcher
+
+LOGGER = logging.getLogger("dubito.serve")
+DAY = 86_400.0
+LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits and review settings of the service.
+
+    Parameters
+    ----------
+    audit_fraction : float
+        Fraction of all rows sent to review at random, whatever was decided. Metrics need it.
+    blind : bool
+        Hide the model's prediction from reviewers.
+    retention_days : float or None
+        Delete decisions that are older; None keeps all.
+    lease_seconds : float
+        How long a reviewer holds a claimed row.
+    max_bytes, max_rows, max_columns : int
+        Limits of a request.
+
+    Examples
+    --------
+    >>> Settings(audit_fraction=0.05).audit_fraction
+    0.05
+    """
+
+    audit_fraction: float = 0.01
+    blind: bool = False
+    retention_days: float | None = None
+    lease_seconds: float = 600.0
+    max_bytes: int = 32 * 1024 * 1024
+    max_rows: int = 50_000
+    max_columns: int = 10_000
+
+    def __post_init__(self) -> None:
+        as_share(self.audit_fraction, "audit_fraction", "Settings")
+        for name in ("lease_seconds", "max_bytes", "max_rows", "max_columns", "retention_days"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                rule, fix = "must be a number above 0", f"Use {name}=30"
+                raise BadValueError(name, "Settings", rule, f"{value!r}", fix)
+
+
+@final
+class PolicyCatalog:
+    """The policies that this process has loaded, and the active one."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.known: dict[int, Policy] = {}
+        self.active_id: int | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read which policy is active: other processes may have activated another one."""
+        active = self.store.active_id()
+        if active is not None:
+            self.policy(active)
+        self.active_id = active
+
+    def policy(self, policy_id: int) -> Policy:
+        """Return a policy by its id."""
+        if policy_id not in self.known:
+            self.known.update({one.id: one.policy for one in self.store.list_policies().all})
+        return self.known[policy_id]
+
+    @property
+    def active(self) -> tuple[int, Policy]:
+        """The id of the active policy, and the policy."""
+        if self.active_id is None:
+            fix = "Upload one with POST /v1/policies and activate it"
+            raise HTTPError(CONFLICT, "No policy is active", fix)
+        return self.active_id, self.known[self.active_id]
+
+
+@final
+class Metrics:
+    """Prometheus metrics of one application.
+
+    Examples
+    --------
+    >>> metrics = Metrics()
+    >>> metrics.labels.inc(2)
+    >>> [line for line in metrics.text().splitlines() if line.startswith("dubito_labels_total")]
+    ['dubito_labels_total 2.0']
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "dubito_requests",
+            "Requests by route and status.",
+            ["route", "status"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "dubito_request_seconds",
+            "Duration of requests.",
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+        self.decisions = Counter(
+            "dubito_decisions", "Decided rows by action.", ["action"], registry=self.registry
+        )
+        self.labels = Counter("dubito_labels", "New labels.", registry=self.registry)
+        self.waiting = Gauge(
+            "dubito_review_waiting", "Rows that wait for review.", registry=self.registry
+        )
+        self.active_policy = Gauge(
+            "dubito_policy_active", "Id of the active policy.", registry=self.registry
+        )
+
+    def text(self) -> str:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self.registry).decode()
+
+
+@final
+@dataclass(slots=True, eq=False)
 class Service:
-    """One process of the service. `drawing` draws rows to audit: nobody can foresee which."""
+    """The state of one application.
+
+    `rng` draws the rows to audit; it is seeded by the operating system, so nobody can predict them.
+    """
 
     store: Store
     settings: Settings
-    catalog: Catalog
+    catalog: PolicyCatalog
     metrics: Metrics = field(default_factory=Metrics)
-    drawing: np.random.Generator = field(default_factory=np.random.default_rng)
-    together: Together[Question, NewDecisions] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "together", Together(self.decide_all))
-
-    def decide_all(self, questions: list[Question]) -> list[NewDecisions]:
-        """Decide the rows of requests of one kind."""
-        return decide_together(questions, self.settings, self.drawing)
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    batcher: MicroBatcher[Any, Any] = field(init=False)
 
 
-def service_of(request: Request) -> Service:
-    """Return the service that a request came to."""
+def get_service(request: Request) -> Service:
+    """Return the service of a request."""
     service: Service = request.app.state.service
     return service
+
+
+@final
+class JSONFormatter(logging.Formatter):
+    """Formats a log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def configure_logging() -> None:
+    """Send the logs of the service and of uvicorn to stderr as lines of JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONFormatter())
+    for name in ("dubito.serve", "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+    # The access log of uvicorn would contain query strings.
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def log_event(event: str, *, trace: BaseException | None = None, **fields: Any) -> None:
+    """Log an event with named fields; never pass headers, queries or bodies."""
+    level = logging.INFO if trace is None else logging.ERROR
+    LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)

@@ -1,4 +1,4 @@
-"""A service with a policy and a few rows, and clients that are signed in to it."""
+"""A service with a policy and a few rows, and signed-in clients."""
 
 import asyncio
 import re
@@ -14,15 +14,15 @@ import pytest
 from dubito import Logits
 from dubito.decide import Policy
 from dubito.serve.app import create_app
-from dubito.serve.running import put_in_force
-from dubito.serve.settings import Settings
+from dubito.serve.policies import deploy_policy
+from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from tests.serve.stored import fitted_policy
 
 LOGITS = np.array(
     [[9, 0, 0], [1, 0.5, 0], [0.2, 0, 0.1], [0, 9, 0], [0, 0.4, 0.8]], dtype=np.float32
 )
-NAMES = ["a", "b", "c", "d<b>", "e"]  # b, c and e are handed over; c is worth most
+NAMES = ["a", "b", "c", "d<b>", "e"]  # b, c and e are rejected; c has the highest review value
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def policy() -> Policy:
 @pytest.fixture
 def store(policy: Policy, tmp_path: Path) -> Iterator[Store]:
     store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
-    policy_id = put_in_force(store, policy)
+    policy_id = deploy_policy(store, policy)
     outputs = Logits(LOGITS)
     links = ["https://example.org/a?x=1&y=2", "javascript:alert(1)", None, "folder/d.png", None]
     store.add_decisions(
@@ -41,11 +41,10 @@ def store(policy: Policy, tmp_path: Path) -> Iterator[Store]:
             policy_id,
             NAMES,
             policy.decide(outputs),
-            policy.predict_proba(outputs),
             LOGITS,
             digests=[bytes([k]) * 16 for k in range(5)],
             is_audit=np.array([False, False, False, True, False]),
-            audit_share=0.5,
+            audit_probability=0.5,
             links=links,
         )
     )
@@ -63,7 +62,7 @@ class Answer:
 
 
 class Person:
-    """Someone at a browser, as far as that goes without one."""
+    """A user of the pages, without a browser."""
 
     def __init__(
         self, store: Store, name: str, scopes: list[str], scheme: str = "http", **settings: Any
@@ -74,7 +73,7 @@ class Person:
         self.cookie = ""
 
     def ask(self, method: str, address: str, form: Any = None, origin: str = "") -> Answer:
-        """Send one request, and keep the cookie that comes back."""
+        """Send a request, and keep the cookie of the response."""
         path, _, query = address.partition("?")
         body = urlencode(form or {}).encode()
         headers = {"host": "dubito", "cookie": self.cookie, "origin": origin}
@@ -108,19 +107,19 @@ class Person:
         return Answer(sent[0]["status"], found, content.decode())
 
     def get(self, address: str) -> str:
-        """Return a page that must be there."""
+        """Return a page that must exist."""
         answer = self.ask("GET", address)
         assert answer.status == 200
         return answer.text
 
     def csrf(self) -> str:
-        """Return what our forms send along."""
-        found = re.search(r'name="csrf" value="(\w+)"', self.get("/sign-in"))
+        """Return the CSRF token of the forms."""
+        found = re.search(r'name="csrf" value="([^"]+)"', self.get("/sign-in"))
         assert found is not None
         return found[1]
 
     def post(self, address: str, **fields: str) -> Answer:
-        """Send a form of ours."""
+        """Send a form of the page."""
         return self.ask("POST", address, {"csrf": self.csrf(), **fields}, f"{self.scheme}://dubito")
 
     def sign_in(self) -> "Person":

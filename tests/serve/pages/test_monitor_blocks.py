@@ -1,4 +1,4 @@
-"""The monitor says what is known, what is not and why, and never more."""
+"""The monitor page shows what is known, and why the rest is not."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,138 +7,169 @@ import numpy as np
 import pytest
 
 from dubito.decide import Policy
+from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.report.content import Cards, Figure, Row, Table, Text
-from dubito.serve.comparing import Comparison
+from dubito.report.blocks import Cards, Figure, Row, Table, Text
+from dubito.report.figures.canvas import plain
+from dubito.serve.monitor import Estimate, Window
 from dubito.serve.pages.monitor_blocks import (
-    comparison,
-    figure_blocks,
+    _draw_series,
+    comparison_blocks,
+    metric_blocks,
     policy_table,
     shift_blocks,
-    verdict_of,
+    verdict,
 )
-from dubito.serve.refitting import refit, reports_on
-from dubito.serve.standing import rows_taken
+from dubito.serve.refit import PolicyComparison, evaluate_policies, refit
 from dubito.serve.store import StoredPolicy
-from tests.serve.stored import drawn_rows, figures_of
+from tests.serve.stored import drawn_rows, report_of
 
 
 @pytest.fixture(scope="module")
-def figures(policy: Policy) -> Any:
-    return figures_of(drawn_rows(policy, 2000, 0.1)[0], policy)
+def report(policy: Policy) -> Any:
+    return report_of(drawn_rows(policy, 2000, 0.1)[0], policy)
 
 
-def with_alarms(figures: Any, calibration: SequentialAlarm, doubt: SequentialAlarm) -> Any:
-    return replace(figures, alarms={"calibration": calibration, "doubt": doubt})
+def with_alarms(report: Any, calibration: SequentialAlarm, doubt: SequentialAlarm) -> Any:
+    return replace(report, alarms={"calibration": calibration, "uncertainty": doubt})
 
 
-def test_verdicts(figures: Any) -> None:
+def test_verdicts(report: Any) -> None:
     quiet, some = SequentialAlarm(tolerance=0.02), SequentialAlarm().update([0.9], [1])
     over = quiet.update([0.9] * 60, [0] * 60)
     under = quiet.update([0.3] * 60, [1] * 60)
-    sure = "Each alarm is false in at most 5\u00a0% of all cases, however often one looks."
-    found = verdict_of(with_alarms(figures, over, quiet))
+    sure = "Each alarm is false with probability at most 5\u00a0%, however often it is checked."
+    found = verdict(with_alarms(report, over, quiet))
     assert (found.headline, found.mood) == ("Over-confident.", "bad")
     assert found.sentences == (
-        f"Found after {over.alarmed_after} labels of rows drawn at random: "
-        "confidence is off by more than 2 points.",
+        "Confidence deviates from accuracy by more than 2 points, "
+        f"found after {over.alarmed_after} labels of audited rows.",
         sure,
     )
-    assert verdict_of(with_alarms(figures, under, quiet)).headline == "Under-confident."
-    found = verdict_of(with_alarms(figures, some, under))
-    assert (found.headline, found.mood) == ("Inputs look different.", "bad")
-    rise = "Doubt has risen since the first rows; no label is needed to see that."
+    assert verdict(with_alarms(report, under, quiet)).headline == "Under-confident."
+    found = verdict(with_alarms(report, some, under))
+    assert (found.headline, found.mood) == ("Inputs have shifted.", "bad")
+    rise = "Model uncertainty has increased since the first rows (no labels needed)."
     assert found.sentences == (rise, sure)
-    fall = verdict_of(with_alarms(figures, some, over)).sentences[0]
-    assert fall == "Doubt has fallen since the first rows; no label is needed to see that."
-    found = verdict_of(with_alarms(figures, quiet, quiet))
+    fall = verdict(with_alarms(report, some, over)).sentences[0]
+    assert fall == "Model uncertainty has decreased since the first rows (no labels needed)."
+    found = verdict(with_alarms(report, quiet, quiet))
     assert (found.headline, found.mood) == ("Unknown.", "neutral")
-    found = verdict_of(with_alarms(figures, some, quiet))
+    found = verdict(with_alarms(report, some, quiet))
     assert (found.headline, found.mood) == ("No alarm.", "good")
-    assert found.sentences[0].startswith("No sign that confidence is off in 1 label of rows drawn")
+    assert found.sentences[0].startswith("No sign of miscalibration in 1 label of audited rows")
 
 
-def test_figures_are_cards_and_charts(figures: Any, policy: Policy) -> None:
-    cards, how, row = figure_blocks(figures, policy)
+def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
+    cards, how, row = metric_blocks(report, policy)
     assert isinstance(cards, Cards)
     assert isinstance(how, Text)
     assert isinstance(row, Row)
-    cost = figures.whole.cost.interval
+    cost = report.overall.cost.interval
     assert cards.cards[2].value == f"{cost.value:.4f}"
     assert cards.cards[2].note == f"{cost.low:.4f} to {cost.high:.4f}"
-    assert cards.cards[0].note.endswith(f"{figures.whole.if_calibrated:.4f} if calibrated")
-    assert cards.cards[3].value == f"{100 * figures.whole.coverage.interval.value:.1f}\u00a0%"
-    assert how.text.startswith(
-        f"Last 30 days: 2,000 rows decided, {figures.whole.n_labels:,} labels stand"
+    assert cards.cards[0].note.endswith(
+        f"{report.overall.expected_if_calibrated:.4f} expected if calibrated"
+    )
+    assert cards.cards[3].value == f"{100 * report.overall.coverage.interval.value:.1f}\u00a0%"
+    assert how.words.startswith(
+        f"Last 30 days: 2,000 rows decided, {report.overall.n_labels:,} labels used."
     )
     titles = [block.title for block in row.blocks if isinstance(block, Figure)]
-    assert titles == ["ECE", "Log loss", "Cost a row", "Coverage"]
+    assert titles == ["ECE", "Log loss", "Cost per row", "Coverage"]
 
 
-def test_what_is_unknown_says_so(policy: Policy) -> None:
-    rows = rows_taken(drawn_rows(policy, 50, 0.1)[0], slice(0, 0))
-    empty = figures_of(rows, policy)
-    cards, _, row = figure_blocks(empty, policy)
+def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
+    rows = drawn_rows(policy, 50, 0.1)[0].take(slice(0, 0))
+    empty = report_of(rows, policy)
+    cards, _, row = metric_blocks(empty, policy)
     assert isinstance(cards, Cards)
     assert {(card.value, card.note) for card in cards.cards} == {
-        ("unknown", "No row was decided yet.")
+        ("unknown", "No rows have been decided yet.")
     }
     assert isinstance(row, Row)
     chart = row.blocks[0]
     assert isinstance(chart, Figure)
-    assert chart.caption.endswith("1 of 1 windows are unknown.")
-    words = [block.text for block in shift_blocks(empty, policy) if isinstance(block, Text)]
+    assert chart.caption.endswith("Unknown in 1 of 1 windows.")
+    words = [block.words for block in shift_blocks(empty, policy) if isinstance(block, Text)]
     assert words == [
-        "Drift of doubt: unknown, as fewer than 200 rows were decided.",
-        "How common classes are: unknown, as fewer than 100 rows were decided.",
+        "Shift of the uncertainty: unknown, because fewer than 200 rows were decided.",
+        "Class priors: unknown, because fewer than 100 rows were decided.",
     ]
 
 
-def test_shifts_are_told_with_their_intervals(figures: Any, policy: Policy) -> None:
-    doubt, table = shift_blocks(figures, policy)
+def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
+    doubt, table = shift_blocks(report, policy)
     assert isinstance(doubt, Text)
-    assert f"{100 * figures.doubt.difference.value:+.1f} points (" in doubt.text
+    assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in doubt.words
     assert isinstance(table, Table)
-    assert table.columns == ("class", "when fitted", "now", "95 % interval")
+    assert table.columns == ("class", "at the fit", "now", "95 % interval")
     assert sorted(row[0] for row in table.rows) == ["0", "1", "2"]
-    far = np.abs(figures.prior.prior - figures.usual_prior)
+    far = np.abs(report.prior.prior - report.reference_prior)
     assert table.rows[0][0] == str(far.argmax())
-    dark = replace(figures.prior, is_identified=np.zeros(3, np.bool_))
-    _, hidden = shift_blocks(replace(figures, prior=dark), policy)
+    dark = replace(report.prior, is_identified=np.zeros(3, np.bool_))
+    _, hidden = shift_blocks(replace(report, prior=dark), policy)
     assert isinstance(hidden, Table)
     assert {row[2] for row in hidden.rows} == {"unknown"}
 
 
-def test_a_candidate_stands_beside_the_active_policy(policy: Policy) -> None:
+def test_a_candidate_is_shown_beside_the_active_policy(policy: Policy) -> None:
     rows = drawn_rows(policy, 2000, 0.1, sharper=2.7)[0]
     candidate = refit(rows, policy, lambda _: None)
-    (active,) = reports_on(rows, [policy], lambda _: None, "labels so far")
-    found = Comparison(active, candidate.report, "some rows", ("Mind this.",))
-    table, note = comparison(found)
+    (active,) = evaluate_policies(rows, [policy], lambda _: None, "labels so far")
+    found = PolicyComparison(active, candidate.report, "some rows", ("Mind this.",))
+    table, note = comparison_blocks(found)
     assert isinstance(table, Table)
     assert table.caption == (
-        "The active policy and the candidate, both on some rows; 95 % intervals"
+        "The active policy and the candidate on some rows; 95 % confidence intervals"
     )
     assert note == Text("Mind this.")
     assert table.columns == ("", "active", "candidate")
     lines = {name: (before, after) for name, before, after in table.rows}
     assert lines["labels"][0] == lines["labels"][1]
-    assert lines["judged on"] == ("labels so far", "cross-fitted in 5 folds")
+    assert lines["evidence"] == ("labels so far", "cross-fitted in 5 folds")
     assert lines["log loss"][0] == f"{active.log_loss_after:.4f}"
     none = replace(active, risk=None)
-    (table,) = comparison(Comparison(none, none, "some rows", ()))
+    (table,) = comparison_blocks(PolicyComparison(none, none, "some rows", ()))
     assert isinstance(table, Table)
-    assert ("wrong among decided", "none", "none") in table.rows
+    assert ("error rate of decided rows", "none", "none") in table.rows
 
 
 def test_policies_are_listed_newest_first() -> None:
     kept = [
         StoredPolicy(1, 0.0, "{}", is_active=False, was_active=True),
         StoredPolicy(2, 86_400.0, "{}", is_active=True, was_active=True),
-        StoredPolicy(3, 90_000.0, "{}", is_active=False, learned_until=89_000.0),
+        StoredPolicy(3, 90_000.0, "{}", is_active=False, trained_until=89_000.0),
     ]
     assert policy_table(kept).rows == (
-        ("3", "1970-01-02 01:00", "refitted", "never yet"),
-        ("2", "1970-01-02 00:00", "uploaded", "in force"),
-        ("1", "1970-01-01 00:00", "uploaded", "was in force"),
+        ("3", "1970-01-02 01:00", "refitted", "never active"),
+        ("2", "1970-01-02 00:00", "uploaded", "active"),
+        ("1", "1970-01-01 00:00", "uploaded", "was active"),
     )
+
+
+UNKNOWN = Estimate(None, "no labels")
+
+
+def window(log_loss: Estimate, n_rows: int = 100) -> Window:
+    return Window(0.0, 1.0, n_rows, 40, "", UNKNOWN, UNKNOWN, log_loss, UNKNOWN, None)
+
+
+def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
+    known = Estimate(Interval(0.5, 0.25, 0.75))
+    windows = [window(known), window(UNKNOWN), window(known, 200)]
+    svg = _draw_series("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    assert svg.count("<circle") == 2
+    assert svg.count('class="line after"') == 2
+    assert svg.count('class="line diagonal"') == 3
+    assert svg.count("<title>0.5 (0.25 to 0.75), 40 labels</title>") == 2
+    assert 'aria-label="Log loss over time"' in svg
+    places = [float(part.split('"')[0]) for part in svg.split('cx="')[1:]]
+    # 50 and 300 of 400 rows, between the ends of the axis.
+    assert places == pytest.approx([64 + 318 * 50 / 400, 64 + 318 * 300 / 400], abs=0.06)
+
+
+def test_nothing_known_is_an_empty_chart() -> None:
+    svg = _draw_series("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    assert "<circle" not in svg
+    assert "nan" not in svg

@@ -1,4 +1,4 @@
-"""A token begins a session, in a cookie that no script and no other site can use."""
+"""A token starts a session, in a cookie that no script and no other site can use."""
 
 import time
 
@@ -29,7 +29,7 @@ def test_a_token_signs_in_and_a_button_out(store: Store) -> None:
     assert ben.sign_in().ask("GET", "/review").status == 200
 
 
-def test_over_tls_the_cookie_never_leaves_it(store: Store) -> None:
+def test_over_tls_the_cookie_is_secure(store: Store) -> None:
     ben = Person(store, "ben", ["review"], scheme="https")
     answer = ben.post("/sign-in", token=ben.token)
     assert "; secure" in answer.headers["set-cookie"].lower()
@@ -41,11 +41,11 @@ def test_a_session_ends_when_its_token_is_revoked(store: Store) -> None:
     found = store.find_token(ben.token)
     assert found is not None
     store.revoke_token(found.id)
-    time.sleep(1.1)  # as long as a token is remembered
+    time.sleep(1.1)  # as long as a token is cached
     assert ben.ask("GET", "/review").headers["location"] == "/sign-in"
 
 
-def test_who_may_not_review_begins_at_the_monitor(store: Store) -> None:
+def test_users_without_the_review_scope_start_at_the_monitor(store: Store) -> None:
     eva = Person(store, "eva", ["admin"])
     assert eva.post("/sign-in", token=eva.token).headers["location"] == "/monitor"
     assert 'href="/review"' not in eva.get("/monitor").split("</header>")[0]
@@ -54,7 +54,7 @@ def test_who_may_not_review_begins_at_the_monitor(store: Store) -> None:
     assert "The token needs the scope review." in refused.text
 
 
-def test_a_wrong_token_is_told_and_not_shown(store: Store) -> None:
+def test_an_invalid_token_is_reported_and_not_shown(store: Store) -> None:
     ben = Person(store, "ben", ["review"])
     answer = ben.post("/sign-in", token="dubito_secret")
     assert answer.status == 401
@@ -65,10 +65,8 @@ def test_a_wrong_token_is_told_and_not_shown(store: Store) -> None:
 
 @pytest.mark.parametrize("address", ["/sign-in", "/sign-out", "/review", "/review/undo"])
 @pytest.mark.parametrize("kind", ["no proof", "https://evil.example", "http://[", "null"])
-def test_what_does_not_come_from_our_pages_is_refused(
-    anna: Person, address: str, kind: str
-) -> None:
-    form = {"token": anna.token, "item": "c", "answer": "settle:0"}
+def test_requests_from_other_sites_are_rejected(anna: Person, address: str, kind: str) -> None:
+    form = {"token": anna.token, "item": "c", "answer": "label:0"}
     origin = ""
     if kind != "no proof":
         form["csrf"], origin = anna.csrf(), kind
@@ -77,5 +75,5 @@ def test_what_does_not_come_from_our_pages_is_refused(
     assert "The request does not come from a page of this service." in answer.text
 
 
-def test_the_root_leads_to_what_waits(anna: Person) -> None:
+def test_the_root_redirects_to_the_review(anna: Person) -> None:
     assert anna.ask("GET", "/").headers["location"] == "/review"

@@ -1,59 +1,90 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from dubito.decide import Policy
 from dubito.errors import BadFileError
-from dubito.serve.refusals import RefusedError
-from dubito.serve.store import Store
-from dubito.serve.store.documents import policy_of, text_of_policy
+from dubito.serve.http_errors import HTTPError
+from dubito.serve.store import Policies, Store, StoredPolicy
+from dubito.serve.store.policies import dump_policy, parse_policy, policy_content
 from studies.common.serving import fitted_policy
 
 
-def test_policies_are_put_in_force_and_taken_back(store: Store, policy: Policy) -> None:
-    others = [store.add_policy(text_of_policy(fitted_policy(reject_cost=c))) for c in (0.1, 0.2)]
+def test_policies_are_activated_and_rolled_back(store: Store, policy: Policy) -> None:
+    others = [store.add_policy(dump_policy(fitted_policy(reject_cost=c))) for c in (0.1, 0.2)]
     assert store.active_id() == 1
     for number in (*others, others[1]):
         store.activate(number)
-    assert [one.is_active for one in store.policies().all] == [False, False, True]
-    assert store.policies().before == others[0]
+    assert [one.is_active for one in store.list_policies().all] == [False, False, True]
+    assert store.list_policies().previous == others[0]
     assert store.roll_back() == others[0]
     assert store.roll_back() == 1
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HTTPError) as refused:
         store.roll_back()
-    assert str(refused.value) == "There is no policy before. Try activating one by its id."
+    assert (
+        str(refused.value)
+        == "There is no previous policy to roll back to. Activate a policy by its id."
+    )
     assert store.active_id() == 1
-    assert store.policies().before is None
-    assert [one.was_active for one in store.policies().all] == [True, True, True]
+    assert store.list_policies().previous is None
+    assert [one.was_active for one in store.list_policies().all] == [True, True, True]
 
 
-def test_a_refit_says_until_when_it_learned(store: Store) -> None:
-    number = store.add_policy(text_of_policy(fitted_policy(reject_cost=0.1)), learned_until=7.0)
-    first, last = store.policies().all
-    assert (last.id, last.learned_until, last.was_active) == (number, 7.0, False)
-    assert first.learned_until is None
+def test_a_refit_records_the_end_of_its_training_rows(store: Store) -> None:
+    number = store.add_policy(dump_policy(fitted_policy(reject_cost=0.1)), trained_until=7.0)
+    first, last = store.list_policies().all
+    assert (last.id, last.trained_until, last.was_active) == (number, 7.0, False)
+    assert first.trained_until is None
 
 
-def test_the_same_policy_is_kept_once(store: Store, policy: Policy) -> None:
-    text = text_of_policy(policy)
+def test_the_same_policy_is_stored_once(store: Store, policy: Policy) -> None:
+    text = dump_policy(policy)
     assert store.add_policy(text) == 1
-    assert store.add_policy(text_of_policy(policy_of(text))) == 1
+    assert store.add_policy(dump_policy(parse_policy(text))) == 1
     assert store.add_policy(json.dumps(json.loads(text))) == 1
-    assert len(store.policies().all) == 1
+    assert len(store.list_policies().all) == 1
 
 
 def test_other_classes_need_another_store(store: Store) -> None:
-    with pytest.raises(RefusedError) as refused:
-        store.add_policy(text_of_policy(fitted_policy(n_classes=4)))
+    with pytest.raises(HTTPError) as refused:
+        store.add_policy(dump_policy(fitted_policy(n_classes=4)))
     assert str(refused.value) == (
-        "The classes must be those of the policies before (a, b, c), in their order. "
-        "Try another database for a policy of other classes."
+        "All policies of a database must have the same classes (a, b, c). "
+        "Use another database for other classes."
     )
 
 
-def test_what_is_no_policy_is_not_kept(store: Store) -> None:
+def test_an_invalid_policy_is_not_stored(store: Store) -> None:
     with pytest.raises(BadFileError, match="The policy cannot be read"):
         store.add_policy("{}")
-    with pytest.raises(RefusedError, match=r"There is no policy 99. Try an id of GET /v1/policies"):
+    with pytest.raises(HTTPError, match=r"There is no policy 99. Use an id from GET /v1/policies"):
         store.activate(99)
-    assert len(store.policies().all) == 1
+    assert len(store.list_policies().all) == 1
+
+
+def test_a_policy_survives_as_text(policy: Policy) -> None:
+    again = parse_policy(dump_policy(policy))
+    assert json.loads(dump_policy(again)) == json.loads(dump_policy(policy))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "\ud800", "NaN"])
+def test_an_invalid_document_is_rejected_without_a_path(text: str) -> None:
+    with pytest.raises(BadFileError) as refused:
+        parse_policy(text)
+    assert str(refused.value).startswith("The policy cannot be read: ")
+    assert "/tmp" not in str(refused.value)
+
+
+def test_the_same_fit_at_another_time_has_the_same_content(policy: Policy) -> None:
+    later = replace(policy, provenance={**policy.provenance, "created": "2026-01-01"})
+    assert dump_policy(later) != dump_policy(policy)
+    assert policy_content(dump_policy(later)) == policy_content(dump_policy(policy))
+    other = replace(policy, provenance={**policy.provenance, "random_state": 1})
+    assert policy_content(dump_policy(other)) != policy_content(dump_policy(policy))
+
+
+def test_one_policy_is_active_or_none() -> None:
+    first, second = StoredPolicy(1, 0.0, "{}", False), StoredPolicy(2, 0.0, "{}", True)
+    assert Policies((first, second)).active == second
+    assert Policies((first,)).active is None

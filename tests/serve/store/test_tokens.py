@@ -5,11 +5,11 @@ import pytest
 from sqlalchemy import text
 
 from dubito.errors import BadValueError
-from dubito.serve.refusals import RefusedError
+from dubito.serve.http_errors import HTTPError
 from dubito.serve.store import Store
 
 
-def test_only_a_hash_is_kept(store: Store) -> None:
+def test_only_a_hash_is_stored(store: Store) -> None:
     token = store.create_token("ann", ["review", "decide", "review"])
     found = store.find_token(token)
     assert found is not None
@@ -25,28 +25,28 @@ def test_only_a_hash_is_kept(store: Store) -> None:
     assert store.create_token("bob", ["decide"]) != token
 
 
-def test_a_name_is_of_one_reader(store: Store) -> None:
+def test_a_name_identifies_one_reviewer(store: Store) -> None:
     store.create_token("ann", ["review"])
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HTTPError) as refused:
         store.create_token("ann", ["decide"])
     assert str(refused.value) == (
-        "Token 1 is of 'ann' already, and readers are told apart by name. "
-        "Try another --name, or `dubito token revoke 1` first."
+        "Token 1 already has the name 'ann', and names identify reviewers. "
+        "Use another --name, or run `dubito token revoke 1` first."
     )
     store.revoke_token(1)
     store.create_token("ann", ["review"], lifetime=1e-3)
     time.sleep(0.01)
     store.create_token("ann", ["review"])
-    assert [one.name for one in store.tokens() if one.is_valid] == ["ann"]
+    assert [one.name for one in store.list_tokens() if one.is_valid] == ["ann"]
 
 
-def test_of_many_who_take_a_name_at_once_one_gets_it(url: str) -> None:
+def test_one_of_many_concurrent_requests_gets_a_name(url: str) -> None:
     stores = [Store.open(url) for _ in range(4)]
 
     def taken(opened: Store) -> bool:
         try:
             return bool(opened.create_token("ann", ["review"]))
-        except RefusedError:
+        except HTTPError:
             return False
 
     with ThreadPoolExecutor(4) as pool:
@@ -55,11 +55,11 @@ def test_of_many_who_take_a_name_at_once_one_gets_it(url: str) -> None:
         opened.close()
 
 
-def test_tokens_end(store: Store) -> None:
+def test_tokens_expire_and_are_revoked(store: Store) -> None:
     brief = store.create_token("bob", ["decide"], lifetime=1e-3)
     time.sleep(0.01)
     long = store.create_token("cy", ["decide"], lifetime=1000)
-    found = {one.name: one for one in store.tokens()}
+    found = {one.name: one for one in store.list_tokens()}
     assert not found["bob"].is_valid
     assert found["cy"].is_valid
     store.revoke_token(found["cy"].id)
@@ -70,33 +70,31 @@ def test_tokens_end(store: Store) -> None:
     assert store.find_token("dubito_unknown") is None
 
 
-def test_wrong_ones_are_refused(store: Store) -> None:
+def test_invalid_scopes_and_ids_are_rejected(store: Store) -> None:
     with pytest.raises(BadValueError) as refused:
         store.create_token("ann", ["decide", "root"])
     assert str(refused.value) == (
-        "`--scope` of dubito token create must be one or more of decide, review, admin. "
-        "Got decide, root. Try --scope decide."
+        "dubito token create: `--scope` must be one or more of decide, review, admin, "
+        "got decide, root. Use --scope decide."
     )
-    with pytest.raises(BadValueError, match="Got none"):
+    with pytest.raises(BadValueError, match="got none"):
         store.create_token("ann", [])
-    with pytest.raises(
-        RefusedError, match=r"There is no token 7. Try an id of `dubito token list`"
-    ):
+    with pytest.raises(HTTPError, match=r"There is no token 7. Use an id from `dubito token list`"):
         store.revoke_token(7)
 
 
 def test_a_session_that_was_ended_has_no_token(store: Store) -> None:
     found = store.find_token(store.create_token("ann", ["review"]))
     assert found is not None
-    assert store.token_of_session("s1", found.id) == found
-    assert store.token_of_session("s1", found.id + 1) is None
+    assert store.session_token("s1", found.id) == found
+    assert store.session_token("s1", found.id + 1) is None
     store.end_session("s1", time.time() + 60)
     store.end_session("s1", time.time() + 60)
-    assert store.token_of_session("s1", found.id) is None
-    assert store.token_of_session("s2", found.id) == found
+    assert store.session_token("s1", found.id) is None
+    assert store.session_token("s2", found.id) == found
 
 
-def test_sessions_that_are_over_are_forgotten(store: Store) -> None:
+def test_records_of_expired_sessions_are_deleted(store: Store) -> None:
     store.end_session("s1", time.time() - 1)
     store.end_session("s2", time.time() + 60)
     with store.engine.connect() as connection:

@@ -1,1 +1,1 @@
-"""How the schema came to be what it is, step by step."""
+"""Alembic migrations: one module per schema version, applied in order at startup."""

@@ -1,4 +1,4 @@
-"""`/monitor`: whether confidence still means what it says, and what could be done about it."""
+"""`/monitor`: metrics, alarms, and the active policy beside a candidate."""
 
 from __future__ import annotations
 
@@ -9,124 +9,99 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.report.content import Block, Text
-from dubito.serve.comparing import compare
-from dubito.serve.logs import log_event
-from dubito.serve.monitor import DAY, WINDOW_DAYS, monitor_figures
+from dubito.report.blocks import Block, Text
+from dubito.serve.auth import read_form, require_scope
+from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.monitor import MONITOR_DAYS, active_report
 from dubito.serve.pages.monitor_blocks import (
-    comparison,
-    figure_blocks,
+    comparison_blocks,
+    metric_blocks,
     policy_table,
     shift_blocks,
-    verdict_of,
+    verdict,
 )
-from dubito.serve.pages.rendering import PageRoute, page, see
-from dubito.serve.refitting import refit
-from dubito.serve.refusals import CONFLICT, WRONG, RefusedError
-from dubito.serve.security import admitted, form_of
-from dubito.serve.service import Service, service_of
-from dubito.serve.standing import rows_taken
-from dubito.serve.store import StoredPolicy, StoredRows
-from dubito.serve.store.documents import content_of, text_of_policy
-from dubito.serve.store.tokens import Token
+from dubito.serve.pages.rendering import PageRoute, redirect, render
+from dubito.serve.policies import activate_policy
+from dubito.serve.refit import add_candidate, compare_policies
+from dubito.serve.service import DAY, Service, get_service, log_event
+from dubito.serve.store import StoredPolicy, StoredRows, Token
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-Watcher = Annotated[Token, Depends(admitted("review", "admin"))]
-Admin = Annotated[Token, Depends(admitted("admin"))]
+Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
+Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
 @router.get("/monitor")
-async def watch(request: Request, token: Watcher) -> Response:
-    """Show figures of the active policy, and a candidate beside it."""
-    values = await run_in_threadpool(_values_for, service_of(request))
-    return page(request, "monitor.html.j2", reader=token, problem="", **values)
+async def show_monitor(request: Request, token: Viewer) -> Response:
+    """Show metrics of the active policy, and a candidate beside it."""
+    return await _show(request, token)
 
 
 @router.post("/monitor/refit")
-async def make_candidate(request: Request, token: Admin) -> Response:
-    """Fit a candidate to labels so far; nothing is activated."""
-    service = service_of(request)
+async def refit(request: Request, token: Admin) -> Response:
+    """Fit a candidate to the labels so far; it is not activated."""
     try:
-        policy_id = await run_in_threadpool(_candidate_of, service)
-    except RefusedError as error:
-        values = await run_in_threadpool(_values_for, service)
-        problem = str(error)
-        return page(
-            request, "monitor.html.j2", error.status, reader=token, problem=problem, **values
-        )
-    log_event("policy refitted", policy=policy_id, reader=token.name)
-    return see("/monitor#policies")
+        policy_id = await run_in_threadpool(add_candidate, get_service(request))
+    except HTTPError as error:
+        return await _show(request, token, error)
+    log_event("policy refitted", policy=policy_id, user=token.name)
+    return redirect("/monitor#policies")
 
 
 @router.post("/monitor/activate")
 async def activate(request: Request, token: Admin) -> Response:
-    """Put a policy in force that was shown."""
-    service, text = service_of(request), (await form_of(request)).get("policy", "")
+    """Activate the policy of the form."""
+    text = (await read_form(request)).get("policy", "")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise RefusedError(WRONG, "The page sent no policy that is known", "loading it again")
-    await run_in_threadpool(service.store.activate, int(text))
-    await run_in_threadpool(service.catalog.refresh)
-    log_event("policy activated", policy=int(text), reader=token.name)
-    return see("/monitor")
+        raise HTTPError(INVALID, "The page sent an unknown policy", "Reload the page")
+    await run_in_threadpool(activate_policy, get_service(request), token, int(text))
+    return redirect("/monitor")
 
 
 @router.post("/monitor/rollback")
 async def roll_back(request: Request, token: Admin) -> Response:
-    """Put in force the policy that was before."""
-    service = service_of(request)
-    policy_id = await run_in_threadpool(service.store.roll_back)
-    await run_in_threadpool(service.catalog.refresh)
-    log_event("policy rolled back", policy=policy_id, reader=token.name)
-    return see("/monitor#policies")
+    """Activate the previously active policy again."""
+    await run_in_threadpool(activate_policy, get_service(request), token, None)
+    return redirect("/monitor#policies")
 
 
-def _candidate_of(service: Service) -> int:
-    """Fit a candidate to labels of the last days, and keep it unless it is there already."""
-    _, policy = service.catalog.active
-    store, now = service.store, time.time()
-    rows = store.rows_for_monitor(now - WINDOW_DAYS * DAY)
-    document = text_of_policy(refit(rows, policy, store.features_of))
-    content = content_of(document)
-    for one in store.policies().all:
-        if content_of(one.document) == content:
-            if one.was_active:
-                problem = f"Labels so far give policy {one.id} again, which is or was in force"
-                raise RefusedError(CONFLICT, problem, "more labels, or activating it by its id")
-            return one.id
-    return store.add_policy(document, learned_until=now)
+async def _show(request: Request, token: Token, error: HTTPError | None = None) -> Response:
+    """Return the page, with the error of the last action, if any."""
+    values = await run_in_threadpool(_page_values, get_service(request))
+    status, problem = (200, "") if error is None else (error.status, str(error))
+    return render(request, "monitor.html.j2", status, user=token, problem=problem, **values)
 
 
-def _values_for(service: Service) -> dict[str, Any]:
-    """Return what the page shows."""
-    policy_id, policy = service.catalog.active
-    rows = service.store.rows_for_monitor(time.time() - WINDOW_DAYS * DAY)
-    mine = rows_taken(rows, rows.policy_id == policy_id)
-    figures = monitor_figures(mine, policy, service.store.history_of(policy_id))
-    kept = service.store.policies()
-    known = {one.id: one for one in kept.all}
-    newer = [one for one in known.values() if one.id > policy_id and not one.was_active]
+def _page_values(service: Service) -> dict[str, Any]:
+    """Return the content of the page."""
+    policy_id, report = active_report(service)
+    policy = service.catalog.policy(policy_id)
+    rows = service.store.decisions_since(time.time() - MONITOR_DAYS * DAY)
+    stored = service.store.list_policies()
+    known = {one.id: one for one in stored.all}
+    newer = [one for one in stored.all if one.id > policy_id and not one.was_active]
     candidate = newer[-1] if newer else None
     return {
-        "verdict": verdict_of(figures),
-        "figures": figure_blocks(figures, policy),
-        "shifts": shift_blocks(figures, policy),
+        "verdict": verdict(report),
+        "metrics": metric_blocks(report, policy),
+        "shifts": shift_blocks(report, policy),
         "policy_id": policy_id,
-        "summary": policy.provenance["calibrator"],
-        "days": f"{WINDOW_DAYS:.0f}",
+        "calibrator": policy.provenance["calibrator"],
+        "days": f"{MONITOR_DAYS:.0f}",
         "candidate": candidate,
-        "kept": policy_table(kept.all),
-        "before": kept.before,
-        "beside": _beside(service, rows, known[policy_id], candidate) if candidate else [],
+        "policies": policy_table(stored.all),
+        "previous": stored.previous,
+        "comparison": _compare(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
         "n_waiting": service.store.queue_length(),
     }
 
 
-def _beside(
+def _compare(
     service: Service, rows: StoredRows, active: StoredPolicy, candidate: StoredPolicy
 ) -> list[Block]:
-    """Return the active policy beside a candidate, or why they cannot be compared."""
+    """Return the comparison of two policies, or why there is none."""
     try:
-        return comparison(compare(service.store, rows, active, candidate))
-    except RefusedError as error:
-        return [Text(f"The two cannot be compared yet. {error}")]
+        return comparison_blocks(compare_policies(service.store, rows, active, candidate))
+    except HTTPError as error:
+        return [Text(f"The two policies cannot be compared yet. {error}")]

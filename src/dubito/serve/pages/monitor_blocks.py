@@ -1,4 +1,4 @@
-"""What the monitor page says: verdict, figures, charts, shifts, and two policies side by side."""
+"""The content of the monitor page: verdict, metrics, charts, shifts, and the comparison."""
 
 from __future__ import annotations
 
@@ -6,188 +6,217 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from markupsafe import Markup
 
 from dubito.charts import percent, plain
 from dubito.decide import Policy
 from dubito.decide.policy.report import PolicyReport
 from dubito.measure import Interval
-from dubito.report.content import Block, Card, Cards, Row, Table, Text, Verdict
-from dubito.report.content import Figure as Drawn
-from dubito.report.formatting import decimal, percentage, quantity, with_interval
-from dubito.serve.comparing import Comparison
-from dubito.serve.monitor import WINDOW_DAYS, Figure, MonitorFigures, Window
-from dubito.serve.pages.charts import over_time
+from dubito.report.blocks import Block, Card, Cards, Figure, Row, Table, Text, Verdict
+from dubito.report.figures.canvas import Axis, Canvas, percent, plain
+from dubito.report.formatting import counted, figure, share, with_interval
+from dubito.serve.monitor import MONITOR_DAYS, Estimate, MonitorReport, Window
+from dubito.serve.refit import PolicyComparison
 from dubito.serve.store import StoredPolicy
 
-Tell = Callable[[float | None], str]
-MOST_CLASSES = 12  # that a table shows
-FEW = "a calibrated model on so few labels"
+MAX_CLASSES = 12  # rows of the table of priors
+Reference = Callable[[Window], float | None]
 
 
-def verdict_of(figures: MonitorFigures) -> Verdict:
-    """Return what alarms say, and what that is worth."""
-    alarm, doubt = figures.alarms["calibration"], figures.alarms["doubt"]
-    level = percentage(alarm.level, 0)
-    sure = f"Each alarm is false in at most {level} of all cases, however often one looks."
-    moved = [] if not doubt.has_alarmed else [_doubt_words(doubt.direction)]
-    if alarm.has_alarmed:
-        kind = "Over" if alarm.direction == "over" else "Under"
-        found = quantity(alarm.alarmed_after or 0, "label")
-        off = f"by more than {100 * alarm.tolerance:.0f} points"
-        said = f"Found after {found} of rows drawn at random: confidence is off {off}."
-        return Verdict(f"{kind}-confident.", (said, *moved, sure), "bad")
-    if moved:
-        return Verdict("Inputs look different.", (*moved, sure), "bad")
-    if not alarm.n_labels:
-        said = "No row that was drawn at random has a label yet, so nobody can tell."
-        return Verdict("Unknown.", (said,))
-    said = (
-        f"No sign that confidence is off in {quantity(alarm.n_labels, 'label')} of rows drawn at "
-        f"random (p-value {alarm.p_value:.2g}, valid at any time)."
+def verdict(report: MonitorReport) -> Verdict:
+    """Return what the alarms say, with their error rate."""
+    alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
+    guarantee = (
+        f"Each alarm is false with probability at most {share(alarm.level, 0)}, "
+        "however often it is checked."
     )
-    return Verdict("No alarm.", (said, sure), "good")
+    shifted = []
+    if uncertainty.has_alarmed:
+        direction = "increased" if uncertainty.direction == "under" else "decreased"
+        shifted = [f"Model uncertainty has {direction} since the first rows (no labels needed)."]
+    if alarm.has_alarmed:
+        headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
+        found = (
+            f"Confidence deviates from accuracy by more than {100 * alarm.tolerance:.0f} points, "
+            f"found after {counted(alarm.alarmed_after or 0, 'label')} of audited rows."
+        )
+        return Verdict(headline, (found, *shifted, guarantee), "bad")
+    if shifted:
+        return Verdict("Inputs have shifted.", (*shifted, guarantee), "bad")
+    if not alarm.n_labels:
+        return Verdict("Unknown.", ("No audited row has a label yet.",))
+    found = (
+        f"No sign of miscalibration in {counted(alarm.n_labels, 'label')} of audited rows "
+        f"(anytime-valid p-value {alarm.p_value:.2g})."
+    )
+    return Verdict("No alarm.", (found, guarantee), "good")
 
 
-def _doubt_words(direction: str | None) -> str:
-    """Say which way doubt went."""
-    way = "risen" if direction == "under" else "fallen"
-    return f"Doubt has {way} since the first rows; no label is needed to see that."
-
-
-def figure_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
-    """Return the figures so far, and how they went."""
-    whole, report = figures.whole, policy.report
-    chance = whole.if_calibrated
-    beside = "" if chance is None else f"{decimal(chance)} if calibrated"
+def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
+    """Return the current metrics, and charts of them over time."""
+    overall, fitted = report.overall, policy.report
+    expected = overall.expected_if_calibrated
+    beside = "" if expected is None else f"{figure(expected)} expected if calibrated"
     cards = Cards(
         (
-            _card("ECE (15 uniform bins)", whole.calibration_error, decimal, beside),
-            _card("Log loss", whole.log_loss, decimal),
-            _card("Cost a row", whole.cost, decimal),
-            _card("Coverage: decided, not asked", whole.coverage, percentage),
+            _card("ECE (15 uniform bins)", overall.calibration_error, figure, beside),
+            _card("Log loss", overall.log_loss, figure),
+            _card("Cost per row", overall.cost, figure),
+            _card("Coverage: decided without review", overall.coverage, share),
         )
     )
-    asked = f"{quantity(whole.n_rows)} decided, {quantity(whole.n_labels, 'label')} stand for them"
-    told = (
-        f"Last {WINDOW_DAYS:.0f} days: {asked}, each weighed by one over its chance to be asked "
-        "for. All rows that were handed over count once readers have seen each; until then those "
-        "drawn at random. Ranges are 95\u00a0% intervals."
+    counts = f"{counted(overall.n_rows)} decided, {counted(overall.n_labels, 'label')} used"
+    explanation = (
+        f"Last {MONITOR_DAYS:.0f} days: {counts}. Each label is weighted by the inverse of its "
+        "row's probability of being reviewed. Rejected rows all count once every one has been "
+        "reviewed; until then only audited ones. Ranges are 95\u00a0% confidence intervals."
     )
-    how = Text(f"{told} {whole.note}".rstrip())
-    charts = [
+    charts = (
         _chart(
-            "ECE", figures, lambda w: w.calibration_error, plain, lambda w: w.if_calibrated, FEW
+            "ECE",
+            report,
+            lambda w: w.calibration_error,
+            plain,
+            lambda w: w.expected_if_calibrated,
+            "expected if calibrated",
         ),
-        _chart("Log loss", figures, lambda w: w.log_loss, plain, lambda _: report.log_loss_after),
-        _chart("Cost a row", figures, lambda w: w.cost, plain, lambda _: report.cost.value),
-        _chart("Coverage", figures, lambda w: w.coverage, percent, lambda _: report.coverage.value),
-    ]
-    return [cards, how, Row(tuple(charts))]
+        _chart("Log loss", report, lambda w: w.log_loss, plain, lambda _: fitted.log_loss_after),
+        _chart("Cost per row", report, lambda w: w.cost, plain, lambda _: fitted.cost.value),
+        _chart("Coverage", report, lambda w: w.coverage, percent, lambda _: fitted.coverage.value),
+    )
+    return [cards, Text(f"{explanation} {overall.note}".rstrip()), Row(charts)]
 
 
-def _card(name: str, found: Figure, tell: Tell, beside: str = "") -> Card:
-    """Return a figure as a card; "unknown" with the reason where there is none."""
-    if found.interval is None:
-        return Card(name, "unknown", found.unknown)
-    one = found.interval
-    notes = [f"{tell(one.low)} to {tell(one.high)}", *([beside] if beside else [])]
-    return Card(name, tell(one.value), "; ".join(notes))
+def _card(
+    name: str, estimate: Estimate, show: Callable[[float | None], str], beside: str = ""
+) -> Card:
+    """Return a metric as a card, or the reason why it is unavailable."""
+    if estimate.interval is None:
+        return Card(name, "unknown", estimate.unavailable)
+    one = estimate.interval
+    notes = [f"{show(one.low)} to {show(one.high)}", *([beside] if beside else [])]
+    return Card(name, show(one.value), "; ".join(notes))
 
 
 def _chart(
     name: str,
-    figures: MonitorFigures,
-    pick: Callable[[Window], Figure],
-    tell: Callable[[float], str],
-    usual: Callable[[Window], float | None],
-    dashed: str = "what the fit promised",
-) -> Drawn:
-    """Return a figure over time."""
-    unknown = [window for window in figures.windows if pick(window).interval is None]
+    report: MonitorReport,
+    pick: Callable[[Window], Estimate],
+    show: Callable[[float], str],
+    reference: Reference,
+    dashed: str = "estimate at the time of the fit",
+) -> Figure:
+    """Return a chart of a metric over time with its caption."""
+    n_missing = sum(pick(window).interval is None for window in report.windows)
     caption = f"Oldest rows to newest; dashed: {dashed}."
-    if unknown:
-        caption += f" {len(unknown)} of {len(figures.windows)} windows are unknown."
-    return Drawn(name, (over_time(name, figures.windows, pick, tell, usual),), caption)
+    if n_missing:
+        caption += f" Unknown in {n_missing} of {len(report.windows)} windows."
+    return Figure(name, (_draw_series(name, report.windows, pick, show, reference),), caption)
 
 
-def shift_blocks(figures: MonitorFigures, policy: Policy) -> list[Block]:
-    """Return what moved without any label: doubt, and how common classes are."""
-    blocks: list[Block] = []
-    shift = figures.doubt
+def _draw_series(
+    name: str,
+    windows: Sequence[Window],
+    pick: Callable[[Window], Estimate],
+    show: Callable[[float], str],
+    reference: Reference,
+) -> Markup:
+    """Return a chart of a metric per window, with intervals and a dashed reference.
+
+    >>> _draw_series("cost", [], lambda window: window.cost, str, lambda window: 0.1)[:4]
+    Markup('<svg')
+    """
+    known = [interval for window in windows if (interval := pick(window).interval)]
+    levels = [level for window in windows if (level := reference(window)) is not None]
+    ends = [end for one in known for end in (one.low, one.high)]
+    n_rows = sum(window.n_rows for window in windows)
+    x, y = Axis.of([n_rows], "rows decided", plain), Axis.of([*ends, *levels], name, show)
+    canvas = Canvas(f"{name} over time", x, y, height=220)
+    end = 0
+    for window in windows:
+        start, end = end, end + window.n_rows
+        middle = (start + end) / 2
+        if (level := reference(window)) is not None:
+            canvas.line([start, end], [level, level], "diagonal")
+        if one := pick(window).interval:
+            canvas.line([middle, middle], [one.low, one.high], "after")
+            text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
+            canvas.point(middle, one.value, "dot after", f"{text}, {window.n_labels:,} labels")
+    return canvas.svg()
+
+
+def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
+    """Return the shifts that need no labels: of the uncertainty and of the class priors."""
+    shift, prior = report.uncertainty, report.prior
     if shift is None or shift.difference is None:
-        blocks.append(Text("Drift of doubt: unknown, as fewer than 200 rows were decided."))
+        uncertainty = "Shift of the uncertainty: unknown, because fewer than 200 rows were decided."
     else:
-        blocks.append(
-            Text(
-                f"Mean doubt was {percentage(shift.reference)} among the first rows and is "
-                f"{percentage(shift.current)} among the last: {_with_points(shift.difference)}."
-            )
+        one = shift.difference
+        low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
+        uncertainty = (
+            f"Mean uncertainty (1 - confidence) was {share(shift.reference)} in the first rows and "
+            f"is {share(shift.current)} in the last: {value} points ({low} to {high})."
         )
-    prior = figures.prior
     if prior is None:
-        blocks.append(Text("How common classes are: unknown, as fewer than 100 rows were decided."))
-        return blocks
-    order = np.argsort(-np.abs(prior.prior - figures.usual_prior), kind="stable")[:MOST_CLASSES]
+        missing = "Class priors: unknown, because fewer than 100 rows were decided."
+        return [Text(uncertainty), Text(missing)]
+    order = np.argsort(-np.abs(prior.prior - report.reference_prior), kind="stable")[:MAX_CLASSES]
     lines = tuple(
         (
             str(policy.classes[k]),
-            percentage(float(figures.usual_prior[k])),
-            percentage(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
-            f"{percentage(float(prior.low[k]))} to {percentage(float(prior.high[k]))}",
+            share(float(report.reference_prior[k])),
+            share(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
+            f"{share(float(prior.low[k]))} to {share(float(prior.high[k]))}",
         )
         for k in order
     )
     caption = (
-        f"How common classes are among the last {prior.n_rows:,} rows, from outputs alone: true if "
-        "only that has changed"
+        f"Class priors of the last {prior.n_rows:,} rows, estimated from the outputs alone under "
+        "label shift"
     )
-    names = ("class", "when fitted", "now", "95 % interval")
-    blocks.append(Table(caption, names, lines))
-    return blocks
+    table = Table(caption, ("class", "at the fit", "now", "95 % interval"), lines)
+    return [Text(uncertainty), table]
 
 
-def _with_points(one: Interval) -> str:
-    """Return a difference of shares in points, with its interval."""
-    low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
-    return f"{value} points ({low} to {high})"
+def comparison_blocks(found: PolicyComparison) -> list[Block]:
+    """Return two policies side by side on the same rows, with caveats."""
 
-
-def comparison(found: Comparison) -> list[Block]:
-    """Return two policies side by side, on the same rows, and what to bear in mind."""
-
-    def line(name: str, tell: Callable[[PolicyReport], str]) -> tuple[str, str, str]:
-        return name, tell(found.active), tell(found.candidate)
+    def line(name: str, show: Callable[[PolicyReport], str]) -> tuple[str, str, str]:
+        return name, show(found.active), show(found.candidate)
 
     rows = (
-        line("cost a row", lambda r: with_interval(r.cost.value, r.cost)),
-        line("cost it expected", lambda r: decimal(r.predicted_cost)),
-        line("coverage", lambda r: _shares(r.coverage)),
-        line("wrong among decided", lambda r: "none" if r.risk is None else _shares(r.risk)),
-        line("log loss", lambda r: decimal(r.log_loss_after)),
-        line("ECE (15 uniform bins)", lambda r: decimal(r.calibration_error_after)),
+        line("cost per row", lambda r: with_interval(r.cost.value, r.cost)),
+        line("expected cost per row", lambda r: figure(r.predicted_cost)),
+        line("coverage", lambda r: _percentage(r.coverage)),
+        line(
+            "error rate of decided rows",
+            lambda r: "none" if r.risk is None else _percentage(r.risk),
+        ),
+        line("log loss", lambda r: figure(r.log_loss_after)),
+        line("ECE (15 uniform bins)", lambda r: figure(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
-        line("judged on", lambda r: r.how),
+        line("evidence", lambda r: r.how),
     )
-    caption = f"The active policy and the candidate, both on {found.rows}; 95 % intervals"
+    caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
     table = Table(caption, ("", "active", "candidate"), rows)
     return [table, *(Text(note) for note in found.notes)]
 
 
-def policy_table(kept: Sequence[StoredPolicy]) -> Table:
+def _percentage(one: Interval) -> str:
+    """Return a proportion with its interval."""
+    return f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
+
+
+def policy_table(policies: Sequence[StoredPolicy]) -> Table:
     """Return all policies, newest first."""
-    states = {(True, True): "in force", (False, True): "was in force", (False, False): "never yet"}
+    states = {(True, True): "active", (False, True): "was active", (False, False): "never active"}
     lines = tuple(
         (
             f"{one.id}",
             datetime.fromtimestamp(one.created, UTC).strftime("%Y-%m-%d %H:%M"),
-            "uploaded" if one.learned_until is None else "refitted",
+            "uploaded" if one.trained_until is None else "refitted",
             states[one.is_active, one.was_active],
         )
-        for one in reversed(kept)
+        for one in reversed(policies)
     )
-    return Table("All policies", ("policy", "kept since (UTC)", "came by", "in force"), lines)
-
-
-def _shares(one: Interval) -> str:
-    """Return a share with its interval."""
-    return f"{percentage(one.value)} ({percentage(one.low)} to {percentage(one.high)})"
+    return Table("All policies", ("policy", "stored (UTC)", "origin", "status"), lines)

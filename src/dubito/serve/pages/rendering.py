@@ -1,4 +1,4 @@
-"""From templates to pages, and from refusals to pages too."""
+"""Templates, static files, and error pages."""
 
 from __future__ import annotations
 
@@ -7,59 +7,73 @@ from functools import cache
 from importlib import resources
 from typing import Any, final
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from dubito.serve.refusals import UNKNOWN, RefusedError
-from dubito.serve.security import csrf_of
+from dubito.serve.auth import csrf_token
+from dubito.serve.http_errors import UNAUTHORIZED, HTTPError
 
+router = APIRouter(prefix="/pages", include_in_schema=False)
 SEE_OTHER = 303
 
 
-def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page; its forms send along what proves that they are ours."""
-    known = {"csrf": csrf_of(request), "path": request.url.path, "reader": None, **values}
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page; its forms send the CSRF token of the session."""
+    known = {"csrf": csrf_token(request), "path": request.url.path, "user": None, **values}
     return HTMLResponse(_environment().get_template(template).render(known), status)
 
 
-def see(address: str) -> RedirectResponse:
-    """Return where to look after something was done, so that a reload does not do it again."""
+def redirect(address: str) -> RedirectResponse:
+    """Return a redirect after a form, so that a reload does not send it again."""
     return RedirectResponse(address, SEE_OTHER)
 
 
 @final
 class PageRoute(APIRoute):
-    """Answers what is refused with a page rather than JSON, and strangers with the way in."""
+    """A route that answers errors with a page, and missing tokens with the sign-in page."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of the route, within our own."""
+        """Return the handler of the route with error handling."""
         handler = super().get_route_handler()
 
-        async def answered(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
-            except RefusedError as error:
-                if error.status == UNKNOWN:
-                    return see("/sign-in")
-                return page(request, "refused.html.j2", error.status, error=error)
+            except HTTPError as error:
+                if error.status == UNAUTHORIZED:
+                    return redirect("/sign-in")
+                return render(request, "error.html.j2", error.status, error=error)
 
-        return answered
+        return handle
 
 
-def text_of(package: str, name: str) -> str:
-    """Return the text of a file beside the templates of a package."""
+@router.get("/style.css")
+def get_stylesheet() -> Response:
+    """Return the stylesheet of reports with the additions for pages."""
+    parts = _read("dubito.report", "style.css"), _read("dubito.serve.pages", "pages.css")
+    return Response("\n".join(parts), media_type="text/css")
+
+
+@router.get("/review.js")
+def get_script() -> Response:
+    """Return the script for the keyboard shortcuts of the review page."""
+    return Response(_read("dubito.serve.pages", "review.js"), media_type="text/javascript")
+
+
+def _read(package: str, name: str) -> str:
+    """Return a file from the templates of a package."""
     folder = resources.files(package).joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
-    """Return our templates and those of reports; values are escaped, and none may be missing."""
-    homes = [PackageLoader(home, "templates") for home in ("dubito.serve.pages", "dubito.report")]
+    """Return the templates of pages and reports, with escaping; undefined values are errors."""
+    packages = ("dubito.serve.pages", "dubito.report")
     return Environment(
-        loader=ChoiceLoader(homes),
+        loader=ChoiceLoader([PackageLoader(package, "templates") for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

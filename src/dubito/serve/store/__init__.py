@@ -1,6 +1,21 @@
-"""What is kept: decisions, labels, reviews, policies and tokens, in SQLite or PostgreSQL."""
+"""The database of the service: decisions, labels, reviews, policies and tokens.
 
-from dubito.serve.store.records import NewDecisions, Policies, ReviewItem, StoredPolicy, StoredRows
+SQLite for a single process, PostgreSQL for any number. `Store` is the only interface.
+"""
+
+from dubito.serve.store.decisions import AlarmHistory, NewDecisions, StoredRows
+from dubito.serve.store.policies import Policies, StoredPolicy
+from dubito.serve.store.review import ReviewItem
 from dubito.serve.store.store import Store
+from dubito.serve.store.tokens import Token
 
-__all__ = ["NewDecisions", "Policies", "ReviewItem", "Store", "StoredPolicy", "StoredRows"]
+__all__ = [
+    "AlarmHistory",
+    "NewDecisions",
+    "Policies",
+    "ReviewItem",
+    "Store",
+    "StoredPolicy",
+    "StoredRows",
+    "Token",
+]

@@ -1,50 +1,118 @@
-"""Policies in the store: uploaded, put in force, and taken back."""
+"""Policies in the database: uploaded, activated, rolled back."""
 
 from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, final
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from dubito.decide import Policy
-from dubito.serve.refusals import CONFLICT, MISSING, RefusedError
-from dubito.serve.store.documents import policy_of
-from dubito.serve.store.records import Policies, StoredPolicy
+from dubito.errors import BadFileError
+from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, policies
 
+ACTIVATIONS = (
+    select(activations.c.id, activations.c.policy_id)
+    .where(~activations.c.is_undone)
+    .order_by(activations.c.id.desc())
+)
 
-def add_policy(connection: Connection, document: str, learned_until: float | None = None) -> int:
-    """Keep a policy; return its id, which is the old one where it was there already.
 
-    Its seal, which is of what it says however that is written, tells whether it was. One that was
-    fitted to rows of this store says until when these were decided.
+@final
+@dataclass(frozen=True)
+class StoredPolicy:
+    """A policy that was uploaded, or refitted to rows decided until `trained_until`.
+
+    `was_active` is True if it is or ever was active.
     """
-    new = policy_of(document)
-    digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
+
+    id: int
+    created: float
+    document: str
+    is_active: bool
+    was_active: bool = False
+    trained_until: float | None = None
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The parsed policy."""
+        return parse_policy(self.document)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All policies of a store, oldest first; `previous` is the one a rollback would activate."""
+
+    all: tuple[StoredPolicy, ...]
+    previous: int | None = None
+
+    @property
+    def active(self) -> StoredPolicy | None:
+        """The active policy."""
+        return next((one for one in self.all if one.is_active), None)
+
+
+def parse_policy(document: str) -> Policy:
+    """Return the policy of a JSON document, fully validated."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.json"
+        path.write_bytes(document.encode("utf-8", "surrogatepass"))
+        try:
+            return Policy.load(path)
+        except BadFileError as error:
+            fix = error.fix.replace(str(path), "policy.json")
+            raise BadFileError("The policy", error.problem, fix) from error
+
+
+def dump_policy(policy: Policy) -> str:
+    """Return the JSON document of a policy."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.json"
+        policy.save(path)
+        return path.read_text("utf-8")
+
+
+def policy_content(document: str) -> dict[str, Any]:
+    """Return the content of a policy document without the time of its fit, for comparison."""
+    content: dict[str, Any] = json.loads(document)
+    provenance = {name: one for name, one in content["provenance"].items() if name != "created"}
+    return {**content, "provenance": provenance, "seal": None}
+
+
+def add_policy(connection: Connection, document: str, trained_until: float | None = None) -> int:
+    """Store a policy and return its id; a policy that exists keeps its id.
+
+    The hash of the content identifies a policy, whatever the formatting of the file. A refit
+    records the time of the newest row it was fitted to.
+    """
+    new = parse_policy(document)
+    digest = str(json.loads(document)["seal"]).removeprefix("sha256:")
     same = select(policies.c.id).where(policies.c.digest == digest)
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)
     first = connection.execute(select(policies.c.document).order_by(policies.c.id).limit(1))
-    if (before := first.scalar()) is not None:
-        _require_same_classes(new, policy_of(before))
+    if (existing := first.scalar()) is not None:
+        classes = parse_policy(existing).classes
+        if tuple(map(str, new.classes)) != tuple(map(str, classes)):
+            names = ", ".join(map(str, classes[:10]))
+            problem = f"All policies of a database must have the same classes ({names})"
+            raise HTTPError(CONFLICT, problem, "Use another database for other classes")
     values = {"digest": digest, "document": document, "created": time.time()}
-    values |= {"learned_until": learned_until}
-    made = connection.execute(insert(policies).values(**values).returning(policies.c.id))
-    return int(made.scalar_one())
+    values |= {"trained_until": trained_until}
+    query = insert(policies).values(**values).returning(policies.c.id)
+    return int(connection.execute(query).scalar_one())
 
 
-def _require_same_classes(new: Policy, before: Policy) -> None:
-    """Raise unless labels mean the same under both policies."""
-    if tuple(map(str, new.classes)) != tuple(map(str, before.classes)):
-        names = ", ".join(map(str, before.classes[:10]))
-        problem = f"The classes must be those of the policies before ({names}), in their order"
-        raise RefusedError(CONFLICT, problem, "another database for a policy of other classes")
-
-
-def all_policies(connection: Connection) -> Policies:
+def list_policies(connection: Connection) -> Policies:
     """Return all policies, oldest first."""
-    active = active_id(connection)
+    last = [row.policy_id for row in connection.execute(ACTIVATIONS.limit(2))]
     ever = set(connection.execute(select(activations.c.policy_id).distinct()).scalars())
     rows = connection.execute(select(policies).order_by(policies.c.id)).mappings()
     return Policies(
@@ -53,43 +121,39 @@ def all_policies(connection: Connection) -> Policies:
                 row["id"],
                 row["created"],
                 row["document"],
-                is_active=row["id"] == active,
+                is_active=row["id"] in last[:1],
                 was_active=row["id"] in ever,
-                learned_until=row["learned_until"],
+                trained_until=row["trained_until"],
             )
             for row in rows
         ),
-        before=connection.execute(_in_force().offset(1)).scalar(),
+        previous=last[1] if len(last) > 1 else None,
     )
 
 
 def active_id(connection: Connection) -> int | None:
-    """Return the id of the policy in force, or None."""
-    return connection.execute(_in_force()).scalar()
-
-
-def _in_force() -> Select[int]:
-    """Return the query for the policy of the last activation that is not undone."""
-    standing = select(activations.c.policy_id).where(~activations.c.is_undone)
-    return standing.order_by(activations.c.id.desc()).limit(1)
+    """Return the id of the active policy, or None."""
+    last = connection.execute(ACTIVATIONS.limit(1)).first()
+    return None if last is None else int(last.policy_id)
 
 
 def activate(connection: Connection, policy_id: int) -> None:
-    """Put a policy in force."""
+    """Make a policy the active one."""
     known = select(policies.c.id).where(policies.c.id == policy_id)
     if connection.execute(known).scalar() is None:
-        raise RefusedError(MISSING, f"There is no policy {policy_id}", "an id of GET /v1/policies")
+        problem = f"There is no policy {policy_id}"
+        raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
     if active_id(connection) != policy_id:
         values = {"policy_id": policy_id, "created": time.time(), "is_undone": False}
         connection.execute(insert(activations).values(**values))
 
 
 def roll_back(connection: Connection) -> int:
-    """Put in force the policy before; return its id."""
-    standing = select(activations.c.id, activations.c.policy_id).where(~activations.c.is_undone)
-    last = connection.execute(standing.order_by(activations.c.id.desc()).limit(2)).all()
+    """Activate the previously active policy again; return its id."""
+    last = connection.execute(ACTIVATIONS.limit(2)).all()
     if len(last) < 2:
-        raise RefusedError(CONFLICT, "There is no policy before", "activating one by its id")
+        problem = "There is no previous policy to roll back to"
+        raise HTTPError(CONFLICT, problem, "Activate a policy by its id")
     undone = update(activations).where(activations.c.id == last[0].id).values(is_undone=True)
     connection.execute(undone)
     return int(last[1].policy_id)

@@ -1,42 +1,65 @@
-"""`Store`: the one door to what is kept."""
+"""`Store`: the one interface to the database, opened with durable settings."""
 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, Self, TypeVar, final
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, final
 
-from sqlalchemy import Connection, Engine, text
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from dubito.arrays import FloatArray
-from dubito.serve.store import (
-    deciding,
-    labeling,
-    policies,
-    reading,
-    reviewing,
-    tokens,
-)
-from dubito.serve.store.committer import Committer
-from dubito.serve.store.labeling import Correction, NewLabels
-from dubito.serve.store.opening import hold_alone, open_engine, prepare, writing
-from dubito.serve.store.records import History, NewDecisions, Policies, ReviewItem, StoredRows
-from dubito.serve.store.tokens import Token
+from dubito.errors import BadValueError
+from dubito.serve.store import decisions, labels, policies, review, tokens
+from dubito.serve.store.decisions import NewDecisions
+from dubito.serve.store.tables import metadata
+from dubito.serve.store.writer import GroupCommitWriter, Work
 
-LEASE_SECONDS = 600.0
+MIGRATIONS = str(Path(__file__).parents[1] / "migrations")
+MIGRATION_LOCK = 7_230_991  # arbitrary, the same in every process
+LOCK_SECONDS = 5.0  # to wait for a process that is shutting down
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Query = Callable[Concatenate[Connection, Arguments], Result]
+Method = Callable[Concatenate["Store", Arguments], Result]
+
+
+def _reads(query: Query[Arguments, Result]) -> Method[Arguments, Result]:
+    """Return a method that runs a query on a connection of its own."""
+
+    @wraps(query)
+    def method(self: Store, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self.read(lambda connection: query(connection, *args, **kwargs))
+
+    return method
+
+
+def _writes(query: Query[Arguments, Result]) -> Method[Arguments, Result]:
+    """Return a method that runs a query in the writer, and returns after its commit."""
+
+    @wraps(query)
+    def method(self: Store, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self.write(lambda connection: query(connection, *args, **kwargs))
+
+    return method
 
 
 @final
 class Store:
     """Decisions, labels, reviews, policies and tokens in one database.
 
-    Made by `Store.open`. What writes returns when it is on the disk; `submit` returns the answer
-    to come instead.
+    Created by `Store.open`. Methods that write return once the data is on disk; `submit` returns a
+    future instead.
 
+    Examples
+    --------
     >>> import tempfile
     >>> store = Store.open(f"sqlite:///{tempfile.mkdtemp()}/dubito.db")
     >>> store.add_labels(["a"], [1]).n_new, store.add_labels(["a"], [1]).n_new
@@ -46,171 +69,219 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.committer = Committer(writing(engine))
-        self.held: sqlite3.Connection | None = None
+        self.writer = GroupCommitWriter(writing(engine))
+        self.lock_file: sqlite3.Connection | None = None
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Open a database by its address, and bring its schema up to date."""
+        """Open a database by its URL, and upgrade its schema.
+
+        Parameters
+        ----------
+        url : str
+            `sqlite:///file` or `postgresql+psycopg://user@host/name`.
+        """
         engine = open_engine(url)
         try:
-            prepare(engine)
+            _prepare(engine)
         except Exception:
             engine.dispose()
             raise
         return cls(engine)
 
     def close(self) -> None:
-        """Write what was accepted, and let the database go."""
-        self.committer.close()
+        """Write everything that was accepted, and release the database."""
+        self.writer.close()
         self.engine.dispose()
-        if self.held is not None:
-            self.held.close()
+        if self.lock_file is not None:
+            self.lock_file.close()
 
-    def hold(self) -> None:
-        """Raise where another process serves the same SQLite file; none may until this closes."""
-        self.held = hold_alone(self.engine)
+    def lock(self, timeout: float | None = None) -> None:
+        """Keep other processes from serving the same SQLite file until `close`, or raise.
 
-    def submit(self, work: NewDecisions | Callable[[Connection], Any]) -> Future[Any]:
-        """Hand something over to be written; the answer comes after its commit."""
-        return self.committer.submit(work)
+        The lock is that of an SQLite file beside the database, so it ends with the process in any
+        case. PostgreSQL serves any number of processes.
+        """
+        if self.engine.dialect.name != "sqlite":
+            return
+        lock_file = sqlite3.connect(
+            f"{self.engine.url.database}-serving",
+            timeout=LOCK_SECONDS if timeout is None else timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            lock_file.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            lock_file.close()
+            rule = "must be a file that no other process serves"
+            got = f"{self.engine.url.database} ({error})"
+            fix = "Stop the other process, or use another file or PostgreSQL"
+            raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+        self.lock_file = lock_file
+
+    def submit(self, work: Work) -> Future[Any]:
+        """Queue work for the writer; the future is resolved after the commit."""
+        return self.writer.submit(work)
 
     def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Write something, and return when it is on the disk."""
+        """Run work in the writer, and return its result after the commit."""
         result: Result = self.submit(work).result()
         return result
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Read something that was written."""
+        """Run a query on a connection of its own."""
         with self.engine.connect() as connection:
             return work(connection)
 
-    def require_ready(self) -> None:
+    def ping(self) -> None:
         """Raise unless the database answers."""
         self.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
 
     def add_decisions(self, new: NewDecisions) -> dict[str, dict[str, Any]]:
-        """Keep decisions; return, by id, those that were there before."""
+        """Store decisions; return, by id, those that exist already."""
         found: dict[str, dict[str, Any]] = self.submit(new).result()
         return found
 
-    def decision(self, decision_id: str) -> dict[str, Any] | None:
-        """Return one decision, or None."""
-        found = self.read(partial(deciding.stored_rows, ids=[decision_id]))
-        return found.get(decision_id)
+    def get_decision(self, decision_id: str) -> dict[str, Any] | None:
+        """Return a decision, or None."""
+        return self.find_decisions([decision_id]).get(decision_id)
 
-    def label(self, decision_id: str) -> int | None:
+    def get_label(self, decision_id: str) -> int | None:
         """Return the label of a decision, or None."""
-        return self.read(partial(labeling.labels_of, ids=[decision_id])).get(decision_id)
+        return self.find_labels([decision_id]).get(decision_id)
 
-    def add_labels(
-        self, ids: Sequence[str], codes: Sequence[int], corrected_by: str | None = None
-    ) -> NewLabels:
-        """Keep labels; those that are there already must be the same, unless one corrects them."""
-        return self.write(lambda c: labeling.add_labels(c, ids, codes, None, corrected_by))
+    def escalate_review(self, item_id: str, reviewer: str) -> None:
+        """Pass a row to a second reviewer."""
+        self.pass_review(item_id, reviewer, "escalate")
 
-    def corrections(self, decision_id: str) -> list[Correction]:
-        """Return the labels that a decision had before its last one, oldest first."""
-        return self.read(partial(labeling.corrections_of, decision_id=decision_id))
+    def skip_review(self, item_id: str, reviewer: str) -> None:
+        """Leave a row to other reviewers."""
+        self.pass_review(item_id, reviewer, "skip")
 
-    def next_review(
-        self,
-        reader: str,
-        now: float | None = None,
-        lease_seconds: float = LEASE_SECONDS,
-        item_id: str | None = None,
-    ) -> ReviewItem | None:
-        """Claim for a reader the row where a look is worth most, or a given one."""
-        at = time.time() if now is None else now
-        return self.write(lambda c: reviewing.claim_next(c, reader, at, lease_seconds, item_id))
+    find_decisions = _reads(decisions.find_decisions)
+    find_features = _reads(decisions.find_features)
+    decisions_since = _reads(decisions.decisions_since)
+    alarm_history = _reads(decisions.alarm_history)
+    delete_before = _writes(decisions.delete_before)
 
-    def next_ids(self, reader: str, most: int = 50) -> list[str]:
-        """Return the rows that a reader may claim, those first where a look is worth most."""
-        return self.read(lambda c: reviewing.next_ids(c, reader, time.time(), most))
+    find_labels = _reads(labels.find_labels)
+    find_corrections = _reads(labels.find_corrections)
+    add_labels = _writes(labels.add_labels)
 
-    def settle(self, item_id: str, reader: str, label: int) -> None:
-        """Keep what a reader says a row is."""
-        self.write(lambda c: reviewing.settle(c, item_id, reader, label))
+    claim_review = _writes(review.claim_review)
+    label_review = _writes(review.label_review)
+    pass_review = _writes(review.pass_review)
+    undo_review = _writes(review.undo_review)
+    last_review = _reads(review.last_review)
+    review_queue = _reads(review.review_queue)
+    queue_length = _reads(review.queue_length)
 
-    def unsure(self, item_id: str, reader: str) -> None:
-        """Ask a second reader."""
-        self.write(lambda c: reviewing.pass_on(c, item_id, reader, "unsure"))
+    add_policy = _writes(policies.add_policy)
+    activate = _writes(policies.activate)
+    roll_back = _writes(policies.roll_back)
+    active_id = _reads(policies.active_id)
+    list_policies = _reads(policies.list_policies)
 
-    def skip(self, item_id: str, reader: str) -> None:
-        """Leave a row to others."""
-        self.write(lambda c: reviewing.pass_on(c, item_id, reader, "skip"))
+    create_token = _writes(tokens.create_token)
+    revoke_token = _writes(tokens.revoke_token)
+    find_token = _reads(tokens.find_token)
+    session_token = _reads(tokens.session_token)
+    end_session = _writes(tokens.end_session)
+    session_secret = _writes(tokens.session_secret)
+    list_tokens = _reads(tokens.list_tokens)
 
-    def undo(self, item_id: str, reader: str, lease_seconds: float = LEASE_SECONDS) -> ReviewItem:
-        """Take back what a reader did last with a row, and hold it for them again."""
-        return self.write(lambda c: reviewing.undo(c, item_id, reader, lease_seconds))
 
-    def queue_length(self) -> int:
-        """Return how many rows wait for a reader, held or not."""
-        return self.read(reviewing.queue_length)
+def open_engine(url: str) -> Engine:
+    """Return an engine whose commits are on disk when they return.
 
-    def rows_for_monitor(self, since: float = 0.0) -> StoredRows:
-        """Return all decisions made at or after a time, with what is known of their truth."""
-        return self.read(lambda c: reading.rows_since(c, since))
+    Its errors hide parameter values: these come from users, and errors are logged.
+    """
+    rule = "must be sqlite:///file or postgresql+psycopg://user@host/name"
+    fix = "Use --database sqlite:///dubito.db"
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise BadValueError("--database", "dubito serve", rule, repr(url), fix) from error
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        if parsed.database in (None, "", ":memory:"):
+            raise BadValueError("--database", "dubito serve", rule, "an in-memory database", fix)
+        engine = create_engine(
+            parsed, pool_size=8, hide_parameters=True, connect_args={"timeout": 30}
+        )
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if parsed.drivername == "postgresql+psycopg":
+        engine = create_engine(parsed, pool_size=8, hide_parameters=True, pool_pre_ping=True)
+        event.listen(engine, "connect", _set_up_postgresql)
+        return engine
+    raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
 
-    def history_of(self, policy_id: int) -> History:
-        """Return what alarms look at, of all rows that a policy decided."""
-        return self.read(lambda c: reading.history_of(c, policy_id))
 
-    def features_of(self, ids: Sequence[str]) -> FloatArray | None:
-        """Return the features of some decisions, None where one of them came without or fewer."""
-        return self.read(partial(reading.features_of, ids=ids))
+def writing(engine: Engine) -> Engine:
+    """Return the same engine for transactions that write."""
+    return engine.execution_options(is_writing=True)
 
-    def forget(self, before: float) -> int:
-        """Delete all decisions made before a time, and all about them; return how many."""
-        return self.write(lambda c: reading.forget(c, before))
 
-    def add_policy(self, document: str, learned_until: float | None = None) -> int:
-        """Keep a policy, given as the text of its file; return its id."""
-        return self.write(lambda c: policies.add_policy(c, document, learned_until))
+def _prepare(engine: Engine) -> None:
+    """Upgrade a database, or raise if it cannot be reached, written to or trusted."""
+    address = engine.url.render_as_string(hide_password=True)
+    try:
+        _require_fsync(engine)
+        _migrate(engine)
+    except DBAPIError as error:
+        reason = str(error.orig).splitlines()[0]
+        rule, got = "must be a database that can be reached and written to", f"{address} ({reason})"
+        fix = "Check the address, and that the server is running"
+        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+    except CommandError as error:
+        rule, got = "must have a schema version that this dubito knows", f"{address} ({error})"
+        fix = "Upgrade dubito"
+        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
 
-    def policies(self) -> Policies:
-        """Return all policies, oldest first."""
-        return self.read(policies.all_policies)
 
-    def active_id(self) -> int | None:
-        """Return the id of the policy in force, or None."""
-        return self.read(policies.active_id)
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    """Use a write-ahead log that is synced at every commit."""
+    connection.isolation_level = None  # transactions begin in `_begin_sqlite`
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA busy_timeout=30000")
 
-    def activate(self, policy_id: int) -> None:
-        """Put a policy in force."""
-        self.write(lambda c: policies.activate(c, policy_id))
 
-    def roll_back(self) -> int:
-        """Put in force the policy before; return its id."""
-        return self.write(policies.roll_back)
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction; a writer takes the lock at once, as upgrading a read lock may fail."""
+    is_writing = connection.get_execution_options().get("is_writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
-    def create_token(self, name: str, scopes: Iterable[str], lifetime: float | None = None) -> str:
-        """Return a new token, valid for so many seconds or for good; only its hash is kept.
 
-        No other valid token may have its name, as readers are told apart by it.
-        """
-        return self.write(lambda c: tokens.create_token(c, name, scopes, lifetime))
+def _set_up_postgresql(connection: Any, _: Any) -> None:
+    """Wait for the write-ahead log at every commit, even if the server's default does not."""
+    if connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
+        connection.execute("SET synchronous_commit TO on")
+    connection.commit()
 
-    def session_secret(self) -> bytes:
-        """Return what sessions are signed with: the same in all processes."""
-        return self.write(tokens.session_secret)
 
-    def token_of_session(self, session_id: str, token_id: int) -> Token | None:
-        """Return what is known of the token that began a session, None where someone ended it."""
-        return self.read(lambda c: tokens.token_of_session(c, session_id, token_id))
+def _require_fsync(engine: Engine) -> None:
+    """Raise if the server acknowledges commits before they are on disk."""
+    if engine.dialect.name != "postgresql":
+        return
+    with engine.connect() as connection:
+        if connection.execute(text("SHOW fsync")).scalar() == "off":
+            rule, fix = "must sync its commits to disk", "Run `ALTER SYSTEM SET fsync = on`"
+            raise BadValueError("--database", "dubito serve", rule, "fsync = off", fix)
 
-    def end_session(self, session_id: str, until: float) -> None:
-        """End a session that would have lasted until a time."""
-        self.write(lambda c: tokens.end_session(c, session_id, until))
 
-    def find_token(self, token: str) -> Token | None:
-        """Return what is known of a token, valid or not, or None."""
-        return self.read(lambda c: tokens.find_token(c, token))
-
-    def tokens(self) -> list[Token]:
-        """Return all tokens, oldest first."""
-        return self.read(tokens.all_tokens)
-
-    def revoke_token(self, token_id: int) -> None:
-        """Make a token invalid for good."""
-        self.write(lambda c: tokens.revoke_token(c, token_id))
+def _migrate(engine: Engine) -> None:
+    """Upgrade the schema; of several processes that start at once, one does it."""
+    script = ScriptDirectory(MIGRATIONS, version_locations=[MIGRATIONS])
+    with writing(engine).begin() as connection:
+        if connection.dialect.name == "postgresql":
+            lock = text("SELECT pg_advisory_xact_lock(:lock)")
+            connection.execute(lock, {"lock": MIGRATION_LOCK})
+        steps = EnvironmentContext(
+            Config(), script, fn=lambda revision, _: script._upgrade_revs("head", revision)
+        )
+        with steps:
+            steps.configure(connection=connection, target_metadata=metadata)
+            steps.run_migrations()

@@ -1,7 +1,7 @@
-"""The tables: what was decided, what was true, who looked at it, and who may ask.
+"""The database schema.
 
-Times are seconds since 1970. Classes and actions are numbers in the policy's order; all policies
-of one store have the same classes, so that a label means the same under each of them.
+Times are seconds since 1970. Classes and actions are stored as their positions in the policy. All
+policies of one database share their classes, so a label means the same under each of them.
 """
 
 from sqlalchemy import (
@@ -18,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-LONGEST_ID = 200
+MAX_ID_LENGTH = 200
 
 metadata = MetaData()
 
@@ -29,10 +29,10 @@ policies = Table(
     Column("digest", String(64), nullable=False, unique=True),
     Column("document", Text, nullable=False),
     Column("created", Double, nullable=False),
-    Column("learned_until", Double),  # rows that a refit learned from were decided until then
+    Column("trained_until", Double),  # of a refit: the newest row it was fitted to
 )
 
-# The policy in force is that of the last activation which is not undone.
+# The active policy is that of the last activation that is not undone.
 activations = Table(
     "activations",
     metadata,
@@ -45,92 +45,91 @@ activations = Table(
 decisions = Table(
     "decisions",
     metadata,
-    Column("id", String(LONGEST_ID), primary_key=True),
+    Column("id", String(MAX_ID_LENGTH), primary_key=True),
     Column("policy_id", Integer, nullable=False),
     Column("created", Double, nullable=False, index=True),
-    Column("digest", LargeBinary(16), nullable=False),
+    Column("digest", LargeBinary(16), nullable=False),  # of everything sent about the row
     Column("is_logits", Boolean, nullable=False),
     Column("outputs", LargeBinary, nullable=False),
-    Column("probabilities", LargeBinary, nullable=False),
+    Column("probabilities", LargeBinary, nullable=False),  # calibrated
     Column("action", SmallInteger, nullable=False),
     Column("class_", Integer, nullable=False),
     Column("probability", Double, nullable=False),
     Column("expected_cost", Double, nullable=False),
     Column("reason", SmallInteger, nullable=False),
     Column("review_value", Double, nullable=False),
-    Column("propensity", Double, nullable=False),
+    Column("propensity", Double, nullable=False),  # the probability of being sent to review
     Column("is_audit", Boolean, nullable=False),
-    Column("amount", Double),
+    Column("row_cost", Double),
     Column("link", Text),
     Column("features", LargeBinary),
-    Column("audit_share", Double, nullable=False, server_default="0"),
-    Column("place", Integer, nullable=False, server_default="0"),  # among rows that came with it
+    Column("audit_probability", Double, nullable=False),
+    Column("position", Integer, nullable=False),  # within its request
 )
 
-# A request that named an idempotency key, and what it said.
-requests = Table(
-    "requests",
+idempotency_keys = Table(
+    "idempotency_keys",
     metadata,
-    Column("key", String(LONGEST_ID), primary_key=True),
-    Column("digest", LargeBinary(16), nullable=False),
+    Column("key", String(MAX_ID_LENGTH), primary_key=True),
+    Column("digest", LargeBinary(16), nullable=False),  # of the body
     Column("created", Double, nullable=False),
 )
 
-# No foreign key: truth may arrive before the decision that it is about.
+# A label may arrive before its decision.
 labels = Table(
     "labels",
     metadata,
-    Column("decision_id", String(LONGEST_ID), primary_key=True),
+    Column("decision_id", String(MAX_ID_LENGTH), primary_key=True),
     Column("label", Integer, nullable=False),
-    Column("reader", String(LONGEST_ID)),  # who settled it in review; none for what was sent
+    Column("reviewer", String(MAX_ID_LENGTH)),  # null for labels sent to /v1/labels
     Column("created", Double, nullable=False),
 )
 
-# What a label was before it was corrected.
+# Previous values of labels that were corrected.
 corrections = Table(
     "corrections",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("decision_id", String(LONGEST_ID), nullable=False, index=True),
+    Column("decision_id", String(MAX_ID_LENGTH), nullable=False, index=True),
     Column("label", Integer, nullable=False),
-    Column("reader", String(LONGEST_ID)),
+    Column("reviewer", String(MAX_ID_LENGTH)),
     Column("created", Double, nullable=False),
     Column("corrected", Double, nullable=False),
-    Column("corrected_by", String(LONGEST_ID), nullable=False),
+    Column("corrected_by", String(MAX_ID_LENGTH), nullable=False),
 )
 
-# `review_value` is the order of the queue: by chance among rows that chance drew.
+# `priority` orders the queue: the review value of rejected rows, random for audited rows.
 reviews = Table(
     "reviews",
     metadata,
-    Column("decision_id", String(LONGEST_ID), primary_key=True),
+    Column("decision_id", String(MAX_ID_LENGTH), primary_key=True),
     Column("created", Double, nullable=False),
-    Column("review_value", Double, nullable=False),
+    Column("priority", Double, nullable=False),
     Column("is_audit", Boolean, nullable=False),
     Column("is_open", Boolean, nullable=False),
-    Column("reader", String(LONGEST_ID)),  # who holds it until the lease ends
+    Column("reviewer", String(MAX_ID_LENGTH)),  # who holds it until the lease expires
     Column("lease_until", Double, nullable=False),
 )
-Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.review_value.desc())
+Index("reviews_queue", reviews.c.is_open, reviews.c.is_audit.desc(), reviews.c.priority.desc())
 
 review_events = Table(
     "review_events",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("decision_id", String(LONGEST_ID), nullable=False),
-    Column("reader", String(LONGEST_ID), nullable=False),
-    Column("kind", String(10), nullable=False),  # settle, unsure or skip
+    Column("decision_id", String(MAX_ID_LENGTH), nullable=False),
+    Column("reviewer", String(MAX_ID_LENGTH), nullable=False),
+    Column("kind", String(10), nullable=False),  # label, escalate or skip
     Column("label", Integer),
     Column("created", Double, nullable=False),
     Column("is_undone", Boolean, nullable=False),
 )
-Index("review_events_of", review_events.c.decision_id, review_events.c.reader)
+Index("review_events_of", review_events.c.decision_id, review_events.c.reviewer)
 
 tokens = Table(
     "tokens",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("name", String(LONGEST_ID), nullable=False),
+    Column("name", String(MAX_ID_LENGTH), nullable=False),
     Column("hash", String(64), nullable=False, unique=True),
     Column("scopes", String(100), nullable=False),
     Column("created", Double, nullable=False),
@@ -138,15 +137,15 @@ tokens = Table(
     Column("revoked", Double),
 )
 
-# What only the processes of the service know.
+# Keys that only the processes of the service know.
 secrets = Table(
     "secrets",
     metadata,
-    Column("name", String(LONGEST_ID), primary_key=True),
+    Column("name", String(MAX_ID_LENGTH), primary_key=True),
     Column("value", LargeBinary, nullable=False),
 )
 
-# Sessions that someone signed out of, until they would have ended by themselves.
+# Sessions that were signed out, kept until they would have expired.
 ended_sessions = Table(
     "ended_sessions",
     metadata,

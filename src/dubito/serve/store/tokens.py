@@ -1,4 +1,4 @@
-"""Tokens: who may ask for what. Only their hashes are kept."""
+"""Access tokens and sessions in the database; tokens are stored as hashes only."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import final
+from typing import Any, final
 
 from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, text, update
 
 from dubito.errors import BadValueError
-from dubito.serve.refusals import CONFLICT, MISSING, RefusedError
-from dubito.serve.store.inserting import insert_rows
+from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import ended_sessions, tokens
-from dubito.serve.store.tables import secrets as kept_secrets
+from dubito.serve.store.tables import secrets as secrets_table
+from dubito.serve.store.writer import insert_rows
 
 SCOPES = ("decide", "review", "admin")
-PREFIX = "dubito_"  # so that one that got lost is recognized
+PREFIX = "dubito_"  # makes a leaked token recognizable
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; `name` is what its reader is called, and nobody else."""
+    """The record of a token; valid tokens have distinct names, which identify reviewers."""
 
     id: int
     name: str
@@ -40,23 +40,31 @@ class Token:
 
 
 def create_token(
-    connection: Connection, name: str, scopes: Iterable[str], lifetime: float | None
+    connection: Connection, name: str, scopes: Iterable[str], lifetime: float | None = None
 ) -> str:
-    """Return a new token, which is not kept: it has 256 bits of chance, so that a hash will do."""
-    wanted = sorted(set(scopes))
-    if not wanted or not set(wanted) <= set(SCOPES):
-        rule, fix = f"one or more of {', '.join(SCOPES)}", "--scope decide"
-        raise BadValueError(
-            "--scope", "dubito token create", rule, ", ".join(wanted) or "none", fix
-        )
-    _require_free(connection, name)
+    """Return a new token; only its hash is stored.
+
+    `lifetime` is in seconds. No valid token may have the same name: reviewers are told apart by it.
+    """
+    given = sorted(set(scopes))
+    if not given or not set(given) <= set(SCOPES):
+        rule, got = f"must be one or more of {', '.join(SCOPES)}", ", ".join(given) or "none"
+        raise BadValueError("--scope", "dubito token create", rule, got, "Use --scope decide")
+    if connection.dialect.name == "postgresql":  # SQLite has a single writer anyway
+        connection.execute(text("LOCK TABLE tokens IN SHARE ROW EXCLUSIVE MODE"))
+    query = select(tokens).where(tokens.c.name == name)
+    same = [_as_token(row) for row in connection.execute(query).mappings()]
+    if valid := [one.id for one in same if one.is_valid]:
+        problem = f"Token {valid[0]} already has the name {name!r}, and names identify reviewers"
+        fix = f"Use another --name, or run `dubito token revoke {valid[0]}` first"
+        raise HTTPError(CONFLICT, problem, fix)
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
     connection.execute(
         insert(tokens).values(
             name=name,
-            hash=_hash_of(token),
-            scopes=" ".join(wanted),
+            hash=_hash(token),
+            scopes=" ".join(given),
             created=now,
             expires=None if lifetime is None else now + lifetime,
         )
@@ -64,66 +72,55 @@ def create_token(
     return token
 
 
-def _require_free(connection: Connection, name: str) -> None:
-    """Raise where a name is that of a valid token: rows in review are held by name."""
-    if connection.dialect.name == "postgresql":  # SQLite lets nobody else write meanwhile
-        connection.execute(text("LOCK TABLE tokens IN SHARE ROW EXCLUSIVE MODE"))
-    wanted = select(tokens).where(tokens.c.name == name)
-    same = [_known(row) for row in connection.execute(wanted).mappings()]
-    if valid := [one.id for one in same if one.is_valid]:
-        problem = f"Token {valid[0]} is of {name!r} already, and readers are told apart by name"
-        fix = f"another --name, or `dubito token revoke {valid[0]}` first"
-        raise RefusedError(CONFLICT, problem, fix)
-
-
-def _hash_of(token: str) -> str:
-    """Return what is kept of a token."""
+def _hash(token: str) -> str:
+    """Return the stored hash of a token: 256 random bits need no salt."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def find_token(connection: Connection, token: str) -> Token | None:
-    """Return what is known of a token, valid or not, or None."""
-    row = connection.execute(select(tokens).where(tokens.c.hash == _hash_of(token))).mappings()
-    found = row.first()
-    return None if found is None else _known(found)
+    """Return the record of a token, valid or not, or None."""
+    query = select(tokens).where(tokens.c.hash == _hash(token))
+    found = connection.execute(query).mappings().first()
+    return None if found is None else _as_token(found)
 
 
-def token_of_session(connection: Connection, session_id: str, token_id: int) -> Token | None:
-    """Return what is known of the token that began a session, None where someone ended it."""
+def list_tokens(connection: Connection) -> list[Token]:
+    """Return all tokens, oldest first."""
+    query = select(tokens).order_by(tokens.c.id)
+    return [_as_token(row) for row in connection.execute(query).mappings()]
+
+
+def revoke_token(connection: Connection, token_id: int) -> None:
+    """Make a token invalid for good."""
+    query = update(tokens).where(tokens.c.id == token_id).values(revoked=time.time())
+    if not connection.execute(query).rowcount:
+        problem = f"There is no token {token_id}"
+        raise HTTPError(NOT_FOUND, problem, "Use an id from `dubito token list`")
+
+
+def session_token(connection: Connection, session_id: str, token_id: int) -> Token | None:
+    """Return the token of a session, or None if the session was ended."""
     is_ended = exists().where(ended_sessions.c.id == session_id)
-    wanted = select(tokens).where(tokens.c.id == token_id, ~is_ended)
-    found = connection.execute(wanted).mappings().first()
-    return None if found is None else _known(found)
+    query = select(tokens).where(tokens.c.id == token_id, ~is_ended)
+    found = connection.execute(query).mappings().first()
+    return None if found is None else _as_token(found)
 
 
 def end_session(connection: Connection, session_id: str, until: float) -> None:
-    """End a session for good; those that would be over by now are forgotten."""
+    """End a session that would expire at `until`; records of expired ones are deleted."""
     connection.execute(delete(ended_sessions).where(ended_sessions.c.until < time.time()))
     insert_rows(connection, ended_sessions, {"id": [session_id], "until": [until]})
 
 
 def session_secret(connection: Connection) -> bytes:
-    """Return what sessions are signed with; the first process that asks makes it."""
-    insert_rows(connection, kept_secrets, {"name": ["session"], "value": [secrets.token_bytes(32)]})
-    wanted = select(kept_secrets.c.value).where(kept_secrets.c.name == "session")
-    return bytes(connection.execute(wanted).scalar_one())
+    """Return the key that signs sessions; the first process creates it."""
+    columns: dict[str, list[Any]] = {"name": ["session"], "value": [secrets.token_bytes(32)]}
+    insert_rows(connection, secrets_table, columns)
+    query = select(secrets_table.c.value).where(secrets_table.c.name == "session")
+    return bytes(connection.execute(query).scalar_one())
 
 
-def all_tokens(connection: Connection) -> list[Token]:
-    """Return all tokens, oldest first."""
-    return [
-        _known(row) for row in connection.execute(select(tokens).order_by(tokens.c.id)).mappings()
-    ]
-
-
-def revoke_token(connection: Connection, token_id: int) -> None:
-    """Make a token invalid for good."""
-    wanted = update(tokens).where(tokens.c.id == token_id)
-    if not connection.execute(wanted.values(revoked=time.time())).rowcount:
-        raise RefusedError(MISSING, f"There is no token {token_id}", "an id of `dubito token list`")
-
-
-def _known(row: RowMapping) -> Token:
-    """Return a row as a token."""
-    kept = {name: row[name] for name in ("id", "name", "created", "expires", "revoked")}
-    return Token(**kept, scopes=frozenset(row["scopes"].split()))
+def _as_token(row: RowMapping) -> Token:
+    """Return a row of the table as a token."""
+    values = {name: row[name] for name in ("id", "name", "created", "expires", "revoked")}
+    return Token(**values, scopes=frozenset(row["scopes"].split()))

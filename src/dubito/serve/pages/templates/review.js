@@ -1,6 +1,6 @@
 "use strict";
 const find = document.getElementById("find");
-// Keys press the buttons that show them; without a script the buttons do by themselves.
+// A key presses the button that shows it.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
@@ -11,11 +11,11 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   button.click();
 });
-// One answer a page: a second press must not answer the next row unseen.
+// One answer per page: a second key press must not answer the next row unseen.
 document.addEventListener("submit", () => {
   setTimeout(() => document.querySelectorAll("button").forEach((one) => { one.disabled = true; }));
 });
-// More classes than keys: a few letters leave those that have them in their names.
+// More classes than keys: search by name.
 if (find) {
   const choices = Array.from(document.querySelectorAll("button.choice"));
   const narrow = () => {
@@ -33,9 +33,9 @@ if (find) {
     if (first && find.value.trim()) first.click();
   });
 }
-// What is there from the start is not read out: say it once more, and begin at the row.
-const said = document.getElementById("said");
-const words = said.innerHTML;
-said.textContent = "";
-setTimeout(() => { said.innerHTML = words; }, 100);
+// Screen readers do not announce initial content: insert it again, and focus the row.
+const announcement = document.getElementById("status");
+const content = announcement.innerHTML;
+announcement.textContent = "";
+setTimeout(() => { announcement.innerHTML = content; }, 100);
 document.getElementById("row").focus({ preventScroll: true });

@@ -1,0 +1,309 @@
+"""`POST /v1/decide` and `GET /v1/decisions/{id}`: decisions with micro-batching."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Annotated, Any, Generic, TypeVar, final
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from dubito.data.stream import read_stream, write_stream
+from dubito.decide import Policy
+from dubito.decide.policy.decide import REASONS
+from dubito.errors import BadTypeError, BadValueError
+from dubito.kernels.blocks import kept_threads
+from dubito.kernels.rows import NARROW
+from dubito.outputs import Logits
+from dubito.serve.auth import require_scope
+from dubito.serve.http_errors import NOT_FOUND, HTTPError
+from dubito.serve.rows import RequestRows, as_http_error
+from dubito.serve.schemas import (
+    ARROW,
+    BEARER,
+    ERRORS,
+    DecideRequest,
+    DecideResponse,
+    StoredDecision,
+    check_name,
+    parse_json,
+    read_body,
+    request_body,
+)
+from dubito.serve.service import Service, Settings, get_service
+from dubito.serve.store import NewDecisions, Token
+from dubito.serve.store.tables import MAX_ID_LENGTH
+
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["decide"])
+INLINE_BYTES = 64_000  # smaller bodies are decided faster than a thread is found for them
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH},
+    "description": "A repeated request with the same key gets the first response.",
+}
+
+
+@final
+class MicroBatcher(Generic[Item, Result]):
+    """Processes the items that arrive in one turn of the event loop together, by kind.
+
+    If a batch fails, its items are processed one by one, so that none fails because of another.
+
+    Examples
+    --------
+    >>> batcher = MicroBatcher(lambda items: [sum(items)] * len(items))
+    >>> async def submit_three() -> list[int]:
+    ...     return await asyncio.gather(*(batcher.submit("sum", number) for number in (1, 2, 3)))
+    >>> asyncio.run(submit_three())
+    [6, 6, 6]
+    """
+
+    def __init__(self, process: Callable[[list[Item]], list[Result]]) -> None:
+        self.process = process
+        self.pending: dict[Hashable, list[tuple[Item, asyncio.Future[Result]]]] = defaultdict(list)
+
+    async def submit(self, kind: Hashable, item: Item) -> Result:
+        """Return the result of an item, which is processed with others of its kind."""
+        loop = asyncio.get_running_loop()
+        if not self.pending:
+            loop.call_soon(self._flush)
+        future: asyncio.Future[Result] = loop.create_future()
+        self.pending[kind].append((item, future))
+        return await future
+
+    def _flush(self) -> None:
+        """Process everything that is pending."""
+        groups = list(self.pending.values())
+        self.pending.clear()
+        for group in groups:
+            self._process_group(group)
+
+    def _process_group(self, group: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """Process items of one kind."""
+        try:
+            results = self.process([item for item, _ in group])
+        except Exception as error:
+            if len(group) > 1:
+                for one in group:
+                    self._process_group([one])
+            elif not group[0][1].done():
+                group[0][1].set_exception(error)
+            return
+        for (_, future), result in zip(group, results, strict=True):
+            if not future.done():  # a request that was cancelled
+                future.set_result(result)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DecisionRequest:
+    """The rows of a request, the policy that was active when it came, and its idempotency key."""
+
+    rows: RequestRows
+    policy_id: int
+    policy: Policy
+    key: str | None = None
+    key_digest: bytes = b""
+
+    @property
+    def batch_kind(self) -> Hashable | None:
+        """The kind of requests it may be batched with, or None.
+
+        The result of a row must not depend on the batch to the last digit. So only requests are
+        batched that kernels for few classes process row by row: the rounding of a matrix product
+        depends on the number of rows.
+        """
+        policy, batch = self.policy, self.rows.batch
+        is_simple = policy.ood is None and policy.risk is None and policy.costs.rate is None
+        has_outputs_only = batch.features is None and batch.row_costs is None
+        if is_simple and has_outputs_only and policy.costs.n_classes <= NARROW:
+            return self.policy_id, type(self.rows.outputs)
+        return None
+
+
+def decide_batch(
+    requests: Sequence[DecisionRequest], settings: Settings, rng: np.random.Generator
+) -> list[NewDecisions]:
+    """Decide the rows of several requests of one kind, and draw the rows to audit."""
+    first = requests[0]
+    rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
+    row_costs = rows.batch.row_costs
+    with kept_threads():
+        try:
+            decided = policy.decide(
+                rows.outputs, rows.batch.features, None if policy.costs.rate is None else row_costs
+            )
+        except (BadTypeError, BadValueError) as error:
+            fix = f"Send `{error.argument}` as the policy requires"
+            raise as_http_error(error, error.argument, fix) from error
+    decisions = NewDecisions.of(
+        first.policy_id,
+        rows.ids,
+        decided,
+        rows.outputs.array,
+        digests=rows.digests,
+        is_logits=isinstance(rows.outputs, Logits),
+        is_audit=rng.random(len(decided)) < settings.audit_fraction,
+        audit_probability=settings.audit_fraction,
+        row_costs=row_costs,
+        links=rows.links,
+        features=rows.batch.features,
+    )
+    ends = np.cumsum([len(one.rows.ids) for one in requests]).tolist()
+    return [
+        decisions.part(slice(end - len(one.rows.ids), end), one.key, one.key_digest)
+        for one, end in zip(requests, ends, strict=True)
+    ]
+
+
+@router.post(
+    "/decide",
+    openapi_extra={**request_body(DecideRequest, or_arrow=True), "parameters": [IDEMPOTENCY_KEY]},
+    responses={200: {"model": DecideResponse}},
+)
+async def decide(
+    request: Request, token: Annotated[Token, Depends(require_scope("decide"))]
+) -> Response:
+    """Decide rows and store the decisions; the response is sent once they are on disk."""
+    service = get_service(request)
+    body = await read_body(request, service.settings.max_bytes)
+    key = request.headers.get("idempotency-key")
+    if key is not None:
+        check_name(key, "The header Idempotency-Key")
+    is_arrow = has_arrow_body(request)
+    if is_arrow or len(body) > INLINE_BYTES:
+        new = await run_in_threadpool(_decide_alone, service, body, is_arrow, key)
+    else:
+        parsed = _parse_request(service, body, is_arrow, key)
+        kind = parsed.batch_kind
+        if kind is None:
+            [new] = decide_batch([parsed], service.settings, service.rng)
+        else:
+            new = await service.batcher.submit(kind, parsed)
+    found = await asyncio.wrap_future(service.store.submit(new))
+    if found and any(row["policy_id"] not in service.catalog.known for row in found.values()):
+        await run_in_threadpool(service.catalog.refresh)
+    columns = response_columns(new, found, service.catalog.policy)
+    for action, n_rows in Counter(columns["action"]).items():
+        service.metrics.decisions.labels(action).inc(n_rows)
+    request.state.n_rows = len(new)
+    if is_arrow:
+        columns["class"] = list(map(str, columns["class"]))
+        return Response(await run_in_threadpool(write_stream, columns), media_type=ARROW)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return Response(json.dumps({"decisions": rows}), media_type="application/json")
+
+
+def has_arrow_body(request: Request) -> bool:
+    """Return whether the body of a request is an Arrow stream."""
+    return request.headers.get("content-type", "").partition(";")[0].strip() == ARROW
+
+
+def _decide_alone(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
+    """Decide the rows of one request."""
+    parsed = _parse_request(service, body, is_arrow, key)
+    [new] = decide_batch([parsed], service.settings, service.rng)
+    return new
+
+
+def _parse_request(
+    service: Service, body: bytes, is_arrow: bool, key: str | None
+) -> DecisionRequest:
+    """Return the validated rows of a body with the active policy."""
+    settings = service.settings
+    policy_id, policy = service.catalog.active
+    content: Any = parse_arrow(body, settings) if is_arrow else parse_json(body)
+    rows = RequestRows.of(content, policy.costs.n_classes, settings, key)
+    digest = b"" if key is None else blake2b(body, digest_size=16).digest()
+    return DecisionRequest(rows, policy_id, policy, key, digest)
+
+
+def parse_arrow(body: bytes, settings: Settings, max_columns: int | None = None) -> dict[str, Any]:
+    """Return the columns of an Arrow stream within the limits of a request."""
+    return read_stream(
+        body,
+        max_samples=settings.max_rows,
+        most_columns=max_columns or settings.max_columns,
+        most_bytes=settings.max_bytes,
+    )
+
+
+def response_columns(
+    new: NewDecisions,
+    found: Mapping[str, Mapping[str, Any]],
+    policies: Callable[[int], Policy],
+) -> dict[str, list[Any]]:
+    """Return the response as columns; ids that existed get their first response."""
+    columns = new.columns
+    costs = policies(columns["policy_id"][0]).costs
+    classes = costs.classes or range(costs.n_classes)
+    response = {
+        "id": columns["id"],
+        "policy": columns["policy_id"],
+        "action": [costs.actions[code] for code in columns["action"]],
+        "class": [classes[code] for code in columns["class_"]],
+        "probability": columns["probability"],
+        "expected_cost": columns["expected_cost"],
+        "reason": [REASONS[code] for code in columns["reason"]],
+        "review_value": columns["review_value"],
+    }
+    if found:
+        response = {field: list(values) for field, values in response.items()}
+        for row, name in enumerate(columns["id"]):
+            if name in found:
+                for field, value in _response_of(found[name], policies).items():
+                    response[field][row] = value
+    return response
+
+
+def _response_of(row: Mapping[str, Any], policies: Callable[[int], Policy]) -> dict[str, Any]:
+    """Return a stored decision with the names of the policy that made it."""
+    costs = policies(row["policy_id"]).costs
+    return {
+        "id": row["id"],
+        "policy": row["policy_id"],
+        "action": costs.actions[row["action"]],
+        "class": row["class_"] if costs.classes is None else costs.classes[row["class_"]],
+        "probability": row["probability"],
+        "expected_cost": row["expected_cost"],
+        "reason": REASONS[row["reason"]],
+        "review_value": row["review_value"],
+    }
+
+
+@router.get("/decisions/{decision_id:path}", response_model=StoredDecision)
+async def get_decision(
+    request: Request,
+    decision_id: str,
+    token: Annotated[Token, Depends(require_scope("decide", "admin"))],
+) -> dict[str, Any]:
+    """Return a stored decision, its label if known, and the labels it had before."""
+    return await run_in_threadpool(_stored_decision, get_service(request), decision_id)
+
+
+def _stored_decision(service: Service, decision_id: str) -> dict[str, Any]:
+    """Return a decision with its labels."""
+    store, name = service.store, check_name(decision_id, "The id")
+    row = store.get_decision(name)
+    if row is None:
+        problem = f"There is no decision {name!r}"
+        raise HTTPError(NOT_FOUND, problem, "Use the id of a decision")
+    code, classes = store.get_label(name), service.catalog.policy(row["policy_id"]).classes
+    previous = [
+        {**asdict(one), "label": classes[one.label]} for one in store.find_corrections(name)
+    ]
+    return {
+        **_response_of(row, service.catalog.policy),
+        **{name: row[name] for name in ("created", "row_cost", "link")},
+        "label": None if code is None else classes[code],
+        "previous_labels": previous,
+    }

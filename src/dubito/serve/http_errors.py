@@ -1,0 +1,42 @@
+"""`HTTPError`: an error that the service answers with an HTTP status."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import final
+
+from dubito.errors import DubitoError
+
+UNAUTHORIZED = HTTPStatus.UNAUTHORIZED.value
+FORBIDDEN = HTTPStatus.FORBIDDEN.value
+NOT_FOUND = HTTPStatus.NOT_FOUND.value
+CONFLICT = HTTPStatus.CONFLICT.value
+TOO_LARGE = 413
+INVALID = 422
+
+
+@final
+class HTTPError(DubitoError, ValueError):
+    """A request that cannot be fulfilled: the status, the problem, and the remedy.
+
+    Parameters
+    ----------
+    status : int
+        The HTTP status of the response.
+    problem : str
+        What is wrong, without a final period.
+    fix : str
+        What to do about it, as an imperative sentence without a final period.
+
+    Examples
+    --------
+    >>> str(HTTPError(409, "Id 'a' was decided with a different body", "Use another id"))
+    "Id 'a' was decided with a different body. Use another id."
+    """
+
+    def __init__(self, status: int, problem: str, fix: str) -> None:
+        super().__init__(status, problem, fix)
+        self.status, self.problem, self.fix = status, problem, fix
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.fix}."

@@ -1,0 +1,85 @@
+"""`POST /v1/labels`: labels that arrive before or after their decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from dubito.serve.auth import require_scope
+from dubito.serve.decide import has_arrow_body, parse_arrow
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.schemas import (
+    BEARER,
+    ERRORS,
+    LabelsRequest,
+    LabelsResponse,
+    encode_labels,
+    parse_json,
+    read_body,
+    request_body,
+    validate,
+)
+from dubito.serve.service import Service, get_service, log_event
+from dubito.serve.store import Token
+from dubito.serve.store.labels import add_labels
+
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["labels"])
+
+
+@router.post("/labels", openapi_extra=request_body(LabelsRequest, or_arrow=True))
+async def post_labels(
+    request: Request,
+    token: Annotated[Token, Depends(require_scope("decide"))],
+    correct: Annotated[bool, Query(description="Replace labels that differ.")] = False,
+) -> LabelsResponse:
+    """Store labels, before or after their decisions; repeating a request is safe.
+
+    A label that differs from the stored one is rejected with 409 unless `correct` is true: then it
+    replaces the stored one, which stays on record.
+    """
+    service = get_service(request)
+    body = await read_body(request, service.settings.max_bytes)
+    codes = await run_in_threadpool(_parse_labels, service, body, has_arrow_body(request))
+    work = partial(
+        add_labels,
+        ids=list(codes),
+        codes=list(codes.values()),
+        corrected_by=token.name if correct else None,
+    )
+    counts = await asyncio.wrap_future(service.store.submit(work))
+    service.metrics.labels.inc(counts.n_new)
+    if counts.n_corrected:
+        log_event("labels corrected", rows=counts.n_corrected, user=token.name)
+    request.state.n_rows = len(codes)
+    return LabelsResponse(received=len(codes), new=counts.n_new, corrected=counts.n_corrected)
+
+
+def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
+    """Return the class positions of a body, by id."""
+    limit = service.settings.max_rows
+    if is_arrow:
+        columns = parse_arrow(body, service.settings, max_columns=1)
+        content: Any = {
+            k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in columns.items()
+        }
+    else:
+        content = parse_json(body)
+    fields = validate(LabelsRequest, content)
+    if len(fields.ids) > limit:
+        problem = f"A request may have at most {limit:,} rows"
+        raise HTTPError(TOO_LARGE, problem, "Send fewer rows per request")
+    if len(fields.ids) != len(fields.labels):
+        problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
+        raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")
+    _, policy = service.catalog.active
+    codes = encode_labels(fields.labels, policy.classes)
+    found = dict(zip(fields.ids, codes, strict=True))
+    if any(found[name] != code for name, code in zip(fields.ids, codes, strict=True)):
+        problem = "An id is repeated with different labels"
+        raise HTTPError(INVALID, problem, "Send one label per id")
+    return found

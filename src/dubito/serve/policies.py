@@ -1,0 +1,103 @@
+"""`/v1/policies`: list, upload, activate, roll back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from dubito.decide import Policy
+from dubito.serve.auth import require_scope
+from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.schemas import (
+    BEARER,
+    ERRORS,
+    ActiveResponse,
+    PoliciesResponse,
+    PolicySummary,
+    UploadResponse,
+    read_body,
+)
+from dubito.serve.service import Service, get_service, log_event
+from dubito.serve.store import Store, Token
+from dubito.serve.store.policies import dump_policy
+
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["policies"])
+FILE: dict[str, Any] = {
+    "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
+}
+Admin = Annotated[Token, Depends(require_scope("admin"))]
+
+
+def deploy_policy(store: Store, policy: Policy) -> int:
+    """Store a policy, activate it if the store has not seen it before, and return its id.
+
+    A service that is restarted with an older file keeps what was activated since.
+    """
+    known = {one.id for one in store.list_policies().all}
+    policy_id = store.add_policy(dump_policy(policy))
+    if policy_id not in known:
+        store.activate(policy_id)
+    return policy_id
+
+
+def activate_policy(service: Service, token: Token, policy_id: int | None) -> None:
+    """Activate a policy, or with None the previous one, in this process at once."""
+    if policy_id is None:
+        event, policy_id = "policy rolled back", service.store.roll_back()
+    else:
+        event = "policy activated"
+        service.store.activate(policy_id)
+    service.catalog.refresh()
+    log_event(event, policy=policy_id, user=token.name)
+
+
+@router.get("/policies")
+async def list_policies(request: Request, token: Admin) -> PoliciesResponse:
+    """Return all policies, oldest first, and which one is active."""
+    found = await run_in_threadpool(get_service(request).store.list_policies)
+    return PoliciesResponse(
+        policies=[
+            PolicySummary(
+                id=one.id,
+                created=one.created,
+                is_active=one.is_active,
+                provenance=dict(one.policy.provenance),
+            )
+            for one in found.all
+        ]
+    )
+
+
+@router.post("/policies", status_code=201, openapi_extra=FILE)
+async def upload_policy(request: Request, token: Admin) -> UploadResponse:
+    """Store a policy file written by `dubito fit`; it is not active yet."""
+    service = get_service(request)
+    body = await read_body(request, service.settings.max_bytes)
+    try:
+        document = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        problem = "The policy is not UTF-8"
+        raise HTTPError(INVALID, problem, "Send the file as `dubito fit` wrote it") from error
+    policy_id = await run_in_threadpool(service.store.add_policy, document)
+    log_event("policy uploaded", policy=policy_id, user=token.name)
+    return UploadResponse(id=policy_id)
+
+
+@router.post("/policies/{policy_id}/activate")
+async def activate(
+    request: Request, token: Admin, policy_id: Annotated[int, Path(ge=1, le=2**31 - 1)]
+) -> ActiveResponse:
+    """Activate a policy: in this process at once, in others within a second."""
+    service = get_service(request)
+    await run_in_threadpool(activate_policy, service, token, policy_id)
+    return ActiveResponse(active=service.catalog.active_id)
+
+
+@router.post("/policies/rollback")
+async def roll_back(request: Request, token: Admin) -> ActiveResponse:
+    """Activate the previously active policy again."""
+    service = get_service(request)
+    await run_in_threadpool(activate_policy, service, token, None)
+    return ActiveResponse(active=service.catalog.active_id)

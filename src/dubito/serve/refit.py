@@ -1,0 +1,230 @@
+"""Refit a policy to the labels so far, and compare policies on the same labeled rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import FloatArray
+from dubito.data.batch import Batch
+from dubito.data.shards import ArrayShards
+from dubito.decide import Policy
+from dubito.decide.actions import as_row_costs
+from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.report import Evidence, PolicyReport
+from dubito.errors import DubitoWarning
+from dubito.outputs import Logits, Probabilities
+from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.serve.monitor import MONITOR_DAYS
+from dubito.serve.service import DAY, Service
+from dubito.serve.store import Store, StoredPolicy, StoredRows
+from dubito.serve.store.policies import dump_policy, policy_content
+from dubito.serve.weighting import propensity_weights, sample_by_weight
+
+CALLER = "refit"
+MIN_NEW_LABELS = 100  # of rows decided since a refit, to compare on them instead of its folds
+NO_FEATURES = "The OOD gate is unchanged: some rows have no features."
+TOO_FEW = "The OOD gate is unchanged: refitting it needs at least {:,} rows, got {:,}."
+UPLOADED = "Policy {} was uploaded: if it was fitted to these rows, its metrics are optimistic."
+OTHER_COSTS = "Their costs differ: each policy is evaluated with its own."
+FindFeatures = Callable[[Sequence[str]], FloatArray | None]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyComparison:
+    """Reports of two policies on the same rows, a description of these, and caveats."""
+
+    active: PolicyReport
+    candidate: PolicyReport
+    rows: str
+    notes: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledRows:
+    """Raw outputs of a weighted sample of all rows, with labels and weights.
+
+    `note` says why OOD gates cannot be refitted; if they can, the rows have equal weights.
+    """
+
+    outputs: Logits | Probabilities
+    batch: Batch
+    note: str
+
+    @classmethod
+    def of(
+        cls, rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures
+    ) -> LabeledRows:
+        """Select the rows to evaluate or fit policies on, or raise if metrics are withheld."""
+        same_kind = rows.take(rows.is_logits == bool(rows.is_logits[-1:].any()))
+        sample = propensity_weights(same_kind)
+        if not sample.is_available:
+            fix = "Use an audit fraction above 0, and label the rows that it draws"
+            raise HTTPError(CONFLICT, sample.unavailable.rstrip("."), fix)
+        labeled, weight = same_kind.take(sample.rows), sample.weight
+        features, note = None, ""
+        gates = [policy.ood for policy in policies if policy.ood is not None]
+        if gates:
+            # A gate is calibrated by ranks, which have no weights.
+            drawn = sample_by_weight(weight)
+            features, note = _gate_features(gates, labeled.id[drawn].tolist(), find_features)
+            if not note:
+                labeled, weight = labeled.take(drawn), np.ones(drawn.size)
+        kind = Logits if labeled.is_logits.any() else Probabilities
+        classes = policies[0].classes
+        outputs = kind(labeled.outputs, classes=classes)
+        has_row_costs = any(policy.costs.rate is not None for policy in policies)
+        if has_row_costs and (n_missing := int(np.isnan(labeled.row_cost).sum())):
+            problem = f"The costs depend on `row_costs`, and {n_missing:,} rows have none"
+            raise HTTPError(CONFLICT, problem, "Run `dubito fit` on a file that has them")
+        batch = Batch.of(
+            np.array(classes, dtype=object)[labeled.label],
+            outputs,
+            sample_weight=weight,
+            features=features,
+            row_costs=labeled.row_cost if has_row_costs else None,
+            caller=CALLER,
+        )
+        return cls(outputs, batch, note)
+
+
+def _gate_features(
+    gates: Sequence[OODGate], ids: Sequence[str], find_features: FindFeatures
+) -> tuple[FloatArray | None, str]:
+    """Return the features that OOD gates need, and why they cannot be refitted, if so."""
+    n_required = max(int(np.ceil(1 / gate.alpha)) for gate in gates)
+    if len(ids) < n_required:
+        return None, TOO_FEW.format(n_required, len(ids))
+    widths = {gate.n_features for gate in gates if gate.needs_features}
+    if not widths:
+        return None, ""
+    features = find_features(ids)
+    if features is None or {features.shape[1]} != widths:
+        return None, NO_FEATURES
+    return features, ""
+
+
+def refit(
+    rows: StoredRows, policy: Policy, find_features: FindFeatures, *, random_state: int = 0
+) -> Policy:
+    """Return a candidate of the same configuration, fitted to the labels so far.
+
+    Rows are weighted so that they represent all rows; if they do not, there is no candidate.
+    `find_features` returns the features of rows by their ids, or None if some are missing.
+    """
+    known = LabeledRows.of(rows, [policy], find_features)
+    gate, risk = policy.ood, policy.risk
+    options: dict[str, Any] = {}
+    if gate is not None and not known.note:
+        options |= {"ood": OODGate(gate.score_, gate.alpha)}
+        options |= {"feature_names": policy.feature_names}
+    if risk is not None:
+        options |= {"risk": RiskBound(risk.max_risk, risk.delta)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DubitoWarning)  # the report has the evidence
+        fitted = Policy.fit(
+            ArrayShards(known.batch),
+            costs=policy.costs,
+            calibrator=policy.calibrator,
+            random_state=random_state,
+            **options,
+        )
+    if known.note:
+        report = replace(fitted.report, notes=(*fitted.report.notes, known.note))
+        fitted = replace(fitted, ood=gate, feature_names=policy.feature_names, report=report)
+    return fitted
+
+
+def add_candidate(service: Service) -> int:
+    """Refit the active policy, store the candidate unless it exists, and return its id."""
+    _, policy = service.catalog.active
+    store, now = service.store, time.time()
+    rows = store.decisions_since(now - MONITOR_DAYS * DAY)
+    document = dump_policy(refit(rows, policy, store.find_features))
+    content = policy_content(document)
+    for one in store.list_policies().all:
+        if policy_content(one.document) == content:
+            if one.was_active:
+                problem = f"The labels so far give policy {one.id} again, which is or was active"
+                fix = "Wait for more labels, or activate it by its id"
+                raise HTTPError(CONFLICT, problem, fix)
+            return one.id
+    return store.add_policy(document, trained_until=now)
+
+
+def evaluate_policies(
+    rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures, evidence: str
+) -> list[PolicyReport]:
+    """Return a report per policy on the same labels, weighted to represent all rows."""
+    known = LabeledRows.of(rows, policies, find_features)
+    return [_evaluate(policy, known, evidence) for policy in policies]
+
+
+def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport:
+    """Return the report of a policy on labeled rows; the OOD gate applies if it can."""
+    calibrated, batch, gate = policy.calibrated(known.outputs), known.batch, policy.ood
+    is_ood = None
+    if gate is not None and not known.note:
+        is_ood = gate.predict(known.outputs, batch.features)
+    given = None if policy.costs.rate is None else batch.row_costs
+    row_costs = as_row_costs(given, policy.costs, len(batch), CALLER)
+    found = Evidence(
+        batch=batch,
+        raw=known.outputs,
+        decisions=policy.rule.decide(calibrated, is_ood, row_costs if row_costs.size else None),
+        unbound=None,
+        row_costs=row_costs,
+        weight=batch.labeled_weight,
+        how=evidence,
+    )
+    return PolicyReport.of(found, policy.rule)
+
+
+def compare_policies(
+    store: Store, rows: StoredRows, active: StoredPolicy, candidate: StoredPolicy
+) -> PolicyComparison:
+    """Compare two policies on recent labels, or raise if metrics are withheld.
+
+    A refitted policy is evaluated on rows decided since. While these have few labels, it is
+    evaluated by cross-validation on the rows that it was fitted to.
+    """
+    notes = [UPLOADED.format(candidate.id)] if candidate.trained_until is None else []
+    if active.policy.costs.to_dict() != candidate.policy.costs.to_dict():
+        notes.append(OTHER_COSTS)
+    until = max(active.trained_until or 0.0, candidate.trained_until or 0.0)
+    new = rows.take(rows.created > until)
+    has_few = propensity_weights(new).rows.size < MIN_NEW_LABELS
+    if candidate.trained_until is not None and has_few:
+        start = candidate.trained_until - MONITOR_DAYS * DAY
+        if active.trained_until is None or active.trained_until < start:
+            return _compare_in_folds(store, active, candidate, tuple(notes))
+    which = f"rows of the last {MONITOR_DAYS:.0f} days"
+    if until > 0:
+        which = "rows decided since the last refit, which neither was fitted to"
+    both = [active.policy, candidate.policy]
+    try:
+        before, after = evaluate_policies(new, both, store.find_features, "labels so far")
+    except HTTPError as error:
+        raise HTTPError(error.status, f"On {which}: {error.problem}", error.fix) from error
+    return PolicyComparison(before, after, which, tuple(notes))
+
+
+def _compare_in_folds(
+    store: Store, active: StoredPolicy, candidate: StoredPolicy, notes: tuple[str, ...]
+) -> PolicyComparison:
+    """Compare a cross-validated candidate with the active policy on the rows of the refit."""
+    until = candidate.trained_until or 0.0
+    rows = store.decisions_since(until - MONITOR_DAYS * DAY)
+    rows = rows.take(rows.created <= until)
+    then = replace(rows, label=np.where(rows.labeled <= until, rows.label, -1))
+    evidence = "labels at the refit"
+    [report] = evaluate_policies(then, [active.policy], store.find_features, evidence)
+    which = "rows that the candidate was fitted to, by cross-validation"
+    return PolicyComparison(report, candidate.policy.report, which, notes)

@@ -1,0 +1,117 @@
+"""`/v1/review`: the review queue for programs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from dubito.decide.policy.decide import REASONS
+from dubito.serve.auth import require_scope
+from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
+from dubito.serve.schemas import (
+    BEARER,
+    ERRORS,
+    ClaimResponse,
+    QueueResponse,
+    ReviewRequest,
+    ReviewResponse,
+    check_name,
+    encode_labels,
+    parse_json,
+    read_body,
+    request_body,
+    validate,
+)
+from dubito.serve.service import Service, get_service
+from dubito.serve.store import ReviewItem, Token
+
+router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["review"])
+MAX_BYTES = 10_000
+Reviewer = Annotated[Token, Depends(require_scope("review"))]
+
+
+@router.get("/review")
+async def get_queue(request: Request, token: Reviewer) -> QueueResponse:
+    """Return how many rows wait, and the ids that come next."""
+    store = get_service(request).store
+    waiting = await run_in_threadpool(store.queue_length)
+    ids = await run_in_threadpool(store.review_queue, token.name)
+    return QueueResponse(waiting=waiting, next=ids)
+
+
+@router.post("/review", response_model=ClaimResponse, response_model_exclude_unset=True)
+async def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
+    """Claim the row with the highest review value; `item` is null if none waits."""
+    service = get_service(request)
+    seconds = service.settings.lease_seconds
+    claim = service.store.claim_review
+    item = await run_in_threadpool(claim, token.name, lease_seconds=seconds)
+    return {"item": None if item is None else _describe(item, service)}
+
+
+@router.post(
+    "/review/{item_id:path}",
+    openapi_extra=request_body(ReviewRequest),
+    response_model=ReviewResponse,
+    response_model_exclude_unset=True,
+)
+async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, Any]:
+    """Claim, label, escalate or skip a row, or undo that."""
+    service = get_service(request)
+    content = parse_json(await read_body(request, MAX_BYTES))
+    fields = validate(ReviewRequest, content)
+    if (fields.label is not None) != (fields.action == "label"):
+        problem = 'The action "label", and no other, needs a `label`'
+        raise HTTPError(INVALID, problem, 'Send {"action": "label", "label": ...}')
+    name = check_name(item_id, "The id")
+    item = await run_in_threadpool(_apply, service, name, token.name, fields)
+    return {
+        "action": fields.action,
+        "item": None if item is None else _describe(item, service),
+    }
+
+
+def _apply(
+    service: Service, item_id: str, reviewer: str, fields: ReviewRequest
+) -> ReviewItem | None:
+    """Apply an action; return the row if the reviewer holds it now."""
+    store, seconds = service.store, service.settings.lease_seconds
+    match fields.action:
+        case "claim":
+            item = store.claim_review(reviewer, item_id, lease_seconds=seconds)
+            if item is None:
+                problem = f"Id {item_id!r} is not available to {reviewer!r}: it is labeled"
+                problem += ", claimed by someone else, or was passed on"
+                raise HTTPError(CONFLICT, problem, "Claim the next one with POST /v1/review")
+            return item
+        case "label":
+            [code] = encode_labels([fields.label], service.catalog.active[1].classes)
+            store.label_review(item_id, reviewer, code)
+        case "escalate":
+            store.escalate_review(item_id, reviewer)
+        case "skip":
+            store.skip_review(item_id, reviewer)
+        case "undo":
+            return store.undo_review(item_id, reviewer, lease_seconds=seconds)
+    return None
+
+
+def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
+    """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
+    policy = service.catalog.policy(item.policy_id)
+    facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "row_cost")}
+    facts |= {"link": item.link, "classes": list(policy.classes)}
+    if service.settings.blind:
+        return facts
+    return facts | {
+        "action": policy.costs.actions[item.action],
+        "class": policy.classes[item.class_],
+        "probability": item.probability,
+        "probabilities": item.probabilities.tolist(),
+        "reason": REASONS[item.reason],
+        "review_value": item.review_value,
+        "is_audit": item.is_audit,
+        "n_escalations": item.n_escalations,
+    }

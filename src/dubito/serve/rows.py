@@ -1,0 +1,244 @@
+"""The rows of a decide request: validated, identified, and hashed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, final
+from uuid import uuid4
+
+import numpy as np
+
+from dubito.arrays import FloatArray, as_floats, require_everywhere
+from dubito.data.batch import Batch
+from dubito.errors import BadTypeError, BadValueError
+from dubito.outputs import Logits, Probabilities
+from dubito.report.formatting import counted
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
+from dubito.serve.service import Settings
+
+CALLER = "POST /v1/decide"
+MAX_SHOWN = 50  # characters of a value in a message
+VERBS = ("must ", "cannot ", "supports ", "needs ", "accepts ", "has ", "is ")
+NOT_FINITE = "a number that is not finite"
+MAX_FLOAT64 = float(np.finfo(np.float64).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
+WEB_ADDRESS = re.compile(
+    r"https?://(?:[^/?#\[\]\\]+|[^/?#\[\]\\]*\[[0-9a-fA-F:.]+\](?::[0-9]*)?)(?:[/?#].*)?"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestRows:
+    """The rows of a request with their ids, and links for reviewers."""
+
+    batch: Batch
+    ids: list[str]
+    links: list[str | None]
+
+    @classmethod
+    def of(
+        cls, content: Any, n_classes: int, settings: Settings, key: str | None = None
+    ) -> RequestRows:
+        """Validate a body; missing ids are random, or derived from the idempotency key."""
+        fields = validate(DecideRequest, content)
+        outputs = _as_outputs(fields, settings)
+        n_rows = len(outputs)
+        if outputs.n_classes != n_classes:
+            problem = f"Rows must have {n_classes} columns, one per class, got {outputs.n_classes}"
+            raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
+        features = None
+        if fields.features is not None:
+            features = _as_matrix(fields.features, "features", settings)
+            if len(features) != n_rows:
+                problem = f"`features` must have {n_rows} rows, got {len(features)}"
+                raise HTTPError(INVALID, problem, "Send one row of features per row of outputs")
+        row_costs = _as_row_costs(fields.row_costs, n_rows)
+        return cls(
+            batch=Batch.of(None, outputs, features=features, row_costs=row_costs, caller=CALLER),
+            ids=_as_unique_ids(fields.ids, n_rows, key),
+            links=_as_links(fields.links, n_rows),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[RequestRows]) -> RequestRows:
+        """Join the rows of several requests that have outputs of one kind and nothing else."""
+        if len(parts) == 1:
+            return parts[0]
+        outputs = type(parts[0].outputs)(np.concatenate([part.outputs.array for part in parts]))
+        return cls(
+            batch=Batch.of(None, outputs, caller=CALLER),
+            ids=list(chain.from_iterable(part.ids for part in parts)),
+            links=list(chain.from_iterable(part.links for part in parts)),
+        )
+
+    @property
+    def outputs(self) -> Logits | Probabilities:
+        """The model outputs."""
+        assert isinstance(self.batch.outputs, Logits | Probabilities)
+        return self.batch.outputs
+
+    @property
+    def digests(self) -> list[bytes]:
+        """A hash per row of everything that was sent about it."""
+        parts = [np.ascontiguousarray(self.outputs.array, "<f4")]
+        if self.batch.features is not None:
+            parts.append(np.ascontiguousarray(self.batch.features, "<f4"))
+        if self.batch.row_costs is not None:
+            parts.append(np.ascontiguousarray(self.batch.row_costs[:, np.newaxis], "<f8"))
+        kinds = [f"{part.dtype.str}{part.shape[1]}" for part in parts]
+        start = blake2b(f"{type(self.outputs).__name__} {kinds} ".encode(), digest_size=16)
+        whole = np.hstack([part.view(np.uint8) for part in parts])
+        content, width = memoryview(whole.tobytes()), whole.shape[1]
+        digests = []
+        for row, link in enumerate(self.links):
+            one = start.copy()
+            one.update(content[row * width : (row + 1) * width])
+            if link is not None:
+                one.update(link.encode())
+            digests.append(one.digest())
+        return digests
+
+
+def _as_outputs(fields: DecideRequest, settings: Settings) -> Logits | Probabilities:
+    """Return the model outputs, declared as logits or as probabilities."""
+    if (fields.logits is None) == (fields.probabilities is None):
+        problem = "The body must have either `logits` or `probabilities`"
+        raise HTTPError(INVALID, problem, 'Send for example {"logits": [[2.5, -1.0]]}')
+    if fields.logits is not None:
+        return Logits(_as_matrix(fields.logits, "logits", settings))
+    try:
+        return Probabilities(_as_matrix(fields.probabilities, "probabilities", settings))
+    except BadValueError as error:
+        fix = "Send numbers from 0 to 1 that sum to 1 per row, or use `logits`"
+        raise as_http_error(error, "probabilities", fix) from error
+
+
+def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
+    """Return a float32 matrix within the limits of a request."""
+    if isinstance(value, list) and len(value) > settings.max_rows:
+        raise _too_many("rows", settings.max_rows)
+    try:
+        array = as_floats(value, name, CALLER)
+        is_matrix = array.ndim == 2 and array.size > 0
+    except (BadTypeError, BadValueError):
+        is_matrix = False
+    if not is_matrix:
+        problem = f"`{name}` must be a list of rows of equal length, got {_find_fault(value)}"
+        fix = f'Send for example "{name}": [[2.5, -1.0], [0.5, 0.0]]'
+        raise HTTPError(INVALID, problem, fix)
+    n_rows, n_columns = array.shape
+    if n_rows > settings.max_rows:
+        raise _too_many("rows", settings.max_rows)
+    if n_columns > settings.max_columns:
+        raise _too_many("columns", settings.max_columns)
+    rule, fix = "must be finite in single precision", "Use numbers below 3e38"
+    require_everywhere(np.abs(array) <= MAX_FLOAT32, array, name, CALLER, rule, fix)
+    return array.astype(np.float32)
+
+
+def _as_row_costs(value: Any, n_rows: int) -> FloatArray | None:
+    """Return the row costs, or None."""
+    if value is None:
+        return None
+    try:
+        array = as_floats(value, "row_costs", CALLER)
+        if array.shape == (n_rows,) and (np.isfinite(array) & (array >= 0)).all():
+            return array
+    except (BadTypeError, BadValueError):
+        pass
+    values = value.tolist() if isinstance(value, np.ndarray) else value
+    got = _show(values)
+    if isinstance(values, list):
+        wrong = [x for x in values if not _is_number(x) or not 0 <= x <= MAX_FLOAT64]
+        got = _show(wrong[0]) if wrong else f"{len(values)} for {counted(n_rows)}"
+    problem = f"`row_costs` must be one number per row, 0 or larger, got {got}"
+    raise HTTPError(INVALID, problem, 'Send for example "row_costs": [120.0]')
+
+
+def _as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:
+    """Return unique ids; with an idempotency key, generated ids are the same every time."""
+    if ids is None:
+        start = uuid4().hex if key is None else blake2b(key.encode(), digest_size=16).hexdigest()
+        return [f"{start}-{row}" for row in range(n_rows)]
+    if len(ids) != n_rows:
+        problem = f"`ids` must have one id for each of {n_rows} rows, got {len(ids)}"
+        raise HTTPError(INVALID, problem, "Send one id per row")
+    if len(set(ids)) < len(ids):
+        raise HTTPError(INVALID, "`ids` must be unique", "Send one id per row")
+    return ids
+
+
+def _as_links(value: Any, n_rows: int) -> list[str | None]:
+    """Return web addresses that a browser opens for reviewers."""
+    if value is None:
+        return [None] * n_rows
+    is_list = isinstance(value, list) and len(value) == n_rows
+    if not is_list or not all(link is None or _is_web_address(link) for link in value):
+        problem = "`links` must be a list of http(s) addresses or null, one per row"
+        raise HTTPError(INVALID, problem, "Use for example https://example.org/picture.png")
+    links: list[str | None] = value
+    return links
+
+
+def _is_web_address(link: Any) -> bool:
+    """Return whether a link is an absolute http or https address."""
+    is_text = isinstance(link, str) and len(link) <= MAX_LINK_LENGTH and link.isprintable()
+    return is_text and WEB_ADDRESS.fullmatch(link) is not None
+
+
+def as_http_error(error: BadTypeError | BadValueError, name: str, fix: str) -> HTTPError:
+    """Return an error of the library in terms of a request field."""
+    row = "" if error.row is None else f" in row {error.row}"
+    column = "" if error.column is None else f", column {error.column}"
+    got = "none" if error.got == "None" else error.got
+    rule = error.rule if error.rule.startswith(VERBS) else f"must be {error.rule}"
+    return HTTPError(INVALID, f"`{name}` {rule}, got {got}{row}{column}", fix)
+
+
+def _find_fault(value: Any) -> str:
+    """Return why a value is not a list of rows of numbers, and where.
+
+    >>> _find_fault([[1, 2], [3]]), _find_fault([[1, "x"]])
+    ('1 number in row 1, 2 in row 0', '"x" in row 0, column 1')
+    """
+    rows = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(rows, list):
+        return _show(rows)
+    for row, entries in enumerate(rows):
+        if not isinstance(entries, list):
+            return f"{_show(entries)} in row {row}"
+        if wrong := [k for k, entry in enumerate(entries) if not _is_number(entry)]:
+            return f"{_show(entries[wrong[0]])} in row {row}, column {wrong[0]}"
+        if len(entries) != len(rows[0]):
+            return f"{counted(len(entries), 'number')} in row {row}, {len(rows[0])} in row 0"
+    if not rows:
+        return "no rows"
+    return NOT_FINITE if rows[0] else "empty rows"
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a JSON value is a number; booleans are not."""
+    return type(value) in (int, float)
+
+
+def _show(value: Any) -> str:
+    """Return a JSON value for a message, cut if it is long."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if _is_number(value) and not abs(value) <= MAX_FLOAT64:
+        return NOT_FINITE
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def _too_many(what: str, limit: int) -> HTTPError:
+    """Return the error for a request that is too large."""
+    problem = f"A request may have at most {limit:,} {what}"
+    return HTTPError(TOO_LARGE, problem, f"Send fewer {what} per request")

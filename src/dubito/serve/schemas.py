@@ -1,0 +1,333 @@
+"""Requests and responses as pydantic models, which also make the OpenAPI document.
+
+Matrices are not validated by pydantic, element by element, but by numpy: see `rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import from_json
+
+from dubito.outputs import ClassName
+from dubito.serve.http_errors import (
+    CONFLICT,
+    FORBIDDEN,
+    INVALID,
+    NOT_FOUND,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    HTTPError,
+)
+from dubito.serve.store.tables import MAX_ID_LENGTH
+
+ARROW = "application/vnd.apache.arrow.stream"
+BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
+MAX_LINK_LENGTH = 2000
+
+
+def check_name(value: Any, what: str) -> str:
+    """Return an id, a key or a reviewer's name that every database can store."""
+    if isinstance(value, str) and 0 < len(value) <= MAX_ID_LENGTH and value.isprintable():
+        return value
+    got = f"{value[:50]!r}" if isinstance(value, str) else type(value).__name__
+    problem = f"{what} must be 1 to {MAX_ID_LENGTH} printable characters, got {got}"
+    raise HTTPError(INVALID, problem, "Use letters, digits and dashes")
+
+
+def _check_ids(value: Any) -> list[str] | None:
+    """Return ids as strings; integers are converted."""
+    if isinstance(value, np.ndarray):  # a column of an Arrow stream
+        value = value.tolist()
+    if value is not None and not isinstance(value, list):
+        raise HTTPError(INVALID, "`ids` must be a list", "Send one id per row")
+    return value and [check_name(str(x) if type(x) is int else x, "Each id") for x in value]
+
+
+def _array(items: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a list that is not empty."""
+    return {"type": "array", "items": items, "minItems": 1}
+
+
+Ids = Annotated[
+    list[str],
+    BeforeValidator(_check_ids),
+    WithJsonSchema(_array({"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH})),
+]
+Matrix = Annotated[Any, WithJsonSchema(_array(_array({"type": "number"})))]
+RowCosts = Annotated[Any, WithJsonSchema(_array({"type": "number", "minimum": 0}))]
+Links = Annotated[
+    Any, WithJsonSchema(_array({"type": ["string", "null"], "maxLength": MAX_LINK_LENGTH}))
+]
+Label = str | int | float
+
+
+class RequestModel(BaseModel):
+    """A request body without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class DecideRequest(RequestModel):
+    """Model outputs, and optionally ids, features, row_costs and links, one per row."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["logits"]}, {"required": ["probabilities"]}]}
+    )
+
+    logits: Matrix = None
+    probabilities: Matrix = None
+    ids: Ids | None = None
+    features: Matrix = None
+    row_costs: RowCosts = None
+    links: Links = None
+
+
+class LabelsRequest(RequestModel):
+    """Labels by the ids of their decisions."""
+
+    ids: Ids
+    labels: Annotated[list[Any], WithJsonSchema(_array({"type": ["string", "integer", "number"]}))]
+
+
+class ReviewRequest(RequestModel):
+    """What a reviewer does with a row; `label` is given with the action "label" only."""
+
+    action: Literal["claim", "label", "escalate", "skip", "undo"]
+    label: Label | None = None
+
+
+class ErrorResponse(BaseModel):
+    """Why a request failed, and what to do about it."""
+
+    detail: str
+
+
+class Decision(BaseModel):
+    """The decision for one row."""
+
+    id: str
+    policy: int
+    action: str | int
+    class_: Label = Field(alias="class")
+    probability: float
+    expected_cost: float
+    reason: str
+    review_value: float
+
+
+class DecideResponse(BaseModel):
+    """One decision per row, in the order of the request."""
+
+    decisions: list[Decision]
+
+
+class PreviousLabel(BaseModel):
+    """A label that was corrected."""
+
+    label: Label
+    reviewer: str | None
+    created: float
+    corrected: float
+    corrected_by: str
+
+
+class StoredDecision(Decision):
+    """A stored decision with its label, and the labels it had before."""
+
+    created: float
+    row_cost: float | None
+    link: str | None
+    label: Label | None
+    previous_labels: list[PreviousLabel]
+
+
+class LabelsResponse(BaseModel):
+    """How many labels were received, new, and corrected."""
+
+    received: int
+    new: int
+    corrected: int
+
+
+class QueueResponse(BaseModel):
+    """How many rows wait for review, and the ids that come next."""
+
+    waiting: int
+    next: list[str]
+
+
+class ReviewRow(BaseModel):
+    """A claimed row; in blind mode nothing of what the model predicts."""
+
+    id: str
+    lease_until: float
+    created: float
+    row_cost: float | None
+    link: str | None
+    classes: list[Label]
+    action: str | int | None = None
+    class_: Label | None = Field(None, alias="class")
+    probability: float | None = None
+    probabilities: list[float] | None = None
+    reason: str | None = None
+    review_value: float | None = None
+    is_audit: bool | None = None
+    n_escalations: int | None = None
+
+
+class ClaimResponse(BaseModel):
+    """The claimed row, or null if none waits."""
+
+    item: ReviewRow | None
+
+
+class ReviewResponse(ClaimResponse):
+    """The action that was done, and the row if the reviewer holds it now."""
+
+    action: str
+
+
+class PolicySummary(BaseModel):
+    """A stored policy."""
+
+    id: int
+    created: float
+    is_active: bool
+    provenance: dict[str, Any]
+
+
+class PoliciesResponse(BaseModel):
+    """All policies, oldest first."""
+
+    policies: list[PolicySummary]
+
+
+class UploadResponse(BaseModel):
+    """The id of a stored policy."""
+
+    id: int
+
+
+class ActiveResponse(BaseModel):
+    """The id of the active policy."""
+
+    active: int | None
+
+
+class MonitorResponse(BaseModel):
+    """Metrics, alarms and shifts of the active policy."""
+
+    policy: int
+    days: float
+    n_rows: int
+    overall: dict[str, Any]
+    windows: list[dict[str, Any]]
+    alarms: dict[str, dict[str, Any]]
+    uncertainty: dict[str, Any] | None
+    prior: dict[str, Any] | None
+    reference_prior: list[float]
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse}
+    for status in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_LARGE, INVALID)
+}
+
+
+def request_body(model: type[BaseModel], *, or_arrow: bool = False) -> dict[str, Any]:
+    """Return the OpenAPI description of a body that is read and validated by `parse_body`."""
+    content: dict[str, Any] = {"application/json": {"schema": model.model_json_schema()}}
+    if or_arrow:
+        content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body of a request, or raise as soon as it is too large."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        problem = f"The body must not be compressed, got Content-Encoding {encoding[:50]!r}"
+        raise HTTPError(INVALID, problem, "Send it uncompressed")
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > max_bytes:
+            problem = f"The body is larger than {max_bytes:,} bytes"
+            raise HTTPError(TOO_LARGE, problem, "Send fewer rows per request")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the content of a JSON body without NaN, infinity, true and false."""
+    try:
+        content = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        fix = "Send JSON in UTF-8 with finite numbers"
+        raise HTTPError(INVALID, f"The body is not valid JSON ({error})", fix) from error
+    # numpy would take true for 1. Few bodies contain these letters, and only those are searched.
+    if (b"true" in body or b"false" in body) and _has_boolean(content):
+        problem = "The body contains true or false instead of a number"
+        raise HTTPError(INVALID, problem, "Use 1 or 0")
+    return content
+
+
+def _has_boolean(value: Any) -> bool:
+    """Return whether there is a boolean at any depth."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, bool):
+            return True
+        if isinstance(one, dict | list):
+            pending += one.values() if isinstance(one, dict) else one
+    return False
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validate(model: type[Model], content: Any) -> Model:
+    """Return the content of a body as a model, or raise with the first problem."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, HTTPError):
+        raise cause
+    name, names = ".".join(map(str, first["loc"])), ", ".join(model.model_fields)
+    match first["type"]:
+        case "model_type" | "model_attributes_type":
+            problem, fix = "The body must be a JSON object", f"Send the fields {names}"
+        case "extra_forbidden":
+            problem, fix = f"The body has an unknown field {name[:50]!r}", f"Use only {names}"
+        case "missing":
+            problem, fix = f"The field `{name}` is missing", "Add it"
+        case _:
+            problem, fix = f"`{name}`: {first['msg']}", "See /v1/openapi.json for the schema"
+    raise HTTPError(INVALID, problem, fix)
+
+
+def encode_labels(labels: Any, classes: Sequence[ClassName]) -> list[int]:
+    """Return the positions of labels among the classes.
+
+    >>> encode_labels(["dog", "cat"], ["cat", "dog"])
+    [1, 0]
+    """
+    known = {str(name): code for code, name in enumerate(classes)}
+    codes = [known.get(str(x)) if type(x) in (str, int, float) else None for x in labels]
+    found = [code for code in codes if code is not None]
+    if len(found) < len(codes):
+        wrong = labels[codes.index(None)]
+        got = repr(wrong)[:50] if isinstance(wrong, str | int | float) else type(wrong).__name__
+        names = ", ".join(list(known)[:20])
+        raise HTTPError(INVALID, f"{got} is not a class of the policy", f"Use one of {names}")
+    return found

@@ -1,0 +1,376 @@
+"""Decisions in the database: inserted once per id, read as columns, deleted after retention."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from random import random
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Select, bindparam, delete, exists, select, true
+
+from dubito.arrays import BoolArray, FloatArray, IntArray
+from dubito.decide import Decisions
+from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.serve.store.tables import (
+    corrections,
+    decisions,
+    idempotency_keys,
+    labels,
+    review_events,
+    reviews,
+)
+from dubito.serve.store.writer import insert_new_rows, insert_rows
+
+MAX_IDS = 500  # per query
+RESPONSE_COLUMNS = [
+    decisions.c[name]
+    for name in (
+        "id", "policy_id", "created", "digest", "action", "class_", "probability",
+        "expected_cost", "reason", "review_value", "is_audit", "link", "row_cost",
+    )
+]  # fmt: skip
+NUMERIC_COLUMNS = {
+    "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
+    "class_": np.int64, "propensity": np.float64, "audit_probability": np.float64,
+    "is_audit": np.bool_, "row_cost": np.float64,
+}  # fmt: skip
+ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewDecisions:
+    """The decisions of one request as database columns.
+
+    Parameters
+    ----------
+    columns : dict of str to list
+        One list per column of the table `decisions`.
+    is_rejected : array of bool
+        Rows that the policy sends to review.
+    key, key_digest : str or None, bytes
+        The idempotency key of the request, and the digest of its body.
+    """
+
+    columns: dict[str, list[Any]]
+    is_rejected: BoolArray
+    key: str | None = None
+    key_digest: bytes = b""
+
+    @classmethod
+    def of(
+        cls,
+        policy_id: int,
+        ids: Sequence[str],
+        decided: Decisions,
+        outputs: FloatArray,
+        *,
+        digests: Sequence[bytes],
+        is_logits: bool = True,
+        is_audit: BoolArray | None = None,
+        audit_probability: float = 0.0,
+        row_costs: FloatArray | None = None,
+        links: Sequence[str | None] | None = None,
+        features: FloatArray | None = None,
+        created: float | None = None,
+    ) -> Self:
+        """Return the columns of decisions; `is_audit` marks the rows drawn for the audit.
+
+        `digests` identify the inputs of each row: an id that is sent again must have the same one.
+        """
+        n = len(decided)
+        audited = np.zeros(n, dtype=bool) if is_audit is None else is_audit
+        rejected = decided.is_rejected
+        return cls(
+            columns={
+                "id": list(ids),
+                "policy_id": [policy_id] * n,
+                "created": [time.time() if created is None else created] * n,
+                "digest": list(digests),
+                "is_logits": [is_logits] * n,
+                "outputs": _row_bytes(outputs),
+                "probabilities": _row_bytes(decided.probabilities),
+                "action": decided.action.tolist(),
+                "class_": decided.class_.tolist(),
+                "probability": decided.probability.tolist(),
+                "expected_cost": decided.expected_cost.tolist(),
+                "reason": decided.reason.tolist(),
+                "review_value": decided.review_value.tolist(),
+                "propensity": np.where(rejected, 1.0, audit_probability).tolist(),
+                "is_audit": audited.tolist(),
+                "row_cost": [None] * n if row_costs is None else row_costs.tolist(),
+                "link": [None] * n if links is None else list(links),
+                "features": [None] * n if features is None else _row_bytes(features),
+                "audit_probability": [audit_probability] * n,
+                "position": list(range(n)),
+            },
+            is_rejected=rejected,
+        )
+
+    def part(self, rows: slice, key: str | None = None, key_digest: bytes = b"") -> NewDecisions:
+        """Return some of the rows as a request with an idempotency key of its own."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return NewDecisions(columns, self.is_rejected[rows], key, key_digest)
+
+    def __len__(self) -> int:
+        return len(self.columns["id"])
+
+    def insert_together(self, connection: Connection, others: Sequence[NewDecisions]) -> bool:
+        """Insert the decisions of several requests; return whether every one was new."""
+        keyed = [new for new in others if new.key is not None]
+        if _insert_keys(connection, keyed) < len(keyed):
+            return False
+        joined = {
+            name: list(chain.from_iterable(new.columns[name] for new in others))
+            for name in self.columns
+        }
+        is_rejected = np.concatenate([new.is_rejected for new in others])
+        return insert_new_rows(connection, decisions, joined) and insert_new_rows(
+            connection, reviews, _review_columns(joined, is_rejected)
+        )
+
+    def insert(self, connection: Connection) -> dict[str, dict[str, Any]]:
+        """Insert the decisions that are new; return, by id, those that exist.
+
+        If an existing one was decided from different inputs, nothing is stored.
+        """
+        if self.key is not None and not _insert_keys(connection, [self]):
+            query = select(idempotency_keys.c.digest).where(idempotency_keys.c.key == self.key)
+            if connection.execute(query).scalar_one() != self.key_digest:
+                problem = f"Idempotency key {self.key!r} was used with a different body"
+                raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
+        ids = self.columns["id"]
+        while True:
+            found = find_decisions(connection, ids)
+            for name, digest in zip(ids, self.columns["digest"], strict=True):
+                if name in found and found[name]["digest"] != digest:
+                    problem = f"Id {name!r} was decided with a different body"
+                    raise HTTPError(CONFLICT, problem, "Use another id, or send the same body")
+            new = [row for row, name in enumerate(ids) if name not in found]
+            columns = {name: [values[k] for k in new] for name, values in self.columns.items()}
+            # Another process may insert some of them first: then look again.
+            if insert_rows(connection, decisions, columns) == len(new):
+                insert_rows(connection, reviews, _review_columns(columns, self.is_rejected[new]))
+                return found
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """Decisions as columns, oldest first, with the labels known so far.
+
+    Attributes
+    ----------
+    propensity : array of float
+        The probability that the row was sent to review: 1 if rejected, else `audit_probability`.
+    audit_probability, is_audit : array of float, array of bool
+        The probability of being drawn for the audit, and whether the row was drawn.
+    label : array of int
+        -1 where the label is unknown.
+    labeled : array of float
+        When the label arrived; NaN where it is unknown. `row_cost` is NaN where none was sent.
+    is_unresolved : array of bool
+        Rows that reviewers escalated or skipped and that have no label.
+    """
+
+    id: NDArray[np.str_]
+    policy_id: IntArray
+    created: FloatArray
+    is_logits: BoolArray
+    outputs: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    action: IntArray
+    class_: IntArray
+    propensity: FloatArray
+    audit_probability: FloatArray
+    is_audit: BoolArray
+    row_cost: FloatArray
+    label: IntArray
+    labeled: FloatArray
+    is_unresolved: BoolArray
+
+    def __len__(self) -> int:
+        return self.action.size
+
+    def take(self, which: IntArray | BoolArray | slice) -> StoredRows:
+        """Return some of the rows."""
+        return StoredRows(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class AlarmHistory:
+    """The input of the sequential alarms: all rows that one policy decided, in order of arrival.
+
+    Attributes
+    ----------
+    uncertainty : array of float
+        1 minus the confidence of every row.
+    confidence, is_correct : array of float, array of bool
+        Of audited rows with a label, in the order in which row and label were both there. Only the
+        first label counts: a later correction or undo does not change what an alarm has seen.
+    """
+
+    uncertainty: FloatArray
+    confidence: FloatArray
+    is_correct: BoolArray
+
+
+def _insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
+    """Insert idempotency keys; return how many are new."""
+    columns: dict[str, list[Any]] = {
+        "key": [new.key for new in keyed],
+        "digest": [new.key_digest for new in keyed],
+        "created": [new.columns["created"][0] if len(new) else 0.0 for new in keyed],
+    }
+    return insert_rows(connection, idempotency_keys, columns)
+
+
+def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) -> dict[str, Any]:
+    """Return the review entries of rejected and audited rows.
+
+    Audited rows get a random priority, so that those reviewed so far are a random sample.
+    """
+    is_audit = columns["is_audit"]
+    rows = np.flatnonzero(is_rejected | np.array(is_audit, dtype=bool)).tolist()
+    return {
+        "decision_id": [columns["id"][row] for row in rows],
+        "created": [columns["created"][row] for row in rows],
+        "priority": [random() if is_audit[row] else columns["review_value"][row] for row in rows],
+        "is_audit": [is_audit[row] for row in rows],
+        "is_open": [True] * len(rows),
+        "lease_until": [0.0] * len(rows),
+    }
+
+
+def rows_by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of a query with a parameter `ids`, a limited number of ids at a time."""
+    for start in range(0, len(ids), MAX_IDS):
+        parameters = {"ids": list(ids[start : start + MAX_IDS])}
+        yield from connection.execute(query, parameters).mappings()
+
+
+def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the decisions of some ids, by id; those that do not exist are left out."""
+    query = select(*RESPONSE_COLUMNS).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
+    return {row["id"]: dict(row) for row in rows_by_id(connection, query, ids)}
+
+
+def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
+    """Return all decisions made at or after a time, with their labels."""
+    was_passed = (
+        exists()
+        .where(
+            review_events.c.decision_id == decisions.c.id,
+            review_events.c.kind.in_(["escalate", "skip"]),
+            ~review_events.c.is_undone,
+        )
+        .correlate(decisions)
+    )
+    names = ["id", "outputs", "probabilities", *NUMERIC_COLUMNS]
+    query = (
+        select(
+            *(decisions.c[name] for name in names),
+            labels.c.label,
+            labels.c.created.label("labeled"),
+            was_passed.label("was_passed"),
+        )
+        .outerjoin(labels, labels.c.decision_id == decisions.c.id)
+        .where(decisions.c.created >= since)
+        .order_by(*ARRIVAL_ORDER)
+    )
+    rows = connection.execute(query).all()
+    names += ["label", "labeled", "was_passed"]
+    columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    label = np.array([-1 if code is None else code for code in columns["label"]], np.int64)
+    return StoredRows(
+        id=np.array(columns["id"], dtype=np.str_),
+        outputs=_matrix(columns["outputs"]),
+        probabilities=_matrix(columns["probabilities"]),
+        **{name: np.array(columns[name], dtype=kind) for name, kind in NUMERIC_COLUMNS.items()},
+        label=label,
+        labeled=np.array(columns["labeled"], np.float64),
+        is_unresolved=np.array(columns["was_passed"], np.bool_) & (label < 0),
+    )
+
+
+def alarm_history(connection: Connection, policy_id: int) -> AlarmHistory:
+    """Return the uncertainty of every row, and the first label of each audited row."""
+    is_own = decisions.c.policy_id == policy_id
+    every = select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
+    confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
+    audited = (
+        select(decisions.c.id, decisions.c.created, decisions.c.probability, decisions.c.class_)
+        .where(is_own, decisions.c.is_audit)
+        .order_by(*ARRIVAL_ORDER)
+    )
+    first = _first_labels(connection, policy_id)
+    known = [row for row in connection.execute(audited) if row.id in first]
+    complete = np.array([max(first[row.id][0], row.created) for row in known])
+    order = np.argsort(complete, kind="stable")
+    confidence = np.array([row.probability for row in known], np.float64)
+    is_correct = np.array([row.class_ == first[row.id][1] for row in known], np.bool_)
+    return AlarmHistory(
+        uncertainty=np.clip(1.0 - confidence_of_all, 0.0, 1.0),
+        confidence=np.clip(confidence, 0.0, 1.0)[order],
+        is_correct=is_correct[order],
+    )
+
+
+def _first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[float, int]]:
+    """Return the time and value of the first label of each audited row, by id."""
+    undone = (review_events.c.kind == "label") & review_events.c.is_undone
+    found: dict[str, tuple[float, int]] = {}
+    for table, condition in ((labels, true()), (corrections, true()), (review_events, undone)):
+        query = (
+            select(table.c.decision_id, table.c.created, table.c.label)
+            .join(decisions, decisions.c.id == table.c.decision_id)
+            .where(decisions.c.policy_id == policy_id, decisions.c.is_audit, condition)
+        )
+        for name, created, label in connection.execute(query):
+            found[name] = min(found.get(name, (created, label)), (created, label))
+    return found
+
+
+def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.float32] | None:
+    """Return the features of some decisions, or None if a row has none or a different number."""
+    query = select(decisions.c.id, decisions.c.features).where(
+        decisions.c.id.in_(bindparam("ids", expanding=True))
+    )
+    found = {row["id"]: row["features"] for row in rows_by_id(connection, query, ids)}
+    kept = [features for name in ids if (features := found.get(name)) is not None]
+    is_complete = len(kept) == len(ids) and len({len(features) for features in kept}) == 1
+    return _matrix(kept) if is_complete else None
+
+
+def delete_before(connection: Connection, before: float) -> int:
+    """Delete all decisions made before a time, with everything about them; return how many."""
+    old = select(decisions.c.id).where(decisions.c.created < before)
+    for table in (review_events, reviews, corrections, labels):
+        connection.execute(delete(table).where(table.c.decision_id.in_(old)))
+    connection.execute(delete(corrections).where(corrections.c.corrected < before))
+    connection.execute(delete(labels).where(labels.c.created < before))
+    connection.execute(delete(idempotency_keys).where(idempotency_keys.c.created < before))
+    return int(connection.execute(delete(decisions).where(decisions.c.created < before)).rowcount)
+
+
+def _row_bytes(array: FloatArray) -> list[bytes]:
+    r"""Return each row as little-endian float32 bytes.
+
+    >>> _row_bytes(np.array([[1.0, 0.0]]))
+    [b'\x00\x00\x80?\x00\x00\x00\x00']
+    """
+    whole = np.ascontiguousarray(array, "<f4")
+    content, width = whole.tobytes(), whole.shape[1] * 4
+    return [content[row * width : (row + 1) * width] for row in range(len(whole))]
+
+
+def _matrix(rows: list[bytes]) -> NDArray[np.float32]:
+    """Return rows of float32 bytes as a matrix."""
+    whole = np.frombuffer(b"".join(rows), "<f4")
+    return whole.reshape(len(rows), -1) if rows else whole.reshape(0, 0)

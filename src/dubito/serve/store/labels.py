@@ -1,0 +1,112 @@
+"""Labels in the database: accepted in any order, repeated safely, corrected on request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.serve.store.decisions import MAX_IDS, rows_by_id
+from dubito.serve.store.tables import corrections, labels, reviews
+from dubito.serve.store.writer import insert_rows
+
+BY_IDS = select(labels).where(labels.c.decision_id.in_(bindparam("ids", expanding=True)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """How many labels are new, and how many replaced a different one."""
+
+    n_new: int
+    n_corrected: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A label that was replaced: when it arrived, when it was corrected, and by whom.
+
+    `reviewer` is None for labels that were sent to `POST /v1/labels`.
+    """
+
+    label: int
+    reviewer: str | None
+    created: float
+    corrected: float
+    corrected_by: str
+
+
+def add_labels(
+    connection: Connection,
+    ids: Sequence[str],
+    codes: Sequence[int],
+    corrected_by: str | None = None,
+    reviewer: str | None = None,
+) -> LabelCounts:
+    """Store labels and take their rows out of the review queue.
+
+    A label that exists must be the same, unless `corrected_by` names who corrects it: then the new
+    one replaces it, and the previous value is recorded.
+    """
+    now = time.time()
+    columns: dict[str, list[Any]] = {
+        "decision_id": list(ids),
+        "label": list(codes),
+        "reviewer": [reviewer] * len(ids),
+        "created": [now] * len(ids),
+    }
+    n_new, n_corrected = insert_rows(connection, labels, columns), 0
+    if n_new < len(ids):
+        n_corrected = _correct(connection, dict(zip(ids, codes, strict=True)), corrected_by, now)
+    for start in range(0, len(ids), MAX_IDS):
+        is_labeled = reviews.c.decision_id.in_(ids[start : start + MAX_IDS])
+        connection.execute(update(reviews).where(is_labeled).values(is_open=False))
+    return LabelCounts(n_new, n_corrected)
+
+
+def _correct(
+    connection: Connection, codes: dict[str, int], corrected_by: str | None, now: float
+) -> int:
+    """Replace labels that differ; return how many there were."""
+    replaced = [
+        row
+        for row in rows_by_id(connection, BY_IDS.with_for_update(), list(codes))
+        if row["label"] != codes[row["decision_id"]]
+    ]
+    if not replaced:
+        return 0
+    if corrected_by is None:
+        problem = f"Id {replaced[0]['decision_id']!r} has a different label"
+        fix = "Send the same label, or add ?correct=true to replace it"
+        raise HTTPError(CONFLICT, problem, fix)
+    correction = {"corrected": now, "corrected_by": corrected_by}
+    connection.execute(insert(corrections), [{**row, **correction} for row in replaced])
+    change = (
+        update(labels)
+        .where(labels.c.decision_id == bindparam("name"))
+        .values(label=bindparam("code"), reviewer=None, created=now)
+    )
+    names = [row["decision_id"] for row in replaced]
+    connection.execute(change, [{"name": name, "code": codes[name]} for name in names])
+    return len(replaced)
+
+
+def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
+    """Return the labels of some ids, by id; unknown ones are left out."""
+    return {row["decision_id"]: row["label"] for row in rows_by_id(connection, BY_IDS, ids)}
+
+
+def find_corrections(connection: Connection, decision_id: str) -> list[Correction]:
+    """Return the previous labels of a decision, oldest first."""
+    names = ("label", "reviewer", "created", "corrected", "corrected_by")
+    query = (
+        select(*(corrections.c[name] for name in names))
+        .where(corrections.c.decision_id == decision_id)
+        .order_by(corrections.c.id)
+    )
+    return [Correction(*row) for row in connection.execute(query)]

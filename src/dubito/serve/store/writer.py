@@ -1,0 +1,235 @@
+"""Group commit: a single writer thread, and bulk inserts for both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, final
+
+from sqlalchemy import Connection, Dialect, Engine, Table
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+MAX_JOBS, MAX_ROWS = 512, 50_000  # per commit
+MAX_ATTEMPTS = 3  # the database may abort one of two processes that deadlock
+CHUNKS = (512, 64, 8, 1)  # rows of about 20 columns: SQLite allows 32,766 values per statement
+
+
+class Batch(Protocol):
+    """Rows that can be inserted together with those of other requests, or alone."""
+
+    def __len__(self) -> int: ...
+
+    def insert(self, connection: Connection) -> Any:
+        """Insert the rows alone and return the result of the job."""
+
+    def insert_together(self, connection: Connection, others: list[Any]) -> bool:
+        """Insert the rows of several batches, `self` included; return whether all were new."""
+
+
+Work = Batch | Callable[[Connection], Any]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Job:
+    """A piece of work and the future that receives its result."""
+
+    work: Work
+    future: Future[Any] = field(default_factory=Future)
+
+    @property
+    def n_rows(self) -> int:
+        """Approximate number of rows it writes."""
+        return 1 if callable(self.work) else len(self.work)
+
+    def run(self, connection: Connection) -> tuple[bool, Any]:
+        """Run within a savepoint; return whether it succeeded, and its result or exception."""
+        try:
+            with connection.begin_nested():
+                if callable(self.work):
+                    return True, self.work(connection)
+                return True, self.work.insert(connection)
+        except OperationalError:
+            raise
+        except Exception as error:
+            return False, error
+
+
+@final
+class GroupCommitWriter:
+    """Runs jobs from any thread in groups, with one commit per group.
+
+    While one group is being synced to disk, the next one accumulates. A failing job does not affect
+    the others of its group. A future is resolved only after the commit that contains its work.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.queue: SimpleQueue[Job | None] = SimpleQueue()
+        self.is_closed = False
+        self.thread = Thread(target=self._run, name="dubito-writer", daemon=True)
+        self.thread.start()
+
+    def submit(self, work: Work) -> Future[Any]:
+        """Queue work and return the future of its result."""
+        if self.is_closed:
+            raise RuntimeError("The store is closed.")
+        job = Job(work)
+        self.queue.put(job)
+        return job.future
+
+    def close(self) -> None:
+        """Write everything that was accepted, then stop."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.queue.put(None)
+            self.thread.join()
+
+    def _run(self) -> None:
+        """Write group after group until the writer is closed."""
+        is_last = False
+        while not is_last:
+            group, is_last = self._gather()
+            if group:
+                self._write(group)
+
+    def _gather(self) -> tuple[list[Job], bool]:
+        """Wait for a job, and take those that are queued behind it."""
+        group: list[Job] = []
+        n_rows = 0
+        while True:
+            job = self.queue.get()
+            if job is None:
+                return group, True
+            group.append(job)
+            n_rows += job.n_rows
+            if self.queue.empty() or len(group) >= MAX_JOBS or n_rows >= MAX_ROWS:
+                return group, False
+
+    def _write(self, group: list[Job]) -> None:
+        """Commit a group, then resolve its futures."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                with self.engine.begin() as connection:
+                    results = _run_group(connection, group)
+                break
+            except Exception as error:
+                if not isinstance(error, OperationalError) or attempt == MAX_ATTEMPTS:
+                    results = [(False, error)] * len(group)
+                    break
+        for job, (is_done, result) in zip(group, results, strict=True):
+            if is_done:
+                job.future.set_result(result)
+            else:
+                job.future.set_exception(result)
+
+
+def _run_group(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
+    """Run the jobs of a group within one transaction; batches go in together if all are new."""
+    batches: list[Any] = [job.work for job in group if not callable(job.work)]
+    is_done = bool(batches) and _inserted_together(connection, batches)
+    return [
+        (True, {}) if is_done and not callable(job.work) else job.run(connection) for job in group
+    ]
+
+
+def _inserted_together(connection: Connection, batches: list[Any]) -> bool:
+    """Insert all batches, or none of them; return which."""
+    try:
+        with connection.begin_nested() as nested:
+            is_done = bool(batches[0].insert_together(connection, batches))
+            if not is_done:
+                nested.rollback()
+            return is_done
+    except OperationalError:
+        raise
+    except Exception:
+        return False  # a batch is invalid: it will fail when it is inserted alone
+
+
+def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> int:
+    """Insert rows given as columns, ignoring keys that exist; return how many rows are new.
+
+    Values are bound parameters: several rows per statement for SQLite, one binary array per column
+    for PostgreSQL.
+    """
+    names = _column_names(table, columns)
+    values = [columns[name] for name in names]
+    if not values[0]:
+        return 0
+    into = f"INSERT INTO {table.name} ({', '.join(names)})"
+    if connection.dialect.name == "postgresql":
+        arrays = ", ".join(
+            f"%b::{kind}[]" for kind in _type_names(table, names, connection.dialect)
+        )
+        statement = f"{into} SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
+        return int(connection.exec_driver_sql(statement, tuple(values)).rowcount)
+    marks = f"({', '.join('?' * len(names))})"
+    n_new = 0
+    for chunk in _chunks(list(zip(*values, strict=True))):
+        statement = f"{into} VALUES {', '.join([marks] * len(chunk))} ON CONFLICT DO NOTHING"
+        flat = tuple(chain.from_iterable(chunk))
+        n_new += int(connection.exec_driver_sql(statement, flat).rowcount)
+    return n_new
+
+
+def insert_new_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> bool:
+    """Insert rows given as columns; return whether all of them are new.
+
+    If one is not, the caller has to roll back. PostgreSQL uses COPY, which is much faster than
+    INSERT but fails on the first duplicate key.
+    """
+    n_rows = len(next(iter(columns.values())))
+    if connection.dialect.name != "postgresql" or not n_rows:
+        return insert_rows(connection, table, columns) == n_rows
+    try:
+        _copy_rows(connection, table, columns)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _copy_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> None:
+    """Copy rows into PostgreSQL; driver errors become those of SQLAlchemy."""
+    names = _column_names(table, columns)
+    statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN (FORMAT BINARY)"
+    dialect = connection.dialect
+    driver = dialect.loaded_dbapi
+    cursor: Any = connection.connection.cursor()
+    try:
+        with cursor, cursor.copy(statement) as copy:
+            copy.set_types(_type_names(table, names, dialect))
+            for row in zip(*(columns[name] for name in names), strict=True):
+                copy.write_row(row)
+    except driver.Error as error:
+        wrapped = DBAPIError.instance(statement, None, error, driver.Error, dialect=dialect)
+        raise wrapped from error
+
+
+def _column_names(table: Table, columns: Mapping[str, list[Any]]) -> tuple[str, ...]:
+    """Return the names of the given columns in the order of the table."""
+    return tuple(column.name for column in table.columns if column.name in columns)
+
+
+@lru_cache(maxsize=64)
+def _type_names(table: Table, names: tuple[str, ...], dialect: Dialect) -> list[str]:
+    """Return the PostgreSQL types of columns, without lengths."""
+    kinds = [table.columns[name].type.compile(dialect) for name in names]
+    return [kind.partition("(")[0].lower() for kind in kinds]
+
+
+def _chunks(rows: list[Any]) -> Iterator[list[Any]]:
+    """Yield rows in chunks of few distinct sizes, so that few statements are compiled.
+
+    SQLite releases the GIL once per statement: with one row per statement, each row would wait.
+    """
+    start = 0
+    while start < len(rows):
+        size = next(size for size in CHUNKS if size <= len(rows) - start)
+        yield rows[start : start + size]
+        start += size

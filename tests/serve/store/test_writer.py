@@ -1,0 +1,172 @@
+from collections.abc import Callable
+from concurrent.futures import wait
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Connection, event, select
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+
+from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.labels import add_labels
+from dubito.serve.store.tables import idempotency_keys, labels
+from dubito.serve.store.writer import insert_new_rows, insert_rows
+from tests.serve.conftest import TORN
+
+New = Callable[..., NewDecisions]
+
+
+def test_no_answer_before_its_commit(store: Store, new: New) -> None:
+    may_commit, is_committing = Event(), Event()
+
+    def held(_: Any) -> None:
+        is_committing.set()
+        may_commit.wait(30)
+
+    event.listen(store.engine, "commit", held)
+    answers = [store.submit(new({"a": TORN})), store.submit(lambda c: add_labels(c, ["b"], [1]))]
+    assert is_committing.wait(30)
+    assert not wait(answers, timeout=0.2).done
+    may_commit.set()
+    assert wait(answers, timeout=30).not_done == set()
+    event.remove(store.engine, "commit", held)
+
+
+def test_jobs_that_wait_are_committed_together(store: Store, new: New) -> None:
+    commits = []
+    may_go = Event()
+
+    def counted(connection: Any) -> None:
+        commits.append(connection)
+
+    event.listen(store.engine, "commit", counted)
+    first = store.submit(lambda _: may_go.wait(30))
+    answers = [store.submit(new({f"r{k}": TORN})) for k in range(100)]
+    may_go.set()
+    wait([first, *answers])
+    assert len(commits) == 2
+    assert len(store.decisions_since()) == 100
+    event.remove(store.engine, "commit", counted)
+
+
+def test_a_job_fails_alone(store: Store, new: New) -> None:
+    may_go = Event()
+
+    def spoiled(connection: Any) -> None:
+        add_labels(connection, ["half"], [1])
+        raise ZeroDivisionError("a mistake")
+
+    first = store.submit(lambda _: may_go.wait(30))
+    before, bad, after = (
+        store.submit(new({"a": TORN})),
+        store.submit(spoiled),
+        store.submit(new({"b": TORN})),
+    )
+    may_go.set()
+    wait([first, before, bad, after])
+    assert isinstance(bad.exception(), ZeroDivisionError)
+    assert before.result() == after.result() == {}
+    assert store.get_label("half") is None
+    assert len(store.decisions_since()) == 2
+
+
+def test_decisions_that_cannot_be_kept_fail_alone(store: Store, new: New) -> None:
+    may_go = Event()
+    spoiled = new({"bad": TORN})
+    spoiled.columns["created"][0] = None
+    first = store.submit(lambda _: may_go.wait(30))
+    before, bad, after = (
+        store.submit(one) for one in (new({"a": TORN}), spoiled, new({"b": TORN}))
+    )
+    may_go.set()
+    wait([first, before, bad, after])
+    assert isinstance(bad.exception(), IntegrityError)
+    assert before.result() == after.result() == {}
+    assert sorted(store.decisions_since().id) == ["a", "b"]
+
+
+def test_a_database_that_gives_way_is_asked_again(store: Store) -> None:
+    tries = []
+
+    def unlucky(connection: Any) -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            raise OperationalError("deadlock", None, Exception("deadlock"))
+        return add_labels(connection, ["a"], [1]).n_new
+
+    assert store.write(unlucky) == 1
+    assert len(tries) == 3
+
+
+def test_a_commit_that_fails_is_told_to_all(store: Store, new: New) -> None:
+    def broken(_: Any) -> None:
+        raise OperationalError("disk full", None, Exception("disk full"))
+
+    event.listen(store.engine, "commit", broken)
+    with pytest.raises(OperationalError):
+        store.add_decisions(new({"a": TORN}))
+    event.remove(store.engine, "commit", broken)
+    assert store.get_decision("a") is None
+    assert store.add_decisions(new({"a": TORN})) == {}
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 7, 8, 600, 1300])
+def test_each_row_goes_in_once(store: Store, n_rows: int) -> None:
+    columns = {
+        "decision_id": [f"r{k}" for k in range(n_rows)],
+        "label": list(range(n_rows)),
+        "reviewer": [None if k % 2 else "ann" for k in range(n_rows)],
+        "created": np.linspace(0, 1, n_rows).tolist(),
+    }
+    assert store.write(lambda c: insert_rows(c, labels, columns)) == n_rows
+    more = {name: [*values, *([values[0]] if values else [])] for name, values in columns.items()}
+    more["decision_id"] = [*columns["decision_id"], *(["new"] if n_rows else [])]
+    assert store.write(lambda c: insert_rows(c, labels, more)) == min(n_rows, 1)
+    query = select(labels).order_by(labels.c.label, labels.c.decision_id.desc())
+    rows = store.read(lambda c: c.execute(query).all())
+    kept = [tuple(row) for row in rows if row.decision_id != "new"]
+    assert kept == list(zip(*columns.values(), strict=True))
+
+
+def test_nothing_in_a_value_is_run(store: Store) -> None:
+    nasty = "'); DROP TABLE labels; --%s ? :x"
+    columns: dict[str, list[Any]] = {"key": [nasty], "digest": [b"\x00\xff'"], "created": [1.0]}
+    assert store.write(lambda c: insert_rows(c, idempotency_keys, columns)) == 1
+    found = store.read(lambda c: c.execute(select(idempotency_keys)).one())
+    assert tuple(found) == (nasty, b"\x00\xff'", 1.0)
+
+
+def some_labels(*names: str) -> dict[str, list[Any]]:
+    n = len(names)
+    return {
+        "decision_id": list(names),
+        "label": list(range(n)),
+        "reviewer": [None] * n,
+        "created": [0.5] * n,
+    }
+
+
+def test_all_rows_go_in_or_the_caller_is_told(store: Store) -> None:
+    assert store.write(lambda c: insert_new_rows(c, labels, some_labels("a", "b")))
+    assert store.write(lambda c: insert_new_rows(c, labels, some_labels()))
+
+    def undone(connection: Connection, *names: str) -> bool:
+        with connection.begin_nested() as nested:
+            is_done = insert_new_rows(connection, labels, some_labels(*names))
+            nested.rollback()
+        return is_done
+
+    assert store.write(lambda c: undone(c, "c", "d"))
+    assert not store.write(lambda c: undone(c, "c", "a"))
+    assert not store.write(lambda c: undone(c, "c", "c"))
+    rows = store.read(lambda c: c.execute(select(labels).order_by(labels.c.label)).all())
+    assert [tuple(row) for row in rows] == [("a", 0, None, 0.5), ("b", 1, None, 0.5)]
+
+
+def test_an_error_while_copying_is_that_of_any_statement(empty_postgres: str) -> None:
+    store = Store.open(empty_postgres)
+    with pytest.raises(DataError, match=r"COPY labels \(decision_id, label, reviewer, created\)"):
+        store.write(lambda c: insert_new_rows(c, labels, some_labels("long" * 100)))
+    assert store.write(lambda c: insert_new_rows(c, labels, some_labels("short")))
+    store.close()

@@ -1,0 +1,220 @@
+import logging
+import time
+from dataclasses import replace
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dubito.serve.auth import Authenticator, Sessions
+from dubito.serve.store.tokens import Token
+from tests.serve.conftest import SURE, TORN, Api
+
+BODY = {"logits": [TORN], "ids": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "The request has no token. Send the header `Authorization: Bearer`."),
+        ("Bearer", "The request has no token."),
+        ("Basic abc", "The request has no token."),
+        (
+            "Bearer dubito_wrong",
+            "The token is unknown, expired or revoked. Create one with `dubito token",
+        ),
+        ("Bearer é", "The token is unknown, expired or revoked."),
+    ],
+)
+def test_without_a_token_nothing_is_stored(api: Api, header: str | None, words: str) -> None:
+    headers = {} if header is None else {b"Authorization": header.encode()}
+    answer = httpx.post(f"{api.address}/v1/decide", json=BODY, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert words in answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_expired_and_revoked_tokens_are_rejected(api: Api) -> None:
+    brief = api.store.create_token("bob", ["decide"], lifetime=3.0)
+    headers = {"Authorization": f"Bearer {brief}"}
+    address = f"{api.address}/v1/decide"
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 200
+    time.sleep(3.1)
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 401
+    long = api.store.create_token("cy", ["decide"])
+    headers = {"Authorization": f"Bearer {long}"}
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 200
+    [number] = [one.id for one in api.store.list_tokens() if one.name == "cy"]
+    api.store.revoke_token(number)
+    time.sleep(1.1)  # as long as a token is cached
+    assert httpx.post(address, json=BODY, headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path"),
+    [
+        ("review", "POST", "/v1/decide"),
+        ("review", "POST", "/v1/labels"),
+        ("review", "GET", "/v1/decisions/x"),
+        ("review", "POST", "/v1/policies"),
+        ("decide", "GET", "/v1/review"),
+        ("decide", "POST", "/v1/review"),
+        ("decide", "POST", "/v1/review/x"),
+        ("decide", "GET", "/v1/policies"),
+        ("decide", "POST", "/v1/policies/rollback"),
+        ("decide", "POST", "/v1/policies/1/activate"),
+        ("decide", "GET", "/v1/monitor"),
+        ("admin", "POST", "/v1/decide"),
+        ("admin", "POST", "/v1/review"),
+    ],
+)
+def test_another_scope_is_not_enough(api: Api, scope: str, method: str, path: str) -> None:
+    answer = api.client_of("bob", scope).request(method, path, json=BODY)
+    assert answer.status_code == 403
+    assert answer.json()["detail"].startswith("The token needs the scope ")
+    assert api.counts() == (0, 0)
+
+
+def session_of(api: Api, token: str) -> tuple[str, str]:
+    """Return the cookie of a session and its CSRF token."""
+    authenticator: Authenticator = api.app.state.authenticator
+    found = api.store.find_token(token)
+    assert found is not None
+    text = authenticator.sessions.create(found)
+    return text, authenticator.sessions.csrf_token(text)
+
+
+def test_a_cookie_needs_a_csrf_token(api: Api) -> None:
+    session, csrf = session_of(api, api.store.create_token("bob", ["review", "decide"]))
+    browser = httpx.Client(base_url=api.address, cookies={"dubito_session": session})
+    assert browser.get("/v1/review").status_code == 200
+    refused = browser.post("/v1/decide", json=BODY)
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == (
+        "The request does not come from a page of this service. Reload the page and try again."
+    )
+    proof = {"X-CSRF-Token": csrf}
+    elsewhere = {**proof, "Origin": "https://evil.example"}
+    assert browser.post("/v1/decide", json=BODY, headers=elsewhere).status_code == 403
+    ours = {**proof, "Origin": api.address}
+    assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 200
+    other, _ = session_of(api, api.store.create_token("eve", ["review", "decide"]))
+    browser.cookies.set("dubito_session", other)
+    assert browser.post("/v1/decide", json=BODY, headers=ours).status_code == 403
+    browser.close()
+
+
+def test_a_session_is_no_token_and_a_token_no_session(api: Api) -> None:
+    token = api.store.create_token("bob", ["review"])
+    session, _ = session_of(api, token)
+    assert token not in session
+    address = f"{api.address}/v1/review"
+    headers = {"Authorization": f"Bearer {session}"}
+    assert httpx.get(address, headers=headers).status_code == 401
+    for forged in (token, session[:-1] + ("0" if session[-1] != "0" else "1"), "1.9999999999.a.b"):
+        with httpx.Client(cookies={"dubito_session": forged}) as browser:
+            assert browser.get(address).status_code == 401
+
+
+def test_a_session_ends_with_its_token(api: Api) -> None:
+    token = api.store.create_token("bob", ["review"])
+    session, _ = session_of(api, token)
+    found = api.store.find_token(token)
+    assert found is not None
+    with httpx.Client(base_url=api.address, cookies={"dubito_session": session}) as browser:
+        assert browser.get("/v1/review").status_code == 200
+        api.store.revoke_token(found.id)
+        time.sleep(1.1)  # as long as a token is cached
+        assert browser.get("/v1/review").status_code == 401
+    brief, _ = session_of(api, api.store.create_token("cy", ["review"], lifetime=1.0))
+    with httpx.Client(base_url=api.address, cookies={"dubito_session": brief}) as browser:
+        time.sleep(1.1)
+        assert browser.get("/v1/review").status_code == 401
+
+
+def test_responses_have_security_headers(api: Api) -> None:
+    for path in ("/healthz", "/v1/review", "/sign-in"):
+        headers = api.client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "dubito.serve"]
+
+
+def test_no_token_is_in_the_logs(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    token = api.store.create_token("bob", ["decide"])
+    headers = {"Authorization": f"Bearer {token}"}
+    with caplog.at_level("INFO"):
+        httpx.post(f"{api.address}/v1/decide?token={token}", json=BODY, headers=headers)
+        httpx.get(f"{api.address}/v1/review", headers={"Authorization": f"Bearer {token}x"})
+        end = time.monotonic() + 10  # a request is written down after its answer
+        while len(records := events(caplog)) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    records.sort(key=lambda record: record.__dict__["fields"]["status"])
+    assert [record.__dict__["fields"]["status"] for record in records] == [200, 401]
+    assert records[0].__dict__["fields"]["user"] == "bob"
+    assert all(token not in repr(record.__dict__) for record in records)
+
+
+def test_the_cache_is_cleared_before_it_grows_too_large(api: Api) -> None:
+    authenticator: Authenticator = api.app.state.authenticator
+    authenticator.max_cached = 2
+    for number in range(5):
+        client = api.client_of(f"r{number}", "decide")
+        assert client.post("/v1/decide", json={"logits": [SURE]}).status_code == 200
+    assert len(authenticator.cache) <= 2
+
+
+OURS = Sessions(b"x" * 32)
+ANN = Token(12, "ann", frozenset({"review"}), 0.0, None, None)
+TEXT = OURS.create(ANN)
+
+
+def token_id(sessions: Sessions, text: str) -> int | None:
+    found = sessions.read(text)
+    return None if found is None else found.token_id
+
+
+def test_a_session_names_its_token_and_no_other_secret_reads_it() -> None:
+    assert token_id(OURS, TEXT) == 12
+    assert token_id(Sessions(b"y" * 32), TEXT) is None
+    other = OURS.create(ANN)
+    assert other != TEXT
+    first, second = OURS.read(TEXT), OURS.read(other)
+    assert first is not None
+    assert second is not None
+    assert first.id != second.id
+
+
+def test_a_session_ends_with_its_token_or_after_half_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    brief = OURS.create(replace(ANN, expires=now + 60))
+    for later, has_brief, has_long in ((30, 12, 12), (61, None, 12), (12 * 3600 + 1, None, None)):
+        monkeypatch.setattr(time, "time", lambda later=later: now + later)
+        assert token_id(OURS, brief) == has_brief
+        assert token_id(OURS, TEXT) == has_long
+
+
+@given(st.integers(0, len(TEXT) - 1), st.characters(max_codepoint=255))
+def test_a_changed_cookie_is_invalid(place: int, letter: str) -> None:
+    forged = TEXT[:place] + letter + TEXT[place + 1 :]
+    assert token_id(OURS, forged) == (12 if forged == TEXT else None)
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_random_text_is_not_a_session(text: str) -> None:
+    assert token_id(OURS, text) is None
+
+
+def test_a_csrf_token_does_not_sign_a_session() -> None:
+    payload = TEXT.rpartition(".")[0]
+    assert token_id(OURS, f"{payload}.{OURS.csrf_token(payload)}") is None
+    assert OURS.csrf_token(TEXT) != OURS.csrf_token(OURS.create(ANN))

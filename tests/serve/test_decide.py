@@ -1,0 +1,461 @@
+import asyncio
+import gzip
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dubito import calibrate
+from dubito.calibrate import BaseCalibrator, TemperatureScaling
+from dubito.data.stream import read_stream, write_stream
+from dubito.decide import CostMatrix, Policy, RiskBound
+from dubito.outputs import Logits
+from dubito.serve.decide import (
+    DecisionRequest,
+    MicroBatcher,
+    decide_batch,
+    response_columns,
+)
+from dubito.serve.http_errors import HTTPError
+from dubito.serve.rows import RequestRows
+from dubito.serve.schemas import ARROW
+from dubito.serve.service import Settings
+from dubito.serve.store import NewDecisions, Store
+from tests.serve.conftest import SURE, TORN, Api
+
+
+def test_the_response_is_that_of_the_policy(api: Api, policy: Policy) -> None:
+    body = {"logits": [SURE, TORN], "ids": ["x", "y"]}
+    answer = api.client.post("/v1/decide", json=body)
+    assert answer.status_code == 200
+    wanted = policy.decide(Logits(np.array([SURE, TORN], np.float32)))
+    rows = answer.json()["decisions"]
+    assert [row["action"] for row in rows] == ["a", "reject"]
+    assert [row["probability"] for row in rows] == wanted.probability.tolist()
+    assert [row["review_value"] for row in rows] == wanted.review_value.tolist()
+    assert list(rows[0]) == [
+        "id", "policy", "action", "class", "probability", "expected_cost", "reason", "review_value",
+    ]  # fmt: skip
+    assert api.counts() == (2, 0)
+
+
+def test_a_repeated_request_gets_the_first_response(api: Api) -> None:
+    body = {"probabilities": [[0.5, 0.25, 0.25]], "ids": ["x"], "links": ["https://a.org/x.png"]}
+    first = api.client.post("/v1/decide", json=body)
+    again = api.client.post("/v1/decide", json=body)
+    assert again.json() == first.json()
+    other = api.client.post("/v1/decide", json={**body, "links": None})
+    assert other.status_code == 409
+    assert other.json() == {
+        "detail": "Id 'x' was decided with a different body. Use another id, or send the same body."
+    }
+    assert api.counts() == (1, 0)
+
+
+def test_an_idempotency_key_gets_the_first_response(api: Api) -> None:
+    key = {"Idempotency-Key": "k1"}
+    first = api.client.post("/v1/decide", json={"logits": [SURE, TORN]}, headers=key)
+    again = api.client.post("/v1/decide", json={"logits": [SURE, TORN]}, headers=key)
+    assert again.content == first.content
+    other = api.client.post("/v1/decide", json={"logits": [SURE]}, headers=key)
+    assert other.status_code == 409
+    assert "Idempotency key 'k1' was used with a different body" in other.json()["detail"]
+    assert api.counts() == (2, 0)
+
+
+def test_the_first_response_stays_when_the_policy_changes(api: Api) -> None:
+    from dubito.serve.store.policies import dump_policy
+    from studies.common.serving import fitted_policy
+
+    body = {"logits": [TORN], "ids": ["x"]}
+    first = api.client.post("/v1/decide", json=body).json()
+    other = dump_policy(fitted_policy(reject_cost=0.9))
+    number = api.client.post("/v1/policies", content=other).json()["id"]
+    assert api.client.post(f"/v1/policies/{number}/activate").json() == {"active": number}
+    assert api.client.post("/v1/decide", json=body).json() == first
+    fresh = api.client.post("/v1/decide", json={"logits": [TORN]}).json()["decisions"][0]
+    assert fresh["action"] == "a"
+    assert fresh["policy"] == number
+
+
+def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(500, 3))).astype(np.float32)
+    ids = [f"r{k}" for k in range(500)]
+    content = write_stream({"logits": logits, "ids": ids, "row_costs": np.ones(500)})
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.headers["content-type"] == ARROW
+    found = read_stream(answer.content, max_samples=1000, most_columns=10, most_bytes=1_000_000)
+    assert found["id"] == ids
+    wanted = policy.decide(Logits(logits))
+    assert found["probability"].tolist() == wanted.probability.tolist()
+    assert found["action"] == [policy.costs.actions[code] for code in wanted.action]
+    assert api.counts() == (500, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b'{"logits": [[NaN, 0, 0]]}', 422, "The body is not valid JSON"),
+        (b'{"logits": [[1, 2]]}', 422, "Rows must have 3 columns, one per class, got 2."),
+        (b'{"logits": [[' + b"1," * 999_999 + b"1]]}", 413, "may have at most 10,000 columns"),
+        (b'{"logits": [' + b"[1,2,3]," * 50_000 + b"[1,2,3]]}", 413, "at most 50,000 rows"),
+        (b" " * 40_000_000, 413, "The body is larger than 33,554,432 bytes."),
+        (
+            b'{"logits": [[true, 0.5, 0]]}',
+            422,
+            "The body contains true or false instead of a number.",
+        ),
+        (b'{"logits": [[1, 2, 3]], "links": ["http://["]}', 422, "`links` must be a list of http"),
+        (
+            b'{"logits": [[1, "2", 3]]}',
+            422,
+            'got "2" in row 0, column 1. Send for example "logits": [[2.5',
+        ),
+        (b"{", 422, "The body is not valid JSON"),
+        (b"", 422, "The body is not valid JSON"),
+    ],
+)
+def test_invalid_requests_are_rejected_and_nothing_is_stored(
+    api: Api, content: bytes, status: int, words: str
+) -> None:
+    answer = api.client.post("/v1/decide", content=content, timeout=30)
+    assert answer.status_code == status
+    assert words in answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_broken_arrow_is_rejected_and_nothing_is_stored(api: Api) -> None:
+    whole = write_stream({"logits": np.zeros((10, 3), np.float32)})
+    wide = write_stream({"logits": np.zeros((1, 1_000_000), np.float32)})
+    holed = write_stream({"logits": np.array([[np.nan, 0, 0]], np.float32)})
+    long = write_stream({"logits": np.zeros((50_001, 3), np.float32)})
+    broken = [b"", whole[:-100], b"x" + whole, holed]
+    for status, contents in ((422, broken), (413, [wide, long])):
+        for content in contents:
+            headers = {"Content-Type": ARROW}
+            answer = api.client.post("/v1/decide", content=content, headers=headers)
+            assert answer.status_code == status
+            assert answer.json()["detail"]
+    assert api.counts() == (0, 0)
+
+
+def test_decompression_bombs_are_rejected(api: Api) -> None:
+    zeros = pa.array(np.zeros(30_000_000, np.float32))
+    table = pa.table({"logits": pa.FixedSizeListArray.from_arrays(zeros, 3000)})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    content = bytes(sink.getvalue())
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == (
+        "`bytes` of an Arrow stream must be 33,554,432 at most, uncompressed. "
+        "Got 120,000,000 or more. Try fewer rows a stream."
+    )
+    zipped = gzip.compress(b" " * 40_000_000 + b'{"logits": [[1, 2, 3]]}')
+    for path in ("decide", "labels", "policies"):
+        headers = {"Content-Encoding": "gzip"}
+        answer = api.client.post(f"/v1/{path}", content=zipped, headers=headers)
+        assert answer.status_code == 422
+        assert answer.json()["detail"] == (
+            "The body must not be compressed, got Content-Encoding 'gzip'. Send it uncompressed."
+        )
+    assert api.counts() == (0, 0)
+
+
+def test_a_compressed_stream_is_read(api: Api) -> None:
+    table = pa.table({"logits": [SURE, TORN], "ids": ["x", "y"]})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    headers = {"Content-Type": ARROW}
+    answer = api.client.post("/v1/decide", content=bytes(sink.getvalue()), headers=headers)
+    assert answer.status_code == 200
+    assert api.counts() == (2, 0)
+
+
+def test_features_are_stored_unchanged(api: Api) -> None:
+    body = {"logits": [SURE, TORN], "ids": ["x", "y"], "features": [[1.5, 2], [0.1, -3e30]]}
+    assert api.client.post("/v1/decide", json=body).status_code == 200
+    api.client.post("/v1/decide", json={"logits": [SURE], "ids": ["z"]})
+    wide = {"logits": [SURE], "ids": ["w"], "features": [[1, 2, 3]]}
+    api.client.post("/v1/decide", json=wide)
+    none = {"logits": [SURE], "ids": ["n"], "features": [[]]}
+    assert api.client.post("/v1/decide", json=none).status_code == 422
+    kept = api.store.find_features(["y", "x"])
+    assert kept is not None
+    assert kept.tolist() == np.array([[0.1, -3e30], [1.5, 2]], np.float32).tolist()
+    for ids in (["x", "z"], ["x", "w"], ["x", "unknown"]):
+        assert api.store.find_features(ids) is None
+
+
+def test_the_audit_fraction_is_stored(small_store: Store, running: Callable[..., Api]) -> None:
+    api = running(small_store, Settings(audit_fraction=0.25))
+    rows: list[Any] = [SURE] * 2000
+    assert api.client.post("/v1/decide", json={"logits": rows}).status_code == 200
+    kept = api.store.decisions_since()
+    assert set(kept.propensity.tolist()) == {0.25}
+    assert abs(kept.is_audit.mean() - 0.25) < 0.05
+    assert api.store.queue_length() == kept.is_audit.sum()
+
+
+def test_a_decision_is_found_by_its_id(api: Api) -> None:
+    body = {"logits": [TORN], "ids": ["x"], "row_costs": [3.0], "links": ["https://a.org"]}
+    decided = api.client.post("/v1/decide", json=body).json()["decisions"][0]
+    found = api.client.get("/v1/decisions/x").json()
+    assert decided.items() <= found.items()
+    assert (found["row_cost"], found["link"], found["label"]) == (3.0, "https://a.org", None)
+    api.client.post("/v1/labels", json={"ids": ["x"], "labels": ["c"]})
+    found = api.client.get("/v1/decisions/x").json()
+    assert (found["label"], found["previous_labels"]) == ("c", [])
+    missing = api.client.get("/v1/decisions/z")
+    assert missing.status_code == 404
+    assert missing.json()["detail"] == "There is no decision 'z'. Use the id of a decision."
+    assert api.client.get("/v1/decisions/%00").status_code == 422
+
+
+def test_an_id_may_hold_any_printable_letter(api: Api) -> None:
+    names = ["orders/17", "orders/17/", "a?b#c", "é %2F", "a\\b"]
+    body = {"logits": [TORN] * len(names), "ids": names}
+    assert api.client.post("/v1/decide", json=body).status_code == 200
+    for name in names:
+        address = quote(name, safe="")
+        assert api.client.get(f"/v1/decisions/{address}").json()["id"] == name
+        claimed = api.client.post(f"/v1/review/{address}", json={"action": "claim"})
+        assert claimed.json()["item"]["id"] == name
+
+
+def test_ids_of_a_stream_may_be_integers(api: Api) -> None:
+    content = write_stream({"logits": np.array([SURE, TORN]), "ids": np.array([17, 18])})
+    answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
+    assert answer.status_code == 200
+    assert api.client.get("/v1/decisions/17").json()["action"] == "a"
+
+
+def test_concurrent_requests_do_not_affect_each_other(api: Api, policy: Policy) -> None:
+    rows = (4 * np.random.default_rng(0).normal(size=(60, 3))).astype(np.float32)
+    bodies: list[Any] = [{"logits": [row.tolist()], "ids": [f"r{k}"]} for k, row in enumerate(rows)]
+    bodies[7], bodies[8] = {"logits": [[1.0, 2.0]]}, {"logits": [[1.0, 2.0, "x"]]}
+    bodies[9] = {**bodies[9], "ids": ["r10"]}  # one of the two comes first
+    bodies[11] = {"probabilities": [[0.5, 0.25, 0.25]], "ids": ["r11"]}
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda body: api.client.post("/v1/decide", json=body), bodies))
+    codes = [answer.status_code for answer in answers]
+    assert codes[7:9] == [422, 422]
+    assert sorted(codes[9:11]) == [200, 409]
+    assert {code for k, code in enumerate(codes) if not 7 <= k < 11} == {200}
+    wanted = policy.decide(Logits(rows))
+    for k in [*range(7), *range(12, 60)]:
+        [row] = answers[k].json()["decisions"]
+        assert (row["id"], row["probability"]) == (f"r{k}", wanted.probability[k])
+        assert (row["expected_cost"], row["review_value"]) == (
+            wanted.expected_cost[k],
+            wanted.review_value[k],
+        )
+    assert api.counts() == (57, 0)
+
+
+def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
+    rng = np.random.default_rng(1)
+    logits = (3 * rng.normal(size=(400, 3))).astype(np.float32)
+    settings = Settings(audit_fraction=0.25)
+    rows = RequestRows.of({"logits": logits}, 3, settings)
+    request = DecisionRequest(rows, 5, policy)
+    [new] = decide_batch([request], settings, np.random.default_rng(0))
+    wanted = policy.decide(Logits(logits))
+    for name in ("action", "class_", "probability", "expected_cost", "reason"):
+        assert new.columns[name] == getattr(wanted, name).tolist()
+    assert new.columns["review_value"] == wanted.review_value.tolist()
+    shares = np.frombuffer(b"".join(new.columns["probabilities"]), "<f4").reshape(-1, 3)
+    assert shares == pytest.approx(policy.predict_proba(Logits(logits)), abs=1e-7)
+    assert (
+        np.frombuffer(b"".join(new.columns["outputs"]), "<f4").tolist() == logits.ravel().tolist()
+    )
+    assert new.columns["policy_id"] == [5] * 400
+    is_rejected = wanted.is_rejected
+    assert 0 < is_rejected.sum() < 400
+    assert new.columns["propensity"] == np.where(is_rejected, 1.0, 0.25).tolist()
+    drawn = np.random.default_rng(0).random(400) < 0.25
+    assert new.columns["is_audit"] == drawn.tolist()
+
+
+def test_the_response_has_names_instead_of_codes(
+    policy: Policy, new: Callable[..., NewDecisions]
+) -> None:
+    answer = response_columns(new({"x": SURE, "y": TORN}), {}, lambda _: policy)
+    assert answer["action"] == ["a", "reject"]
+    assert answer["class"] == ["a", "a"]
+    assert answer["reason"] == ["lowest_expected_cost", "reject_costs_less"]
+
+
+def test_existing_ids_get_their_first_response(
+    policy: Policy, new: Callable[..., NewDecisions]
+) -> None:
+    made = new({"x": SURE, "y": TORN})
+    before = {
+        "id": "y", "policy_id": 7, "action": 1, "class_": 2, "probability": 0.5,
+        "expected_cost": 0.25, "reason": 0, "review_value": 0.0,
+    }  # fmt: skip
+    asked_for = []
+
+    def policies(policy_id: int) -> Policy:
+        asked_for.append(policy_id)
+        return policy
+
+    answer = response_columns(made, {"y": before}, policies)
+    assert {name: values[1] for name, values in answer.items()} == {
+        "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
+        "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,
+    }  # fmt: skip
+    assert answer["id"][0] == "x"
+    assert 7 in asked_for
+
+
+CALIBRATORS = [
+    calibrate.AutoCalibrator(),
+    calibrate.ForestCalibration(),
+    calibrate.MatrixScaling(),
+    calibrate.OneVsRest(calibrate.IsotonicCalibration()),
+    calibrate.StructuredMatrixScaling(),
+    calibrate.EnsembleTemperatureScaling(),
+    calibrate.TemperatureScaling(),
+    calibrate.VectorScaling(),
+]
+
+
+def fitted(calibrator: BaseCalibrator, n_classes: int, **options: Any) -> Policy:
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(300, n_classes))).astype(np.float32)
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    costs = options.pop("costs", CostMatrix.zero_one(n_classes).with_reject(0.4))
+    return Policy.fit(Logits(logits), labels, costs=costs, calibrator=calibrator, **options)
+
+
+def asked_of(n_classes: int, n_rows: int, seed: int, **more: Any) -> RequestRows:
+    logits = 3 * np.random.default_rng(seed).normal(size=(n_rows, n_classes))
+    return RequestRows.of({"logits": logits.tolist(), **more}, n_classes, Settings())
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("n_classes", [3, 40])
+def test_rows_get_the_same_response_alone_and_batched(
+    calibrator: BaseCalibrator, n_classes: int
+) -> None:
+    policy = fitted(calibrator, n_classes)
+    links = {"links": ["https://a.org/x.png"]}
+    asked = [asked_of(n_classes, n_rows, seed) for seed, n_rows in enumerate([1, 5, 1, 40, 1])]
+    asked.append(asked_of(n_classes, 1, 9, **links))
+    questions = [
+        DecisionRequest(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(asked)
+    ]
+    assert {one.batch_kind for one in questions} == {(5, Logits)}
+    parts = decide_batch(questions, Settings(audit_fraction=0.5), np.random.default_rng(0))
+    rng, n_before = np.random.default_rng(0), 0
+    for one, part in zip(questions, parts, strict=True):
+        settings = Settings(audit_fraction=0.5)
+        [alone] = decide_batch([one], settings, rng)
+        created = part.columns.pop("created")
+        assert len(created) == len(alone.columns.pop("created")) == len(part)
+        # Those that are decided together have one time: their order is that of all of them.
+        n_before += alone.columns.pop("position")[-1] + 1
+        assert part.columns.pop("position")[-1] + 1 == n_before
+        assert part.columns == alone.columns
+        assert part.is_rejected.tolist() == alone.is_rejected.tolist()
+        assert (part.key, part.key_digest) == (one.key, one.key_digest)
+
+
+def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
+    plain = fitted(TemperatureScaling(), 3)
+    features = np.random.default_rng(1).normal(size=(300, 2))
+    costs = CostMatrix.zero_one(3).with_reject(0.4)
+    rated = CostMatrix(costs.array, costs.actions, costs.classes, rate=np.ones((4, 3)))
+    row_costs = np.ones(300)
+    row = asked_of(3, 1, 0)
+    alone = [
+        DecisionRequest(asked_of(70, 1, 0), 1, fitted(TemperatureScaling(), 70)),
+        DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, risk=RiskBound(0.3))),
+        DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, features=features)),
+        DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, costs=rated, row_costs=row_costs)),
+        DecisionRequest(asked_of(3, 1, 0, features=[[0.5]]), 1, plain),
+        DecisionRequest(asked_of(3, 1, 0, row_costs=[2.0]), 1, plain),
+    ]
+    assert [one.batch_kind for one in alone] == [None] * 6
+    shares = RequestRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
+    kinds = {DecisionRequest(row, 1, plain).batch_kind, DecisionRequest(row, 2, plain).batch_kind}
+    assert len({*kinds, DecisionRequest(shares, 1, plain).batch_kind}) == 3
+
+
+def test_a_missing_argument_is_reported_as_a_field() -> None:
+    costs = CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [1, 0]])
+    shares = np.array([[0.9, 0.1], [0.2, 0.8]])
+    policy = Policy.fit(
+        shares, [0, 1], costs=costs, calibrator=calibrate.IdentityCalibrator(), row_costs=[1, 2]
+    )
+    settings = Settings()
+    rows = RequestRows.of({"probabilities": [[0.5, 0.5]]}, 2, settings)
+    request = DecisionRequest(rows, 1, policy)
+    with pytest.raises(HTTPError) as refused:
+        decide_batch([request], settings, np.random.default_rng(0))
+    assert str(refused.value).startswith("`row_costs` must be ")
+    assert "Policy" not in str(refused.value)
+
+
+class Halver:
+    """Halves even numbers, and records its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __call__(self, numbers: list[int]) -> list[int]:
+        self.batches.append(numbers)
+        if odd := [number for number in numbers if number % 2]:
+            raise ValueError(f"{odd[0]} is odd")
+        return [number // 2 for number in numbers]
+
+
+async def gathered(batcher: MicroBatcher[int, int], *questions: tuple[str, int]) -> list[Any]:
+    asked = (batcher.submit(kind, number) for kind, number in questions)
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def test_items_of_one_turn_are_processed_together() -> None:
+    halver = Halver()
+    batcher = MicroBatcher(halver)
+
+    async def turns() -> None:
+        assert await gathered(batcher, ("a", 2), ("b", 4), ("a", 6), ("a", 8)) == [1, 2, 3, 4]
+        assert halver.batches == [[2, 6, 8], [4]]
+        assert await batcher.submit("a", 10) == 5
+        assert halver.batches[2:] == [[10]]
+
+    asyncio.run(turns())
+    assert not batcher.pending
+
+
+def test_an_invalid_item_fails_alone() -> None:
+    answers = asyncio.run(gathered(MicroBatcher(Halver()), ("a", 2), ("a", 3), ("a", 8), ("b", 5)))
+    assert answers[::2] == [1, 4]
+    assert [str(error) for error in answers[1::2]] == ["3 is odd", "5 is odd"]
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_a_cancelled_item_does_not_affect_others(number: int) -> None:
+    halver = Halver()
+    batcher = MicroBatcher(halver)
+
+    async def left() -> int:
+        leaving = asyncio.create_task(batcher.submit("a", number))
+        staying = asyncio.create_task(batcher.submit("a", 2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        return await staying
+
+    assert asyncio.run(left()) == 1
+    assert halver.batches[0] == [number, 2]

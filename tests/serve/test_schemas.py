@@ -1,0 +1,116 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dubito.serve.http_errors import HTTPError
+from dubito.serve.schemas import (
+    ARROW,
+    ERRORS,
+    DecideRequest,
+    LabelsRequest,
+    check_name,
+    encode_labels,
+    parse_json,
+    request_body,
+    validate,
+)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_json_has_finite_numbers_only(word: str) -> None:
+    with pytest.raises(HTTPError, match="Send JSON in UTF-8 with finite numbers"):
+        parse_json(f'{{"logits": [[{word}]]}}'.encode())
+
+
+@pytest.mark.parametrize("body", ["true", '{"logits": [[1, false]]}', '[{"a": [[], {"b": true}]}]'])
+def test_booleans_are_not_numbers(body: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        parse_json(body.encode())
+    assert str(refused.value) == "The body contains true or false instead of a number. Use 1 or 0."
+
+
+def test_strings_may_contain_true() -> None:
+    assert parse_json(b'{"ids": ["true", "false"], "n": 1}') == {"ids": ["true", "false"], "n": 1}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 5000])
+def test_invalid_json_is_rejected(body: bytes) -> None:
+    with pytest.raises(HTTPError, match="The body is not valid JSON"):
+        parse_json(body)
+
+
+@given(st.binary())
+def test_any_bytes_are_parsed_or_rejected(body: bytes) -> None:
+    try:
+        found = parse_json(body)
+    except HTTPError:
+        return
+    assert isinstance(found, dict | list | str | int | float | None)
+    assert not isinstance(found, bool)
+
+
+def test_fields_are_validated() -> None:
+    assert validate(LabelsRequest, {"ids": ["a"], "labels": ["x"]}).ids == ["a"]
+    with pytest.raises(HTTPError, match=r"must be a JSON object. Send the fields ids, labels\."):
+        validate(LabelsRequest, [1])
+    with pytest.raises(HTTPError, match=r"an unknown field 'c'. Use only ids, labels\."):
+        validate(LabelsRequest, {"ids": ["a"], "labels": ["x"], "c": 1})
+    with pytest.raises(HTTPError, match=r"The field `ids` is missing. Add it\."):
+        validate(LabelsRequest, {"labels": ["x"]})
+    with pytest.raises(HTTPError, match=r"`ids`: Input should be a valid list"):
+        validate(LabelsRequest, {"labels": ["x"], "ids": None})
+    with pytest.raises(HTTPError, match=r"`labels`: Input should be a valid list"):
+        validate(LabelsRequest, {"labels": "ab", "ids": ["a"]})
+
+
+@pytest.mark.parametrize("value", ["", "a" * 201, "a\x00b", "\ud800", "line\nbreak", 3, None])
+def test_names_are_short_and_printable(value: Any) -> None:
+    with pytest.raises(HTTPError) as refused:
+        check_name(value, "The id")
+    assert str(refused.value).startswith("The id must be 1 to 200 printable characters, got ")
+
+
+def test_ids_may_be_integers() -> None:
+    assert validate(DecideRequest, {"ids": ["a", 7]}).ids == ["a", "7"]
+    with pytest.raises(HTTPError, match=r"`ids` must be a list. Send one id per row\."):
+        validate(DecideRequest, {"ids": "ab"})
+    with pytest.raises(HTTPError, match="Each id must be 1 to 200 printable characters"):
+        validate(DecideRequest, {"ids": [True]})
+
+
+def test_labels_are_names_of_classes() -> None:
+    assert encode_labels(["b", "a"], ("a", "b")) == [1, 0]
+    assert encode_labels([1, "0"], (0, 1)) == [1, 0]
+    with pytest.raises(HTTPError) as refused:
+        encode_labels(["a", "z"], ("a", "b"))
+    assert str(refused.value) == "'z' is not a class of the policy. Use one of a, b."
+    for wrong in ([[1]], [None], [True], "ab", [10**400]):
+        with pytest.raises(HTTPError):
+            encode_labels(wrong, (0, 1))
+
+
+def test_a_body_is_described_with_its_fields() -> None:
+    body = request_body(LabelsRequest, or_arrow=True)["requestBody"]
+    schema = body["content"]["application/json"]["schema"]
+    assert schema["required"] == ["ids", "labels"]
+    assert not schema["additionalProperties"]
+    assert schema["properties"]["ids"]["items"] == {
+        "type": "string", "minLength": 1, "maxLength": 200,
+    }  # fmt: skip
+    assert ARROW in body["content"]
+    assert ARROW not in request_body(LabelsRequest)["requestBody"]["content"]
+    decide = request_body(DecideRequest)["requestBody"]["content"]["application/json"]["schema"]
+    assert decide["oneOf"] == [{"required": ["logits"]}, {"required": ["probabilities"]}]
+    assert not decide["additionalProperties"]
+
+
+def test_large_matrices_are_not_validated_element_by_element() -> None:
+    rows = np.zeros((2, 3))
+    assert validate(DecideRequest, {"logits": rows}).logits is rows
+
+
+def test_all_errors_are_described() -> None:
+    assert set(ERRORS) == {401, 403, 404, 409, 413, 422}
