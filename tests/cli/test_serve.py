@@ -136,20 +136,20 @@ def test_tokens_are_listed_and_revoked(run: Run) -> None:
     assert json.loads(run("token", "revoke", "1", "--json").stdout) == {"revoked": 1}
 
 
-def test_two_readers_are_not_called_the_same(run: Run) -> None:
+def test_two_reviewers_cannot_have_the_same_name(run: Run) -> None:
     assert run("token", "create", "--scope", "review").exit_code == 0
     done = run("token", "create", "--scope", "review")
     assert done.exit_code == 2
-    assert "Token 1 is of 'me' already" in done.stderr
+    assert "Token 1 already has the name 'me'" in done.stderr
 
 
 def test_wrong_tokens_are_told(run: Run) -> None:
     for words, told in {
-        ("create", "--scope", "root"): "must be one or more of decide, review, admin. Got root.",
+        ("create", "--scope", "root"): "must be one or more of decide, review, admin, got root.",
         ("create", "--scope", "decide", "--days", "0"): "`--days` of dubito token create must be",
         ("create", "--scope", "decide", "--name", ""): "--name must be 1 to 200 printable",
         ("revoke", "9"): "There is no token 9.",
-        ("list", "--database", "mysql://x"): "`--database` of dubito serve must be",
+        ("list", "--database", "mysql://x"): "dubito serve: `--database` must be",
     }.items():
         done = run("token", *words)
         assert done.exit_code == 2

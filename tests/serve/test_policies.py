@@ -25,7 +25,9 @@ def test_invalid_policies_are_rejected(api: Api) -> None:
     for content in (b"{}", b"\xff", b"", dump_policy(fitted_policy()).encode()[:-100]):
         answer = api.client.post("/v1/policies", content=content)
         assert answer.status_code == 422
-    changed = dump_policy(fitted_policy()).replace('"random_state": 0', '"random_state": 1').encode()
+    changed = (
+        dump_policy(fitted_policy()).replace('"random_state": 0', '"random_state": 1').encode()
+    )
     answer = api.client.post("/v1/policies", content=changed)
     assert "it has changed since it was sealed" in answer.json()["detail"]
     assert len(api.store.list_policies().all) == 1

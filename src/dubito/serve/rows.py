@@ -17,7 +17,7 @@ from dubito.arrays import FloatArray, as_floats, require_everywhere
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import Logits, Probabilities
-from dubito.report.formatting import counted
+from dubito.report.formatting import quantity
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.schemas import MAX_LINK_LENGTH, DecideRequest, validate
 from dubito.serve.service import Settings
@@ -157,7 +157,7 @@ def _as_row_costs(value: Any, n_rows: int) -> FloatArray | None:
     got = _show(values)
     if isinstance(values, list):
         wrong = [x for x in values if not _is_number(x) or not 0 <= x <= MAX_FLOAT64]
-        got = _show(wrong[0]) if wrong else f"{len(values)} for {counted(n_rows)}"
+        got = _show(wrong[0]) if wrong else f"{len(values)} for {quantity(n_rows)}"
     problem = f"`row_costs` must be one number per row, 0 or larger, got {got}"
     raise HTTPError(INVALID, problem, 'Send for example "row_costs": [120.0]')
 
@@ -217,7 +217,7 @@ def _find_fault(value: Any) -> str:
         if wrong := [k for k, entry in enumerate(entries) if not _is_number(entry)]:
             return f"{_show(entries[wrong[0]])} in row {row}, column {wrong[0]}"
         if len(entries) != len(rows[0]):
-            return f"{counted(len(entries), 'number')} in row {row}, {len(rows[0])} in row 0"
+            return f"{quantity(len(entries), 'number')} in row {row}, {len(rows[0])} in row 0"
     if not rows:
         return "no rows"
     return NOT_FINITE if rows[0] else "empty rows"

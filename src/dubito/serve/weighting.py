@@ -13,8 +13,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.report.formatting import counted
-from dubito.report.formatting import share as percent
+from dubito.report.formatting import percentage, quantity
 from dubito.serve.store import StoredRows
 
 MIN_LABELS = 20  # effective number of labels below which metrics are withheld
@@ -66,15 +65,15 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     is_labeled = since.label >= 0
     weight, unavailable = _weigh(since, is_labeled | since.is_unresolved)
     n_rows, n_unresolved, fraction = _count_unresolved(since, weight)
-    unresolved = f"{n_unresolved:,} of {counted(n_rows)} ({percent(fraction)} by weight)"
+    unresolved = f"{n_unresolved:,} of {quantity(n_rows)} ({percentage(fraction)} by weight)"
     if fraction > MAX_UNRESOLVED:
-        limit = f"above {percent(MAX_UNRESOLVED, 0)}, metrics are withheld"
+        limit = f"above {percentage(MAX_UNRESOLVED, 0)}, metrics are withheld"
         reason = f"Reviewers escalated or skipped {unresolved} without a label: {limit}."
         unavailable = unavailable or reason
     notes = []
     if first:
         start = datetime.fromtimestamp(float(since.created[0]), UTC).strftime("%Y-%m-%d %H:%M")
-        which = f"{counted(len(since))} decided since {start} UTC"
+        which = f"{quantity(len(since))} decided since {start} UTC"
         notes.append(f"All metrics but coverage are of the {which}: no earlier row was audited.")
     if n_unresolved:
         notes.append(f"Reviewers could not resolve {unresolved}; these are left out.")
@@ -83,7 +82,7 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     n_effective = _effective_size(weight)
     if not unavailable and n_effective < MIN_LABELS:
         equal = f"equivalent to {n_effective:.0f} of a random sample"
-        unavailable = f"{counted(found.size, 'label')}, {equal}: at least {MIN_LABELS} are needed."
+        unavailable = f"{quantity(found.size, 'label')}, {equal}: at least {MIN_LABELS} are needed."
     return WeightedSample(first + found, weight[found], unavailable, " ".join(notes))
 
 
@@ -130,16 +129,16 @@ def _not_audited(rows: StoredRows) -> str:
     n_accepted = int(((rows.audit_probability <= 0) & (rows.propensity < 1)).sum())
     if n_accepted:
         were = "was" if n_accepted == 1 else "were"
-        return f"{counted(n_accepted)} {were} accepted without any being drawn for the audit."
+        return f"{quantity(n_accepted)} {were} accepted without any being drawn for the audit."
     return _no_label(int((rows.propensity >= 1).sum()), is_rejected=True)
 
 
 def _no_label(n_rows: int, is_rejected: bool) -> str:
     """Return which rows have no usable label."""
     if is_rejected:
-        some = f"Some of {counted(n_rows, 'rejected row')} still wait for review"
+        some = f"Some of {quantity(n_rows, 'rejected row')} still wait for review"
         return f"{some}, and no audited one has a label yet."
-    return f"No audited row of {counted(n_rows, 'accepted row')} has a label yet."
+    return f"No audited row of {quantity(n_rows, 'accepted row')} has a label yet."
 
 
 def _effective_size(weight: FloatArray) -> float:

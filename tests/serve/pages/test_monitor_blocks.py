@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dubito.charts import plain
 from dubito.decide import Policy
 from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.report.blocks import Cards, Figure, Row, Table, Text
-from dubito.report.figures.canvas import plain
+from dubito.report.charts.svg import draw_svg
+from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.serve.monitor import Estimate, Window
 from dubito.serve.pages.monitor_blocks import (
     _draw_series,
@@ -72,7 +73,7 @@ def test_metrics_are_cards_and_charts(report: Any, policy: Policy) -> None:
         f"{report.overall.expected_if_calibrated:.4f} expected if calibrated"
     )
     assert cards.cards[3].value == f"{100 * report.overall.coverage.interval.value:.1f}\u00a0%"
-    assert how.words.startswith(
+    assert how.text.startswith(
         f"Last 30 days: 2,000 rows decided, {report.overall.n_labels:,} labels used."
     )
     titles = [block.title for block in row.blocks if isinstance(block, Figure)]
@@ -91,7 +92,7 @@ def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
     chart = row.blocks[0]
     assert isinstance(chart, Figure)
     assert chart.caption.endswith("Unknown in 1 of 1 windows.")
-    words = [block.words for block in shift_blocks(empty, policy) if isinstance(block, Text)]
+    words = [block.text for block in shift_blocks(empty, policy) if isinstance(block, Text)]
     assert words == [
         "Shift of the uncertainty: unknown, because fewer than 200 rows were decided.",
         "Class priors: unknown, because fewer than 100 rows were decided.",
@@ -101,7 +102,7 @@ def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
 def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
     doubt, table = shift_blocks(report, policy)
     assert isinstance(doubt, Text)
-    assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in doubt.words
+    assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in doubt.text
     assert isinstance(table, Table)
     assert table.columns == ("class", "at the fit", "now", "95 % interval")
     assert sorted(row[0] for row in table.rows) == ["0", "1", "2"]
@@ -158,10 +159,11 @@ def window(log_loss: Estimate, n_rows: int = 100) -> Window:
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
     windows = [window(known), window(UNKNOWN), window(known, 200)]
-    svg = _draw_series("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    chart = _draw_series("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    svg = draw_svg(chart)
     assert svg.count("<circle") == 2
     assert svg.count('class="line after"') == 2
-    assert svg.count('class="line diagonal"') == 3
+    assert svg.count('class="line reference"') == 3
     assert svg.count("<title>0.5 (0.25 to 0.75), 40 labels</title>") == 2
     assert 'aria-label="Log loss over time"' in svg
     places = [float(part.split('"')[0]) for part in svg.split('cx="')[1:]]
@@ -170,6 +172,7 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
 
 
 def test_nothing_known_is_an_empty_chart() -> None:
-    svg = _draw_series("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    chart = _draw_series("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    svg = draw_svg(chart)
     assert "<circle" not in svg
     assert "nan" not in svg

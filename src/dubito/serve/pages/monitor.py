@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from dubito.report.blocks import Block, Text
+from dubito.report.content import Block, Text
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS, active_report

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-from markupsafe import Markup
 
-from dubito.charts import percent, plain
+from dubito.charts import Axis, Chart, Line, Mark, Points, percent, plain
 from dubito.decide import Policy
 from dubito.decide.policy.report import PolicyReport
 from dubito.measure import Interval
-from dubito.report.blocks import Block, Card, Cards, Figure, Row, Table, Text, Verdict
-from dubito.report.figures.canvas import Axis, Canvas, percent, plain
-from dubito.report.formatting import counted, figure, share, with_interval
+from dubito.report.content import Block, Card, Cards, Figure, Row, Table, Text, Verdict
+from dubito.report.formatting import decimal, percentage, quantity, with_interval
 from dubito.serve.monitor import MONITOR_DAYS, Estimate, MonitorReport, Window
 from dubito.serve.refit import PolicyComparison
 from dubito.serve.store import StoredPolicy
@@ -27,7 +25,7 @@ def verdict(report: MonitorReport) -> Verdict:
     """Return what the alarms say, with their error rate."""
     alarm, uncertainty = report.alarms["calibration"], report.alarms["uncertainty"]
     guarantee = (
-        f"Each alarm is false with probability at most {share(alarm.level, 0)}, "
+        f"Each alarm is false with probability at most {percentage(alarm.level, 0)}, "
         "however often it is checked."
     )
     shifted = []
@@ -38,7 +36,7 @@ def verdict(report: MonitorReport) -> Verdict:
         headline = "Over-confident." if alarm.direction == "over" else "Under-confident."
         found = (
             f"Confidence deviates from accuracy by more than {100 * alarm.tolerance:.0f} points, "
-            f"found after {counted(alarm.alarmed_after or 0, 'label')} of audited rows."
+            f"found after {quantity(alarm.alarmed_after or 0, 'label')} of audited rows."
         )
         return Verdict(headline, (found, *shifted, guarantee), "bad")
     if shifted:
@@ -46,7 +44,7 @@ def verdict(report: MonitorReport) -> Verdict:
     if not alarm.n_labels:
         return Verdict("Unknown.", ("No audited row has a label yet.",))
     found = (
-        f"No sign of miscalibration in {counted(alarm.n_labels, 'label')} of audited rows "
+        f"No sign of miscalibration in {quantity(alarm.n_labels, 'label')} of audited rows "
         f"(anytime-valid p-value {alarm.p_value:.2g})."
     )
     return Verdict("No alarm.", (found, guarantee), "good")
@@ -56,16 +54,16 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     """Return the current metrics, and charts of them over time."""
     overall, fitted = report.overall, policy.report
     expected = overall.expected_if_calibrated
-    beside = "" if expected is None else f"{figure(expected)} expected if calibrated"
+    beside = "" if expected is None else f"{decimal(expected)} expected if calibrated"
     cards = Cards(
         (
-            _card("ECE (15 uniform bins)", overall.calibration_error, figure, beside),
-            _card("Log loss", overall.log_loss, figure),
-            _card("Cost per row", overall.cost, figure),
-            _card("Coverage: decided without review", overall.coverage, share),
+            _card("ECE (15 uniform bins)", overall.calibration_error, decimal, beside),
+            _card("Log loss", overall.log_loss, decimal),
+            _card("Cost per row", overall.cost, decimal),
+            _card("Coverage: decided without review", overall.coverage, percentage),
         )
     )
-    counts = f"{counted(overall.n_rows)} decided, {counted(overall.n_labels, 'label')} used"
+    counts = f"{quantity(overall.n_rows)} decided, {quantity(overall.n_labels, 'label')} used"
     explanation = (
         f"Last {MONITOR_DAYS:.0f} days: {counts}. Each label is weighted by the inverse of its "
         "row's probability of being reviewed. Rejected rows all count once every one has been "
@@ -120,29 +118,29 @@ def _draw_series(
     pick: Callable[[Window], Estimate],
     show: Callable[[float], str],
     reference: Reference,
-) -> Markup:
+) -> Chart:
     """Return a chart of a metric per window, with intervals and a dashed reference.
 
-    >>> _draw_series("cost", [], lambda window: window.cost, str, lambda window: 0.1)[:4]
-    Markup('<svg')
+    >>> _draw_series("Cost", [], lambda window: window.cost, str, lambda window: 0.1).title
+    'Cost over time'
     """
     known = [interval for window in windows if (interval := pick(window).interval)]
     levels = [level for window in windows if (level := reference(window)) is not None]
     ends = [end for one in known for end in (one.low, one.high)]
-    n_rows = sum(window.n_rows for window in windows)
-    x, y = Axis.of([n_rows], "rows decided", plain), Axis.of([*ends, *levels], name, show)
-    canvas = Canvas(f"{name} over time", x, y, height=220)
+    marks: list[Mark] = []
     end = 0
     for window in windows:
         start, end = end, end + window.n_rows
         middle = (start + end) / 2
         if (level := reference(window)) is not None:
-            canvas.line([start, end], [level, level], "diagonal")
+            marks.append(Line([start, end], [level, level], "reference"))
         if one := pick(window).interval:
-            canvas.line([middle, middle], [one.low, one.high], "after")
             text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
-            canvas.point(middle, one.value, "dot after", f"{text}, {window.n_labels:,} labels")
-    return canvas.svg()
+            hint = f"{text}, {window.n_labels:,} labels"
+            marks.append(Line([middle, middle], [one.low, one.high], "after"))
+            marks.append(Points([middle], [one.value], "after", hints=(hint,)))
+    x, y = Axis.of([end], "rows decided", plain), Axis.of([*ends, *levels], name, show)
+    return Chart(f"{name} over time", x, y, tuple(marks), height=220)
 
 
 def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
@@ -154,8 +152,8 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         one = shift.difference
         low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
         uncertainty = (
-            f"Mean uncertainty (1 - confidence) was {share(shift.reference)} in the first rows and "
-            f"is {share(shift.current)} in the last: {value} points ({low} to {high})."
+            f"Mean uncertainty (1 - confidence) was {percentage(shift.reference)} in the first rows and "
+            f"is {percentage(shift.current)} in the last: {value} points ({low} to {high})."
         )
     if prior is None:
         missing = "Class priors: unknown, because fewer than 100 rows were decided."
@@ -164,9 +162,9 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
     lines = tuple(
         (
             str(policy.classes[k]),
-            share(float(report.reference_prior[k])),
-            share(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
-            f"{share(float(prior.low[k]))} to {share(float(prior.high[k]))}",
+            percentage(float(report.reference_prior[k])),
+            percentage(float(prior.prior[k])) if prior.is_identified[k] else "unknown",
+            f"{percentage(float(prior.low[k]))} to {percentage(float(prior.high[k]))}",
         )
         for k in order
     )
@@ -186,14 +184,14 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
 
     rows = (
         line("cost per row", lambda r: with_interval(r.cost.value, r.cost)),
-        line("expected cost per row", lambda r: figure(r.predicted_cost)),
+        line("expected cost per row", lambda r: decimal(r.predicted_cost)),
         line("coverage", lambda r: _percentage(r.coverage)),
         line(
             "error rate of decided rows",
             lambda r: "none" if r.risk is None else _percentage(r.risk),
         ),
-        line("log loss", lambda r: figure(r.log_loss_after)),
-        line("ECE (15 uniform bins)", lambda r: figure(r.calibration_error_after)),
+        line("log loss", lambda r: decimal(r.log_loss_after)),
+        line("ECE (15 uniform bins)", lambda r: decimal(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
         line("evidence", lambda r: r.how),
     )
@@ -204,7 +202,7 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
 
 def _percentage(one: Interval) -> str:
     """Return a proportion with its interval."""
-    return f"{share(one.value)} ({share(one.low)} to {share(one.high)})"
+    return f"{percentage(one.value)} ({percentage(one.low)} to {percentage(one.high)})"
 
 
 def policy_table(policies: Sequence[StoredPolicy]) -> Table:

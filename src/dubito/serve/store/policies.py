@@ -83,7 +83,7 @@ def policy_content(document: str) -> dict[str, Any]:
     """Return the content of a policy document without the time of its fit, for comparison."""
     content: dict[str, Any] = json.loads(document)
     provenance = {name: one for name, one in content["provenance"].items() if name != "created"}
-    return {**content, "provenance": provenance, "seal": None}
+    return {**content, "provenance": provenance, "checksum": None}
 
 
 def add_policy(connection: Connection, document: str, trained_until: float | None = None) -> int:
@@ -93,7 +93,7 @@ def add_policy(connection: Connection, document: str, trained_until: float | Non
     records the time of the newest row it was fitted to.
     """
     new = parse_policy(document)
-    digest = str(json.loads(document)["seal"]).removeprefix("sha256:")
+    digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
     same = select(policies.c.id).where(policies.c.digest == digest)
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)
