@@ -21,7 +21,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((store.active_id(), len(store.decisions_since()), settings))
         taken.close()
 
-    monkeypatch.setattr("dubito.serve.app.run", noted)
+    monkeypatch.setattr("dubito.serve.run.run", noted)
     return calls
 
 

@@ -14,10 +14,11 @@ from fastapi import FastAPI
 from sqlalchemy import text
 
 from dubito.decide import Policy
-from dubito.serve.app import create_app, open_socket
+from dubito.serve.app import create_app
 from dubito.serve.decide import DecisionRequest, decide_batch
 from dubito.serve.policies import deploy_policy
 from dubito.serve.rows import RequestRows
+from dubito.serve.run import open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.store import open_engine

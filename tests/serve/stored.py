@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.monitor import MonitorReport, monitor_policy
+from dubito.serve.monitor import MonitorReport, _monitor_policy
 from dubito.serve.store import AlarmHistory, StoredRows
 
 __all__ = [
@@ -81,7 +81,7 @@ def history_of(rows: StoredRows) -> AlarmHistory:
 
 def report_of(rows: StoredRows, policy: Policy) -> MonitorReport:
     """Return the report of rows that are all rows."""
-    return monitor_policy(rows, policy, history_of(rows))
+    return _monitor_policy(rows, policy, history_of(rows))
 
 
 def without_draws(rows: StoredRows) -> StoredRows:

@@ -20,8 +20,8 @@ from sqlalchemy import event, text
 from dubito.decide import Policy
 from dubito.errors import BadValueError
 from dubito.serve import app as serve_app
-from dubito.serve.app import is_loopback, open_socket
 from dubito.serve.policies import deploy_policy
+from dubito.serve.run import is_loopback, open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.policies import dump_policy

@@ -17,8 +17,8 @@ from dubito.outputs import Logits
 from dubito.serve.decide import (
     DecisionRequest,
     MicroBatcher,
+    _response_columns,
     decide_batch,
-    response_columns,
 )
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.rows import RequestRows
@@ -289,7 +289,7 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
 def test_the_response_has_names_instead_of_codes(
     policy: Policy, new: Callable[..., NewDecisions]
 ) -> None:
-    answer = response_columns(new({"x": SURE, "y": TORN}), {}, lambda _: policy)
+    answer = _response_columns(new({"x": SURE, "y": TORN}), {}, lambda _: policy)
     assert answer["action"] == ["a", "reject"]
     assert answer["class"] == ["a", "a"]
     assert answer["reason"] == ["lowest_expected_cost", "reject_costs_less"]
@@ -309,7 +309,7 @@ def test_existing_ids_get_their_first_response(
         asked_for.append(policy_id)
         return policy
 
-    answer = response_columns(made, {"y": before}, policies)
+    answer = _response_columns(made, {"y": before}, policies)
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
         "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,

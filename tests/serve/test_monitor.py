@@ -13,7 +13,7 @@ from dubito.data.stream import write_stream
 from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
 from dubito.monitor.sequential import SequentialAlarm
-from dubito.serve.monitor import _as_json, monitor_policy
+from dubito.serve.monitor import _as_json, _monitor_policy
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
@@ -119,7 +119,7 @@ def test_miscalibration_raises_an_alarm(stored_policy: Any) -> None:
 def test_alarms_use_the_whole_history_and_metrics_the_rows(stored_policy: Any) -> None:
     rows, _ = drawn_rows(stored_policy, 6000, 0.15, sharper=2.7)
     history = history_of(rows)
-    late = monitor_policy(rows.take(slice(5000, None)), stored_policy, history)
+    late = _monitor_policy(rows.take(slice(5000, None)), stored_policy, history)
     assert late.overall.n_rows == 1000
     assert late.windows[0].start == 60.0 * 5000
     by_hand = SequentialAlarm(tolerance=0.02).update(history.confidence, history.is_correct)

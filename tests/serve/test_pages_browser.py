@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from dubito.calibrate import IdentityCalibrator
 from dubito.decide import CostMatrix, Policy
-from dubito.serve.app import create_app, open_socket
+from dubito.serve.app import create_app
 from dubito.serve.policies import deploy_policy
+from dubito.serve.run import open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
 from tests.serve.stored import draw, fitted_policy

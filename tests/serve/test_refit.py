@@ -19,8 +19,8 @@ from dubito.serve.refit import (
     LabeledRows,
     PolicyComparison,
     _evaluate,
+    _evaluate_policies,
     compare_policies,
-    evaluate_policies,
     refit,
 )
 from dubito.serve.store import NewDecisions, Store
@@ -52,7 +52,7 @@ def test_a_candidate_is_fitted_to_weighted_labels(stored_policy: Any) -> None:
     assert found.temperature_ == pytest.approx(2.7, rel=0.1)
     assert candidate.costs.to_dict() == stored_policy.costs.to_dict()
     after = candidate.report
-    (before,) = evaluate_policies(rows, [stored_policy], none_kept, "labels so far")
+    (before,) = _evaluate_policies(rows, [stored_policy], none_kept, "labels so far")
     assert after.log_loss_after is not None
     assert before.log_loss_after is not None
     assert after.log_loss_after < before.log_loss_after
@@ -108,7 +108,7 @@ def test_the_ood_gate_is_refitted_to_stored_features() -> None:
     fresh = rng.normal(0, 3, (20_000, 2))
     # A fraction alpha of all rows, not of the rejected ones, is out of distribution.
     assert gate.predict(None, fresh).mean() == pytest.approx(0.02, abs=0.015)
-    before, after = evaluate_policies(rows, [policy, candidate], features_of, "labels so far")
+    before, after = _evaluate_policies(rows, [policy, candidate], features_of, "labels so far")
     assert before.reasons["out_of_distribution"] > 0.5
     assert after.reasons["out_of_distribution"] < 0.06
     assert candidate.report.reasons["out_of_distribution"] < 0.06
@@ -126,7 +126,7 @@ def test_without_features_the_ood_gate_is_unchanged(kept: str) -> None:
     candidate = refit(rows, policy, lambda _: found)
     assert candidate.ood is policy.ood
     assert candidate.report.notes[-1] == NO_FEATURES
-    (before,) = evaluate_policies(rows, [policy], lambda _: found, "labels so far")
+    (before,) = _evaluate_policies(rows, [policy], lambda _: found, "labels so far")
     assert before.n_rows == propensity_weights(rows).rows.size
 
 
@@ -146,7 +146,7 @@ def test_row_dependent_costs_are_refitted_with_stored_amounts(stored_policy: Any
     row_costs = np.random.default_rng(0).uniform(1, 9, 2000)
     rows = replace(rows, row_cost=row_costs)
     candidate = refit(rows, growing, none_kept)
-    before, plain, after = evaluate_policies(
+    before, plain, after = _evaluate_policies(
         rows, [growing, stored_policy, candidate], none_kept, "labels"
     )
     sample = propensity_weights(rows)

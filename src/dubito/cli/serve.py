@@ -48,8 +48,8 @@ def serve(
     from dubito.decide import Policy
     from dubito.errors import BadValueError
     from dubito.serve import demo as sample
-    from dubito.serve.app import is_loopback, open_socket, run
     from dubito.serve.policies import deploy_policy
+    from dubito.serve.run import is_loopback, open_socket, run
     from dubito.serve.service import Settings
     from dubito.serve.store import Store
 

@@ -1,17 +1,14 @@
-"""The service as an ASGI application, and the server that runs it."""
+"""The service as an ASGI application: routes, background task, errors, request log, health."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from ipaddress import ip_address
 from random import getrandbits
 from typing import Any, final
 
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from dubito import __version__
-from dubito.errors import BadValueError, DubitoError, TooLargeError
+from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import decide, labels, monitor, pages, policies, review
 from dubito.serve.auth import Authenticator, SecurityHeaders
@@ -30,7 +27,6 @@ from dubito.serve.service import (
     PolicyCatalog,
     Service,
     Settings,
-    configure_logging,
     get_service,
     log_event,
 )
@@ -38,8 +34,6 @@ from dubito.serve.store import Store
 
 REFRESH_SECONDS = 1.0  # between checks of which policy is active
 RETENTION_SECONDS = 3600.0  # between deletions of old decisions
-SHUTDOWN_SECONDS = 30
-BACKLOG = 2048
 health = APIRouter(tags=["health"])
 
 
@@ -212,45 +206,3 @@ async def get_metrics(request: Request) -> Response:
     service.metrics.waiting.set(await run_in_threadpool(service.store.queue_length))
     service.metrics.active_policy.set(service.catalog.active_id or 0)
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes any free port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if the protocol is named.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(BACKLOG)  # early connections wait until the server is up
-    except (OSError, OverflowError) as error:
-        listener.close()
-        rule, got = "must be a free address and port", f"{host}:{port} ({error})"
-        raise BadValueError("--host", "dubito serve", rule, got, "Use another --port") from error
-    return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached from this machine only.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def run(store: Store, settings: Settings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; accepted requests are finished, then the store is closed."""
-    configure_logging()
-    config = uvicorn.Config(
-        create_app(store, settings),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    log_event("started", address=listener.getsockname()[:2], database=store.engine.dialect.name)
-    uvicorn.Server(config).run(sockets=[listener])

@@ -192,7 +192,7 @@ async def decide(
     found = await asyncio.wrap_future(service.store.submit(new))
     if found and any(row["policy_id"] not in service.catalog.known for row in found.values()):
         await run_in_threadpool(service.catalog.refresh)
-    columns = response_columns(new, found, service.catalog.policy)
+    columns = _response_columns(new, found, service.catalog.policy)
     for action, n_rows in Counter(columns["action"]).items():
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(new)
@@ -237,7 +237,7 @@ def parse_arrow(body: bytes, settings: Settings, max_columns: int | None = None)
     )
 
 
-def response_columns(
+def _response_columns(
     new: NewDecisions,
     found: Mapping[str, Mapping[str, Any]],
     policies: Callable[[int], Policy],

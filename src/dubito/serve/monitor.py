@@ -30,7 +30,7 @@ from dubito.serve.store import AlarmHistory, StoredRows, Token
 from dubito.serve.weighting import WeightedSample, propensity_weights
 
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["monitor"])
-CALLER = "monitor_policy"
+CALLER = "monitor"
 MONITOR_DAYS = 30.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
 MAX_WINDOWS, MIN_ROWS = 8, 100  # rows per window
@@ -117,7 +117,7 @@ def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, Mo
     policy_id, policy = service.catalog.active
     rows = service.store.decisions_since(time.time() - days * DAY)
     own = rows.take(rows.policy_id == policy_id)
-    return policy_id, monitor_policy(own, policy, service.store.alarm_history(policy_id))
+    return policy_id, _monitor_policy(own, policy, service.store.alarm_history(policy_id))
 
 
 def _as_json(value: Any) -> Any:
@@ -133,7 +133,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def monitor_policy(
+def _monitor_policy(
     rows: StoredRows, policy: Policy, history: AlarmHistory, *, random_state: int = 0
 ) -> MonitorReport:
     """Return metrics and shifts of the rows that a policy decided lately, oldest first.

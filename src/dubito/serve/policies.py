@@ -1,7 +1,8 @@
-"""`/v1/policies`: list, upload, activate, roll back."""
+"""`/v1/policies`: list, upload, activate, roll back; refits as candidates."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -9,7 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.decide import Policy
 from dubito.serve.auth import require_scope
-from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
+from dubito.serve.monitor import MONITOR_DAYS
+from dubito.serve.refit import refit
 from dubito.serve.schemas import (
     BEARER,
     ERRORS,
@@ -19,9 +22,9 @@ from dubito.serve.schemas import (
     UploadResponse,
     read_body,
 )
-from dubito.serve.service import Service, get_service, log_event
+from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
-from dubito.serve.store.policies import dump_policy
+from dubito.serve.store.policies import dump_policy, policy_content
 
 router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["policies"])
 FILE: dict[str, Any] = {
@@ -51,6 +54,23 @@ def activate_policy(service: Service, token: Token, policy_id: int | None) -> No
         service.store.activate(policy_id)
     service.catalog.refresh()
     log_event(event, policy=policy_id, user=token.name)
+
+
+def add_candidate(service: Service) -> int:
+    """Refit the active policy, store the candidate unless it exists, and return its id."""
+    _, policy = service.catalog.active
+    store, now = service.store, time.time()
+    rows = store.decisions_since(now - MONITOR_DAYS * DAY)
+    document = dump_policy(refit(rows, policy, store.find_features))
+    content = policy_content(document)
+    for one in store.list_policies().all:
+        if policy_content(one.document) == content:
+            if one.was_active:
+                problem = f"The labels so far give policy {one.id} again, which is or was active"
+                fix = "Wait for more labels, or activate it by its id"
+                raise HTTPError(CONFLICT, problem, fix)
+            return one.id
+    return store.add_policy(document, trained_until=now)
 
 
 @router.get("/policies")

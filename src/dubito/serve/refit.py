@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,8 @@ from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
 from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS
-from dubito.serve.service import DAY, Service
+from dubito.serve.service import DAY
 from dubito.serve.store import Store, StoredPolicy, StoredRows
-from dubito.serve.store.policies import dump_policy, policy_content
 from dubito.serve.weighting import propensity_weights, sample_by_weight
 
 CALLER = "refit"
@@ -142,24 +140,7 @@ def refit(
     return fitted
 
 
-def add_candidate(service: Service) -> int:
-    """Refit the active policy, store the candidate unless it exists, and return its id."""
-    _, policy = service.catalog.active
-    store, now = service.store, time.time()
-    rows = store.decisions_since(now - MONITOR_DAYS * DAY)
-    document = dump_policy(refit(rows, policy, store.find_features))
-    content = policy_content(document)
-    for one in store.list_policies().all:
-        if policy_content(one.document) == content:
-            if one.was_active:
-                problem = f"The labels so far give policy {one.id} again, which is or was active"
-                fix = "Wait for more labels, or activate it by its id"
-                raise HTTPError(CONFLICT, problem, fix)
-            return one.id
-    return store.add_policy(document, trained_until=now)
-
-
-def evaluate_policies(
+def _evaluate_policies(
     rows: StoredRows, policies: Sequence[Policy], find_features: FindFeatures, evidence: str
 ) -> list[PolicyReport]:
     """Return a report per policy on the same labels, weighted to represent all rows."""
@@ -210,7 +191,7 @@ def compare_policies(
         which = "rows decided since the last refit, which neither was fitted to"
     both = [active.policy, candidate.policy]
     try:
-        before, after = evaluate_policies(new, both, store.find_features, "labels so far")
+        before, after = _evaluate_policies(new, both, store.find_features, "labels so far")
     except HTTPError as error:
         raise HTTPError(error.status, f"On {which}: {error.problem}", error.fix) from error
     return PolicyComparison(before, after, which, tuple(notes))
@@ -225,6 +206,6 @@ def _compare_in_folds(
     rows = rows.take(rows.created <= until)
     then = replace(rows, label=np.where(rows.labeled <= until, rows.label, -1))
     evidence = "labels at the refit"
-    [report] = evaluate_policies(then, [active.policy], store.find_features, evidence)
+    [report] = _evaluate_policies(then, [active.policy], store.find_features, evidence)
     which = "rows that the candidate was fitted to, by cross-validation"
     return PolicyComparison(report, candidate.policy.report, which, notes)

@@ -21,7 +21,7 @@ from dubito.serve.pages.monitor_blocks import (
     shift_blocks,
     verdict,
 )
-from dubito.serve.refit import PolicyComparison, evaluate_policies, refit
+from dubito.serve.refit import PolicyComparison, _evaluate_policies, refit
 from dubito.serve.store import StoredPolicy
 from tests.serve.stored import drawn_rows, report_of
 
@@ -117,7 +117,7 @@ def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
 def test_a_candidate_is_shown_beside_the_active_policy(policy: Policy) -> None:
     rows = drawn_rows(policy, 2000, 0.1, sharper=2.7)[0]
     candidate = refit(rows, policy, lambda _: None)
-    (active,) = evaluate_policies(rows, [policy], lambda _: None, "labels so far")
+    (active,) = _evaluate_policies(rows, [policy], lambda _: None, "labels so far")
     found = PolicyComparison(active, candidate.report, "some rows", ("Mind this.",))
     table, note = comparison_blocks(found)
     assert isinstance(table, Table)

@@ -7,7 +7,7 @@ from dubito.decide import Policy
 from dubito.errors import BadFileError
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.store import Policies, Store, StoredPolicy
-from dubito.serve.store.policies import dump_policy, parse_policy, policy_content
+from dubito.serve.store.policies import _parse_policy, dump_policy, policy_content
 from studies.common.serving import fitted_policy
 
 
@@ -41,7 +41,7 @@ def test_a_refit_records_the_end_of_its_training_rows(store: Store) -> None:
 def test_the_same_policy_is_stored_once(store: Store, policy: Policy) -> None:
     text = dump_policy(policy)
     assert store.add_policy(text) == 1
-    assert store.add_policy(dump_policy(parse_policy(text))) == 1
+    assert store.add_policy(dump_policy(_parse_policy(text))) == 1
     assert store.add_policy(json.dumps(json.loads(text))) == 1
     assert len(store.list_policies().all) == 1
 
@@ -64,14 +64,14 @@ def test_an_invalid_policy_is_not_stored(store: Store) -> None:
 
 
 def test_a_policy_survives_as_text(policy: Policy) -> None:
-    again = parse_policy(dump_policy(policy))
+    again = _parse_policy(dump_policy(policy))
     assert json.loads(dump_policy(again)) == json.loads(dump_policy(policy))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "\ud800", "NaN"])
 def test_an_invalid_document_is_rejected_without_a_path(text: str) -> None:
     with pytest.raises(BadFileError) as refused:
-        parse_policy(text)
+        _parse_policy(text)
     assert str(refused.value).startswith("The policy cannot be read: ")
     assert "/tmp" not in str(refused.value)
 

@@ -21,8 +21,8 @@ from dubito.serve.pages.monitor_blocks import (
     verdict,
 )
 from dubito.serve.pages.rendering import PageRoute, redirect, render
-from dubito.serve.policies import activate_policy
-from dubito.serve.refit import add_candidate, compare_policies
+from dubito.serve.policies import activate_policy, add_candidate
+from dubito.serve.refit import compare_policies
 from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import StoredPolicy, StoredRows, Token
 

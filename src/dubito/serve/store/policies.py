@@ -42,7 +42,7 @@ class StoredPolicy:
     @cached_property
     def policy(self) -> Policy:
         """The parsed policy."""
-        return parse_policy(self.document)
+        return _parse_policy(self.document)
 
 
 @final
@@ -59,7 +59,7 @@ class Policies:
         return next((one for one in self.all if one.is_active), None)
 
 
-def parse_policy(document: str) -> Policy:
+def _parse_policy(document: str) -> Policy:
     """Return the policy of a JSON document, fully validated."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "policy.json"
@@ -92,14 +92,14 @@ def add_policy(connection: Connection, document: str, trained_until: float | Non
     The hash of the content identifies a policy, whatever the formatting of the file. A refit
     records the time of the newest row it was fitted to.
     """
-    new = parse_policy(document)
+    new = _parse_policy(document)
     digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
     same = select(policies.c.id).where(policies.c.digest == digest)
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)
     first = connection.execute(select(policies.c.document).order_by(policies.c.id).limit(1))
     if (existing := first.scalar()) is not None:
-        classes = parse_policy(existing).classes
+        classes = _parse_policy(existing).classes
         if tuple(map(str, new.classes)) != tuple(map(str, classes)):
             names = ", ".join(map(str, classes[:10]))
             problem = f"All policies of a database must have the same classes ({names})"
