@@ -21,7 +21,7 @@ from dubito.serve.rows import RequestRows
 from dubito.serve.run import open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.store import open_engine
+from dubito.serve.store.store import _open_engine
 from studies.common.postgres import cluster, new_database
 from studies.common.serving import fitted_policy
 
@@ -61,7 +61,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def empty_postgres(postgres: str) -> str:
     """The same database, without its tables."""
-    engine = open_engine(postgres)
+    engine = _open_engine(postgres)
     with engine.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))

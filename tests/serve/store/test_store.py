@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dubito.errors import BadValueError
 from dubito.serve.store import Store
-from dubito.serve.store.store import _migrate, open_engine, writing
+from dubito.serve.store.store import _migrate, _open_engine, _writing
 
 
 def kept(number: int, _: Connection) -> int:
@@ -35,7 +35,7 @@ def test_accepted_work_is_written_before_the_store_closes(url: str) -> None:
 
 
 def test_a_commit_is_synced(store: Store) -> None:
-    with writing(store.engine).begin() as connection:
+    with _writing(store.engine).begin() as connection:
         if connection.dialect.name == "sqlite":
             assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
             assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
@@ -87,7 +87,7 @@ def test_a_commit_waits_where_the_server_would_not(
 
 
 def test_processes_that_start_at_once_make_the_tables_once(url: str) -> None:
-    engines = [open_engine(url) for _ in range(4)]
+    engines = [_open_engine(url) for _ in range(4)]
     threads = [Thread(target=_migrate, args=(engine,)) for engine in engines]
     for thread in threads:
         thread.start()
@@ -100,7 +100,7 @@ def test_processes_that_start_at_once_make_the_tables_once(url: str) -> None:
 
 
 def test_readers_do_not_wait_for_writers(store: Store) -> None:
-    with writing(store.engine).begin() as connection:
+    with _writing(store.engine).begin() as connection:
         connection.execute(text("DELETE FROM tokens"))
         start = time.monotonic()
         assert store.list_tokens() == []
@@ -118,7 +118,7 @@ def test_readers_do_not_wait_for_writers(store: Store) -> None:
 )
 def test_other_databases_are_rejected(url: str, got: str) -> None:
     with pytest.raises(BadValueError) as refused:
-        open_engine(url)
+        _open_engine(url)
     assert str(refused.value) == (
         "dubito serve: `--database` must be sqlite:///file or "
         f"postgresql+psycopg://user@host/name, got {got}. Use --database sqlite:///dubito.db."
@@ -158,7 +158,7 @@ def test_an_unreachable_server_is_reported_without_the_password() -> None:
 
 def test_a_database_of_a_newer_version_is_reported(url: str) -> None:
     store = Store.open(url)
-    with writing(store.engine).begin() as connection:
+    with _writing(store.engine).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     store.close()
     with pytest.raises(BadValueError, match="must have a schema version that this dubito knows"):

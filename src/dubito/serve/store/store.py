@@ -69,7 +69,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.writer = GroupCommitWriter(writing(engine))
+        self.writer = GroupCommitWriter(_writing(engine))
         self.lock_file: sqlite3.Connection | None = None
 
     @classmethod
@@ -81,7 +81,7 @@ class Store:
         url : str
             `sqlite:///file` or `postgresql+psycopg://user@host/name`.
         """
-        engine = open_engine(url)
+        engine = _open_engine(url)
         try:
             _prepare(engine)
         except Exception:
@@ -192,7 +192,7 @@ class Store:
     list_tokens = _reads(tokens.list_tokens)
 
 
-def open_engine(url: str) -> Engine:
+def _open_engine(url: str) -> Engine:
     """Return an engine whose commits are on disk when they return.
 
     Its errors hide parameter values: these come from users, and errors are logged.
@@ -219,7 +219,7 @@ def open_engine(url: str) -> Engine:
     raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
 
 
-def writing(engine: Engine) -> Engine:
+def _writing(engine: Engine) -> Engine:
     """Return the same engine for transactions that write."""
     return engine.execution_options(is_writing=True)
 
@@ -275,7 +275,7 @@ def _require_fsync(engine: Engine) -> None:
 def _migrate(engine: Engine) -> None:
     """Upgrade the schema; of several processes that start at once, one does it."""
     script = ScriptDirectory(MIGRATIONS, version_locations=[MIGRATIONS])
-    with writing(engine).begin() as connection:
+    with _writing(engine).begin() as connection:
         if connection.dialect.name == "postgresql":
             lock = text("SELECT pg_advisory_xact_lock(:lock)")
             connection.execute(lock, {"lock": MIGRATION_LOCK})
