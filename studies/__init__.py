@@ -1,1 +1,1 @@
-"""The claims of the literature, re-run on data that can be had."""
+"""The claims of the literature, re-run on available data."""

@@ -1,11 +1,11 @@
-"""Temperature scaling is hard to beat: all calibrators, on networks that learned by other choices.
+"""Temperature scaling is hard to beat: all calibrators, on differently trained networks.
 
     python -m studies.calibrators            # on the networks of training_choices
-    python -m studies.calibrators --quick    # seconds; the figures mean nothing
+    python -m studies.calibrators --quick    # seconds; the numbers mean nothing
 
-Calibrators learn from the logits of validation images that no network learned from, and are judged
-on test images: ECE, log loss and error, networks in rows and methods in columns. Binary ones are
-taken class by class, one against the rest.
+Calibrators are fitted on the logits of validation images that no network was trained on, and
+evaluated on test images: ECE, log loss and error, networks in rows and methods in columns. Binary
+calibrators are used one-vs-rest.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from dubito.calibrate import (
     TemperatureScaling,
     VectorScaling,
 )
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
-from studies.common.runs import Arrays, Found, run_one
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
+from studies.common.runs import Arrays, RunResult, run_one
 from studies.common.study import Options, Study
-from studies.training_choices.image_networks import KEPT, Choices, Figures, Trained, trained
+from studies.training_choices.image_networks import CACHE_NAME, Choices, Figures, Trained, trained
 from studies.training_choices.study import SWEEPS
 from studies.training_choices.study import settings as all_settings
 
@@ -57,7 +57,7 @@ METHODS: Mapping[str, BaseCalibrator] = {
     "beta": OneVsRest(BetaCalibration()),
     "forest": ForestCalibration(),
     TEMPERATURE: TemperatureScaling(),
-    "temperature mixture": EnsembleTemperatureScaling(),
+    "ensemble temperature": EnsembleTemperatureScaling(),
     "vector": VectorScaling(),
     "matrix": MatrixScaling(off_diagonal=0, intercept=0),
     "matrix (ODIR)": MatrixScaling(),
@@ -78,33 +78,33 @@ NETWORKS: Mapping[str, Choices] = {
     "6 layers of 32, batch norm": SWEEPS["Old and new"]["6 layers of 32, batch norm"],
 }
 
-Results = Mapping[str, FloatArray]  # by network: seeds x methods x figures
+Results = Mapping[str, FloatArray]  # by network: seeds x methods x metrics
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """One network, kept in a folder or yet to be trained, and all calibrators on it."""
+    """One network, cached or yet to be trained, and all calibrators on it."""
 
     network: Trained
-    kept: Path = field(repr=False, compare=False)
+    folder: Path = field(repr=False, compare=False)
 
 
 def settings(options: Options) -> Sequence[Calibrated]:
     """Return the networks that are calibrated, as the study of training choices trains them."""
     wanted = list(NETWORKS.values())[: 2 if options.is_quick else None]
     every = (one for one in all_settings(options) if not one.is_followed)
-    kept = options.kept(KEPT)
-    return [Calibrated(one, kept) for one in every if one.choices in wanted]
+    folder = options.cache_folder(CACHE_NAME)
+    return [Calibrated(one, folder) for one in every if one.choices in wanted]
 
 
-def work(setting: Calibrated) -> Found:
-    """Return methods x figures of one network."""
-    return {"figures": judged(run_one(trained, setting.network, setting.kept))}
+def work(setting: Calibrated) -> RunResult:
+    """Return the metrics of one network, methods x metrics."""
+    return {"figures": evaluate(run_one(trained, setting.network, setting.folder))}
 
 
-def tell(found: Mapping[Calibrated, Arrays]) -> Told:
-    """Return a table for each figure, one of all methods beside temperature, and the picture."""
+def summarize(found: Mapping[Calibrated, Arrays]) -> StudyReport:
+    """Return one table per metric, one of all methods relative to temperature, and the figure."""
     runs = {
         label: [run["figures"] for one, run in found.items() if one.network.choices == choices]
         for label, choices in NETWORKS.items()
@@ -113,7 +113,7 @@ def tell(found: Mapping[Calibrated, Arrays]) -> Told:
     networks = [one.network for one in found]
     size, n_seeds = networks[0].size, len({one.seed for one in networks})
     head = (
-        f"Calibrators learn from {size.n_validation:,} validation images and are judged by "
+        f"Calibrators are fitted on {size.n_validation:,} validation images and evaluated on "
         f"{size.n_test:,} test images; {n_seeds} seeds. The best mean of each row is bold."
     )
     tables = [
@@ -122,11 +122,11 @@ def tell(found: Mapping[Calibrated, Arrays]) -> Told:
         figure_table(results, "error", "Error in %", 100, 1),
         paired_table(results),
     ]
-    return Told("\n\n".join([head, *tables, temperature_words(results)]), picture(results))
+    return StudyReport("\n\n".join([head, *tables, temperature_words(results)]), picture(results))
 
 
-def judged(run: Arrays) -> FloatArray:
-    """Return methods x figures of one network on test images, fitted on validation images."""
+def evaluate(run: Arrays) -> FloatArray:
+    """Return methods x metrics of one network on test images, fitted on validation images."""
     known, labels = Logits(run["validation_logits"]), run["validation_labels"].astype(int)
     new, truth = Logits(run["test_logits"]), run["test_labels"].astype(int)
     fitted = (clone(method).fit(known, labels) for method in METHODS.values())
@@ -134,12 +134,12 @@ def judged(run: Arrays) -> FloatArray:
 
 
 def column(results: Results, key: str) -> FloatArray:
-    """Return one figure: networks x seeds x methods."""
+    """Return one metric: networks x seeds x methods."""
     return np.stack(list(results.values()))[..., Figures._fields.index(key)]
 
 
 def figure_table(results: Results, key: str, title: str, factor: float, digits: int) -> str:
-    """Return a figure in the form of Guo et al.: networks in rows, methods in columns."""
+    """Return a table as in Guo et al.: networks in rows, methods in columns."""
     rows = []
     for label, values in zip(results, factor * column(results, key), strict=True):
         cells = [mean_and_spread(one, digits) for one in values.T]
@@ -150,7 +150,7 @@ def figure_table(results: Results, key: str, title: str, factor: float, digits: 
 
 
 def paired_table(results: Results) -> str:
-    """Return each method's figures less those of temperature scaling, on the same networks."""
+    """Return the difference of each method to temperature scaling, on the same networks."""
     place = list(METHODS).index(TEMPERATURE)
     less = {
         key: column(results, key) - column(results, key)[..., [place]]
@@ -166,11 +166,11 @@ def paired_table(results: Results) -> str:
             ]
             rows.append([name, *cells, *lower])
     heads = ["ECE", "log loss", "error", "lower ECE", "lower log loss", "lower error"]
-    return markdown_table(["Less temperature's, mean of networks", *heads], rows)
+    return markdown_table(["Difference to temperature, mean over networks", *heads], rows)
 
 
 def temperature_words(results: Results) -> str:
-    """Say how often temperature scaling helps, and what is best by log loss."""
+    """Describe how often temperature scaling helps, and what is best by log loss."""
     names = list(METHODS)
     before, after = names.index(PLAIN), names.index(TEMPERATURE)
     helped = [
@@ -181,19 +181,19 @@ def temperature_words(results: Results) -> str:
     best = [names[one] for one in column(results, "log_loss").mean(axis=(0, 1)).argsort()[:3]]
     return (
         f"Temperature scaling lowers ECE in {helped[0]} and log loss in {helped[1]} of {n_all} "
-        f"networks. By mean log loss the first three are {', '.join(best)}."
+        f"networks. The three lowest mean log losses: {', '.join(best)}."
     )
 
 
 def picture(results: Results) -> Figure:
-    """Return ECE and log loss of all methods, a point a network and a mark at their mean."""
+    """Plot ECE and log loss of all methods, one point per network and a mark at the mean."""
     figure = panels(1, 2, size=(5.2, 4.2))
     names = list(METHODS)
     place = names.index(TEMPERATURE)
     losses = column(results, "log_loss").mean(axis=1)
     shown = {
         "ECE": column(results, "ece").mean(axis=1),
-        "log loss less temperature's": losses - losses[:, [place]],
+        "log loss minus that of temperature": losses - losses[:, [place]],
     }
     for ax, (title, values) in zip(figure.axes, shown.items(), strict=True):
         for number in range(len(names)):
@@ -209,17 +209,17 @@ def picture(results: Results) -> Figure:
     loss.set_xscale("symlog", linthresh=0.01)
     mark(loss, [-0.1, -0.01, 0, 0.01, 0.1, 1])
     loss.axvline(0, color="tab:gray", linewidth=0.8)
-    figure.supxlabel("a point: one network, mean over seeds; red: mean of the networks", fontsize=9)
+    figure.supxlabel("one point per network, mean over seeds; red: mean over networks", fontsize=9)
     return figure
 
 
 def mark(ax: Axes, values: list[float]) -> None:
-    """Put these values, and no others, on the horizontal axis."""
+    """Label only these values on the horizontal axis."""
     ax.set_xticks(values, [f"{value:g}" for value in values])
     ax.minorticks_off()
 
 
-main = Study("calibrators", settings, work, tell).main
+main = Study("calibrators", settings, work, summarize).main
 
 if __name__ == "__main__":
     main()

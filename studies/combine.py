@@ -1,4 +1,4 @@
-"""What two networks on different bands of the same satellite images are worth together.
+"""How to combine two networks on different bands of the same satellite images.
 
     python -m studies.combine FOLDER       # holds eurosat_resnet18_f16.npz
 
@@ -26,7 +26,7 @@ N_HALVES = 5
 def predictions(
     models: Sequence[Logits], y: IntArray, fit: IntArray, rest: IntArray
 ) -> Mapping[str, object]:
-    """Return what each way says of the rest, learned on the rows of the fit."""
+    """Return the predictions of each method for the rest, fitted on the rows of the fit."""
     known, new = ([model.take(rows) for model in models] for rows in (fit, rest))
     labels = y[fit]
     prior = np.bincount(labels, minlength=models[0].n_classes) / labels.size
@@ -41,7 +41,7 @@ def predictions(
 
 
 def figures(models: Sequence[Logits], y: IntArray) -> Mapping[str, FloatArray]:
-    """Return log loss and accuracy of each way, halves x 2."""
+    """Return log loss and accuracy of each method, halves x 2."""
     found: dict[str, list[tuple[float, float]]] = {}
     for seed in range(N_HALVES):
         order = np.random.default_rng(seed).permutation(y.size)

@@ -1,4 +1,4 @@
-"""Do conformal sets, intervals and regions cover as often as their law says?
+"""Do conformal sets, intervals and outlier detectors have the coverage they should?
 
     python -m studies.conformal_coverage            # 1,000 fresh draws, less than a minute
     python -m studies.conformal_coverage --quick    # 100 draws
@@ -23,19 +23,19 @@ from dubito.doubt.conformal.regressor import ConformalRegressor
 from dubito.doubt.outliers import ConformalOutlierDetector
 
 LEVEL, N_KNOWN, N_NEW = 0.9, 200, 200
-N_CELLS = 20  # of the test, nearly as likely as each other
-LAWFUL = 0.001  # a p-value below says that coverage does not follow its law
+N_CELLS = 20  # of the test, with nearly equal probability
+LAWFUL = 0.001  # below this p-value, coverage does not follow its distribution
 
 
 def classes(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArray]:
     """Return logits of five classes that are twice too sharp, and labels."""
-    honest = rng.normal(0, 1.5, (n_rows, 5))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
-    return (2 * honest).astype(np.float32), labels
+    true_logits = rng.normal(0, 1.5, (n_rows, 5))
+    labels = (true_logits + rng.gumbel(size=true_logits.shape)).argmax(axis=1)
+    return (2 * true_logits).astype(np.float32), labels
 
 
 def numbers(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return a biased mean, a std that is too small, and truths with skewed noise."""
+    """Return a biased mean, a std that is too small, and targets with skewed noise."""
     mean, std = rng.normal(size=n_rows), np.exp(rng.normal(0, 0.5, n_rows))
     return mean, std, mean + 0.5 + 1.5 * std * (rng.exponential(size=n_rows) - 1)
 
@@ -48,7 +48,7 @@ def sets_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
 
 
 def intervals_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
-    """Return how many of m truths are in their intervals."""
+    """Return how many of m targets are in their intervals."""
     mean, std, y = numbers(rng, n + m)
     outputs: Any = Normal(mean, std)
     if method == "quantiles":
@@ -59,9 +59,9 @@ def intervals_of(method: Any, rng: np.random.Generator, n: int, m: int) -> int:
 
 
 def region_of(rng: np.random.Generator, n: int, m: int) -> int:
-    """Return how many of m points like the known ones are not called strange."""
-    doubt = rng.gamma(0.5, size=n + m)
-    return int(m - ConformalOutlierDetector(1 - LEVEL).fit(doubt[:n]).predict(doubt[n:]).sum())
+    """Return how many of m in-distribution points are not flagged as outliers."""
+    score = rng.gamma(0.5, size=n + m)
+    return int(m - ConformalOutlierDetector(1 - LEVEL).fit(score[:n]).predict(score[n:]).sum())
 
 
 METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {
@@ -77,7 +77,7 @@ METHODS: dict[str, Callable[[np.random.Generator, int, int], int]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How counts of covered rows agree with a law: their mean, the law's, and a p-value."""
+    """Agreement of coverage counts with a distribution: both means, and a p-value."""
 
     mean: float
     expected: float
@@ -85,7 +85,7 @@ class Fit:
 
 
 def law_of(n: int, m: int, level: float) -> Any:
-    """Return the law of how many of m rows are covered by a fit on n."""
+    """Return the distribution of the number of m rows covered by a fit on n."""
     k = int(np.ceil(round((n + 1) * level, 9)))
     return stats.betabinom(m, k, n + 1 - k)
 
@@ -97,7 +97,7 @@ def covered(method: str, n_draws: int, n: int = N_KNOWN, m: int = N_NEW, seed: i
 
 
 def fit_of(counts: IntArray, law: Any, m: int) -> Fit:
-    """Return how counts agree with their law, by a chi-square test over some 20 cells."""
+    """Compare counts with their distribution by a chi-square test over about 20 cells."""
     chances = law.pmf(np.arange(m + 1))
     cells = np.minimum(np.cumsum(chances) * N_CELLS, N_CELLS - 1).astype(int)
     _, cells = np.unique(cells, return_inverse=True)
@@ -108,7 +108,7 @@ def fit_of(counts: IntArray, law: Any, m: int) -> Fit:
 
 
 def main() -> None:
-    """Print coverage over fresh draws beside its law."""
+    """Print the coverage over fresh draws and its distribution."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="100 draws instead of 1,000")

@@ -1,7 +1,7 @@
-"""Does calibrated expected cost hold its own where a bad loan costs five times a lost customer?
+"""Is expected cost with calibrated probabilities competitive for asymmetric credit costs?
 
     python -m studies.credit_costs FOLDER            # the Statlog files of credit and heart
-    python -m studies.credit_costs FOLDER -o FILE    # writes the tables there too
+    python -m studies.credit_costs FOLDER -o FILE    # also writes the tables to FILE
 
 Four ways to act by a logistic regression and by a random forest, on 20 stratified splits of the
 Statlog German credit data, which come with the costs: the most probable class; the least expected
@@ -77,18 +77,18 @@ def splits(data: Table, n_splits: int) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def paid(y: IntArray, actions: IntArray) -> float:
-    """Return what actions cost a row."""
+    """Return the mean cost of actions."""
     return realized_cost(y, np.asarray(actions, dtype=np.int64), COSTS)
 
 
 def our_actions(model: Any, calibrator: BaseCalibrator, known: Table, new: FloatArray) -> IntArray:
-    """Return what dubito does with new rows."""
+    """Return dubito's actions for new rows."""
     decider = CostSensitiveClassifier(model, COSTS, calibrator, cv=N_FOLDS).fit(*known)
     return np.asarray(decider.predict(new))
 
 
 def costs_of_ways(model: Any, calibrator: BaseCalibrator, data: Table, n_splits: int) -> Costs:
-    """Return what each of the four ways costs a row."""
+    """Return the mean cost of each of the four methods."""
     features, y = data
     scorer = make_scorer(paid, greater_is_better=False)
     found: dict[str, list[float]] = {}
@@ -108,7 +108,7 @@ def costs_of_ways(model: Any, calibrator: BaseCalibrator, data: Table, n_splits:
 
 
 def costs_of_calibrators(model: Any, data: Table, n_splits: int) -> Costs:
-    """Return what expected cost by each calibrator costs a row; all learn from the same folds."""
+    """Return the mean cost of expected-cost decisions by calibrator, all on the same folds."""
     features, y = data
     found: dict[str, list[float]] = {}
     for fit, rest in splits(data, n_splits):
@@ -117,13 +117,13 @@ def costs_of_calibrators(model: Any, data: Table, n_splits: int) -> Costs:
         )
         raw = clone(model).fit(features[fit], y[fit]).predict_proba(features[rest])
         for name, calibrator in CALIBRATORS.items():
-            honest = calibrator().fit(held_out, y[fit]).predict_proba(raw)
-            found.setdefault(name, []).append(paid(y[rest], optimal_actions(honest, COSTS)))
+            true_logits = calibrator().fit(held_out, y[fit]).predict_proba(raw)
+            found.setdefault(name, []).append(paid(y[rest], optimal_actions(true_logits, COSTS)))
     return {name: np.array(values) for name, values in found.items()}
 
 
 def chosen(found: Mapping[str, Costs]) -> str:
-    """Return the calibrator whose cost is the least multiple of the best one's, over all sets."""
+    """Return the calibrator with the lowest mean cost relative to the best one of each set."""
     excess = {
         name: np.mean(
             [
@@ -155,7 +155,7 @@ def over_splits(values: FloatArray) -> Interval:
 
 
 def table_of_ways(costs: Costs) -> list[str]:
-    """Return a line for each way: its cost, and what ours costs less that."""
+    """Return one line per method: its cost, and the difference to ours."""
     lines = [f"{'':<22} {'cost a row':>26} {'dubito less this':>29}"]
     for way, values in costs.items():
         gap = over_splits(costs[OURS] - values)
@@ -165,7 +165,7 @@ def table_of_ways(costs: Costs) -> list[str]:
 
 
 def verdict(model: str, costs: Costs) -> str:
-    """Say how ours stands to the best of the others."""
+    """Compare ours with the best of the others."""
     best = min((way for way in costs if way != OURS), key=lambda way: float(costs[way].mean()))
     gap = over_splits(costs[OURS] - costs[best])
     side = "below" if gap.value < 0 else "above"
@@ -179,7 +179,7 @@ def verdict(model: str, costs: Costs) -> str:
 
 
 def table_of_calibrators(found: Mapping[str, Costs]) -> list[str]:
-    """Return a line for each calibrator: its mean cost on each set."""
+    """Return one line per calibrator: its mean cost on each set."""
     lines = [f"{'':<20}" + "".join(f" {name:>24}" for name in found)]
     for name in CALIBRATORS:
         cells = "".join(f" {costs[name].mean():>24.4f}" for costs in found.values())
@@ -188,7 +188,7 @@ def table_of_calibrators(found: Mapping[str, Costs]) -> list[str]:
 
 
 def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimators: int) -> str:
-    """Return the tables, and in words what they say."""
+    """Return the tables, and sentences that summarize them."""
     kinds = models(n_estimators)
     elsewhere = {
         f"{name}, {kind}": costs_of_calibrators(model, data, n_splits)
@@ -228,7 +228,7 @@ def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimato
 
 
 def words(name: str, costs: Costs) -> str:
-    """Say which calibrators differ from the one there is by default, beyond chance."""
+    """List the calibrators that differ significantly from the default."""
     gaps = {one: over_splits(values - costs[DEFAULT]) for one, values in costs.items()}
     told = [f"{one} {gap.value:+.4f}" for one, gap in gaps.items() if gap.low > 0 or gap.high < 0]
     return f"{name}: differ from {DEFAULT} beyond chance: {', '.join(told) or 'none'}."
@@ -241,23 +241,23 @@ def read(path: Path) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables, and write them where asked."""
+    """Print the tables, and write them to a file if requested."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, help=f"holds {FILE} and {OTHER_FILE}")
     parser.add_argument("--quick", action="store_true", help="2 splits, 5 trees, one other set")
     parser.add_argument("-o", type=Path, help="a file to write the tables to")
-    asked = parser.parse_args(arguments)
-    others = {"heart": read(asked.folder / OTHER_FILE)}
-    if not asked.quick:
+    requested = parser.parse_args(arguments)
+    others = {"heart": read(requested.folder / OTHER_FILE)}
+    if not requested.quick:
         features, y = load_breast_cancer(return_X_y=True)
         others["breast cancer"] = features, 1 - y
-    size = (2, 5) if asked.quick else (N_SPLITS, 100)
+    size = (2, 5) if requested.quick else (N_SPLITS, 100)
     with threadpool_limits(1):  # for matrices so small, threads cost more than they save
-        text = report(read(asked.folder / FILE), others, *size)
+        text = report(read(requested.folder / FILE), others, *size)
     print(text)
-    if asked.o is not None:
-        asked.o.write_text(f"{text}\n")
+    if requested.o is not None:
+        requested.o.write_text(f"{text}\n")
 
 
 if __name__ == "__main__":

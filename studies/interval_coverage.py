@@ -1,4 +1,4 @@
-"""Do our own intervals and our own test keep their promises?
+"""Do dubito's intervals and its calibration test have their nominal coverage and level?
 
     python -m studies.interval_coverage            # 500 sets of 2,000 rows, some minutes
     python -m studies.interval_coverage --quick    # 20 sets
@@ -28,7 +28,7 @@ N_ROWS = 2000
 
 
 def simulated(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArray]:
-    """Return logits and labels that come from their softmax."""
+    """Return logits, and labels drawn from their softmax."""
     logits = rng.normal(0, 4.5, (n_rows, 10))
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     cumulative = shares.cumsum(axis=1)
@@ -37,7 +37,7 @@ def simulated(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArr
 
 
 def main() -> None:
-    """Print how often intervals hold the truth, and how often the test rejects."""
+    """Print the coverage of the intervals, and the rejection rate of the test."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="20 sets instead of 500")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 from studies.common.study import Options, Study
-from studies.noisy_pairs.training import KEPT, Pace, Setting, fashion, work
+from studies.noisy_pairs.training import CACHE_NAME, Pace, Setting, fashion, work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def settings(options: Options) -> list[Setting]:
     ]
 
 
-def tell(found: Mapping[Setting, Arrays]) -> Told:
+def summarize(found: Mapping[Setting, Arrays]) -> StudyReport:
     """Return the table of validation figures, and its picture."""
     runs: dict[tuple[float, str], list[Arrays]] = {}
     for setting, arrays in found.items():
@@ -56,9 +56,11 @@ def tell(found: Mapping[Setting, Arrays]) -> Told:
         ]
         for (rate, pace), of in runs.items()
     ]
-    table = markdown_table(["learning rate", "log loss on noisy rows", "accuracy on them"], rows)
+    table = markdown_table(
+        ["learning rate", "log loss on noisy rows", "accuracy on noisy rows"], rows
+    )
     rate, pace = min(losses, key=lambda key: float(np.mean(losses[key])))
-    return Told(f"{table}\n\nThe least log loss: {rate:g}, {pace}.", picture(runs))
+    return StudyReport(f"{table}\n\nLowest log loss: {rate:g}, {pace}.", picture(runs))
 
 
 def picture(runs: Mapping[tuple[float, str], list[Arrays]]) -> Figure:
@@ -76,7 +78,7 @@ def picture(runs: Mapping[tuple[float, str], list[Arrays]]) -> Figure:
     return figure
 
 
-main = Study("noisy_recipe", settings, work, tell, kept=KEPT, n_seeds=2).main
+main = Study("noisy_recipe", settings, work, summarize, cache_name=CACHE_NAME, n_seeds=2).main
 
 if __name__ == "__main__":
     main()

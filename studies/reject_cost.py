@@ -103,7 +103,7 @@ def held(value: float, bound: float) -> str:
 
 
 def report(outputs: Probabilities, y: IntArray) -> str:
-    """Return the tables, and in words what they say."""
+    """Return the tables, and sentences that summarize them."""
     found = {name: saved(outputs, y, one) for name, one in CALIBRATORS.items()}
     words = [line for name, entries in found.items() for line in verdict(name, entries)]
     title = (
@@ -116,18 +116,18 @@ def report(outputs: Probabilities, y: IntArray) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables, and write them where asked."""
+    """Print the tables, and write them to a file if requested."""
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, help=f"holds {FILE}")
     parser.add_argument("-o", type=Path, help="a file to write the tables to")
-    asked = parser.parse_args(arguments)
-    with np.load(asked.folder / FILE) as data:
+    requested = parser.parse_args(arguments)
+    with np.load(requested.folder / FILE) as data:
         outputs, y = Probabilities(data["probs"]), data["labels"].astype(np.int64)
     text = report(outputs, y)
     print(text)
-    if asked.o is not None:
-        asked.o.write_text(f"{text}\n")
+    if requested.o is not None:
+        requested.o.write_text(f"{text}\n")
 
 
 if __name__ == "__main__":

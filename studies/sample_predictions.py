@@ -188,7 +188,7 @@ def predict(model: LeNet5, name: str, pixels: Tensor, labels: Tensor | None = No
 def predict_all(
     model: LeNet5, kept: Images, test_split: Images, sizes: Sizes, generator: torch.Generator
 ) -> Arrays:
-    """The predictions for both halves of the kept rows and for the three sets of strangers."""
+    """The predictions for both halves of the held-out rows and the three OOD sets."""
     validation, test = (kept.take(rows) for rows in torch.arange(2 * sizes.half_rows).chunk(2))
     corrupted = test.take(torch.arange(sizes.stranger_rows))
     each = sizes.stranger_rows // len(UNSEEN_LABELS)

@@ -1,4 +1,4 @@
-"""How often does an alarm that looks after every label cry wolf, and how soon does it find drift?
+"""False alarm rate and detection delay of an alarm that is checked after every label.
 
     python -m studies.sequential_alarms            # 1,000 runs of each, about two minutes
     python -m studies.sequential_alarms --quick    # 100 runs of each
@@ -80,7 +80,7 @@ CASES: dict[str, Callable[[np.random.Generator], int | None]] = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunResult:
     """How many runs alarmed, and the labels it took half and 90 % of all runs; None if never."""
 
     share: float
@@ -88,13 +88,13 @@ class Found:
     most: int | None
 
 
-def found_in(case: str, n_runs: int, seed: int = 0) -> Found:
+def found_in(case: str, n_runs: int, seed: int = 0) -> RunResult:
     """Return what became of some runs of a case."""
     rng = np.random.default_rng(seed)
     alarms = [CASES[case](rng) for _ in range(n_runs)]
     after = np.array([np.inf if labels is None else labels for labels in alarms])
     middle, most = np.quantile(after, [0.5, 0.9], method="higher")
-    return Found(
+    return RunResult(
         float(np.isfinite(after).mean()),
         int(middle) if np.isfinite(middle) else None,
         int(most) if np.isfinite(most) else None,

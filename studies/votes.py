@@ -5,7 +5,7 @@
 
 Views are shifts by two pixels, or mirror images and shifts, with and without such views in
 training. They vote by mode, by mean probability, by confidence, and by the certainty that an
-uncertainty-aware network says of each view; with thresholds that are chosen on validation images.
+uncertainty-aware network outputs for each view; thresholds are chosen on validation images.
 Labels of pairs of classes were swapped in no row or in 40 %; accuracy is on true labels.
 """
 
@@ -18,11 +18,11 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.measure import Interval
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 from studies.common.seeds import mean_interval, points
 from studies.common.study import Options, Study
-from studies.noisy_pairs.training import KEPT, VOTED_RATES, VOTERS, Setting, fashion, work
+from studies.noisy_pairs.training import CACHE_NAME, VOTED_RATES, VOTERS, Setting, fashion, work
 from studies.noisy_pairs.view_votes import SINGLE, VIEWS, WAYS
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Case(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What a column is called."""
-        how = "without" if self.trained == "none" else "with"
-        return f"{self.tested}, {how} such training"
+        """The title of a column."""
+        how = "not" if self.trained == "none" else "also"
+        return f"{self.tested}, {how} in training"
 
 
 VIEW_SETS = tuple(VIEWS)[1:]
@@ -68,16 +68,16 @@ class Voted(NamedTuple):
 
     @property
     def ways(self) -> list[str]:
-        """The votes that there are: without certainty, none by it."""
+        """The available votes; those by certainty need an uncertainty-aware loss."""
         return [way for way in WAYS if way in self.accuracies]
 
     def gain(self, way: str) -> Interval:
-        """By how much a vote beats the single view."""
+        """The gain of a vote over the single view."""
         return mean_interval(self.accuracies[way] - self.accuracies[SINGLE])
 
 
 def all_voted(found: Mapping[Setting, Arrays]) -> Iterator[Voted]:
-    """Yield what was voted, loss by loss, rate by rate, case by case."""
+    """Yield the votes by loss, rate and case."""
     for loss in VOTERS:
         for rate in VOTED_RATES:
             for case in CASES:
@@ -95,15 +95,16 @@ def all_voted(found: Mapping[Setting, Arrays]) -> Iterator[Voted]:
                 yield Voted(loss, rate, case, accuracies)
 
 
-def tell(found: Mapping[Setting, Arrays]) -> Told:
-    """Return the table of votes against the single view, and its picture."""
+def summarize(found: Mapping[Setting, Arrays]) -> StudyReport:
+    """Return the table of votes relative to the single view, and the figure."""
     voted = list(all_voted(found))
     tables = [table(one_table) for one_table in batched_by_table(voted)]
     intro = (
-        "Accuracy of the single view, and by how many points each vote is above it: the mean of "
-        "the paired differences over seeds and their 95 % interval. `*` marks intervals without 0."
+        "Accuracy of the single view, and the gain of each vote in points: the mean of "
+        "the paired differences over seeds and their 95 % interval. `*` marks "
+        "intervals that exclude 0."
     )
-    return Told("\n\n".join([intro, *tables, words(voted)]), picture(voted))
+    return StudyReport("\n\n".join([intro, *tables, words(voted)]), picture(voted))
 
 
 def batched_by_table(voted: Sequence[Voted]) -> Iterator[Sequence[Voted]]:
@@ -122,17 +123,17 @@ def table(voted: Sequence[Voted]) -> str:
 
 
 def marked(gain: Interval) -> str:
-    """Return a gain in points, with a star where its interval leaves out 0."""
+    """Format a gain in points, with a star if its interval excludes 0."""
     return points(gain) + ("*" if is_without_0(gain) else "")
 
 
 def is_without_0(gain: Interval) -> bool:
-    """Whether an interval leaves out 0."""
+    """Whether an interval excludes 0."""
     return gain.low > 0 or gain.high < 0
 
 
 def words(voted: Sequence[Voted]) -> str:
-    """Say for each way and case how often it was better or worse than the single view."""
+    """Describe how often each vote was better or worse than the single view."""
     lines = []
     for case in CASES:
         parts = []
@@ -144,14 +145,14 @@ def words(voted: Sequence[Voted]) -> str:
         lines.append(f"- {case.title}: {'; '.join(parts) or 'nothing'}.")
     n_gains = sum(len(one.ways) for one in voted)
     head = (
-        f"Intervals without 0, over losses and rates; of {n_gains}, about {n_gains / 20:.0f} would "
-        "be so by chance alone:"
+        f"Intervals that exclude 0, over losses and rates; of {n_gains}, about {n_gains / 20:.0f} "
+        "are expected by chance:"
     )
     return "\n".join([head, "", *lines])
 
 
 def picture(voted: Sequence[Voted]) -> Figure:
-    """Return the gains of all votes, one panel a loss and rate."""
+    """Plot the gains of all votes, one panel per loss and rate."""
     figure = panels(len(VOTED_RATES), len(VOTERS), size=(4.2, 3.2))
     tables = list(batched_by_table(voted))
     for number, axes in enumerate(figure.axes):
@@ -164,7 +165,7 @@ def picture(voted: Sequence[Voted]) -> Figure:
 
 
 def draw(axes: Axes, voted: Sequence[Voted], *, is_first: bool) -> None:
-    """Draw the gains of one loss at one rate."""
+    """Plot the gains of one loss at one rate."""
     ways = list(WAYS)
     for number, one in enumerate(voted):
         gains = [one.gain(way) for way in one.ways]
@@ -182,7 +183,7 @@ def draw(axes: Axes, voted: Sequence[Voted], *, is_first: bool) -> None:
     axes.set_title(f"{voted[0].loss}, {voted[0].rate:.0%} swapped")
 
 
-main = Study("votes", settings, work, tell, kept=KEPT, n_seeds=5).main
+main = Study("votes", settings, work, summarize, cache_name=CACHE_NAME, n_seeds=5).main
 
 if __name__ == "__main__":
     main()

@@ -1,1 +1,1 @@
-"""What the studies share: images, networks, training, runs to resume, tables, services."""
+"""Common parts of the studies: images, networks, training, cached runs, tables, services."""

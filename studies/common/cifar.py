@@ -16,7 +16,7 @@ from studies.common.images import ByteArray, Images, Parts
 TRAIN_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_FILES = ("test_batch",)
 SIDE = 32
-# A pickle may call anything that it names: these make arrays of bytes, and nothing else.
+# A pickle may call anything that it names; these only create arrays of bytes.
 NAMES_OF_ARRAYS = {
     ("_codecs", "encode"),
     ("numpy", "dtype"),
@@ -27,20 +27,20 @@ NAMES_OF_ARRAYS = {
 
 
 def cifar10(path: Path, n_train: int, n_validation: int, n_test: int, seed: int) -> Parts:
-    """Return so many images of each part: training and validation of one split, test of the other.
+    """Return images of each part: training and validation of one split, test of the other.
 
-    A seed draws other images to learn from; those of the test are the first ones, always the same.
+    The seed selects the training images; the test images are always the first ones.
     """
     generator = torch.Generator().manual_seed(seed)
-    learned, judged = read_cifar10(path)
+    learned, evaluated = read_cifar10(path)
     drawn = learned.draw(range(10), n_train + n_validation, generator)
     rows = torch.arange(len(drawn))
-    test = judged.take(torch.arange(n_test))
+    test = evaluated.take(torch.arange(n_test))
     return Parts(drawn.take(rows[:n_train]), drawn.take(rows[n_train:]), test)
 
 
 def read_cifar10(path: Path) -> tuple[Images, Images]:
-    """Return the images to learn from and those to judge by.
+    """Return the training and the test images.
 
     `path` is the folder cifar-10-batches-py, or an npz file with `images_train` (rows x height x
     width x channels), `labels_train`, `images_test` and `labels_test`.
@@ -73,7 +73,7 @@ def of_batches(folder: Path, names: Sequence[str]) -> Images:
 
 
 def as_images(pixels: ByteArray, labels: Any) -> Images:
-    """Return bytes, rows x channels x height x width, as images in 0..1."""
+    """Return bytes, rows x channels x height x width, as images in [0, 1]."""
     return Images(
         torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255,
         torch.from_numpy(np.asarray(labels, dtype=np.int64)),
@@ -82,7 +82,7 @@ def as_images(pixels: ByteArray, labels: Any) -> Images:
 
 @final
 class ArrayUnpickler(pickle.Unpickler):
-    """Reads what CIFAR-10's files hold, dicts of lists and arrays, and refuses anything else."""
+    """Unpickles the dicts of lists and arrays in CIFAR-10's files, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in NAMES_OF_ARRAYS:

@@ -1,4 +1,4 @@
-"""Fashion-MNIST as tensors, in parts that never mix."""
+"""Fashion-MNIST as tensors, in disjoint parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
-READ_ROWS = 1_000  # at a time, where nothing is learned
+READ_ROWS = 1_000  # batch size for evaluation
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -22,7 +22,7 @@ ByteArray = npt.NDArray[np.uint8]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Images:
-    """Images in 0..1, rows x channels x height x width, and their labels."""
+    """Images in [0, 1], rows x channels x height x width, and their labels."""
 
     pixels: Tensor
     labels: Tensor
@@ -59,7 +59,7 @@ class Images:
 
 
 class Parts(NamedTuple):
-    """Images to learn from, to calibrate and choose on, and to judge by."""
+    """Images for training, for calibration and selection, and for testing."""
 
     train: Images
     validation: Images
@@ -69,9 +69,9 @@ class Parts(NamedTuple):
 def fashion_mnist(
     n_train: int, n_validation: int, n_test: int, seed: int, folder: Path = FOLDER
 ) -> Parts:
-    """Return so many images of each part: training and validation of one split, test of the other.
+    """Return images of each part: training and validation of one split, test of the other.
 
-    A seed draws other images to learn from; those of the test are the first ones, always the same.
+    The seed selects the training images; the test images are always the first ones.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = Images.read(folder, "train").draw(range(10), n_train + n_validation, generator)

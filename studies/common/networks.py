@@ -46,11 +46,11 @@ def conv_net(
 
 
 def dropouts(rate: float) -> list[nn.Module]:
-    """Return a layer of dropout, or none where nothing would be dropped."""
+    """Return a dropout layer, or none if the rate is 0."""
     return [nn.Dropout(rate)] if rate else []
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Seed what networks start from, and return a generator for the order of rows."""
+    """Seed the initialization of networks, and return a generator for the order of rows."""
     torch.manual_seed(seed)
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Images that a network has not learned: unseen classes, digits, corruptions, noise, and fools."""
+"""Out-of-distribution images: unseen classes, digits, corruptions, noise, fooling images."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dubito.learn import CORRUPTIONS, corrupt
 
 KINDS = ("bags and boots", "digits", "corrupted", "shuffled pixels", "noise", "fooling")
 SEVERITY = 4
-STEP = 0.05  # of a pixel in 0..1
+STEP = 0.05  # in units of pixels in [0, 1]
 
 
-def strangers(
+def ood_images(
     network: nn.Module, unseen: Tensor, known: Tensor, n_steps: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Return strangers of every kind, as many as there are unseen images.
+    """Return OOD images of every kind, as many per kind as there are unseen images.
 
-    `known` are images of known classes to make worse, which are judged in no other way.
+    `known` are images of known classes that are only used for corruption.
     """
     size = len(unseen)
     start = noise(size, generator)
@@ -34,35 +34,35 @@ def strangers(
 
 
 def digits(n_rows: int) -> Tensor:
-    """Return the first digits of scikit-learn, enlarged to 28 x 28."""
+    """Return the first digits of scikit-learn, resized to 28 x 28."""
     images = torch.from_numpy(load_digits().images[:n_rows]).float().unsqueeze(1) / 16
     return functional.interpolate(images, size=(28, 28), mode="bilinear")
 
 
 def every_corruption(pixels: Tensor) -> Tensor:
-    """Return images made worse, an equal share of them in each way."""
+    """Return corrupted images, an equal fraction with each corruption."""
     parts = pixels.tensor_split(len(CORRUPTIONS))
     ways = zip(parts, CORRUPTIONS, strict=True)
     return torch.cat([corrupt(part, name, SEVERITY) for part, name in ways])
 
 
 def shuffled(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Return images whose pixels have changed places, in each image otherwise."""
+    """Return images with permuted pixels, each with its own permutation."""
     flat = pixels.flatten(1)
     places = torch.rand(flat.shape, generator=generator).argsort(1)
     return flat.gather(1, places).reshape(pixels.shape)
 
 
 def noise(n_rows: int, generator: torch.Generator) -> Tensor:
-    """Return images whose pixels are drawn evenly from 0 to 1."""
+    """Return images of uniform noise in [0, 1]."""
     return torch.rand((n_rows, 1, 28, 28), generator=generator)
 
 
 def fooling(network: nn.Module, start: Tensor, n_steps: int, generator: torch.Generator) -> Tensor:
-    """Return images moved, by their pixels' gradient, towards certainty of a class drawn at random.
+    """Return images optimized by gradient for high confidence in a random class.
 
-    Steps are Adam's and pixels stay in 0..1. Nguyen, Yosinski and Clune, "Deep neural networks are
-    easily fooled", 2015.
+    Adam steps on the pixels, which stay in [0, 1]. Nguyen, Yosinski and Clune, "Deep neural
+    networks are easily fooled", 2015.
     """
     with torch.no_grad():
         n_classes = network(start[:1]).shape[1]
@@ -70,7 +70,7 @@ def fooling(network: nn.Module, start: Tensor, n_steps: int, generator: torch.Ge
     pixels = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([pixels], lr=STEP)
     for _ in range(n_steps):
-        # A sum, so that each image moves as if it were alone.
+        # A sum, so that images do not influence each other.
         loss = functional.cross_entropy(network(pixels), wanted, reduction="sum")
         (pixels.grad,) = torch.autograd.grad(loss, [pixels])
         optimizer.step()

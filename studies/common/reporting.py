@@ -1,4 +1,4 @@
-"""What a study tells: tables of means and spreads, a picture, and its place in the README."""
+"""Reports of studies: tables of means and spreads, a figure, and the section of the README."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 README = Path(__file__).parents[1] / "README.md"
-MANY = 1_000  # from here on no digits after the point
+MANY = 1_000  # means from here on are printed without decimals
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
-    """The tables of a study in Markdown, with the words that they need, and its picture."""
+class StudyReport:
+    """The tables and sentences of a study in Markdown, and its figure."""
 
     text: str
     picture: Figure
@@ -35,7 +35,7 @@ class Told:
 
 
 def mean_and_spread(values: npt.ArrayLike, digits: int = 3) -> str:
-    """Return the mean over seeds and their standard deviation, thousands as whole numbers.
+    """Format the mean over seeds and their standard deviation; thousands as integers.
 
     >>> mean_and_spread([0.1, 0.2, 0.3]), mean_and_spread([1000.2, 3000.4])
     ('0.200 ± 0.100', '2,000 ± 1,414')
@@ -48,7 +48,7 @@ def mean_and_spread(values: npt.ArrayLike, digits: int = 3) -> str:
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, the first column to the left and figures to the right.
+    """Return a Markdown table with numbers aligned to the right.
 
     >>> print(markdown_table(["net", "ECE"], [["LeNet5", "0.05"]]))
     | net | ECE |
@@ -62,7 +62,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def panels(n_rows: int, n_columns: int, *, size: tuple[float, float] = (4.2, 3.4)) -> Figure:
-    """Return a figure of so many panels, each of `size` inches, in the style of all studies."""
+    """Return a figure with panels of `size` inches each, in the style of all studies."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -73,13 +73,13 @@ def panels(n_rows: int, n_columns: int, *, size: tuple[float, float] = (4.2, 3.4
 
 
 def put_into_readme(name: str, text: str, path: Path = README) -> None:
-    """Put a study's tables where the README has its place: between its two marks."""
+    """Replace the text of a study in the README, between its two marks."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before = path.read_text()
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if not pattern.search(before):
         raise ValueError(
-            f"`name` of put_into_readme must have its marks in {path.name}. Got {name}. "
-            f"Try the lines {begin} and {end} where its tables shall stand."
+            f"put_into_readme: {path.name} has no marks for {name}. Add the lines {begin} and "
+            f"{end} where its tables belong."
         )
     path.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", before))

@@ -1,4 +1,4 @@
-"""What several seeds say together of a difference that each of them shows."""
+"""Intervals of differences over several seeds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LEVEL = 0.95
 
 
 def mean_interval(values: npt.ArrayLike) -> Interval:
-    """Return the mean over seeds and Student's interval of it; of one seed, no interval at all.
+    """Return the mean over seeds and its Student interval; for one seed there is none.
 
-    Of paired differences it tells whether the next seed is likely to show the same sign on average.
+    For paired differences it shows whether their mean has a significant sign.
 
     >>> print(mean_interval([0.01, 0.02, 0.03]))
     0.0200 (-0.0048 to 0.0448)
@@ -28,7 +28,7 @@ def mean_interval(values: npt.ArrayLike) -> Interval:
 
 
 def points(interval: Interval) -> str:
-    """Return a difference of shares in percentage points, with its interval if it has one.
+    """Format a difference of proportions in percentage points, with its interval if any.
 
     >>> points(mean_interval([0.01, 0.02, 0.03])), points(mean_interval([0.01]))
     ('+2.00 (-0.48 to +4.48)', '+1.00')

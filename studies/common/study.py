@@ -1,4 +1,4 @@
-"""The command line that all studies have."""
+"""The command line shared by all studies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Generic, TypeVar, final
 
 from studies.common.images import FOLDER
-from studies.common.reporting import Told, put_into_readme
-from studies.common.runs import Arrays, Found, run_all
+from studies.common.reporting import StudyReport, put_into_readme
+from studies.common.runs import Arrays, RunResult, run_all
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 CACHE = Path.home() / ".cache" / "dubito-studies"
@@ -23,9 +23,9 @@ Setting = TypeVar("Setting")
 @final
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked on the command line: how many seeds, quick or whole, where the images are.
+    """Command-line options: seeds, quick or full, and where the images are.
 
-    `cifar` is None where CIFAR-10 is not at hand; `cache` is where runs are kept.
+    `cifar` is None if CIFAR-10 is not available; `cache` is where finished runs are stored.
     """
 
     seeds: tuple[int, ...]
@@ -34,52 +34,53 @@ class Options:
     cifar: Path | None = None
     cache: Path = CACHE
 
-    def kept(self, name: str) -> Path:
-        """Return the folder that keeps the runs of the study, or of the studies, of this name."""
+    def cache_folder(self, name: str) -> Path:
+        """Return the folder in which finished runs of this name are cached."""
         return self.cache / (f"{name}-quick" if self.is_quick else name)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Study(Generic[Setting]):
-    """A claim that is tried: the runs it needs, the work of one, and what they tell together.
+    """A claim under test: the settings to run, one run, and the summary of all runs.
 
-    `python -m studies.NAME` runs it. `settings` are frozen dataclasses, `work` makes figures and
-    arrays of one, `tell` makes the tables and the picture of all. Runs are kept by the name of the
-    study, or by `kept` where studies share what was run. With `has_cifar` there is an option for
-    where CIFAR-10 is.
+    `python -m studies.NAME` runs it. `settings` returns frozen dataclasses, `work` returns the
+    metrics and arrays of one setting, `summarize` the tables and the figure of all. Runs are cached
+    under the name of the study, or under `cache_name` if several studies use the same runs. With
+    `has_cifar` there is an option for the location of CIFAR-10.
     """
 
     name: str
     settings: Callable[[Options], Sequence[Setting]]
-    work: Callable[[Setting], Found]
-    tell: Callable[[Mapping[Setting, Arrays]], Told]
+    work: Callable[[Setting], RunResult]
+    summarize: Callable[[Mapping[Setting, Arrays]], StudyReport]
     n_seeds: int = 3
-    kept: str | None = None
+    cache_name: str | None = None
     has_cifar: bool = False
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Run what is not kept yet, print the tables, and write them with the picture.
+        """Run what is not cached yet, print the tables, and write them with the figure.
 
-        Those of whole runs, with all seeds and sets, go to the docs and into the README.
+        Results of full runs, with all seeds and data sets, go to the docs and into the README.
         """
-        options = self.parsed(arguments)
+        options = self.parse(arguments)
         seeds = tuple(range(options.seeds))
-        is_whole = not options.quick and len(seeds) >= self.n_seeds
-        is_whole &= not self.has_cifar or options.cifar is not None
-        output = options.o or (DOCS if is_whole else Path(tempfile.mkdtemp()))
-        asked = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
+        is_full = not options.quick and len(seeds) >= self.n_seeds
+        is_full &= not self.has_cifar or options.cifar is not None
+        output = options.o or (DOCS if is_full else Path(tempfile.mkdtemp()))
+        requested = Options(seeds, options.quick, options.folder, options.cifar, options.cache)
         start = time.monotonic()
-        kept = asked.kept(self.kept or self.name)
-        told = self.tell(run_all(self.work, self.settings(asked), kept, options.processes))
-        told.write(output, self.name)
-        print(told.text)
+        folder = requested.cache_folder(self.cache_name or self.name)
+        runs = run_all(self.work, self.settings(requested), folder, options.processes)
+        report = self.summarize(runs)
+        report.write(output, self.name)
+        print(report.text)
         print(f"\n{output / self.name}.md and .png, {time.monotonic() - start:.0f} s")
-        if output == DOCS and is_whole:
-            put_into_readme(self.name, told.text)
+        if output == DOCS and is_full:
+            put_into_readme(self.name, report.text)
 
-    def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """Return what the command line says; its help is the text of the study's module."""
+    def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        """Return the parsed options; the help text is the docstring of the study's module."""
         parser = argparse.ArgumentParser(
             prog=f"python -m studies.{self.name}",
             description=getattr(inspect.getmodule(self.settings), "__doc__", None),
@@ -87,19 +88,21 @@ class Study(Generic[Setting]):
         )
         add = parser.add_argument
         add("--quick", action="store_true", help="seconds instead of minutes: few rows, one seed")
-        add("--seeds", type=count, help=f"how many (default: {self.n_seeds}, 1 if quick)")
-        add("--processes", type=count, help="runs at a time (default: 2, 1 if quick)")
-        add("--folder", type=Path, default=FOLDER, help="where Fashion-MNIST's idx files are")
+        add("--seeds", type=count, help=f"number of seeds (default: {self.n_seeds}, 1 if quick)")
+        add("--processes", type=count, help="parallel runs (default: 2, 1 if quick)")
+        add("--folder", type=Path, default=FOLDER, help="directory of Fashion-MNIST's idx files")
         if self.has_cifar:
             add(
-                "--cifar", type=Path, help="CIFAR-10, the folder cifar-10-batches-py or an npz file"
+                "--cifar",
+                type=Path,
+                help="CIFAR-10: the directory cifar-10-batches-py, or an npz file",
             )
-        add("--cache", type=Path, default=CACHE, help=f"where runs are kept (default: {CACHE})")
+        add("--cache", type=Path, default=CACHE, help=f"cache of finished runs (default: {CACHE})")
         add(
             "-o",
             type=Path,
-            help="folder for table and picture (default: docs/studies; a new one in /tmp if the run"
-            "\nis quick or has fewer seeds or sets than the whole study)",
+            help="directory for table and figure (default: docs/studies; a temporary one if the run"
+            "\nis quick or has fewer seeds or data sets than the full study)",
         )
         parser.set_defaults(cifar=None)
         given = parser.parse_args(arguments)
@@ -109,7 +112,7 @@ class Study(Generic[Setting]):
 
 
 def count(text: str) -> int:
-    """Return a whole number from 1 up."""
+    """Return a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up. Got {text}.")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text}")
     return int(text)

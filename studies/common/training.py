@@ -1,4 +1,4 @@
-"""One plain loop of training, whose loss and views are the study's own."""
+"""One training loop; the loss and the views are those of the study."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.optim.lr_scheduler import LambdaLR
 from studies.common.images import Images
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of outputs, labels and the rows' numbers
-Pace = Callable[[float], float]  # of the share of steps done, a factor of the learning rate
+Pace = Callable[[float], float]  # factor of the learning rate, by the fraction of steps done
 View = Callable[[Tensor], Tensor]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How long and how fast a network learns.
+    """Length and learning rate of the training of a network.
 
     Decay is decoupled by "adam" (AdamW); by "adam with l2" and "sgd" it is part of the gradient.
     """
@@ -33,7 +33,7 @@ class Recipe:
     optimizer: Literal["adam", "adam with l2", "sgd"] = "adam"
 
     def optimizer_of(self, network: nn.Module) -> torch.optim.Optimizer:
-        """Return what moves the weights."""
+        """Return the optimizer."""
         if self.optimizer == "adam":
             return torch.optim.AdamW(
                 network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay
@@ -64,7 +64,7 @@ def train(
 ) -> nn.Module:
     """Train a network in place and return it in evaluation mode.
 
-    With `views` each batch is seen through one of them, drawn at random. `on_epoch` is called with
+    With `views`, a random one is applied to each batch. `on_epoch` is called with
     the number of epochs done, the network in evaluation mode. The learning rate stays as it is
     unless `pace` says otherwise.
     """
@@ -91,5 +91,5 @@ def train(
 
 
 def slowing(share_done: float) -> float:
-    """Return the pace that falls in a line to 0: what the last batches said weighs little."""
+    """Return a learning-rate schedule that decreases linearly to 0."""
     return 1 - share_done

@@ -1,1 +1,1 @@
-"""Noise in the inputs beside noise in the labels: what density and entropy notice."""
+"""Noise in the inputs and in the labels: what density and entropy detect."""

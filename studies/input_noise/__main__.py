@@ -1,4 +1,4 @@
-"""What `python -m studies.input_noise` runs."""
+"""Entry point of `python -m studies.input_noise`."""
 
 from studies.input_noise.study import main
 

@@ -1,4 +1,4 @@
-"""Three sets whose inputs can be made worse, as features for densities and a classifier."""
+"""Three data sets with corrupted inputs, as features for densities and a classifier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POOLED = 14  # side of larger images
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Rows to learn from and to judge by: tables (rows x columns) or images, in tensors."""
+    """Training and test rows: tables (rows x columns) or images, as tensors."""
 
     name: str
     seed: int
@@ -48,12 +48,12 @@ class Source:
 
     @property
     def is_table(self) -> bool:
-        """Whether these are no images."""
+        """Whether the rows are a table rather than images."""
         return self.train.ndim == 2
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """How inputs can be made worse."""
+        """The corruptions of the inputs."""
         return ("noise",) if self.is_table else ("noise", "blur")
 
     def worse(self, rows: Tensor, kind: str, level: int, seed: int) -> Tensor:
@@ -65,7 +65,7 @@ class Source:
         return rows + SPREADS[level - 1] * self.train.std(0) * draws
 
     def features(self, rows: Tensor) -> FloatArray:
-        """Return what is learned from: columns in their standard deviations, or (pooled) pixels."""
+        """Return features: standardized columns, or (pooled) pixels."""
         if self.is_table:
             return ((rows - self.train.mean(0)) / self.train.std(0)).numpy()
         if rows.shape[-1] > POOLED:
@@ -74,7 +74,7 @@ class Source:
 
 
 def source_of(name: str, n_train: int, n_test: int, seed: int, folder: Path) -> Source:
-    """Return a set; a seed draws its split, of Fashion-MNIST only the rows to learn from."""
+    """Return a data set; the seed draws its split (for Fashion-MNIST, only training rows)."""
     if name == "wine":
         table, labels = load_wine(return_X_y=True)
         return Source.drawn(name, seed, torch.from_numpy(table), labels, n_train, n_test)

@@ -1,4 +1,4 @@
-"""The picture of the study of noisy inputs: which doubt notices which noise."""
+"""The figure of the study of noisy inputs: which score detects which noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-DOUBTS = ("entropy, classifier", "entropy, densities", "density")
+SCORES = ("entropy, classifier", "entropy, densities", "density")
 LEVELS = (1, 2, 3, 4, 5)
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4)
 COLORS = ("#d95f02", "#1f78b4", "#1b7837")
@@ -29,17 +29,17 @@ class OfSet(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """How inputs were made worse."""
+        """The corruptions of the inputs."""
         return tuple(LINES)[: self.arrays["input_aurocs"].shape[1]]
 
 
 def percent(rate: float) -> str:
-    """Return a rate for people."""
+    """Format a rate."""
     return f"{100 * rate:.0f} %"
 
 
 def picture(sets: Sequence[OfSet]) -> Figure:
-    """Draw what is noticed of noise in inputs above, of noise in labels below."""
+    """Plot the detection of noise in inputs (above) and in labels (below)."""
     figure = panels(2, len(sets), size=(4.2, 3.2))
     above, below = figure.axes[: len(sets)], figure.axes[len(sets) :]
     for one, top, bottom in zip(sets, above, below, strict=True):
@@ -55,14 +55,14 @@ def picture(sets: Sequence[OfSet]) -> Figure:
         bottom.set_xlabel("labels swapped in some classes")
         bottom.set_ylabel("AUROC, these against others")
     handles, names = above[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(DOUBTS), frameon=False)
-    figure.suptitle("Which doubt notices which noise (shaded: range of seeds)")
+    figure.legend(handles, names, loc="outside lower center", ncols=len(SCORES), frameon=False)
+    figure.suptitle("Which score detects which noise (shaded: range over seeds)")
     return figure
 
 
 def draw(axes: Axes, places: Sequence[float], aurocs: FloatArray, line: str) -> None:
-    """Draw AUROC of all doubts, seeds x places x doubts."""
-    for number, (name, color) in enumerate(zip(DOUBTS, COLORS, strict=True)):
+    """Plot the AUROC of all scores, seeds x positions x scores."""
+    for number, (name, color) in enumerate(zip(SCORES, COLORS, strict=True)):
         values = aurocs[:, :, number]
         axes.fill_between(places, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
         style: dict[str, Any] = {"color": color, "marker": "o", "markersize": 3}

@@ -1,4 +1,4 @@
-"""What the study of noisy inputs tells: which doubt notices which noise, and what that helps."""
+"""Report of the study of noisy inputs: which score detects which noise, and the benefit."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import numpy as np
 from dubito import Probabilities
 from dubito.arrays import FloatArray
 from dubito.doubt import entropy
-from studies.common.reporting import Told, markdown_table, mean_and_spread
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread
 from studies.common.runs import Arrays
-from studies.input_noise.picture import DOUBTS, LEVELS, RATES, OfSet, percent, picture
+from studies.input_noise.picture import LEVELS, RATES, SCORES, OfSet, percent, picture
 
 WAYS = ("label given input, classifier", "label given input, densities", "input given label")
 LEARNED_LEVEL = 3
 LEARNED = ("error, classifier", "error, densities", "ECE, classifier", "ECE, densities")
 MIDDLE = LEVELS.index(LEARNED_LEVEL)
-DENSITY = DOUBTS.index("density")
+DENSITY = SCORES.index("density")
 
 
-def tell(found: Mapping[Any, Arrays]) -> Told:
-    """Return tables, sentences and the picture of all runs."""
+def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
+    """Return tables, sentences and the figure of all runs."""
     names = list(dict.fromkeys(setting.name for setting in found))
     sets = [of_set(found, name) for name in names]
     levels, rates = [f"level {level}" for level in LEVELS], [percent(rate) for rate in RATES]
     tables = {
-        "**AUROC, inputs with noise against clean ones**, both judged by models of clean inputs": (
+        "**AUROC, noisy vs. clean inputs**, both scored by models of clean inputs": (
             table_of(levels, input_rows(sets))
         ),
-        "**Median log p(x | its class), a feature**": table_of(
+        "**Median log p(x | its class) per feature**": table_of(
             ["clean", *levels], likelihood_rows(sets)
         ),
         "**Error**, models of clean inputs": table_of(["clean", *levels], error_rows(sets)),
-        f"**Noise of level {LEARNED_LEVEL} that comes as a surprise, or was in the inputs learned "
-        "from**; AUROC against clean inputs": (
-            table_of([*LEARNED, *(f"AUROC, {one}" for one in DOUBTS)], learned_rows(sets))
+        f"**Noise of level {LEARNED_LEVEL} that is new, or was in the training "
+        "inputs**; AUROC vs. clean inputs": (
+            table_of([*LEARNED, *(f"AUROC, {one}" for one in SCORES)], learned_rows(sets))
         ),
-        "**AUROC, classes with swapped labels against the others**, by the rate of swaps": (
+        "**AUROC, classes with swapped labels vs. the others**, by swap rate": (
             table_of(rates, label_rows(sets))
         ),
         "**Mean entropy in the swapped classes**, nats": table_of(rates, entropy_rows(sets)),
-        "**AUROC of wrong labels** in the swapped classes, by how unlikely they are": (
+        "**AUROC of wrong labels** in the swapped classes, by their unlikelihood": (
             table_of(rates[1:], wrong_rows(sets))
         ),
-        "**The classifier's error** in all rows, and in the 80 % kept by each doubt": (
-            table_of(["all", *DOUBTS], kept_rows(sets))
+        "**The classifier's error** on all rows, and on the 80 % retained by each score": (
+            table_of(["all", *SCORES], retained_rows(sets))
         ),
     }
     texts = [f"{title}\n\n{table}" for title, table in tables.items()]
-    return Told("\n\n".join([*texts, *words(sets)]), picture(sets))
+    return StudyReport("\n\n".join([*texts, *words(sets)]), picture(sets))
 
 
 def of_set(found: Mapping[Any, Arrays], name: str) -> OfSet:
@@ -71,15 +71,15 @@ def table_of(heads: Sequence[str], rows: Rows) -> str:
 def input_rows(sets: Sequence[OfSet]) -> Rows:
     """Return AUROC by level."""
     return {
-        f"{one.name}, {kind}: {doubt}": one.arrays["input_aurocs"][:, row, :, column]
+        f"{one.name}, {kind}: {score}": one.arrays["input_aurocs"][:, row, :, column]
         for one in sets
         for row, kind in enumerate(one.kinds)
-        for column, doubt in enumerate(DOUBTS)
+        for column, score in enumerate(SCORES)
     }
 
 
 def likelihood_rows(sets: Sequence[OfSet]) -> Rows:
-    """Return what p(x | class) makes of inputs by level."""
+    """Return p(x | class) by level."""
     return {
         f"{one.name}, {kind}": one.arrays["likelihoods"][:, row]
         for one in sets
@@ -98,36 +98,36 @@ def error_rows(sets: Sequence[OfSet]) -> Rows:
 
 
 def learned_rows(sets: Sequence[OfSet]) -> Rows:
-    """Return errors, calibration errors and AUROC, surprised and prepared."""
+    """Return errors, calibration errors and AUROC, with new and with known noise."""
     return {
         f"{one.name}, {kind}, {way}": one.arrays["learned"][:, row, number]
         for one in sets
         for row, kind in enumerate(one.kinds)
-        for number, way in enumerate(("a surprise", "learned"))
+        for number, way in enumerate(("new", "learned"))
     }
 
 
 def label_rows(sets: Sequence[OfSet]) -> Rows:
     """Return AUROC by rate."""
     return {
-        f"{one.name}: {doubt}": one.arrays["label_aurocs"][:, :, column]
+        f"{one.name}: {score}": one.arrays["label_aurocs"][:, :, column]
         for one in sets
-        for column, doubt in enumerate(DOUBTS)
+        for column, score in enumerate(SCORES)
     }
 
 
 def entropy_rows(sets: Sequence[OfSet]) -> Rows:
-    """Return entropies by rate, and what whoever knows all but the swaps would say."""
-    rows = {"of the swaps alone": np.array([[known_entropy(rate) for rate in RATES]])}
+    """Return entropies by rate, and the entropy due to the swaps alone."""
+    rows = {"from the swaps alone": np.array([[known_entropy(rate) for rate in RATES]])}
     return rows | {
-        f"{one.name}: {doubt}": one.arrays["label_entropies"][:, :, column]
+        f"{one.name}: {score}": one.arrays["label_entropies"][:, :, column]
         for one in sets
-        for column, doubt in enumerate(DOUBTS[:2])
+        for column, score in enumerate(SCORES[:2])
     }
 
 
 def known_entropy(rate: float) -> float:
-    """Return the entropy of a label that is swapped with its other by this rate.
+    """Return the entropy of a label that is swapped with its partner at this rate.
 
     >>> round(known_entropy(0.3), 3)
     0.611
@@ -136,7 +136,7 @@ def known_entropy(rate: float) -> float:
 
 
 def wrong_rows(sets: Sequence[OfSet]) -> Rows:
-    """Return how well wrong labels are found by rate."""
+    """Return how well wrong labels are detected by rate."""
     return {
         f"{one.name}: {way}": one.arrays["wrong_aurocs"][:, :, column]
         for one in sets
@@ -144,8 +144,8 @@ def wrong_rows(sets: Sequence[OfSet]) -> Rows:
     }
 
 
-def kept_rows(sets: Sequence[OfSet]) -> Rows:
-    """Return errors among all and among rows kept, for some noise of each kind."""
+def retained_rows(sets: Sequence[OfSet]) -> Rows:
+    """Return errors of all and of the retained rows, for some noise of each kind."""
     rows: Rows = {}
     for one in sets:
         for row, kind in enumerate(one.kinds):
@@ -159,7 +159,7 @@ def kept_rows(sets: Sequence[OfSet]) -> Rows:
 
 
 def words(sets: Sequence[OfSet]) -> list[str]:
-    """Say which doubt notices which noise, and which of them helps to leave errors out."""
+    """Describe which score detects which noise, and which helps to avoid errors."""
     levels = {
         f"{one.name} {kind}": one.arrays["input_aurocs"][:, row, MIDDLE]
         for one in sets
@@ -169,36 +169,38 @@ def words(sets: Sequence[OfSet]) -> list[str]:
     rises = [
         f"{one.name} "
         + ", ".join(
-            f"{doubt} {mean_and_spread(rise)}"
-            for doubt, rise in zip(DOUBTS, rises_of(one).T, strict=True)
+            f"{score} {mean_and_spread(rise)}"
+            for score, rise in zip(SCORES, rises_of(one).T, strict=True)
         )
         for one in sets
     ]
     return [
-        f"Noise in inputs at level {LEARNED_LEVEL}, AUROC of density less that of the classifier's "
-        "entropy, the same seed: "
+        f"Noise in inputs at level {LEARNED_LEVEL}, AUROC of density minus that of the "
+        "classifier's entropy, same seed: "
         f"{'; '.join(f'{name} {gap}' for name, gap in gaps.items())}.",
-        "Noise in labels, AUROC at 40 % less that at 0 %, the same seed: " + "; ".join(rises) + ".",
+        "Noise in labels, AUROC at 40 % minus that at 0 %, same seed: " + "; ".join(rises) + ".",
         helps(sets),
     ]
 
 
 def rises_of(one: OfSet) -> FloatArray:
-    """Return by how much AUROC of each doubt rises with the swaps, seeds x doubts."""
+    """Return the increase of the AUROC of each score with the swaps, seeds x scores."""
     aurocs = one.arrays["label_aurocs"]
     return np.asarray(aurocs[:, -1] - aurocs[:, 0])
 
 
 def helps(sets: Sequence[OfSet]) -> str:
-    """Say by which doubt the rows kept have the least error, on average over seeds."""
-    rows = kept_rows(sets)
+    """Describe which score retains the rows with the lowest mean error."""
+    rows = retained_rows(sets)
     wins = np.bincount([kept[:, 1:].mean(0).argmin() for kept in rows.values()], minlength=3)
     worse = [
-        sum(kept[:, 1 + doubt].mean() > kept[:, 0].mean() for kept in rows.values())
-        for doubt in range(len(DOUBTS))
+        sum(kept[:, 1 + score].mean() > kept[:, 0].mean() for kept in rows.values())
+        for score in range(len(SCORES))
     ]
     counts = ", ".join(
-        f"{name} {win} ({bad} worse than leaving rows out at random)"
-        for name, win, bad in zip(DOUBTS, wins, worse, strict=True)
+        f"{name} {win} ({bad} worse than dropping rows at random)"
+        for name, win, bad in zip(SCORES, wins, worse, strict=True)
     )
-    return f"Of {len(rows)} cases in the last table, least mean error in rows kept: {counts}."
+    return (
+        f"Of {len(rows)} cases in the last table, lowest mean error on the retained rows: {counts}."
+    )

@@ -6,9 +6,9 @@
 Bishop, "Novelty detection and neural network validation", 1994: where p(x) is low, a classifier
 should not be trusted, whatever it says. Hüllermeier and Waegeman, "Aleatoric and epistemic
 uncertainty in machine learning", 2021: noise of labels is in p(class | x), and stays there. Normal
-densities of each class (`ClassConditionalDensity`, a covariance each) stand beside a logistic regression.
-Inputs get noise, images also blur, in five levels, when they are judged or already when they are
-learned. Labels of some classes are swapped in pairs in all rows, learned and judged.
+densities of each class (`ClassConditionalDensity`, one covariance each) are compared with a
+logistic regression. Inputs get noise, images also blur, in five levels, at test time or already in
+training. Labels of some classes are swapped in pairs in all rows.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.doubt import ClassConditionalDensity, entropy
 from dubito.learn import flip_labels
 from dubito.measure import accuracy, expected_calibration_error, risk_coverage_curve, roc_auc
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options, Study
 from studies.input_noise.data import PAIRS, Source, source_of
-from studies.input_noise.picture import DOUBTS, LEVELS, RATES
-from studies.input_noise.reporting import LEARNED_LEVEL, WAYS, tell
+from studies.input_noise.picture import LEVELS, RATES, SCORES
+from studies.input_noise.reporting import LEARNED_LEVEL, WAYS, summarize
 
 COVERAGE = 0.8
-NOISE_SEED = 1_000  # of inputs that are judged; those that are learned have another
+NOISE_SEED = 1_000  # for test inputs; training inputs have another one
 LABEL_SEED = 2_000
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One set, and how many rows of it are learned and judged (at most)."""
+    """One data set, and the maximum number of training and test rows."""
 
     seed: int
     name: str
@@ -51,7 +51,7 @@ class Setting:
 
 
 def settings(options: Options) -> list[Setting]:
-    """Return one setting a seed and set."""
+    """Return one setting per seed and data set."""
     sizes = {"wine": (89, 89), "digits": (900, 897), "Fashion-MNIST": (6_000, 2_000)}
     if options.is_quick:
         sizes = {"wine": (89, 89), "digits": (300, 200), "Fashion-MNIST": (300, 150)}
@@ -63,7 +63,7 @@ def settings(options: Options) -> list[Setting]:
 
 
 class Models(NamedTuple):
-    """A classifier and class densities, learned from the same rows."""
+    """A classifier and class densities, trained on the same rows."""
 
     classifier: LogisticRegression
     densities: ClassConditionalDensity
@@ -77,18 +77,18 @@ class Models(NamedTuple):
         )
 
     def said(self, x: FloatArray) -> tuple[Probabilities, Probabilities]:
-        """Return what classifier and densities say of p(class | x)."""
+        """Return p(class | x) of classifier and densities."""
         return Probabilities(self.classifier.predict_proba(x)), self.densities.posteriors(x)
 
-    def doubts(self, x: FloatArray) -> FloatArray:
-        """Return every doubt, one a row: both entropies, and -log p(x)."""
+    def uncertainties(self, x: FloatArray) -> FloatArray:
+        """Return every score per row: both entropies, and -log p(x)."""
         by_classifier, by_densities = self.said(x)
-        doubts = entropy(by_classifier), entropy(by_densities), self.densities.score(x)
-        return np.stack(doubts)
+        uncertainties = entropy(by_classifier), entropy(by_densities), self.densities.score(x)
+        return np.stack(uncertainties)
 
 
-def work(setting: Setting) -> Found:
-    """Return what is noticed of noise in inputs and labels, and what leaving rows out helps."""
+def work(setting: Setting) -> RunResult:
+    """Return the detection of noise in inputs and labels, and the benefit of dropping rows."""
     source = source_of(setting.name, setting.n_train, setting.n_test, setting.seed, setting.folder)
     with threadpool_limits(1):
         models = Models.fit(source.features(source.train), source.y_train)
@@ -96,16 +96,21 @@ def work(setting: Setting) -> Found:
     return {name: value for part in figures for name, value in part.items()}
 
 
-def of_inputs(models: Models, source: Source) -> Found:
-    """Return figures for noise that comes as a surprise, by kind and level."""
+def of_inputs(models: Models, source: Source) -> RunResult:
+    """Return the metrics for new noise, by kind and level."""
     clean, y = source.features(source.test), source.y_test
     aurocs, kept, errors, likelihoods = [], [], [], []
     for kind in source.kinds:
         noisy = [source.worse(source.test, kind, level, NOISE_SEED) for level in LEVELS]
         every = [source.features(one) for one in noisy]
         both = [np.concatenate([clean, one]) for one in every]
-        aurocs.append([tells(models.doubts(clean), models.doubts(one)) for one in every])
-        kept.append([kept_errors(models, one, np.concatenate([y, y])) for one in both])
+        aurocs.append(
+            [
+                detection_auroc(models.uncertainties(clean), models.uncertainties(one))
+                for one in every
+            ]
+        )
+        kept.append([retained_errors(models, one, np.concatenate([y, y])) for one in both])
         errors.append([error_rates(models, one, y) for one in (clean, *every)])
         likelihoods.append([own_likelihood(models, one, y) for one in (clean, *every)])
     return {
@@ -116,10 +121,10 @@ def of_inputs(models: Models, source: Source) -> Found:
     }
 
 
-def of_learned(surprised: Models, source: Source) -> Found:
-    """Return figures for noise at one level, that comes as a surprise or was learned as well.
+def of_learned(surprised: Models, source: Source) -> RunResult:
+    """Return the metrics for noise at one level, new or also in training.
 
-    They are errors and calibration errors of classifier and densities, and AUROC of all doubts.
+    They are errors and calibration errors of classifier and densities, and AUROC of all scores.
     """
     clean, y = source.features(source.test), source.y_test
     found = []
@@ -132,7 +137,7 @@ def of_learned(surprised: Models, source: Source) -> Found:
                 [
                     *error_rates(models, noisy, y),
                     *(expected_calibration_error(y, one) for one in models.said(noisy)),
-                    *tells(models.doubts(clean), models.doubts(noisy)),
+                    *detection_auroc(models.uncertainties(clean), models.uncertainties(noisy)),
                 ]
                 for models in (surprised, prepared)
             ]
@@ -140,8 +145,8 @@ def of_learned(surprised: Models, source: Source) -> Found:
     return {"learned": found}
 
 
-def of_labels(clean_models: Models, source: Source) -> Found:
-    """Return figures for labels that are swapped by a rate, in rows learned and judged alike."""
+def of_labels(clean_models: Models, source: Source) -> RunResult:
+    """Return the metrics for labels swapped at a rate, in training and test rows."""
     pairs = PAIRS[source.name]
     learned, x = source.features(source.train), source.features(source.test)
     is_swapped = np.isin(source.y_test, np.ravel(pairs))
@@ -154,12 +159,14 @@ def of_labels(clean_models: Models, source: Source) -> Found:
                 source.y_test, rate, pairs, random_state=LABEL_SEED + source.seed
             )
             models = Models.fit(learned, y_learned)
-        doubts = models.doubts(x)
-        aurocs.append(tells(doubts[:, ~is_swapped], doubts[:, is_swapped]))
-        kept.append(kept_errors(models, x, y))
-        entropies.append([one[is_swapped].mean() for one in doubts[:2]])
+        uncertainties = models.uncertainties(x)
+        aurocs.append(detection_auroc(uncertainties[:, ~is_swapped], uncertainties[:, is_swapped]))
+        kept.append(retained_errors(models, x, y))
+        entropies.append([one[is_swapped].mean() for one in uncertainties[:2]])
         if rate:
-            wrong.append(tells_wrong(models, x[is_swapped], y[is_swapped], is_wrong[is_swapped]))
+            wrong.append(
+                wrong_label_auroc(models, x[is_swapped], y[is_swapped], is_wrong[is_swapped])
+            )
     return {
         "label_aurocs": aurocs,
         "label_kept": kept,
@@ -168,14 +175,16 @@ def of_labels(clean_models: Models, source: Source) -> Found:
     }
 
 
-def tells(fewer: FloatArray, more: FloatArray) -> list[float]:
-    """Return AUROC of each doubt (doubts x rows): how often the second rows have more of it."""
+def detection_auroc(fewer: FloatArray, more: FloatArray) -> list[float]:
+    """Return the AUROC of each score (scores x rows), the second rows being positive."""
     is_more = np.repeat([False, True], [fewer.shape[1], more.shape[1]])
     return [roc_auc(is_more, one) for one in np.concatenate([fewer, more], axis=1)]
 
 
-def tells_wrong(models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray) -> list[float]:
-    """Return how well wrong labels are told by -p(label | x), of both, and by -p(x | label)."""
+def wrong_label_auroc(
+    models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray
+) -> list[float]:
+    """Return how well -p(label | x) of both models and -p(x | label) detect wrong labels."""
     rows = np.arange(len(y))
     given = [one.array[rows, y] for one in models.said(x)]
     likelihood = models.densities.log_likelihoods(x)[rows, y]
@@ -185,30 +194,30 @@ def tells_wrong(models: Models, x: FloatArray, y: IntArray, is_wrong: BoolArray)
 
 
 def error_rates(models: Models, x: FloatArray, y: IntArray) -> list[float]:
-    """Return the share of errors of classifier and densities."""
+    """Return the error rates of classifier and densities."""
     return [1 - accuracy(y, one) for one in models.said(x)]
 
 
 def own_likelihood(models: Models, x: FloatArray, y: IntArray) -> float:
-    """Return the median log p(x | its class), a feature."""
+    """Return the median log p(x | its class) per feature."""
     likelihood = models.densities.log_likelihoods(x)[np.arange(len(y)), y]
     return float(np.median(likelihood) / x.shape[1])
 
 
-def kept_errors(models: Models, x: FloatArray, y: IntArray) -> list[float]:
-    """Return the classifier's share of errors, and among rows kept by each doubt."""
+def retained_errors(models: Models, x: FloatArray, y: IntArray) -> list[float]:
+    """Return the classifier's error rate, on all rows and on those retained by each score."""
     said, _ = models.said(x)
-    doubts = models.doubts(x)
-    assert len(doubts) == len(DOUBTS)
-    return [1 - accuracy(y, said), *(kept_error(y, said, one) for one in doubts)]
+    uncertainties = models.uncertainties(x)
+    assert len(uncertainties) == len(SCORES)
+    return [1 - accuracy(y, said), *(retained_error(y, said, one) for one in uncertainties)]
 
 
-def kept_error(y: IntArray, said: Probabilities, doubt: FloatArray) -> float:
-    """Return the share of errors among the 80 % with the least doubt, and those of equal doubt."""
-    curve = risk_coverage_curve(y, said, doubt=doubt)
+def retained_error(y: IntArray, said: Probabilities, score: FloatArray) -> float:
+    """Return the error rate of the 80 % with the lowest scores, including ties."""
+    curve = risk_coverage_curve(y, said, doubt=score)
     return float(curve.risk[np.argmax(curve.coverage >= COVERAGE - 1e-9)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study."""
-    Study("input_noise", settings, work, tell, n_seeds=10).main(arguments)
+    Study("input_noise", settings, work, summarize, n_seeds=10).main(arguments)

@@ -1,1 +1,1 @@
-"""What more data does to doubt: the noise stays, ignorance shrinks."""
+"""More data: aleatoric uncertainty stays, epistemic uncertainty shrinks."""

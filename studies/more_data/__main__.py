@@ -1,4 +1,4 @@
-"""What `python -m studies.more_data` runs."""
+"""Entry point of `python -m studies.more_data`."""
 
 from studies.more_data.study import main
 

@@ -1,4 +1,4 @@
-"""What the study of more data tells: tables by number of rows, and the picture."""
+"""Report of the study of more data: tables by number of rows, and the figure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dubito import Probabilities
 from dubito.arrays import FloatArray
 from dubito.doubt import entropy
 from studies.common.asking import FIGURES
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ GROUPS = {"swapped pair": PAIR, "easy classes": (5, 7, 9), "hard classes": (0, 2
 KINDS = (*GROUPS, "digits")
 WAYS = ("stopped", "to the end")
 METHODS = ("one network", "ensemble of 5", "ensemble of 10", "Monte Carlo dropout")
-WAYS_IN_FULL = ("stopped at their least validation loss", "trained to the end")
+WAYS_IN_FULL = ("stopped at their lowest validation loss", "trained to the end")
 COLORS = ("#d95f02", "#1b7837", "#1f78b4", "#7570b3", "#444444", "#e7298a")
 PARTS = ("total", "aleatoric", "epistemic")
 
@@ -48,12 +48,12 @@ DETECTORS = {
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """All runs together: each array is seeds x numbers of rows x ways x methods x ...."""
+    """All runs: each array is seeds x numbers of rows x stopping x methods x ...."""
 
     sizes: tuple[int, ...]
     known_level: float
     figures: FloatArray
-    doubts: FloatArray
+    uncertainties: FloatArray
     aurocs: FloatArray
 
     @classmethod
@@ -76,14 +76,14 @@ class Results:
         return ["", *(f"{size:,} rows" for size in self.sizes)]
 
 
-def tell(found: Mapping[Any, Arrays]) -> Told:
-    """Return tables, sentences and the picture of all runs."""
+def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
+    """Return tables, sentences and the figure of all runs."""
     results = Results.of(found)
     pairs = list(product(range(len(WAYS)), range(len(KINDS))))
     names = [f"{KINDS[kind]}, {WAYS[way]}" for way, kind in pairs]
     texts = [
-        f"**{PARTS[part].capitalize()} doubt** of the ensemble of 10, in nats\n\n"
-        + table(results, names, [results.doubts[:, :, w, TEN, k, part] for w, k in pairs])
+        f"**{PARTS[part].capitalize()} uncertainty** of the ensemble of 10, in nats\n\n"
+        + table(results, names, [results.uncertainties[:, :, w, TEN, k, part] for w, k in pairs])
         for part in (ALEATORIC, EPISTEMIC)
     ]
     texts.append("**The swapped pair by method**, stopped, in nats\n\n" + pair_table(results))
@@ -92,8 +92,8 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
         + figure_table(results, number)
         for number, name in enumerate(FIGURES)
     )
-    texts.append("**AUROC** of doubt, digits against test images\n\n" + detector_table(results))
-    return Told("\n\n".join([*texts, *words(results)]), picture(results))
+    texts.append("**AUROC** of uncertainty, digits vs. test images\n\n" + detector_table(results))
+    return StudyReport("\n\n".join([*texts, *words(results)]), picture(results))
 
 
 def table(results: Results, names: Sequence[str], columns: Sequence[FloatArray]) -> str:
@@ -106,50 +106,52 @@ def table(results: Results, names: Sequence[str], columns: Sequence[FloatArray])
 
 
 def pair_table(results: Results) -> str:
-    """Return the doubts of the swapped pair by method."""
-    asked = list(product((FIVE, TEN, DROPOUT), (ALEATORIC, EPISTEMIC)))
-    names = [f"{METHODS[method]}, {PARTS[part]}" for method, part in asked]
-    return table(results, names, [results.doubts[:, :, STOPPED, m, 0, part] for m, part in asked])
+    """Return the uncertainties of the swapped pair by method."""
+    requested = list(product((FIVE, TEN, DROPOUT), (ALEATORIC, EPISTEMIC)))
+    names = [f"{METHODS[method]}, {PARTS[part]}" for method, part in requested]
+    return table(
+        results, names, [results.uncertainties[:, :, STOPPED, m, 0, part] for m, part in requested]
+    )
 
 
 def figure_table(results: Results, number: int) -> str:
-    """Return one figure by way and method."""
-    asked = list(product(range(len(WAYS)), range(len(METHODS))))
-    names = [f"{METHODS[method]}, {WAYS[way]}" for way, method in asked]
-    return table(results, names, [results.figures[:, :, w, m, number] for w, m in asked])
+    """Return one metric by stopping rule and method."""
+    requested = list(product(range(len(WAYS)), range(len(METHODS))))
+    names = [f"{METHODS[method]}, {WAYS[way]}" for way, method in requested]
+    return table(results, names, [results.figures[:, :, w, m, number] for w, m in requested])
 
 
 def detector_table(results: Results) -> str:
-    """Return how well doubts tell digits from clothes."""
-    asked = list(product(range(len(WAYS)), DETECTORS))
-    names = [f"{name}, {WAYS[way]}" for way, name in asked]
-    arrays = [results.aurocs[:, :, way, *DETECTORS[name]] for way, name in asked]
+    """Return how well uncertainties separate digits from clothes."""
+    requested = list(product(range(len(WAYS)), DETECTORS))
+    names = [f"{name}, {WAYS[way]}" for way, name in requested]
+    arrays = [results.aurocs[:, :, way, *DETECTORS[name]] for way, name in requested]
     return table(results, names, arrays)
 
 
 def words(results: Results) -> list[str]:
-    """Say what stays, what shrinks, and what an ensemble is worth with few and many rows."""
+    """Describe what stays, what shrinks, and the gain of an ensemble with few and many rows."""
     first, last = (f"{size:,}" for size in (results.sizes[0], results.sizes[-1]))
     texts = [
-        f"Whoever knows all doubts the swapped pair's labels by {results.known_level:.3f} nats, "
-        "whatever the number of rows."
+        f"The true entropy of the swapped pair's labels is {results.known_level:.3f} nats, "
+        "for any number of rows."
     ]
     for way, name in enumerate(WAYS_IN_FULL):
-        doubts = results.doubts[:, :, way, TEN]
-        aleatoric = doubts[:, :, 0, ALEATORIC]
+        uncertainties = results.uncertainties[:, :, way, TEN]
+        aleatoric = uncertainties[:, :, 0, ALEATORIC]
+        epistemic = uncertainties[..., EPISTEMIC].mean(axis=0)
         shrinking = [
-            f"{kind} {doubts[:, 0, i, EPISTEMIC].mean() / doubts[:, -1, i, EPISTEMIC].mean():.1f}"
-            for i, kind in enumerate(KINDS)
+            f"{kind} {epistemic[0, i] / epistemic[-1, i]:.1f}" for i, kind in enumerate(KINDS)
         ]
         gains = (
             results.figures[:, :, way, ONE, LOG_LOSS] - results.figures[:, :, way, TEN, LOG_LOSS]
         )
         texts.append(
-            f"Networks {name}: from {first} to {last} rows the pair's aleatoric doubt goes "
+            f"Networks {name}: from {first} to {last} rows the pair's aleatoric uncertainty goes "
             f"from {mean_and_spread(aleatoric[:, 0])} to {mean_and_spread(aleatoric[:, -1])}; "
-            "the first epistemic doubt over the last (means of seeds; below 1 it grew) is "
-            f"{', '.join(shrinking)}. "
-            "The ensemble of 10 has less log loss than one network by "
+            "the ratio of first to last epistemic uncertainty (means over seeds; below 1 it "
+            f"grew) is {', '.join(shrinking)}. "
+            "The log loss of the ensemble of 10 is lower than that of one network by "
             f"{mean_and_spread(gains[:, 0])} with {first} rows and {mean_and_spread(gains[:, -1])} "
             f"with {last}."
         )
@@ -157,20 +159,20 @@ def words(results: Results) -> list[str]:
 
 
 def picture(results: Results) -> Figure:
-    """Draw doubts and AUROC above, log loss and calibration error below."""
+    """Plot uncertainties and AUROC above, log loss and calibration error below."""
     figure = panels(2, 3, size=(4.2, 3.3))
     axes = figure.axes
     for number, part in enumerate((ALEATORIC, EPISTEMIC)):
         for kind, name in enumerate(KINDS):
-            draw(axes[number], results, results.doubts[:, :, :, TEN, kind, part], name, kind)
-        axes[number].set_title(f"{PARTS[part]} doubt, ensemble of 10", fontsize=9)
+            draw(axes[number], results, results.uncertainties[:, :, :, TEN, kind, part], name, kind)
+        axes[number].set_title(f"{PARTS[part]} uncertainty, ensemble of 10", fontsize=9)
         axes[number].set_ylabel("nats")
     axes[0].axhline(results.known_level, color=COLORS[0], linestyle=":", linewidth=1.2)
     axes[0].set_ylim(0, 1.6)
     axes[1].set_yscale("log")
     for kind, (name, place) in enumerate(DETECTORS.items()):
         draw(axes[2], results, results.aurocs[:, :, :, *place], name, kind)
-    axes[2].set_title("AUROC of digits against clothes", fontsize=9)
+    axes[2].set_title("AUROC, digits vs. clothes", fontsize=9)
     axes[2].set_ylabel("AUROC")
     axes[2].set_ylim(0.4, 1)
     for axis, number in zip(axes[3:], (LOG_LOSS, ECE, ACCURACY), strict=True):
@@ -184,14 +186,14 @@ def picture(results: Results) -> Figure:
         axes[number].legend(loc="upper center", **style)
     axes[2].legend(loc="lower center", **style)
     title = (
-        "What more data does: solid lines stopped at the least validation loss, dashed to the end"
+        "What more data does: solid lines stopped at the lowest validation loss, dashed to the end"
     )
-    figure.suptitle(f"{title}; dotted: the noise that was put in")
+    figure.suptitle(f"{title}; dotted: the noise added")
     return figure
 
 
 def draw(axes: Axes, results: Results, figures: FloatArray, name: str, number: int) -> None:
-    """Draw seeds x numbers of rows x ways: a line each way."""
+    """Plot seeds x numbers of rows x stopping rules, one line each."""
     for way, line in enumerate(("-", "--")):
         style: dict[str, Any] = {
             "color": COLORS[number],
@@ -204,4 +206,4 @@ def draw(axes: Axes, results: Results, figures: FloatArray, name: str, number: i
     axes.set_xscale("log")
     axes.set_xticks(results.sizes, [f"{size:,}" for size in results.sizes])
     axes.minorticks_off()
-    axes.set_xlabel("rows learned from")
+    axes.set_xlabel("training rows")

@@ -1,4 +1,4 @@
-"""More data lower what a model does not know, and leave the noise in the data as it is.
+"""More data reduce epistemic uncertainty, and leave aleatoric uncertainty unchanged.
 
     python -m studies.more_data            # 250 to 16,000 rows, ensembles of 1, 5 and 10
     python -m studies.more_data --quick    # seconds: few rows, one seed
@@ -33,10 +33,10 @@ from studies.common.asking import dropout_passes, figures_of, members_over
 from studies.common.images import Images, Parts, fashion_mnist
 from studies.common.networks import lenet5, seeded
 from studies.common.ood_images import digits
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options, Study
 from studies.common.training import Recipe, train
-from studies.more_data.reporting import GROUPS, METHODS, PAIR, WAYS, tell
+from studies.more_data.reporting import GROUPS, METHODS, PAIR, WAYS, summarize
 
 LIKELIHOOD = Categorical(10)
 BATCH_ROWS = 64
@@ -52,7 +52,7 @@ class Setting:
     n_rows: int
     n_steps: int
     n_test: int
-    n_strangers: int
+    n_ood: int
     folder: Path
     n_members: int = 10
     swap_rate: float = 0.3
@@ -68,15 +68,15 @@ class Setting:
 def settings(options: Options) -> list[Setting]:
     """Return one setting a seed and number of rows."""
     sizes = (64, 256) if options.is_quick else (250, 1_000, 4_000, 16_000)
-    n_steps, n_test, n_strange = (12, 200, 100) if options.is_quick else (1_250, 4_000, 1_797)
+    n_steps, n_test, n_ood = (12, 200, 100) if options.is_quick else (1_250, 4_000, 1_797)
     return [
-        Setting(seed, n_rows, n_steps, n_test, n_strange, options.folder)
+        Setting(seed, n_rows, n_steps, n_test, n_ood, options.folder)
         for seed in options.seeds
         for n_rows in sizes
     ]
 
 
-def work(setting: Setting) -> Found:
+def work(setting: Setting) -> RunResult:
     """Return figures, doubts by kind of image, and AUROC of strangers, by way and method."""
     rows, test_rows = setting.n_rows, setting.n_test
     parts = fashion_mnist(rows, rows // 4, test_rows, setting.seed, setting.folder)
@@ -90,13 +90,13 @@ def work(setting: Setting) -> Found:
     networks = [trained(seed, learned, setting, dropout=0.0) for seed in seeds]
     dropping = trained(first + setting.n_members, learned, setting, setting.dropout)
     shown, labels = parts.test.labels.numpy(), learned.test.labels.numpy()
-    strangers = digits(setting.n_strangers)
-    found: list[Judged] = []
+    ood_images = digits(setting.n_ood)
+    found: list[Evaluated] = []
     for way in range(len(WAYS)):
         ask = Asking([one[way] for one in networks], dropping[way], setting.n_passes)
-        known, strange = ask.all(parts.test.pixels), ask.all(strangers)
-        found.extend(mean_of(known[name], strange[name], shown, labels) for name in METHODS)
-    by_name = zip(Judged._fields, zip(*found, strict=True), strict=True)
+        known, ood = ask.all(parts.test.pixels), ask.all(ood_images)
+        found.extend(mean_of(known[name], ood[name], shown, labels) for name in METHODS)
+    by_name = zip(Evaluated._fields, zip(*found, strict=True), strict=True)
     shape = len(WAYS), len(METHODS)
     return {name: np.reshape(arrays, (*shape, *arrays[0].shape)) for name, arrays in by_name}
 
@@ -158,30 +158,30 @@ def grouped(members: Members, size: int) -> list[Members]:
     return [Members(members.array[start : start + size]) for start in starts]
 
 
-class Judged(NamedTuple):
+class Evaluated(NamedTuple):
     """What is found of one method: figures, doubts (kinds of image x parts), AUROC by part."""
 
     figures: FloatArray
-    doubts: FloatArray
+    uncertainties: FloatArray
     aurocs: FloatArray
 
 
 def mean_of(
-    known: Sequence[Members], strange: Sequence[Members], shown: IntArray, labels: IntArray
-) -> Judged:
+    known: Sequence[Members], ood: Sequence[Members], shown: IntArray, labels: IntArray
+) -> Evaluated:
     """Return the means over ensembles of one kind."""
-    each = [judged(*both, shown, labels) for both in zip(known, strange, strict=True)]
-    return Judged(*(np.mean(arrays, axis=0) for arrays in zip(*each, strict=True)))
+    each = [evaluate(*both, shown, labels) for both in zip(known, ood, strict=True)]
+    return Evaluated(*(np.mean(arrays, axis=0) for arrays in zip(*each, strict=True)))
 
 
-def judged(known: Members, strange: Members, shown: IntArray, labels: IntArray) -> Judged:
+def evaluate(known: Members, ood: Members, shown: IntArray, labels: IntArray) -> Evaluated:
     """Return what is found of some members, by what images show and how they are labeled."""
     figures = figures_of(labels, known.mean)
-    ours, theirs = split(known), split(strange)
+    ours, theirs = split(known), split(ood)
     of_known = [ours[:, np.isin(shown, classes)].mean(axis=1) for classes in GROUPS.values()]
-    is_strange = np.repeat([False, True], [ours.shape[1], theirs.shape[1]])
-    aurocs = [roc_auc(is_strange, part) for part in np.concatenate([ours, theirs], axis=1)]
-    return Judged(figures, np.array([*of_known, theirs.mean(axis=1)]), np.array(aurocs))
+    is_ood = np.repeat([False, True], [ours.shape[1], theirs.shape[1]])
+    aurocs = [roc_auc(is_ood, part) for part in np.concatenate([ours, theirs], axis=1)]
+    return Evaluated(figures, np.array([*of_known, theirs.mean(axis=1)]), np.array(aurocs))
 
 
 def split(members: Members) -> FloatArray:
@@ -189,10 +189,10 @@ def split(members: Members) -> FloatArray:
     if members.n_passes == 1:
         total = entropy(members.mean)
         return np.stack([total, total, np.zeros_like(total)])
-    doubt = decompose_uncertainty(members)
-    return np.stack([doubt.total, doubt.aleatoric, doubt.epistemic])
+    uncertainty = decompose_uncertainty(members)
+    return np.stack([uncertainty.total, uncertainty.aleatoric, uncertainty.epistemic])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study."""
-    Study("more_data", settings, work, tell).main(arguments)
+    Study("more_data", settings, work, summarize).main(arguments)

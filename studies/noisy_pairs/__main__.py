@@ -1,4 +1,4 @@
-"""What `python -m studies.noisy_pairs` runs."""
+"""Entry point of `python -m studies.noisy_pairs`."""
 
 from studies.noisy_pairs.study import main
 

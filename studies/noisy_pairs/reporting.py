@@ -1,4 +1,4 @@
-"""What the runs on swapped labels tell: accuracy, what s finds, and how errors are ranked."""
+"""Report on swapped labels: accuracy, detection by s, and ranking of errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.common.reporting import Told, markdown_table, mean_and_spread
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread
 from studies.common.runs import Arrays
 from studies.common.seeds import mean_interval, points
 from studies.noisy_pairs.losses import CHOSEN, FLOORS, LOSSES
@@ -22,7 +22,7 @@ LOST = 0.05  # the accuracy below which a class counts as lost
 JOINT = (CHOSEN, *FLOORS)
 WITH_S = (*JOINT, FAITHFUL, SLIP)
 SHOWN = (*(name for name in LOSSES if name not in WITH_S), *WITH_S)
-NO_CIFAR = "CIFAR-10 was left out: say where it is with `--cifar PATH`."
+NO_CIFAR = "CIFAR-10 was left out: pass its location as `--cifar PATH`."
 
 
 @final
@@ -84,7 +84,7 @@ class Table:
         """Return how well s, and entropy beside it, finds the classes of noisy pairs."""
         heads = [f"{self.title}: AUROC for noisy classes"]
         heads += [f"s, {rate:.0%}" for rate in self.rates]
-        heads += [f"s, {self.rates[-1]:.0%}, least and most", f"entropy, {self.rates[-1]:.0%}"]
+        heads += [f"s, {self.rates[-1]:.0%}, minimum and maximum", f"entropy, {self.rates[-1]:.0%}"]
         rows = []
         for loss in (*WITH_S, PLAIN):
             entropy = mean_and_spread(self.last(loss, self.rates[-1], "entropy for noisy classes"))
@@ -99,12 +99,12 @@ class Table:
     def errors(self) -> str:
         """Return how well s and entropy of the same network rank its errors."""
         title = f"{self.title}: AUROC for errors"
-        heads = [title, "swapped", "s", "entropy", "s less entropy, in hundredths"]
+        heads = [title, "swapped", "s", "entropy", "s minus entropy, in hundredths"]
         rows = []
         for loss in (CHOSEN, FAITHFUL):
             for rate in self.rates:
                 by_s, by_entropy = (
-                    self.last(loss, rate, f"{doubt} for errors") for doubt in ("s", "entropy")
+                    self.last(loss, rate, f"{score} for errors") for score in ("s", "entropy")
                 )
                 gap = mean_interval(by_s - by_entropy)
                 cells = [mean_and_spread(by_s), mean_and_spread(by_entropy), points(gap)]
@@ -143,15 +143,15 @@ def validation_loss(run: Arrays) -> float:
     return float(run["validation log loss"][-1])
 
 
-def tell(found: Mapping[Setting, Arrays]) -> Told:
+def summarize(found: Mapping[Setting, Arrays]) -> StudyReport:
     """Return tables of both sets of images, and the picture."""
     on_fashion, on_cifar = Table.of(found, FASHION, RATES), Table.of(found, CIFAR, CIFAR_RATES)
     texts = [part for table in (on_fashion, on_cifar) if table.runs for part in parts_of(table)]
     if not on_cifar.runs:
         texts.append(NO_CIFAR)
-    return Told("\n\n".join(texts), picture(on_fashion, on_cifar))
+    return StudyReport("\n\n".join(texts), picture(on_fashion, on_cifar))
 
 
 def parts_of(table: Table) -> list[str]:
-    """Return all that is told of one set of images."""
+    """Return the report on one data set."""
     return [table.accuracies(), table.findings(), table.errors(), table.words()]

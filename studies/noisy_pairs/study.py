@@ -15,8 +15,16 @@ from __future__ import annotations
 from studies.common.cifar import read_cifar10
 from studies.common.study import Options, Study
 from studies.noisy_pairs.losses import LOSSES
-from studies.noisy_pairs.reporting import tell
-from studies.noisy_pairs.training import CIFAR_RATES, KEPT, RATES, Setting, cifar, fashion, work
+from studies.noisy_pairs.reporting import summarize
+from studies.noisy_pairs.training import (
+    CACHE_NAME,
+    CIFAR_RATES,
+    RATES,
+    Setting,
+    cifar,
+    fashion,
+    work,
+)
 
 N_CIFAR_SEEDS = 3
 
@@ -24,7 +32,7 @@ N_CIFAR_SEEDS = 3
 def settings(options: Options) -> list[Setting]:
     """Return the runs: every loss at every rate and seed, on each set of images.
 
-    The noisiest come first, as they tell most to those who wait.
+    The noisiest come first, as they are the most informative.
     """
     on_fashion = [
         fashion(options, loss, rate, seed)
@@ -34,7 +42,7 @@ def settings(options: Options) -> list[Setting]:
     ]
     if options.cifar is None:
         return on_fashion
-    read_cifar10(options.cifar)  # before the long runs: a path that is wrong is told at once
+    read_cifar10(options.cifar)  # fail before the long runs if the path is wrong
     return on_fashion + [
         cifar(options.cifar, options, loss, rate, seed)
         for seed in options.seeds[:N_CIFAR_SEEDS]
@@ -43,4 +51,6 @@ def settings(options: Options) -> list[Setting]:
     ]
 
 
-main = Study("noisy_pairs", settings, work, tell, kept=KEPT, n_seeds=5, has_cifar=True).main
+main = Study(
+    "noisy_pairs", settings, work, summarize, cache_name=CACHE_NAME, n_seeds=5, has_cifar=True
+).main

@@ -25,7 +25,7 @@ from dubito.measure import accuracy, expected_calibration_error, log_loss, roc_a
 from studies.common.cifar import cifar10
 from studies.common.images import Images, Parts, fashion_mnist
 from studies.common.networks import conv_net, seeded
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options
 from studies.common.training import Recipe, slowing, train
 from studies.noisy_pairs.losses import Learning, learning
@@ -43,7 +43,7 @@ VOTERS = ("cross-entropy", "joint, floor -4", "faithful")
 VOTED_RATES = (0.0, 0.4)
 N_LAYERS = 3
 SPEED: tuple[float, Pace] = (4e-3, "slowing")  # by `noisy_recipe`
-KEPT = "noisy_training"  # the folder of the runs
+CACHE_NAME = "noisy_training"  # the folder of the runs
 
 
 @final
@@ -109,8 +109,8 @@ def cifar(path: Path, options: Options, loss: str, rate: float, seed: int) -> Se
     return Setting("CIFAR-10", path, loss, rate, seed, sizes, *size, *SPEED)
 
 
-def work(setting: Setting) -> Found:
-    """Train one network on noisy labels; return its curves, what s tells, and its votes."""
+def work(setting: Setting) -> RunResult:
+    """Train one network on noisy labels; return its curves, detection by s, and votes."""
     parts = setting.parts()
     generator = seeded(setting.seed)
     used = learning(setting.loss, len(parts.train))
@@ -130,7 +130,7 @@ def work(setting: Setting) -> Found:
             on_epoch=curves.note,
             pace=slowing if setting.pace == "slowing" else None,
         )
-    found = {**curves.arrays(), **judged(network, parts.test, used, PAIRS[setting.data])}
+    found = {**curves.arrays(), **evaluate(network, parts.test, used, PAIRS[setting.data])}
     for name in setting.voted:
         validation, test = (
             (seen(network, images, name, used.likelihood), images.labels.numpy())
@@ -185,31 +185,31 @@ class Curves:
         return dict(zip(names, np.array(self.rows).T, strict=True))
 
 
-def judged(
+def evaluate(
     network: nn.Module, test: Images, used: Learning, pairs: tuple[tuple[int, int], ...]
 ) -> dict[str, Any]:
     """Return how well a network's doubts find noisy classes and its own errors, on true labels."""
     said = collect_outputs(network, test, likelihood=used.likelihood)
     labels = test.labels.numpy()
-    doubts: dict[str, FloatArray] = {"entropy": entropy(said.logits)}
+    uncertainties: dict[str, FloatArray] = {"entropy": entropy(said.logits)}
     if isinstance(used.likelihood, UncertaintyAware):
-        doubts["s"] = log_variances(network, test, used.likelihood)
+        uncertainties["s"] = log_variances(network, test, used.likelihood)
     is_noisy = np.isin(labels, pairs)
     is_wrong = said.logits.array.argmax(axis=1) != labels
     found: dict[str, Any] = {
         "ECE": expected_calibration_error(labels, said.logits),
         "accuracy by class": [1 - is_wrong[labels == class_].mean() for class_ in range(10)],
     }
-    for name, doubt in doubts.items():
-        found[f"{name} for noisy classes"] = auroc_or_guess(is_noisy, doubt)
-        found[f"{name} for errors"] = auroc_or_guess(is_wrong, doubt)
-        found[f"{name} by class"] = [doubt[labels == class_].mean() for class_ in range(10)]
+    for name, score in uncertainties.items():
+        found[f"{name} for noisy classes"] = auroc_or_guess(is_noisy, score)
+        found[f"{name} for errors"] = auroc_or_guess(is_wrong, score)
+        found[f"{name} by class"] = [score[labels == class_].mean() for class_ in range(10)]
     return found
 
 
-def auroc_or_guess(is_outlier: BoolArray, doubt: FloatArray) -> float:
+def auroc_or_guess(is_outlier: BoolArray, score: FloatArray) -> float:
     """Return AUROC, or that of a guess where a network that hardly learned has all rows wrong."""
-    return 0.5 if is_outlier.all() or not is_outlier.any() else roc_auc(is_outlier, doubt)
+    return 0.5 if is_outlier.all() or not is_outlier.any() else roc_auc(is_outlier, score)
 
 
 def log_variances(network: nn.Module, images: Images, likelihood: UncertaintyAware) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What `python -m studies.regression_noise` runs."""
+"""Entry point of `python -m studies.regression_noise`."""
 
 from studies.regression_noise.study import main
 

@@ -1,4 +1,4 @@
-"""What the study of regression noise tells: a table a task, and the picture."""
+"""Report of the study of regression noise: one table per task, and the figure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 from studies.common.seeds import mean_interval
 from studies.regression_noise.data import Rows, parts_of
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 TASKS = {
     "diabetes": "Diabetes",
-    "noisy sine": "A sine whose noise grows, known everywhere",
-    "quiet sine": "A sine of six periods with hardly any noise",
+    "noisy sine": "A sine with growing noise, known everywhere",
+    "quiet sine": "A sine of six periods with almost no noise",
 }
 METHODS = ("one variance", "NLL", "beta-NLL, 0.5", "beta-NLL, 1")
-HEADS = ("RMSE", "NLL", "holds of 90 %", "calibration error", "error of log deviation")
+HEADS = ("RMSE", "NLL", "coverage of 90 %", "calibration error", "error of log std")
 DIGITS = {"diabetes": 2, "noisy sine": 3, "quiet sine": 4}  # of RMSE
 RMSE, NLL, HELD, GAP, OFF = range(len(HEADS))
 ONE, PLAIN, HALF, WHOLE = range(len(METHODS))
 COLORS = ("#444444", "#d95f02", "#1f78b4", "#1b7837")
 
 
-def tell(found: Mapping[Any, Arrays]) -> Told:
-    """Return tables, sentences and the picture of all seeds."""
+def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
+    """Return tables, sentences and the figure of all seeds."""
     texts = []
     for task, name in TASKS.items():
         figures = stacked(found, task, "figures")
@@ -46,7 +46,7 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
         f"{NOISE.median():.3f}, mean {NOISE.mean():.3f}, midrange 0.500\n\n"
         + power_table(offsets, spreads, below)
     )
-    return Told("\n\n".join(texts), picture(found, offsets))
+    return StudyReport("\n\n".join(texts), picture(found, offsets))
 
 
 def stacked(found: Mapping[Any, Arrays], task: str, entry: str) -> FloatArray:
@@ -71,13 +71,13 @@ def task_table(task: str, figures: FloatArray) -> str:
 
 def words(figures: FloatArray) -> str:
     """Say what a learned variance changes, seed by seed, and what beta changes to that."""
-    pairs = (("NLL less one variance", PLAIN, ONE), ("beta-NLL 0.5 less NLL", HALF, PLAIN))
+    pairs = (("NLL minus one variance", PLAIN, ONE), ("beta-NLL 0.5 minus NLL", HALF, PLAIN))
     texts = [
         f"{name}: RMSE {difference(figures[:, first, 0, RMSE] - figures[:, second, 0, RMSE])}, "
         f"NLL after scaling {difference(figures[:, first, 1, NLL] - figures[:, second, 1, NLL])}"
         for name, first, second in pairs
     ]
-    return f"Differences of the same seed, with 95 % intervals over seeds: {'; '.join(texts)}."
+    return f"Paired differences, with 95 % intervals over seeds: {'; '.join(texts)}."
 
 
 def difference(values: FloatArray) -> str:
@@ -100,24 +100,24 @@ def power_table(offsets: FloatArray, spreads: FloatArray, below: FloatArray) -> 
                 mean_and_spread(below[:, k]),
             ]
         )
-    heads = ["p", "known center", "network, less the sine", "its deviation over x"]
-    return markdown_table([*heads, "known share below", "share of truths below"], rows)
+    heads = ["p", "known center", "network, minus the sine", "its std over x"]
+    return markdown_table([*heads, "true fraction below", "observed fraction below"], rows)
 
 
 def picture(found: Mapping[Any, Arrays], offsets: FloatArray) -> Figure:
     """Draw the noise that was learned, the quiet sine that was not, and the centers of |r|^p."""
     figure = panels(2, 2, size=(5.2, 3.5))
     first, second, third, fourth = figure.axes
-    rows = judged_rows(found, "noisy sine")
+    rows = evaluated_rows(found, "noisy sine")
     mean, std = (stacked(found, "noisy sine", one)[0, PLAIN] for one in ("means", "stds"))
     draw_band(first, rows, mean, std)
     draw_deviations(second, rows, stacked(found, "noisy sine", "stds"))
-    draw_quiet(third, judged_rows(found, "quiet sine"), stacked(found, "quiet sine", "means")[0])
+    draw_quiet(third, evaluated_rows(found, "quiet sine"), stacked(found, "quiet sine", "means")[0])
     draw_centers(fourth, offsets)
     return figure
 
 
-def judged_rows(found: Mapping[Any, Arrays], task: str) -> Rows:
+def evaluated_rows(found: Mapping[Any, Arrays], task: str) -> Rows:
     """Return the rows that a task is judged by."""
     setting = next(setting for setting in found if setting.task == task)
     return parts_of(task, setting.sizes, setting.seed).test
@@ -171,7 +171,7 @@ def draw_centers(axes: Axes, offsets: FloatArray) -> None:
         powers, [known_center(float(power)) for power in powers], color="black", label="known"
     )
     for number, line in enumerate(offsets):
-        label = "networks, a dot each" if number == 0 else None
+        label = "networks, one dot each" if number == 0 else None
         axes.plot(POWERS, line, "o", color=COLORS[HALF], markersize=4, alpha=0.6, label=label)
     names = {"median": NOISE.median(), "mean": NOISE.mean(), "midrange": 0.5}
     for name, height in names.items():

@@ -1,4 +1,4 @@
-"""A variance that is learned beside the mean tells where the noise is, at the mean's cost or not.
+"""A learned variance finds input-dependent noise, possibly at the expense of the mean.
 
     python -m studies.regression_noise            # 5 seeds, minutes
     python -m studies.regression_noise --quick    # seconds: few rows, one seed
@@ -7,7 +7,7 @@ Nix and Weigend, "Estimating the mean and variance of the target probability dis
 learn both by the normal likelihood. Seitzer et al., "On the pitfalls of heteroscedastic uncertainty
 estimation with probabilistic neural networks", 2022, find the mean badly fitted where the noise
 seems large, and weigh losses by variance ** beta. Bishop, "Neural networks for pattern
-recognition", 1995, tells what |r|^p estimates. Each network stops where its validation likelihood
+recognition", 1995, derives what |r|^p estimates. Each network stops where its validation likelihood
 was best; a factor for its standard deviations is fitted on the same validation rows. Variance that
 does not depend on the input is that of the training residuals.
 """
@@ -30,12 +30,12 @@ from dubito.learn import Gaussian, HeteroscedasticGaussian
 from dubito.measure import RegressionAudit
 from studies.common.images import Images
 from studies.common.networks import seeded
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options, Study
 from studies.common.training import Recipe, slowing, train
 from studies.regression_noise.data import TEST_SEED, RegressionParts, Rows, Sizes, parts_of
 from studies.regression_noise.minkowski import POWERS, minkowski_loss, skewed_rows
-from studies.regression_noise.reporting import tell
+from studies.regression_noise.reporting import summarize
 
 LIKELIHOODS: tuple[Gaussian | HeteroscedasticGaussian, ...] = (
     Gaussian(),
@@ -72,7 +72,7 @@ def settings(options: Options) -> list[Setting]:
     return [Setting(task, seed, *one) for seed in options.seeds for task, one in tasks.items()]
 
 
-def work(setting: Setting) -> Found:
+def work(setting: Setting) -> RunResult:
     """Return figures of each likelihood as learned and scaled, or what each power estimates."""
     if setting.task == "minkowski":
         return centers(setting)
@@ -96,14 +96,18 @@ def predictions(
         Images(as_tensor(part.features), as_tensor((part.y - middle) / scale)) for part in parts
     ]
     network = stopped_at_best(setting, likelihood, targets[0], targets[1])
-    learned, kept, asked = (distributions(likelihood, network(one.pixels)) for one in targets)
+    learned, kept, requested = (distributions(likelihood, network(one.pixels)) for one in targets)
     if isinstance(likelihood, Gaussian):
         spread = np.sqrt(np.mean((targets[0].labels.numpy() - learned.mean) ** 2))
-        kept, asked = (Normal(one.mean, np.full_like(one.std, spread)) for one in (kept, asked))
-    kept, asked = (Normal(one.mean * scale + middle, one.std * scale) for one in (kept, asked))
-    scaled = VarianceScaling().fit(kept, parts.validation.y).transform(asked)
+        kept, requested = (
+            Normal(one.mean, np.full_like(one.std, spread)) for one in (kept, requested)
+        )
+    kept, requested = (
+        Normal(one.mean * scale + middle, one.std * scale) for one in (kept, requested)
+    )
+    scaled = VarianceScaling().fit(kept, parts.validation.y).transform(requested)
     assert isinstance(scaled, Normal)
-    return asked, scaled
+    return requested, scaled
 
 
 def stopped_at_best(
@@ -113,7 +117,7 @@ def stopped_at_best(
     validation: Images,
 ) -> nn.Module:
     """Return the network of the epoch after which validation rows were likeliest."""
-    judge = Gaussian() if isinstance(likelihood, Gaussian) else HeteroscedasticGaussian()
+    evaluator = Gaussian() if isinstance(likelihood, Gaussian) else HeteroscedasticGaussian()
     generator = seeded(setting.seed)
     network = perceptron(rows.pixels.shape[1], setting.width, likelihood.n_outputs)
     best, least = deepcopy(network.state_dict()), np.inf
@@ -124,7 +128,7 @@ def stopped_at_best(
     def look(_: int) -> None:
         nonlocal best, least
         with torch.no_grad():
-            found = float(judge.loss(network(validation.pixels), validation.labels))
+            found = float(evaluator.loss(network(validation.pixels), validation.labels))
         if found < least:
             best, least = deepcopy(network.state_dict()), found
 
@@ -157,7 +161,7 @@ def figures_of(rows: Rows, said: Normal) -> FloatArray:
     return np.array([audited.root_mean_squared_error, nll, held, gap, off])
 
 
-def centers(setting: Setting) -> Found:
+def centers(setting: Setting) -> RunResult:
     """Return by how much each power's network is above the sine, and what lies below it."""
     x, y, _ = skewed_rows(setting.sizes.train, np.random.default_rng(setting.seed))
     new_x, new_y, sine = skewed_rows(setting.sizes.test, np.random.default_rng(TEST_SEED))
@@ -194,4 +198,4 @@ def as_tensor(values: FloatArray) -> Tensor:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study."""
-    Study("regression_noise", settings, work, tell, n_seeds=5).main(arguments)
+    Study("regression_noise", settings, work, summarize, n_seeds=5).main(arguments)

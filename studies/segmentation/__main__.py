@@ -1,4 +1,4 @@
-"""What `python -m studies.segmentation` runs."""
+"""Entry point of `python -m studies.segmentation`."""
 
 from studies.segmentation.study import main
 

@@ -50,7 +50,7 @@ class ComposedParts(NamedTuple):
     train: Composed
     validation: Composed
     test: Composed
-    strange: Composed
+    ood: Composed
 
 
 def composed_parts(
@@ -60,15 +60,15 @@ def composed_parts(
 
     Shapes to judge by come from Fashion-MNIST's test images.
     """
-    learned, judged = (read_once(folder, split) for split in ("train", "t10k"))
+    learned, evaluate = (read_once(folder, split) for split in ("train", "t10k"))
     generator = torch.Generator().manual_seed(seed)
     drawn = compose(learned, (KNOWN, KNOWN), n_train + n_validation, generator)
     generator = torch.Generator().manual_seed(TEST_SEED)
     return ComposedParts(
         drawn.take(slice(0, n_train)),
         drawn.take(slice(n_train, None)),
-        compose(judged, (KNOWN, KNOWN), n_test, generator),
-        compose(judged, (KNOWN, STRANGE), n_test, generator),
+        compose(evaluate, (KNOWN, KNOWN), n_test, generator),
+        compose(evaluate, (KNOWN, STRANGE), n_test, generator),
     )
 
 

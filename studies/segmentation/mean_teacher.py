@@ -45,20 +45,20 @@ class Lesson:
     dropout: float = 0.1
 
 
-def sure_pixels(doubt: Tensor, share_done: float) -> Tensor:
+def confident_pixels(uncertainty: Tensor, share_done: float) -> Tensor:
     """Return 1 for pixels below a bound of doubt that rises from 3/4 of the most to all of it."""
-    return (doubt < (0.75 + 0.25 * rising(share_done)) * MOST_DOUBT).float()
+    return (uncertainty < (0.75 + 0.25 * rising(share_done)) * MOST_DOUBT).float()
 
 
-def surer_pixels(doubt: Tensor, share_done: float) -> Tensor:
+def weighted_pixels(uncertainty: Tensor, share_done: float) -> Tensor:
     """Return 1 without doubt, less in a line down to 0 at the most there can be."""
-    return 1 - doubt / MOST_DOUBT
+    return 1 - uncertainty / MOST_DOUBT
 
 
 WEIGHTS: dict[str, Weight | None] = {
     "mean teacher": None,
-    "mean teacher, sure pixels": sure_pixels,
-    "mean teacher, surer pixels more": surer_pixels,
+    "mean teacher, certain pixels": confident_pixels,
+    "mean teacher, weighted by certainty": weighted_pixels,
 }
 
 
@@ -124,8 +124,10 @@ def weights_of(
     if weight is None:
         return torch.ones(shape)
     passes = MonteCarloDropout(teacher, lesson.n_passes, likelihood=LIKELIHOOD, random_state=step)
-    doubt = torch.from_numpy(decompose_uncertainty(passes(noisy(images, lesson))).total).float()
-    return weight(doubt.reshape(shape), share_done)
+    uncertainty = torch.from_numpy(
+        decompose_uncertainty(passes(noisy(images, lesson))).total
+    ).float()
+    return weight(uncertainty.reshape(shape), share_done)
 
 
 def agreement(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the study of segmentation tells: where doubt is, what a teacher gains, and the picture."""
+"""Report of the study of segmentation: uncertainty by place, gain of a teacher, figure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray
 from dubito.report import UncertaintyMapDisplay
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 from studies.common.seeds import mean_interval, points
 from studies.segmentation.composed_images import N_CLASSES
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 
 LABELS_ONLY = "labels only"
-DOUBTS = ("aleatoric", "epistemic", "total")
+SCORES = ("aleatoric", "epistemic", "total")
 ASKED = ("ensemble", "dropout")
 QUESTIONS = (
     "borders, inner pixels",
     "borders, all other pixels",
-    "inside strange shapes, known ones",
+    "inside OOD shapes, known shapes",
 )
-PLACES = ("border", "inner", "background", "beside a strange shape", "inside a strange shape")
+PLACES = ("border", "inner", "background", "beside an OOD shape", "inside an OOD shape")
 MAPS = ("image", "drawn", "said", "aleatoric", "epistemic")
-TITLES = ("image", "labels as drawn", "ensemble says", "aleatoric", "epistemic")
+TITLES = ("image", "labels", "ensemble prediction", "aleatoric", "epistemic")
 
 
-def tell(found: Mapping[Any, Arrays]) -> Told:
-    """Return tables, sentences and the picture of all seeds."""
-    doubting = {one: found[one] for one in found if hasattr(one, "has_noisy_borders")}
+def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
+    """Return tables, sentences and the figure of all seeds."""
+    uncertainty_runs = {one: found[one] for one in found if hasattr(one, "has_noisy_borders")}
     noisy, clean = (
-        [arrays for one, arrays in doubting.items() if one.has_noisy_borders == wanted]
+        [arrays for one, arrays in uncertainty_runs.items() if one.has_noisy_borders == wanted]
         for wanted in (True, False)
     )
     teaching = {one: found[one] for one in found if hasattr(one, "strength")}
     texts = [
-        "**AUROC of doubt**: the chance that the first has more doubt than the second, pixel by "
+        "**AUROC of uncertainty**: the probability that the first has the higher score, pixel by "
         f"pixel\n\n{auroc_table(noisy, clean)}",
-        f"**Mean doubt in nats**, by the ensemble; a fair coin has 0.693\n\n"
+        f"**Mean uncertainty in nats**, of the ensemble; a fair coin has 0.693\n\n"
         f"{mean_table(noisy, clean)}",
         overlaps(noisy, clean),
         f"**With few labeled images**, overlap with true labels\n\n{teacher_table(teaching)}",
     ]
-    return Told("\n\n".join(texts), picture(noisy[0]))
+    return StudyReport("\n\n".join(texts), picture(noisy[0]))
 
 
 def auroc_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
@@ -56,11 +56,11 @@ def auroc_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
     rows = []
     for name, runs in (("noisy borders", noisy), ("true labels", clean)):
         figures = np.stack([one["aurocs"] for one in runs])
-        for k, asked in enumerate(ASKED):
-            for d, doubt in enumerate(DOUBTS):
+        for k, requested in enumerate(ASKED):
+            for d, uncertainty in enumerate(SCORES):
                 cells = [mean_and_spread(figures[:, k, q, d]) for q in range(len(QUESTIONS))]
-                rows.append([f"{name}, {asked}, {doubt}", *cells])
-    return markdown_table(["learned from, asked, doubt", *QUESTIONS], rows)
+                rows.append([f"{name}, {requested}, {uncertainty}", *cells])
+    return markdown_table(["trained on, model, uncertainty", *QUESTIONS], rows)
 
 
 def mean_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
@@ -68,18 +68,18 @@ def mean_table(noisy: list[Arrays], clean: list[Arrays]) -> str:
     rows = []
     for name, runs in (("noisy borders", noisy), ("true labels", clean)):
         figures = np.stack([one["means"] for one in runs])[:, 0]
-        for d, doubt in enumerate(DOUBTS[:2]):
+        for d, uncertainty in enumerate(SCORES[:2]):
             cells = [mean_and_spread(figures[:, p, d]) for p in range(len(PLACES))]
-            rows.append([f"{name}, {doubt}", *cells])
-    return markdown_table(["learned from, doubt", *PLACES], rows)
+            rows.append([f"{name}, {uncertainty}", *cells])
+    return markdown_table(["trained on, uncertainty", *PLACES], rows)
 
 
 def overlaps(noisy: list[Arrays], clean: list[Arrays]) -> str:
     """Say how well the ensembles segment."""
     dice = [mean_and_spread([one["overlap"][0] for one in runs]) for runs in (noisy, clean)]
     return (
-        f"Dice of the ensembles on known shapes: {dice[0]} learned from noisy borders, {dice[1]} "
-        "from true labels."
+        f"Dice of the ensembles on known shapes: {dice[0]} trained on noisy borders, {dice[1]} "
+        "on true labels."
     )
 
 
@@ -106,8 +106,8 @@ def teacher_table(runs: Mapping[Any, Arrays]) -> str:
             is_due = way != other and way != LABELS_ONLY
             cells.append(points(mean_interval(gain)) if is_due else "")
         rows.append([way, strengths, *cells])
-    heads = ["", "strengths chosen", "Dice", "IoU", "Dice less labels only", "less mean teacher"]
-    note = "Differences are of the same seed, in points, with 95 % intervals over seeds."
+    heads = ["", "weights chosen", "Dice", "IoU", "Dice minus labels only", "minus mean teacher"]
+    note = "Paired differences in points, with 95 % intervals over seeds."
     return f"{markdown_table(heads, rows)}\n\n{note}"
 
 
@@ -117,8 +117,8 @@ def picture(run: Arrays) -> Figure:
     figure = panels(len(maps[0]), len(MAPS), size=(2.0, 1.75))
     flat, width = figure.axes, len(MAPS)
     rows = [flat[first : first + width] for first in range(0, len(flat), width)]
-    for axes, image, drawn, said, *doubts in zip(rows, *maps, strict=True):
-        UncertaintyMapDisplay.from_maps(image, *doubts, axes=(axes[0], *axes[3:]))
+    for axes, image, drawn, said, *uncertainties in zip(rows, *maps, strict=True):
+        UncertaintyMapDisplay.from_maps(image, *uncertainties, axes=(axes[0], *axes[3:]))
         for ax, labels in zip(axes[1:3], (drawn, said), strict=True):
             ax.imshow(labels, cmap="viridis", vmin=0, vmax=N_CLASSES)
             ax.set_axis_off()

@@ -26,7 +26,7 @@ from dubito.learn import LogitNoise, UncertaintyMaps, uncertainty_maps
 from dubito.measure import roc_auc
 from studies.common.images import Images
 from studies.common.networks import seeded
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options, Study
 from studies.common.training import Recipe, slowing, train
 from studies.segmentation.composed_images import (
@@ -38,7 +38,7 @@ from studies.segmentation.composed_images import (
 )
 from studies.segmentation.mean_teacher import WEIGHTS, Lesson, taught
 from studies.segmentation.overlap import overlap
-from studies.segmentation.reporting import DOUBTS, LABELS_ONLY, tell
+from studies.segmentation.reporting import LABELS_ONLY, SCORES, summarize
 from studies.segmentation.tiny_unet import TinyUNet
 
 LIKELIHOOD = LogitNoise(N_CLASSES, n_samples=5)  # to learn by
@@ -49,8 +49,8 @@ STRENGTHS = (1.0, 10.0)
 
 @final
 @dataclass(frozen=True, slots=True)
-class DoubtSetting:
-    """An ensemble that learns from labels with noisy borders, or from true ones."""
+class UncertaintySetting:
+    """An ensemble trained on labels with noisy borders, or on true ones."""
 
     seed: int
     has_noisy_borders: bool
@@ -67,7 +67,7 @@ class DoubtSetting:
 @final
 @dataclass(frozen=True, slots=True)
 class TeacherSetting:
-    """One way to learn from few labeled images and many without labels."""
+    """One method to learn from few labeled and many unlabeled images."""
 
     seed: int
     method: str
@@ -80,31 +80,31 @@ class TeacherSetting:
     folder: Path
 
 
-Setting = DoubtSetting | TeacherSetting
+Setting = UncertaintySetting | TeacherSetting
 
 
 def settings(options: Options) -> list[Setting]:
-    """Return both ensembles and all ways of each seed."""
+    """Return both ensembles and all methods of each seed."""
     ways = [(LABELS_ONLY, 0.0)]
     ways += [(name, strength) for name in WEIGHTS for strength in STRENGTHS]
     found: list[Setting] = []
     for seed in options.seeds:
-        found += [doubt_setting(options, seed, has_noise) for has_noise in (True, False)]
+        found += [uncertainty_setting(options, seed, has_noise) for has_noise in (True, False)]
         found += [teacher_setting(options, seed, *way) for way in ways]
     return found
 
 
-def doubt_setting(options: Options, seed: int, has_noisy_borders: bool) -> DoubtSetting:
+def uncertainty_setting(options: Options, seed: int, has_noisy_borders: bool) -> UncertaintySetting:
     """Return the setting of one ensemble."""
     if options.is_quick:
         few = Recipe(1, 1e-2, batch_rows=12)
-        return DoubtSetting(seed, has_noisy_borders, 24, 8, few, options.folder, 2, 2)
+        return UncertaintySetting(seed, has_noisy_borders, 24, 8, few, options.folder, 2, 2)
     recipe = Recipe(12, 1e-2, batch_rows=16)
-    return DoubtSetting(seed, has_noisy_borders, 1_000, 300, recipe, options.folder)
+    return UncertaintySetting(seed, has_noisy_borders, 1_000, 300, recipe, options.folder)
 
 
 def teacher_setting(options: Options, seed: int, method: str, strength: float) -> TeacherSetting:
-    """Return the setting of one way to learn."""
+    """Return the setting of one method."""
     if options.is_quick:
         few = Lesson(3, 4, n_passes=2)
         return TeacherSetting(seed, method, strength, 4, 8, 4, 8, few, options.folder)
@@ -112,14 +112,14 @@ def teacher_setting(options: Options, seed: int, method: str, strength: float) -
     return TeacherSetting(seed, method, strength, 20, 500, 100, 300, lesson, options.folder)
 
 
-def work(setting: Setting) -> Found:
-    """Return how well doubt finds what it should, or how well one way to learn does."""
-    if isinstance(setting, DoubtSetting):
-        return doubting(setting)
+def work(setting: Setting) -> RunResult:
+    """Return the detection by uncertainty, or the overlap of one method."""
+    if isinstance(setting, UncertaintySetting):
+        return uncertainty_runs(setting)
     return teaching(setting)
 
 
-def teaching(setting: TeacherSetting) -> Found:
+def teaching(setting: TeacherSetting) -> RunResult:
     """Return Dice and IoU on validation and test images."""
     parts = composed_parts(
         setting.n_labeled + setting.n_unlabeled,
@@ -139,37 +139,37 @@ def teaching(setting: TeacherSetting) -> Found:
     )
     said = [teacher(part.pixels).argmax(1).numpy() for part in (parts.validation, parts.test)]
     return {
-        # Nobody has true labels to choose by.
+        # In practice there are no true labels to choose by.
         "validation": overlap(parts.validation.drawn.numpy(), said[0], N_CLASSES),
         "test": overlap(parts.test.truth.numpy(), said[1], N_CLASSES),
     }
 
 
-def doubting(setting: DoubtSetting) -> Found:
-    """Return AUROCs and mean doubts by place, of the ensemble and of passes, and examples."""
+def uncertainty_runs(setting: UncertaintySetting) -> RunResult:
+    """Return AUROCs and mean uncertainties by place, of ensemble and passes, and examples."""
     parts = composed_parts(setting.n_train, 0, setting.n_test, setting.seed, setting.folder)
     first = setting.seed * setting.n_members
     members = [trained(setting, parts.train, first + k) for k in range(setting.n_members)]
-    known, strange = parts.test, parts.strange
+    known, ood = parts.test, parts.ood
     of_ensemble = [
         uncertainty_maps(ASKING, [network(part.pixels) for network in members])
-        for part in (known, strange)
+        for part in (known, ood)
     ]
     network = members[0].train()  # nothing in it but dropout knows of training
     of_passes = [
         uncertainty_maps(ASKING, [network(part.pixels) for _ in range(setting.n_passes)])
-        for part in (known, strange)
+        for part in (known, ood)
     ]
-    found = [judged(parts, *maps) for maps in (of_ensemble, of_passes)]
+    found = [evaluate(parts, *maps) for maps in (of_ensemble, of_passes)]
     return {
         "aurocs": [aurocs for aurocs, _ in found],
         "means": [means for _, means in found],
         "overlap": overlap(known.truth.numpy(), of_ensemble[0].prediction, N_CLASSES),
-        **examples(strange, of_ensemble[1]),
+        **examples(ood, of_ensemble[1]),
     }
 
 
-def trained(setting: DoubtSetting, images: Composed, seed: int) -> nn.Module:
+def trained(setting: UncertaintySetting, images: Composed, seed: int) -> nn.Module:
     """Return a network that gives logits and their noise for each pixel."""
     generator = seeded(seed)
     network = TinyUNet(LIKELIHOOD.n_outputs, setting.widths, setting.dropout)
@@ -183,9 +183,9 @@ def trained(setting: DoubtSetting, images: Composed, seed: int) -> nn.Module:
 
 
 def places(images: Composed) -> dict[str, BoolArray]:
-    """Return which pixels are where: at borders, inside of shapes, elsewhere, of which shapes.
+    """Return the places of pixels: at borders, inside known or OOD shapes, or elsewhere.
 
-    Of shapes only inner pixels count: strange ones are thinner, and borders are doubtful anyway.
+    Only inner pixels of shapes count: OOD shapes are thinner, and borders are noisy anyway.
     """
     truth, is_border = images.truth.numpy(), borders(images.truth).numpy()
     return {
@@ -197,19 +197,19 @@ def places(images: Composed) -> dict[str, BoolArray]:
     }
 
 
-def judged(
-    parts: ComposedParts, known: UncertaintyMaps, strange: UncertaintyMaps
+def evaluate(
+    parts: ComposedParts, known: UncertaintyMaps, ood: UncertaintyMaps
 ) -> tuple[FloatArray, FloatArray]:
-    """Return AUROCs, questions x doubts, and mean doubts, places x doubts."""
-    at, among = places(parts.test), places(parts.strange)
+    """Return AUROCs, questions x uncertainties, and means, places x uncertainties."""
+    at, among = places(parts.test), places(parts.ood)
     aurocs, means = [], []
-    for name in DOUBTS:
-        here, there = getattr(known, name), getattr(strange, name)
+    for name in SCORES:
+        here, there = getattr(known, name), getattr(ood, name)
         aurocs.append(
             [
-                told_apart(here[at["border"]], here[at["inner"]]),
-                told_apart(here[at["border"]], here[~at["border"]]),
-                told_apart(there[among["strange"]], there[among["known"]]),
+                separation(here[at["border"]], here[at["inner"]]),
+                separation(here[at["border"]], here[~at["border"]]),
+                separation(there[among["strange"]], there[among["known"]]),
             ]
         )
         of_known = [here[at[place]].mean() for place in ("border", "inner", "background")]
@@ -217,14 +217,14 @@ def judged(
     return np.transpose(aurocs), np.transpose(means)
 
 
-def told_apart(doubtful: FloatArray, others: FloatArray) -> float:
-    """Return the chance that a pixel of the first has more doubt than one of the others."""
+def separation(doubtful: FloatArray, others: FloatArray) -> float:
+    """Return the probability that a pixel of the first has the higher value."""
     is_first = np.repeat([True, False], [doubtful.size, others.size])
     return roc_auc(is_first, np.concatenate([doubtful, others]))
 
 
-def examples(images: Composed, maps: UncertaintyMaps) -> Found:
-    """Return some images with what is to be seen of them."""
+def examples(images: Composed, maps: UncertaintyMaps) -> RunResult:
+    """Return some images with their maps."""
     some = slice(0, N_EXAMPLES)
     entries = {
         "image": images.pixels[some, 0].numpy(),
@@ -238,4 +238,4 @@ def examples(images: Composed, maps: UncertaintyMaps) -> Found:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study."""
-    Study("segmentation", settings, work, tell).main(arguments)
+    Study("segmentation", settings, work, summarize).main(arguments)

@@ -1,4 +1,4 @@
-"""What `python -m studies.shift` runs."""
+"""Entry point of `python -m studies.shift`."""
 
 from studies.shift.study import main
 

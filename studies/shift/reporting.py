@@ -1,4 +1,4 @@
-"""What the study of shift tells: tables by severity and by corruption, and the picture."""
+"""Report of the study of shift: tables by severity and by corruption, and the figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dubito.arrays import FloatArray
 from dubito.learn import CORRUPTIONS
 from studies.common.asking import FIGURES
-from studies.common.reporting import Told, markdown_table, mean_and_spread, panels
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread, panels
 from studies.common.runs import Arrays
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 METHODS = (
     "plain",
     "temperature",
-    "dropout, asked once",
+    "dropout, one pass",
     "Monte Carlo dropout",
     "ensemble",
     "ensemble and temperature",
@@ -34,8 +34,8 @@ PLAIN, TEMPERATURE, ASKED_ONCE, PASSES, ENSEMBLE, BOTH = range(len(METHODS))
 ACCURACY, ECE, LOG_LOSS = range(len(FIGURES))
 
 
-def tell(found: Mapping[Any, Arrays]) -> Told:
-    """Return tables, sentences and the picture of all seeds."""
+def summarize(found: Mapping[Any, Arrays]) -> StudyReport:
+    """Return tables, sentences and the figure of all seeds."""
     figures = np.stack([one["figures"] for one in found.values()])
     temperatures = np.stack([one["temperatures"] for one in found.values()])
     needed = np.stack([one["needed_temperatures"] for one in found.values()])
@@ -46,15 +46,17 @@ def tell(found: Mapping[Any, Arrays]) -> Told:
     ]
     differences = figures - figures[:, [PLAIN]]
     texts.append(
-        "**Log loss less that of plain**, the same seed and images\n\n"
+        "**Log loss minus that of the plain network**, same seed and images\n\n"
         + severity_table(differences[..., LOG_LOSS], digits=4)
     )
     texts.append("**ECE** by corruption, mean of severities 1 to 5\n\n" + corruption_table(figures))
     texts.append(
-        "**Temperature that plain networks would need**, fitted on the very images; above 1 they "
+        "**Optimal temperature of plain networks**, fitted on the test images; above 1 they "
         "are over-confident, below 1 under-confident\n\n" + needed_table(needed)
     )
-    return Told("\n\n".join([*texts, *words(figures, temperatures, needed)]), picture(figures))
+    return StudyReport(
+        "\n\n".join([*texts, *words(figures, temperatures, needed)]), picture(figures)
+    )
 
 
 def severity_table(figures: FloatArray, digits: int = 3) -> str:
@@ -78,7 +80,7 @@ def corruption_table(figures: FloatArray) -> str:
 
 
 def needed_table(needed: FloatArray) -> str:
-    """Return the temperatures that would be right, seeds x corruptions x severities."""
+    """Return the optimal temperatures, seeds x corruptions x severities."""
     rows = [
         [name, *(mean_and_spread(one, 2) for one in needed[:, kind].T)]
         for kind, name in enumerate(CORRUPTIONS)
@@ -87,7 +89,7 @@ def needed_table(needed: FloatArray) -> str:
 
 
 def words(figures: FloatArray, temperatures: FloatArray, needed: FloatArray) -> list[str]:
-    """Say in how many shifts each method wins, and in how many plain networks doubt too much."""
+    """Describe how often each method wins, and how often plain networks are under-confident."""
     clean = figures[:, :, 0, 0]
     gain = clean[:, PLAIN, LOG_LOSS] - clean[:, ENSEMBLE, LOG_LOSS]
     shifted = figures[:, :, :, 1:]
@@ -99,34 +101,34 @@ def words(figures: FloatArray, temperatures: FloatArray, needed: FloatArray) -> 
         if row != PLAIN
     ]
     return [
-        "On clean test images the ensemble's log loss is below its mean member's by "
-        f"{mean_and_spread(gain, 4)} (least of all seeds: {gain.min():.4f}); ECE after temperature "
-        f"is {clean[:, TEMPERATURE, ECE].max():.4f} for single networks and "
+        "On clean test images the ensemble's log loss is below that of its mean member by "
+        f"{mean_and_spread(gain, 4)} (smallest over seeds: {gain.min():.4f}); ECE after "
+        f"temperature is {clean[:, TEMPERATURE, ECE].max():.4f} for single networks and "
         f"{clean[:, BOTH, ECE].max():.4f} for the ensemble in the worst seed.",
-        f"Of {n_all} shifts (corruption, severity, seed), least log loss: "
-        f"{wins(shifted[..., LOG_LOSS])}. Least ECE: {wins(shifted[..., ECE])}.",
-        f"ECE at severity 5 less that of plain, the same seed: {', '.join(differences)}.",
-        "Clean validation images ask for a temperature of "
+        f"Of {n_all} shifts (corruption, severity, seed), lowest log loss: "
+        f"{wins(shifted[..., LOG_LOSS])}. Lowest ECE: {wins(shifted[..., ECE])}.",
+        f"ECE at severity 5 minus that of plain, same seed: {', '.join(differences)}.",
+        "The temperature fitted on clean validation images is "
         f"{mean_and_spread(temperatures.mean(axis=1), 2)}. {under_confident(needed[:, :, 1:])}",
     ]
 
 
 def under_confident(needed: FloatArray) -> str:
-    """Say how often a temperature below 1 is needed, of seeds x corruptions x severities."""
+    """Describe how often the optimal temperature is below 1."""
     is_below = needed < 1
     counts = ", ".join(f"{name} {is_below[:, kind].sum()}" for kind, name in enumerate(CORRUPTIONS))
     return f"Plain networks are under-confident in {is_below.sum()} of {is_below.size}: {counts}."
 
 
 def wins(figures: FloatArray) -> str:
-    """Say how often each method has the least, of seeds x methods x corruptions x severities."""
+    """Describe how often each method has the lowest value."""
     counts = np.bincount(figures.argmin(axis=1).ravel(), minlength=len(METHODS))
     order = np.argsort(-counts, kind="stable")
     return ", ".join(f"{METHODS[one]} {counts[one]}" for one in order if counts[one])
 
 
 def picture(figures: FloatArray) -> Figure:
-    """Draw all figures over severities, and ECE for each corruption."""
+    """Plot all metrics over severities, and ECE for each corruption."""
     figure = panels(2, 4, size=(3.3, 2.9))
     axes = figure.axes
     for number, name in enumerate(FIGURES):
@@ -138,13 +140,13 @@ def picture(figures: FloatArray) -> Figure:
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(METHODS), frameon=False)
     figure.suptitle(
-        "Test images of Fashion-MNIST made worse; temperatures are fitted on clean ones"
+        "Test images of Fashion-MNIST with corruptions; temperatures are fitted on clean images"
     )
     return figure
 
 
 def draw(axes: Axes, figures: FloatArray, title: str) -> None:
-    """Draw one figure of all methods, seeds x methods x severities: means and ranges of seeds."""
+    """Plot one metric of all methods: means and ranges over seeds."""
     severities = np.arange(N_SEVERITIES)
     for row, name in enumerate(METHODS):
         lines = figures[:, row]

@@ -27,10 +27,10 @@ from dubito.learn import CORRUPTIONS, Categorical, DeepEnsemble, corrupt
 from studies.common.asking import FIGURES, dropout_passes, figures_of, members_over
 from studies.common.images import Images, fashion_mnist
 from studies.common.networks import lenet5, seeded
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 from studies.common.study import Options, Study
 from studies.common.training import Recipe, train
-from studies.shift.reporting import METHODS, N_SEVERITIES, tell
+from studies.shift.reporting import METHODS, N_SEVERITIES, summarize
 
 LIKELIHOOD = Categorical(10)
 
@@ -38,7 +38,7 @@ LIKELIHOOD = Categorical(10)
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ensemble and one network with dropout, and what they are asked about."""
+    """One ensemble and one network with dropout, and their data."""
 
     seed: int
     n_train: int
@@ -52,15 +52,15 @@ class Setting:
 
 
 def settings(options: Options) -> list[Setting]:
-    """Return one setting a seed."""
+    """Return one setting per seed."""
     sizes = 40_000, 10_000, 10_000, Recipe(10)
     if options.is_quick:
         sizes = 600, 150, 150, Recipe(2, learning_rate=5e-3, batch_rows=32)
     return [Setting(seed, *sizes, options.folder) for seed in options.seeds]
 
 
-def work(setting: Setting) -> Found:
-    """Return figures by method, corruption and severity, and the temperatures."""
+def work(setting: Setting) -> RunResult:
+    """Return metrics by method, corruption and severity, and the temperatures."""
     parts = fashion_mnist(
         setting.n_train, setting.n_validation, setting.n_test, setting.seed, setting.folder
     )
@@ -72,18 +72,18 @@ def work(setting: Setting) -> Found:
     labels = parts.test.labels.numpy()
     found = np.empty((len(METHODS), len(CORRUPTIONS), N_SEVERITIES, len(FIGURES)))
     needed = np.empty((len(CORRUPTIONS), N_SEVERITIES))
-    clean, needed[:, 0] = methods.judged(parts.test.pixels, labels)
+    clean, needed[:, 0] = methods.evaluate(parts.test.pixels, labels)
     found[:, :, 0] = clean[:, np.newaxis]
     for kind, name in enumerate(CORRUPTIONS):
         for severity in range(1, N_SEVERITIES):
             pixels = corrupt(parts.test.pixels, name, severity)
-            found[:, kind, severity], needed[kind, severity] = methods.judged(pixels, labels)
+            found[:, kind, severity], needed[kind, severity] = methods.evaluate(pixels, labels)
     temperatures = [one.temperature_ for one in methods.scalings]
     return {"figures": found, "temperatures": temperatures, "needed_temperatures": needed}
 
 
 def trained(seed: int, images: Images, setting: Setting, dropout: float) -> nn.Sequential:
-    """Return LeNet5, learned from a start of its own."""
+    """Return a trained LeNet5 with its own initialization."""
     generator = seeded(seed)
     network = lenet5(dropout=dropout)
 
@@ -95,7 +95,7 @@ def trained(seed: int, images: Images, setting: Setting, dropout: float) -> nn.S
 
 @final
 class Methods:
-    """All ways to say something of images, calibrated on clean ones where they are."""
+    """All methods, calibrated on clean images where they are."""
 
     def __init__(
         self, networks: Sequence[nn.Module], dropping: nn.Sequential, n_passes: int, clean: Images
@@ -107,10 +107,10 @@ class Methods:
         self.scalings = [TemperatureScaling().fit(one, labels) for one in each(members)]
         self.ensemble_scaling = TemperatureScaling().fit(members.mean, labels)
 
-    def judged(self, pixels: Tensor, labels: IntArray) -> tuple[FloatArray, float]:
-        """Return all methods' figures on some images, and the temperature these would need.
+    def evaluate(self, pixels: Tensor, labels: IntArray) -> tuple[FloatArray, float]:
+        """Return the metrics of all methods on some images, and their optimal temperature.
 
-        It is the mean over the plain networks, each fitted on the very images it is judged by.
+        It is the mean over the plain networks, each fitted on the test images themselves.
         """
         members = members_over(self.ensemble, pixels)
         alone = each(members)
@@ -122,7 +122,7 @@ class Methods:
         said: dict[str, list[Probabilities]] = {
             "plain": alone,
             "temperature": scaled,
-            "dropout, asked once": each(members_over(self.dropping, pixels)),
+            "dropout, one pass": each(members_over(self.dropping, pixels)),
             "Monte Carlo dropout": [members_over(self.passes, pixels).mean],
             "ensemble": [members.mean],
             "ensemble and temperature": [together],
@@ -135,10 +135,10 @@ class Methods:
 
 
 def each(members: Members) -> list[Probabilities]:
-    """Return what each member says."""
+    """Return the predictions of each member."""
     return [Probabilities(one, members.classes) for one in members.array]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study."""
-    Study("shift", settings, work, tell).main(arguments)
+    Study("shift", settings, work, summarize).main(arguments)

@@ -1,1 +1,1 @@
-"""Softmax doubt on strangers: norms, angles, regions, scaled and fooling inputs."""
+"""Softmax uncertainty on OOD inputs: norms, angles, thresholds, scaled and fooling inputs."""

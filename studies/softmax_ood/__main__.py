@@ -1,4 +1,4 @@
-"""What `python -m studies.softmax_ood` runs."""
+"""Entry point of `python -m studies.softmax_ood`."""
 
 from studies.softmax_ood.study import main
 

@@ -1,4 +1,4 @@
-"""What a network makes of images, layer by layer, and which doubts tell strangers by it."""
+"""Activations of a network by layer, and which scores detect OOD inputs from them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from dubito.doubt import (
 from dubito.learn import collect_outputs
 from dubito.measure import roc_auc
 from studies.common.images import READ_ROWS
-from studies.common.runs import Found
+from studies.common.runs import RunResult
 
-DOUBTS = (
+SCORES = (
     "least confidence",
     "energy",
-    "weak activation",
+    "negative feature norm",
     "unfamiliarity",
     "mental model",
     "Mahalanobis",
@@ -43,15 +43,15 @@ DOUBTS = (
     "neighbors",
     "patterns",
 )
-PARTS = ("as it is", "angles alone", "norms alone")  # of the softmax
-LAYERS = ("pixels", "convolution 1", "convolution 2", "hidden layer", "last features")
+PARTS = ("unchanged", "angles alone", "norms alone")  # of the softmax
+LAYERS = ("pixels", "convolution 1", "convolution 2", "hidden layer", "penultimate features")
 EPSILON = 0.05
 N_NEIGHBorS = 50
-N_SHOWN = 200  # rows of each kind that a picture may show
+N_SHOWN = 200  # rows of each kind in a figure
 
 
 class Seen(NamedTuple):
-    """What a network makes of images: `patterns` say which of its hidden units are awake."""
+    """Outputs of a network: `patterns` are its active hidden units."""
 
     logits: Logits
     features: FloatArray
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 
 def look(network: nn.Sequential, pixels: Tensor) -> Seen:
-    """Return what a network makes of images; its hidden units are those of the linear layers."""
+    """Return the outputs of a network; its hidden units are those of the linear layers."""
     batches = torch.split(pixels, READ_ROWS)
     found = collect_outputs(network, batches)
     assert found.features is not None
@@ -84,7 +84,7 @@ def after_relus(network: nn.Sequential, pixels: Tensor) -> list[Tensor]:
 
 
 def layers_of(network: nn.Sequential, every: Mapping[str, Tensor]) -> FloatArray:
-    """Return the median norm and the mean share of units awake, kinds x layers x 2."""
+    """Return the median norm and the mean fraction of active units, kinds x layers x 2."""
     found = []
     for pixels in every.values():
         outputs = [pixels.flatten(1), *after_relus(network, pixels)]
@@ -98,13 +98,13 @@ def layers_of(network: nn.Sequential, every: Mapping[str, Tensor]) -> FloatArray
 
 
 @final
-class Judge:
-    """All doubts, learned from validation images where they learn, and their regions."""
+class OODEvaluator:
+    """All scores, fitted on validation images if necessary, and their outlier detectors."""
 
     def __init__(self, known: Seen, labels: IntArray) -> None:
         self.known = known
         weights, bias = known.weights, known.bias
-        # One half teaches distances, the other, which they have not seen, the regions.
+        # One half fits the distances, the other calibrates the detectors.
         taught, rest = halves(known)
         distances = {
             "Mahalanobis": MahalanobisDistance().fit(taught.features, labels[::2]),
@@ -113,41 +113,46 @@ class Judge:
         }
         patterns = NearestNeighborDistance(n_neighbors_of(taught), normalize=False)
         patterns.fit(taught.patterns)
-        self.doubts: dict[str, Callable[[Seen], FloatArray]] = {
+        self.uncertainties: dict[str, Callable[[Seen], FloatArray]] = {
             "least confidence": lambda seen: least_confidence(seen.logits),
             "energy": lambda seen: energy(seen.logits),
-            "weak activation": lambda seen: negative_feature_norm(seen.features),
+            "negative feature norm": lambda seen: negative_feature_norm(seen.features),
             "unfamiliarity": lambda seen: unfamiliarity(seen.features, weights),
             "mental model": lambda seen: mental_model(seen.features, weights),
             **{name: partial(of_features, one.score) for name, one in distances.items()},
             "patterns": lambda seen: patterns.score(seen.patterns),
         }
         self.regions = {
-            name: ConformalOutlierDetector(EPSILON).fit(self.doubts[name](rest)) for name in DOUBTS
+            name: ConformalOutlierDetector(EPSILON).fit(self.uncertainties[name](rest))
+            for name in SCORES
         }
 
     def threshold(self, name: str) -> float:
-        """Return the doubt above which an image is strange."""
+        """Return the score above which an image is flagged."""
         return self.regions[name].threshold_
 
-    def shares_found(self, seen: Seen) -> list[float]:
-        """Return what share of images is strange, by each doubt."""
+    def flagged_fractions(self, seen: Seen) -> list[float]:
+        """Return the fraction of images flagged by each score."""
         return [
-            float(self.regions[name].predict(self.doubts[name](seen)).mean()) for name in DOUBTS
+            float(self.regions[name].predict(self.uncertainties[name](seen)).mean())
+            for name in SCORES
         ]
 
-    def figures(self, seen: Mapping[str, Seen]) -> Found:
-        """Return figures of known images and of each kind of stranger, known ones the first."""
-        known, *strange = seen.values()
+    def figures(self, seen: Mapping[str, Seen]) -> RunResult:
+        """Return the metrics of known images (first) and of each kind of OOD image."""
+        known, *ood = seen.values()
         weights = self.known.weights
-        told = [diagnosis(known, one, weights) for one in strange]
+        told = [diagnosis(known, one, weights) for one in ood]
         return {
-            "found": [self.shares_found(one) for one in seen.values()],
+            "found": [self.flagged_fractions(one) for one in seen.values()],
             "aurocs": [
-                [tells(self.doubts[name](known), self.doubts[name](one)) for name in DOUBTS]
-                for one in strange
+                [
+                    detection_auroc(self.uncertainties[name](known), self.uncertainties[name](one))
+                    for name in SCORES
+                ]
+                for one in ood
             ],
-            "part_aurocs": [by_parts(known, one) for one in strange],
+            "part_aurocs": [part_aurocs(known, one) for one in ood],
             "confidence": [1 - least_confidence(one.logits).mean() for one in seen.values()],
             "norms": [np.median(feature_norm(one.features)) for one in seen.values()],
             "familiarity": [np.median(familiarity(one.features, weights)) for one in seen.values()],
@@ -158,7 +163,7 @@ class Judge:
 
 
 def of_features(score: Callable[[FloatArray], FloatArray], seen: Seen) -> FloatArray:
-    """Return a doubt that looks at features."""
+    """Return a score of features."""
     return score(seen.features)
 
 
@@ -180,35 +185,35 @@ def n_neighbors_of(seen: Seen) -> int:
     return min(N_NEIGHBorS, len(seen.features) // 10)
 
 
-def tells(known: FloatArray, strange: FloatArray) -> float:
-    """Return how well a doubt tells strangers from known rows: AUROC."""
-    is_strange = np.repeat([False, True], [known.size, strange.size])
-    return roc_auc(is_strange, np.concatenate([known, strange]))
+def detection_auroc(known: FloatArray, ood: FloatArray) -> float:
+    """Return the AUROC of a score for OOD vs. known rows."""
+    is_ood = np.repeat([False, True], [known.size, ood.size])
+    return roc_auc(is_ood, np.concatenate([known, ood]))
 
 
-def by_parts(known: Seen, strange: Seen) -> list[float]:
-    """Return how well the softmax tells strangers, as it is, by angles alone, by norms alone."""
-    features = np.concatenate([known.features, strange.features])
+def part_aurocs(known: Seen, ood: Seen) -> list[float]:
+    """Return the AUROC of the softmax: unchanged, by angles alone, by norms alone."""
+    features = np.concatenate([known.features, ood.features])
     parts = softmax_decomposition(features, known.weights, known.bias)
     size = len(known.features)
-    doubts = parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm
-    return [tells(one[:size], one[size:]) for one in doubts]
+    uncertainties = parts.uncertainty, parts.uncertainty_by_angle, parts.uncertainty_by_norm
+    return [detection_auroc(one[:size], one[size:]) for one in uncertainties]
 
 
-def diagnosis(known: Seen, strange: Seen, weights: FloatArray) -> tuple[float, str]:
-    """Return what share of strangers is as sure as the median known image, and what that is."""
+def diagnosis(known: Seen, ood: Seen, weights: FloatArray) -> tuple[float, str]:
+    """Return the fraction of OOD inputs above the median known confidence, and the diagnosis."""
     found = diagnose_ood(
         known.logits,
-        strange.logits,
+        ood.logits,
         id_features=known.features,
-        ood_features=strange.features,
+        ood_features=ood.features,
         weights=weights,
     )
     return found.fraction_as_confident, found.kind
 
 
 def layer_sample(features: Sequence[FloatArray], weights: FloatArray) -> FloatArray:
-    """Return norm and familiarity of the first rows of each kind, for a picture."""
+    """Return norm and familiarity of the first rows of each kind, for a figure."""
     return np.array(
         [
             np.stack([feature_norm(one), familiarity(one, weights)], axis=1)

@@ -1,4 +1,4 @@
-"""The picture of the study of strangers: the region, norms, patterns, scaled inputs and fools."""
+"""The figure of the study: threshold, norms, activations, scaled and fooling inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt",
 KNOWN_COLOR = "#555555"
 COLORS = ("#d95f02", "#1f78b4", "#66a61e", "#a6761d", "#7570b3", "#e7298a")
 GRID = 300  # points a side
-SHARE_SHOWN = 0.9  # of points, along each axis: few lie so far out that the rest would be a dot
+FRACTION_SHOWN = 0.9  # of points, along each axis: a few outliers would shrink the rest to a dot
 
 
 def picture(stacks: Stacks) -> Figure:
@@ -46,35 +46,35 @@ def picture(stacks: Stacks) -> Figure:
         handles, names, loc="outside lower center", ncols=len(names), markerscale=2, frameon=False
     )
     figure.suptitle(
-        "Softmax doubt on strangers; single rows and images are those of the first seed"
+        "Softmax uncertainty on OOD inputs; individual rows and images are from the first seed"
     )
     return figure
 
 
 def draw_region(axes: Axes, first: Stacks) -> None:
-    """Draw two last features, and where an image is strange by its confidence."""
-    known, *strange = first["plane_features"]
-    points = np.concatenate([known, *strange[:-1]])  # those that fool lie anywhere
-    low, high = np.quantile(points, [(1 - SHARE_SHOWN) / 2, (1 + SHARE_SHOWN) / 2], axis=0)
+    """Plot two penultimate features, and the region that least confidence flags."""
+    known, *ood = first["plane_features"]
+    points = np.concatenate([known, *ood[:-1]])  # fooling images lie anywhere
+    low, high = np.quantile(points, [(1 - FRACTION_SHOWN) / 2, (1 + FRACTION_SHOWN) / 2], axis=0)
     margin = 0.08 * (high - low)
     x, y = (np.linspace(*ends, GRID) for ends in zip(low - margin, high + margin, strict=True))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     logits = grid @ first["plane_weights"].T + first["plane_bias"]
-    is_strange = least_confidence(Logits(logits)) > first["plane_threshold"]
+    is_ood = least_confidence(Logits(logits)) > first["plane_threshold"]
     shape = GRID, GRID
-    axes.contourf(x, y, is_strange.reshape(shape), levels=[0.5, 1.5], colors=["#ffd9a8"])
+    axes.contourf(x, y, is_ood.reshape(shape), levels=[0.5, 1.5], colors=["#ffd9a8"])
     borders = logits.argmax(axis=1).reshape(shape)
     axes.contour(
         x, y, borders, levels=np.arange(len(CLASSES)) + 0.5, colors="#bbbbbb", linewidths=0.6
     )
     axes.scatter(known[:, 0], known[:, 1], s=5, color=KNOWN_COLOR, label="known", linewidths=0)
-    for name, rows, color in zip(KINDS, strange, COLORS, strict=True):
+    for name, rows, color in zip(KINDS, ood, COLORS, strict=True):
         axes.scatter(rows[:80, 0], rows[:80, 1], s=9, color=color, label=name, linewidths=0)
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(y[0], y[-1])
-    axes.set_xlabel("first of two last features")
+    axes.set_xlabel("first of two penultimate features")
     axes.set_ylabel("second")
-    axes.set_title("shaded: strange by least confidence (5 % of known)", fontsize=9)
+    axes.set_title("shaded: flagged by least confidence (5 % of known)", fontsize=9)
 
 
 def draw_layer(axes: Axes, sample: FloatArray) -> None:
@@ -83,8 +83,8 @@ def draw_layer(axes: Axes, sample: FloatArray) -> None:
         size = 5 if name == "known" else 8
         shown = rows if name == "known" else rows[:80]
         axes.scatter(shown[:, 0], shown[:, 1], s=size, color=color, label=name, linewidths=0)
-    axes.set_xlabel("norm of the last features")
-    axes.set_ylabel("familiarity: largest cosine to a class's weights")
+    axes.set_xlabel("norm of the penultimate features")
+    axes.set_ylabel("familiarity: largest cosine with a class's weights")
     axes.set_title("norm and familiarity, 84 features", fontsize=9)
 
 
@@ -99,14 +99,14 @@ def draw_norms(axes: Axes, stacks: Stacks) -> None:
             axes.plot(places, ratio, line, color=color, marker="o", markersize=3, label=label)
     axes.axhline(1, color=KNOWN_COLOR, linewidth=1)
     axes.set_xticks(places, [name.replace(" ", "\n") for name in LAYERS], fontsize=8)
-    axes.set_ylabel("median norm / that of known images")
+    axes.set_ylabel("median norm relative to known images")
     axes.set_title("norms layer by layer (dotted: before training)", fontsize=9)
 
 
 def draw_activations(axes: Axes, activations: FloatArray) -> None:
-    """Draw the mean of each last feature, units in the order of the class that wakes them most.
+    """Plot the mean of each penultimate feature, sorted by the class that activates it most.
 
-    Those that no known class wakes come last.
+    Units that no known class activates come last.
     """
     known = activations[: len(CLASSES)]
     most = known.max(axis=0)
@@ -114,12 +114,12 @@ def draw_activations(axes: Axes, activations: FloatArray) -> None:
     axes.imshow(activations[:, order], aspect="auto", cmap="magma", interpolation="nearest")
     axes.axhline(len(CLASSES) - 0.5, color="white", linewidth=1.5)
     axes.set_yticks(range(len(activations)), [*CLASSES, *KINDS], fontsize=8)
-    axes.set_xlabel("last features, by the class that wakes them most")
+    axes.set_xlabel("penultimate features, by the class that activates them most")
     axes.set_title("mean activations: bright is strong", fontsize=9)
 
 
 def draw_scaled(axes: Axes, stacks: Stacks) -> None:
-    """Draw confidence over the factor that inputs are taken times."""
+    """Plot confidence over the factor by which inputs are multiplied."""
     colors = dict(zip(("known", *KINDS), (KNOWN_COLOR, *COLORS), strict=True))
     for name, means in zip(SCALED, stacks["scaled_confidence"].mean(axis=0), strict=True):
         axes.plot(FACTORS, means, "-o", markersize=3, color=colors[name], label=f"images, {name}")
@@ -138,7 +138,7 @@ def draw_scaled(axes: Axes, stacks: Stacks) -> None:
 
 
 def draw_fools(axes: Axes, first: Stacks) -> None:
-    """Draw images that fool, with what the network takes them for."""
+    """Show fooling images, with the network's predictions."""
     axes.axis("off")
     axes.set_title("noise optimized to fool", fontsize=9)
     rows = zip(first["fools"], first["fools_class"], first["fools_confidence"], strict=True)

@@ -1,4 +1,4 @@
-"""Inputs that go on and on in one direction: ReLU networks in few dimensions and in many."""
+"""Inputs scaled along a direction: ReLU networks in few and in many dimensions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def far_confidence(n_dimensions: int, n_rows: int, recipe: Recipe, seed: int) ->
     known = blobs(n_rows, n_dimensions, generator).pixels
     directions = torch.randn(known.shape, generator=generator)
     length = known.norm(dim=1).median() / directions.norm(dim=1, keepdim=True)
-    asked = [known, *(directions * length * factor for factor in FACTORS)]
+    requested = [known, *(directions * length * factor for factor in FACTORS)]
     with torch.no_grad():
-        said = [Logits(network(rows).numpy()) for rows in asked]
+        said = [Logits(network(rows).numpy()) for rows in requested]
     return np.array([1 - least_confidence(one).mean() for one in said])

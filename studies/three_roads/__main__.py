@@ -1,4 +1,4 @@
-"""What `python -m studies.three_roads` runs."""
+"""Entry point of `python -m studies.three_roads`."""
 
 from studies.three_roads.study import main
 

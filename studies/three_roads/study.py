@@ -296,11 +296,13 @@ def report(is_quick: bool) -> str:
     discriminant = "discriminant"
     parts = [
         [
-            f"{n_draws} draws of each set; 95 % intervals in brackets; lower, higher: significant at that level"
+            f"{n_draws} draws of each set; 95 % intervals in brackets; "
+            "lower, higher: significant at that level"
         ],
         *(
             run(
-                f"(a) Costs change after training: a miss costs {miss}, a false alarm 1; cost per row",
+                f"(a) Costs change after training: a miss costs {miss}, a false alarm 1; "
+                "cost per row",
                 partial(when_costs_change, miss=miss),
                 [
                     (discriminant, "discriminative"),
@@ -320,7 +322,8 @@ def report(is_quick: bool) -> str:
             ],
         ),
         [
-            "(c) OOD rows: AUROC, the probability that an OOD row has a higher score than a known row",
+            "(c) OOD rows: AUROC, the probability that an OOD row has a higher score "
+            "than a known row",
             "",
             *ood_table(is_quick),
         ],

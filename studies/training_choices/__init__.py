@@ -1,1 +1,1 @@
-"""Depth, width, decay and other choices; `calibrators` builds upon its networks."""
+"""Depth, width, weight decay and other choices; `calibrators` uses the same networks."""

@@ -1,4 +1,4 @@
-"""What `python -m studies.training_choices` runs."""
+"""Entry point of `python -m studies.training_choices`."""
 
 from studies.training_choices.study import main
 

@@ -1,4 +1,4 @@
-"""Networks that learn Fashion-MNIST, each by other choices; what several studies look at."""
+"""Networks trained on Fashion-MNIST with different choices, used by several studies."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from dubito.learn import Categorical, SquaredError, collect_outputs
 from dubito.measure import ProperScoresState, ReliabilityState, accuracy
 from studies.common.images import FOLDER, Parts, fashion_mnist
 from studies.common.networks import conv_net, lenet5, seeded
-from studies.common.runs import Arrays, Found
+from studies.common.runs import Arrays, RunResult
 from studies.common.training import Recipe, train
 
 N_CLASSES = 10
-KEPT = "image_networks"  # the folder of the runs
+CACHE_NAME = "image_networks"  # the folder of the runs
 
-parts_of = lru_cache(maxsize=1)(fashion_mnist)  # most runs learn from the same images
+parts_of = lru_cache(maxsize=1)(fashion_mnist)  # most runs train on the same images
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What is chosen about a network before it learns."""
+    """The choices about a network before training."""
 
     n_layers: int = 3
     width: int = 16
     norm: Literal["none", "batch"] = "none"
-    is_lenet5: bool = False  # then the three above say nothing
+    is_lenet5: bool = False  # the three above are then unused
     learning_rate: float = 2e-3
     weight_decay: float = 0.0
     smoothing: float = 0.0
@@ -61,9 +61,9 @@ class Choices:
 @final
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many images there are, and for how long a network learns from them.
+    """Number of images, and length of training.
 
-    It may settle at the end, for some epochs at a tenth of the learning rate.
+    At the end there may be some epochs at a tenth of the learning rate.
     """
 
     n_train: int
@@ -76,7 +76,7 @@ class Size:
 @final
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """One network that learns; a followed one is measured after each epoch."""
+    """One network to train; a followed one is evaluated after each epoch."""
 
     choices: Choices
     size: Size
@@ -86,12 +86,12 @@ class Trained:
 
 
 class Figures(NamedTuple):
-    """How well a network does, and how well it knows."""
+    """Accuracy and calibration metrics of a network."""
 
     log_loss: float
     error: float
     ece: float  # of 15 bins
-    gap: float  # confidence less accuracy
+    gap: float  # confidence minus accuracy
 
     @classmethod
     def of(cls, labels: Any, outputs: Logits | FloatArray) -> Self:
@@ -105,8 +105,8 @@ class Figures(NamedTuple):
 Seen = Mapping[Choices, Mapping[str, FloatArray]]  # figures by name, one entry a seed
 
 
-def trained(setting: Trained) -> Found:
-    """Train a network by Adam and return its logits of validation and test, and how features lie.
+def trained(setting: Trained) -> RunResult:
+    """Train a network with Adam; return validation and test logits, and feature statistics.
 
     `curves` of a followed one are epochs x parts (validation, test) x figures.
     """
@@ -136,8 +136,8 @@ def trained(setting: Trained) -> Found:
     return {"curves": np.array(curves), **outputs_of(network, parts)}
 
 
-def outputs_of(network: nn.Module, parts: Parts) -> Found:
-    """Return what a network says of validation and test, and how features lie in all parts."""
+def outputs_of(network: nn.Module, parts: Parts) -> RunResult:
+    """Return validation and test logits, and the feature statistics of all parts."""
     found: dict[str, object] = {}
     for name, images in parts._asdict().items():
         one = collect_outputs(network, images)
@@ -170,8 +170,8 @@ def scatter_ratio(features: FloatArray, labels: IntArray) -> float:
 def template_cosine(features: FloatArray, labels: IntArray, weights: FloatArray) -> float:
     """Return the mean cosine between features and the weights of their class.
 
-    Both are taken about their means: what all weights share moves no probability, and what all
-    features share moves them as a bias does.
+    Both are centered: a common offset of the weights changes no probability, and a common offset
+    of the features acts like a bias.
     """
     rows = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
     templates = (weights - weights.mean(axis=0))[labels]

@@ -22,7 +22,7 @@ NAMES = {"ece": "ECE", "error": "error", "log_loss": "log loss"}
 
 
 def picture(sweeps: Mapping[str, Mapping[str, Choices]], seen: Seen, curves: FloatArray) -> Figure:
-    """Return a panel for each way to vary the network, one of clusters, one over the epochs."""
+    """Plot one panel per sweep, one of clusters, one over the epochs."""
     figure = panels(2, 4, size=(3.3, 2.9))
     axes = figure.axes
     for ax, (name, sweep) in zip(axes, sweeps.items(), strict=False):
@@ -34,7 +34,7 @@ def picture(sweeps: Mapping[str, Mapping[str, Choices]], seen: Seen, curves: Flo
 
 
 def draw_sweep(ax: Axes, name: str, sweep: Mapping[str, Choices], seen: Seen) -> None:
-    """Draw ECE and error of one way to vary the network, a point a seed and a line of means."""
+    """Plot ECE and error of one sweep, one point per seed and a line of means."""
     places = np.arange(len(sweep))
     for key in ("error", "ece"):
         values = np.array([seen[choices][key] for choices in sweep.values()])
@@ -43,7 +43,7 @@ def draw_sweep(ax: Axes, name: str, sweep: Mapping[str, Choices], seen: Seen) ->
     label_ticks(ax, list(sweep))
     ax.set_xlim(-0.4, len(sweep) - 0.6)
     ax.set_ylim(bottom=0)
-    ax.set_ylabel("share of test images")
+    ax.set_ylabel("fraction of test images")
     ax.set_title(name)
 
 
@@ -55,7 +55,7 @@ def label_ticks(ax: Axes, labels: list[str]) -> None:
 
 
 def draw_clusters(ax: Axes, sweep: Mapping[str, Choices], seen: Seen) -> None:
-    """Draw how much features scatter within classes, by what was minimized."""
+    """Plot the scatter of features within classes by training loss."""
     places = np.arange(len(sweep))
     for part, shift, color in (("train", -0.2, "tab:gray"), ("test", 0.2, "tab:purple")):
         values = np.array([seen[choices][f"{part}_scatter"] for choices in sweep.values()])

@@ -1,11 +1,11 @@
-"""The better a network fits, the surer it is: depth and width harm calibration, decay mends it.
+"""Better fit, more over-confidence: depth and width harm calibration, weight decay helps.
 
     python -m studies.training_choices            # Fashion-MNIST, 2,000 rows, 3 seeds
-    python -m studies.training_choices --quick    # seconds; the figures mean nothing
+    python -m studies.training_choices --quick    # seconds; the numbers mean nothing
 
 One network is varied in one way at a time: depth, width, batch normalization at two learning rates,
-weight decay, what is minimized. Label smoothing is also seen in the last layer's features; a small
-old network stands beside a larger one of today; another is followed over the epochs.
+weight decay, what is minimized. Label smoothing is also analyzed in the last layer's features; a
+small old network is compared with a larger modern one; another is followed over the epochs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from itertools import chain, pairwise
 import numpy as np
 
 from dubito.arrays import FloatArray
-from studies.common.reporting import Told, markdown_table, mean_and_spread
+from studies.common.reporting import StudyReport, markdown_table, mean_and_spread
 from studies.common.runs import Arrays
 from studies.common.study import Options, Study
 from studies.training_choices.image_networks import (
-    KEPT,
+    CACHE_NAME,
     Choices,
     Seen,
     Size,
@@ -83,29 +83,29 @@ def settings(options: Options) -> Sequence[Trained]:
     ]
 
 
-def tell(found: Mapping[Trained, Arrays]) -> Told:
-    """Return a table for each way to vary the network, and the picture of all."""
+def summarize(found: Mapping[Trained, Arrays]) -> StudyReport:
+    """Return one table per sweep, and the figure."""
     plain = {setting: one for setting, one in found.items() if not setting.is_followed}
     seen, first = by_choices(plain), next(iter(plain))
     curves = np.stack([one["curves"] for setting, one in found.items() if setting.is_followed])
     size, n_seeds = first.size, len({setting.seed for setting in plain})
     parts = [
-        f"Learned from {size.n_train:,} images, {size.n_epochs} epochs of Adam (rate 0.002, 32 "
-        f"images a step, decay as L2 in the gradient) and {size.n_settling} more at a tenth of "
-        f"that rate; judged by {size.n_test:,} test images; {n_seeds} seeds. If nothing else is "
-        "said: 3 convolutions of 16 channels, no batch norm, no decay, cross-entropy. The gap is "
-        "confidence less accuracy: above 0 is over-confident. LeNet5 has ReLU and max pooling "
-        "here; that of 1998 had neither.",
+        f"Trained on {size.n_train:,} images, {size.n_epochs} epochs of Adam (rate 0.002, 32 "
+        f"images per step, decay as L2 in the gradient) and {size.n_settling} more at a tenth of "
+        f"that rate; evaluated on {size.n_test:,} test images; {n_seeds} seeds. Unless stated "
+        "otherwise: 3 convolutions of 16 channels, no batch norm, no decay, cross-entropy. The "
+        "gap is confidence minus accuracy: above 0 is over-confident. LeNet5 has ReLU and max "
+        "pooling here; that of 1998 had neither.",
         *(sweep_text(name, sweep, seen) for name, sweep in SWEEPS.items()),
         cluster_text(seen),
         curve_text(curves, next(setting.size for setting in found if setting.is_followed)),
     ]
-    return Told("\n\n".join(parts), picture(SWEEPS, seen, curves))
+    return StudyReport("\n\n".join(parts), picture(SWEEPS, seen, curves))
 
 
 def sweep_text(name: str, sweep: Mapping[str, Choices], seen: Seen) -> str:
-    """Return the table of one way to vary the network, and whether ECE goes as claimed."""
-    heads = [name, "training error", "error", "log loss", "ECE", "ECE less the first's", "gap"]
+    """Return the table of one sweep, and whether ECE behaves as claimed."""
+    heads = [name, "training error", "error", "log loss", "ECE", "ECE minus first row", "gap"]
     has_sizes = name == OLD_AND_NEW
     if has_sizes:
         heads.insert(1, "parameters")
@@ -122,7 +122,7 @@ def sweep_text(name: str, sweep: Mapping[str, Choices], seen: Seen) -> str:
 
 
 def sweep_words(name: str, sweep: Mapping[str, Choices], seen: Seen) -> list[str]:
-    """Return what is to be said of one way to vary the network, or nothing."""
+    """Return the sentences on one sweep, if any."""
     if name == "Batch norm":
         slow, slow_norm, usual, usual_norm = sweep.items()
         pairs = (dict([slow, slow_norm]), dict([usual, usual_norm]))
@@ -137,7 +137,7 @@ def sweep_words(name: str, sweep: Mapping[str, Choices], seen: Seen) -> list[str
 
 
 def step_words(sweep: Mapping[str, Choices], seen: Seen, verb: str) -> str:
-    """Say in how many seeds ECE goes the way of the claim, step by step."""
+    """Describe in how many seeds ECE changes as claimed, step by step."""
     sign = 1 if verb == "rises" else -1
     steps = []
     for (low, one), (high, other) in pairwise(sweep.items()):
@@ -147,31 +147,31 @@ def step_words(sweep: Mapping[str, Choices], seen: Seen, verb: str) -> str:
 
 
 def loss_words(sweep: Mapping[str, Choices], seen: Seen) -> str:
-    """Say in how many seeds each other loss errs more than the first, and has less ECE."""
+    """Describe in how many seeds each other loss has a higher error, and a lower ECE."""
     (first, base), *others = sweep.items()
     counts = []
     for label, one in others:
         errs = seen[one]["error"] > seen[base]["error"]
         calibrates = seen[one]["ece"] < seen[base]["ece"]
         counts.append(f"{label} {errs.sum()} and {calibrates.sum()} of {errs.size}")
-    return f"Seeds with more error, and with less ECE, than {first}: {', '.join(counts)}."
+    return f"Seeds with higher error, and with lower ECE, than {first}: {', '.join(counts)}."
 
 
 def decay_words(sweep: Mapping[str, Choices], seen: Seen) -> str:
-    """Say which decay is the most accurate on validation images, and where ECE is least."""
+    """Describe which decay has the lowest validation error, and which the lowest ECE."""
     labels = list(sweep)
     best, least = (
         [labels[k] for k in np.argmin([seen[one][key] for one in sweep.values()], axis=0)]
         for key in ("validation_error", "ece")
     )
     return (
-        f"Seed by seed, the most accurate on validation images is {', '.join(best)}; ECE is least "
+        f"Seed by seed, the most accurate on validation images is {', '.join(best)}; ECE is lowest "
         f"at {', '.join(least)}."
     )
 
 
 def cluster_text(seen: Seen) -> str:
-    """Return how tight the classes' features lie, by what was minimized."""
+    """Return the scatter of features by training loss."""
     heads = ["Last layer", *(f"{what}, {part}" for what in CLUSTERS.values() for part in PARTS)]
     rows = [
         [label]
@@ -182,14 +182,14 @@ def cluster_text(seen: Seen) -> str:
 
 
 def curve_text(curves: FloatArray, size: Size) -> str:
-    """Return what the followed network shows where validation is best, and at the end."""
+    """Return the metrics of the followed network at its best validation loss, and at the end."""
     validation, test = curves[:, :, 0], curves[:, :, 1]  # seeds x epochs x figures
     best = validation[:, :, 0].argmin(axis=1)
     rows = np.arange(len(best))
     early, late = test[rows, best], test[:, -1]
     n_epochs = test.shape[1]
     lines = {
-        f"log loss least on validation (epoch {', '.join(map(str, best + 1))})": early,
+        f"lowest validation log loss (epoch {', '.join(map(str, best + 1))})": early,
         f"epoch {n_epochs}": late,
         "difference": late - early,
     }
@@ -204,4 +204,4 @@ def curve_text(curves: FloatArray, size: Size) -> str:
     )
 
 
-main = Study("training_choices", settings, trained, tell, kept=KEPT).main
+main = Study("training_choices", settings, trained, summarize, cache_name=CACHE_NAME).main

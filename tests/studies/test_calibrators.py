@@ -47,7 +47,7 @@ def test_temperature_is_that_of_a_search_on_validation() -> None:
         return float(-log_softmax(scale * logits, axis=1)[np.arange(len(y)), y].mean())
 
     scale = minimize_scalar(loss, bounds=(0.01, 2), args=(known, labels)).x
-    found = dict(zip(study.METHODS, study.judged(run), strict=True))
+    found = dict(zip(study.METHODS, study.evaluate(run), strict=True))
     assert found["temperature"][0] == pytest.approx(loss(scale, new, truth), abs=1e-5)
     assert found["uncalibrated"][0] == pytest.approx(loss(1, new, truth), abs=1e-9)
     assert found["temperature"][1] == found["uncalibrated"][1]

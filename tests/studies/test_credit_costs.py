@@ -25,8 +25,8 @@ def test_costs_of_a_split_are_those_of_the_errors_by_hand() -> None:
     costs = study.costs_of_ways(model, PlattScaling(), (features, y), n_splits=1)
     for number, (fit, rest) in enumerate(study.splits((features, y), 1)):
         raw = model.fit(features[fit], y[fit]).predict_proba(features[rest])[:, 1]
-        honest = CalibratedClassifier(LogisticRegression(), PlattScaling(), cv=5)
-        after = honest.fit(features[fit], y[fit]).predict_proba(features[rest])[:, 1]
+        true_logits = CalibratedClassifier(LogisticRegression(), PlattScaling(), cv=5)
+        after = true_logits.fit(features[fit], y[fit]).predict_proba(features[rest])[:, 1]
         is_bad = y[rest] == 1
         taken = {"most probable class": raw > 0.5, "expected cost, raw": raw > 1 / 6}
         taken |= {"calibrated (dubito)": after > 1 / 6}

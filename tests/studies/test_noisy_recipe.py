@@ -7,7 +7,7 @@ import pytest
 
 from studies.common.study import Options
 from studies.noisy_pairs.study import settings as studied
-from studies.noisy_recipe import main, settings, tell
+from studies.noisy_recipe import main, settings, summarize
 
 
 def test_quick_names_a_recipe(
@@ -17,19 +17,19 @@ def test_quick_names_a_recipe(
     main(["--quick", *places])
     printed = capsys.readouterr().out
     assert len(printed.split("\n\n")[0].splitlines()) == 2 + 6
-    assert "The least log loss: " in printed
+    assert "Lowest log loss: " in printed
 
 
 def test_validation_chooses_and_the_test_does_not(tmp_path: Path) -> None:
     options = Options((0, 1), is_quick=True, folder=tmp_path)
-    asked = settings(options)
-    assert {one.seed for one in asked}.isdisjoint(one.seed for one in studied(options))
+    requested = settings(options)
+    assert {one.seed for one in requested}.isdisjoint(one.seed for one in studied(options))
     found = {}
-    for number, setting in enumerate(asked):
+    for number, setting in enumerate(requested):
         curve = np.array([1.0, 0.5 if setting.learning_rate == 1e-3 else 0.7 + number / 100])
         found[setting] = {
             "validation log loss": curve + (0.1 if setting.pace == "steady" else 0.0),
             "validation accuracy": curve,
             "test accuracy": np.array([0.0, number]),
         }
-    assert tell(found).text.endswith("The least log loss: 0.001, slowing.")
+    assert summarize(found).text.endswith("Lowest log loss: 0.001, slowing.")

@@ -35,7 +35,7 @@ def test_rows_are_calibrated_and_asked_about_as_told() -> None:
 def test_it_prints_what_it_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(study, "found_in", lambda case, n_runs: study.Found(0.5, 80, None))
+    monkeypatch.setattr(study, "found_in", lambda case, n_runs: study.RunResult(0.5, 80, None))
     monkeypatch.setattr(sys, "argv", ["sequential_alarms", "--quick"])
     study.main()
     printed = capsys.readouterr().out

@@ -12,8 +12,8 @@ from studies.common.ood_images import (
     every_corruption,
     fooling,
     noise,
+    ood_images,
     shuffled,
-    strangers,
 )
 
 
@@ -34,7 +34,7 @@ def confidence(pixels: Tensor) -> Tensor:
 
 def test_there_are_as_many_of_each_kind() -> None:
     unseen, known = noise(10, drawing()), noise(10, drawing())
-    found = strangers(network(), unseen, known, 1, drawing())
+    found = ood_images(network(), unseen, known, 1, drawing())
     assert tuple(found) == KINDS
     assert all(one.shape == (10, 1, 28, 28) for one in found.values())
     assert all(0 <= one.min() < one.max() <= 1 for one in found.values())

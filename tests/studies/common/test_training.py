@@ -81,14 +81,14 @@ def test_the_pace_is_that_of_the_share_of_steps_done() -> None:
         def forward(self, pixels: Tensor) -> Tensor:
             return self.weight.expand(len(pixels))
 
-    asked: list[float] = []
+    requested: list[float] = []
 
     def pace(share_done: float) -> float:
-        asked.append(share_done)
+        requested.append(share_done)
         return slowing(share_done)
 
     network = Still()
     recipe = Recipe(2, learning_rate=0.1, batch_rows=48)  # 64 images: four steps in all
     train(network, images(), slope, recipe, seeded(0), pace=pace)
-    assert asked == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert requested == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert network.weight.item() == pytest.approx(-0.1 * (1 + 0.75 + 0.5 + 0.25), rel=1e-3)

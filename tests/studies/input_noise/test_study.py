@@ -7,7 +7,7 @@ import pytest
 
 from dubito import Probabilities
 from studies.input_noise.reporting import known_entropy
-from studies.input_noise.study import Models, kept_error, main, tells
+from studies.input_noise.study import Models, detection_auroc, main, retained_error
 
 
 def test_it_prints_tables_of_figures_that_can_be(
@@ -20,7 +20,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     # Five kinds of noise in all, three doubts, three sets.
     n_rows = [15, 5, 10, 10, 9, 7, 9, 5 * 2 + 3 * 2]
     assert len(lines) == sum(n_rows) + 2 * len(n_rows)
-    assert "Of 16 cases in the last table, least mean error in rows kept: " in printed
+    assert "Of 16 cases in the last table, lowest mean error on the retained rows: " in printed
     assert (tmp_path / "out" / "input_noise.png").stat().st_size > 10_000
 
     paths = list((tmp_path / "input_noise-quick").glob("*.npz"))
@@ -41,15 +41,15 @@ def test_density_notices_far_inputs_and_entropy_swapped_labels() -> None:
     x = rng.normal(size=(600, 2)) + 8 * y[:, np.newaxis]
     models = Models.fit(x, y)
     far = x + rng.normal(size=x.shape) * 20
-    assert tells(models.doubts(x), models.doubts(far))[2] > 0.9
+    assert detection_auroc(models.uncertainties(x), models.uncertainties(far))[2] > 0.9
     swapped = np.where(rng.random(600) < 0.3, 1 - y, y)
-    found = Models.fit(x, swapped).doubts(x)[0].mean()
+    found = Models.fit(x, swapped).uncertainties(x)[0].mean()
     assert found == pytest.approx(known_entropy(0.3), abs=0.03)
 
 
 def test_kept_rows_are_those_of_least_doubt() -> None:
     y = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     said = Probabilities(np.tile([0.7, 0.3], (10, 1)))  # wrong on the second half
-    doubt = np.array([9, 0, 1, 2, 3, 4, 5, 6, 7, 8.0])
-    assert kept_error(y, said, doubt) == pytest.approx(4 / 8)
-    assert kept_error(y, said, np.zeros(10)) == pytest.approx(5 / 10)
+    score = np.array([9, 0, 1, 2, 3, 4, 5, 6, 7, 8.0])
+    assert retained_error(y, said, score) == pytest.approx(4 / 8)
+    assert retained_error(y, said, np.zeros(10)) == pytest.approx(5 / 10)

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Members
 from studies.more_data.reporting import KINDS, METHODS, PAIR, WAYS
-from studies.more_data.study import grouped, judged, main, split
+from studies.more_data.study import evaluate, grouped, main, split
 
 
 def members(n_passes: int, n_rows: int, seed: int) -> Any:
@@ -58,15 +58,15 @@ def test_doubt_is_split_by_entropies() -> None:
 
 
 def test_doubts_are_by_what_images_show_and_figures_by_their_labels() -> None:
-    known, strange = members(3, 60, seed=1), members(3, 30, seed=2)
+    known, ood = members(3, 60, seed=1), members(3, 30, seed=2)
     shown = np.arange(60) % 10
     labels = (shown + 1) % 10
-    found = judged(Members(known), Members(strange), shown, labels)
+    found = evaluate(Members(known), Members(ood), shown, labels)
     assert found.figures[0] == (known.mean(0).argmax(1) == labels).mean()
     of_pair = entropy(known.mean(0), axis=1)[np.isin(shown, PAIR)]
-    assert found.doubts[0, 0] == pytest.approx(of_pair.mean())
-    epistemic = [split(Members(one))[2] for one in (known, strange)]
-    assert found.doubts[-1, 2] == pytest.approx(epistemic[1].mean())
+    assert found.uncertainties[0, 0] == pytest.approx(of_pair.mean())
+    epistemic = [split(Members(one))[2] for one in (known, ood)]
+    assert found.uncertainties[-1, 2] == pytest.approx(epistemic[1].mean())
     expected = roc_auc_score(np.repeat([0, 1], [60, 30]), np.concatenate(epistemic))
     assert found.aurocs[2] == pytest.approx(expected)
 

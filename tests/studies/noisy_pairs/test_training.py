@@ -15,8 +15,8 @@ from studies.noisy_pairs.training import (
     PAIRS,
     Curves,
     auroc_or_guess,
+    evaluate,
     fashion,
-    judged,
     work,
 )
 
@@ -45,7 +45,7 @@ def test_figures_are_scikit_learns(options: Options) -> None:
     test = fashion(options, "joint, floor -4", 0.4, 0).parts().test
     seeded(0)
     network, used = conv_net(3, 4, 11).eval(), learning("joint, floor -4", 1)
-    found = judged(network, test, used, PAIRS[FASHION])
+    found = evaluate(network, test, used, PAIRS[FASHION])
     with torch.no_grad():
         outputs = network(test.pixels)
     labels, s = test.labels.numpy(), outputs[:, -1].clamp(min=-4).numpy()

@@ -14,10 +14,10 @@ def test_images_to_judge_by_are_the_same_for_all_seeds(blocks: Path) -> None:
     first, other = (composed_parts(6, 4, 5, seed, blocks) for seed in (0, 1))
     assert [len(part) for part in first] == [6, 4, 5, 5]
     assert torch.equal(first.test.pixels, other.test.pixels)
-    assert torch.equal(first.strange.truth, other.strange.truth)
+    assert torch.equal(first.ood.truth, other.ood.truth)
     assert not torch.equal(first.train.pixels, other.train.pixels)
     assert set(first.train.truth.flatten().tolist()) <= {0, 1, 2, 3}
-    for truth in first.strange.truth:
+    for truth in first.ood.truth:
         assert (truth == N_CLASSES).any()
         assert ((truth > 0) & (truth < N_CLASSES)).any()
 

@@ -10,18 +10,18 @@ from studies.segmentation.mean_teacher import (
     WEIGHTS,
     Lesson,
     agreement,
+    confident_pixels,
     follow,
-    sure_pixels,
-    surer_pixels,
     taught,
+    weighted_pixels,
 )
 
 
 def test_pixels_weigh_less_the_more_doubt_there_is() -> None:
-    doubt = torch.tensor([0.0, 0.8, 1.0]) * log(N_CLASSES)
-    assert sure_pixels(doubt, 0.0).tolist() == [1, 0, 0]
-    assert sure_pixels(doubt, 0.9).tolist() == [1, 1, 0]
-    assert surer_pixels(doubt, 0.5).tolist() == pytest.approx([1, 0.2, 0], abs=1e-6)
+    uncertainty = torch.tensor([0.0, 0.8, 1.0]) * log(N_CLASSES)
+    assert confident_pixels(uncertainty, 0.0).tolist() == [1, 0, 0]
+    assert confident_pixels(uncertainty, 0.9).tolist() == [1, 1, 0]
+    assert weighted_pixels(uncertainty, 0.5).tolist() == pytest.approx([1, 0.2, 0], abs=1e-6)
 
 
 def test_agreement_counts_pixels_by_their_weights_and_leaves_the_teacher_alone() -> None:
@@ -56,7 +56,7 @@ def test_agreement_changes_what_is_learned_and_a_seed_repeats_it() -> None:
         assert not teacher.training
         return torch.cat([one.flatten() for one in teacher.parameters()])
 
-    ways = [learned(1.0, way) for way in ("mean teacher", "mean teacher, surer pixels more")]
+    ways = [learned(1.0, way) for way in ("mean teacher", "mean teacher, weighted by certainty")]
     alone = learned(0.0, "")
     assert torch.equal(ways[0], learned(1.0, "mean teacher"))
     assert not torch.equal(ways[0], alone)

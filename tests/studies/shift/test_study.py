@@ -21,7 +21,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(lines) == 5 * (len(METHODS) + 2) + len(CORRUPTIONS) + 2
     assert all(line.count("|") == 8 for line in lines[: 4 * (len(METHODS) + 2)])
-    assert "Of 25 shifts (corruption, severity, seed), least log loss: " in printed
+    assert "Of 25 shifts (corruption, severity, seed), lowest log loss: " in printed
     assert (tmp_path / "out" / "shift.png").stat().st_size > 10_000
 
     (path,) = (tmp_path / "shift-quick").glob("*.npz")

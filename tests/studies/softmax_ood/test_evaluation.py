@@ -6,7 +6,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from studies.softmax_ood.evaluation import DOUBTS, Judge, Seen, layers_of, look, tells
+from studies.softmax_ood.evaluation import (
+    SCORES,
+    OODEvaluator,
+    Seen,
+    detection_auroc,
+    layers_of,
+    look,
+)
 
 
 def small_network() -> nn.Sequential:
@@ -41,15 +48,15 @@ def test_patterns_and_layers_are_those_of_the_weights() -> None:
 
 def test_regions_hold_as_many_known_images_as_wished() -> None:
     labels = np.arange(400) % 3
-    judge = Judge(seen_of(400, seed=1), labels)
-    shares = judge.shares_found(seen_of(3_000, seed=2))
-    assert len(shares) == len(DOUBTS)
+    evaluator = OODEvaluator(seen_of(400, seed=1), labels)
+    shares = evaluator.flagged_fractions(seen_of(3_000, seed=2))
+    assert len(shares) == len(SCORES)
     assert max(shares) < 0.12  # 200 known images: the share is uncertain by 0.015
     assert min(shares[:2]) > 0.01
 
 
 def test_auroc_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
-    known, strange = rng.normal(size=50), rng.normal(1, 2, size=30)
-    expected = roc_auc_score([0] * 50 + [1] * 30, [*known, *strange])
-    assert tells(known, strange) == pytest.approx(expected)
+    known, ood = rng.normal(size=50), rng.normal(1, 2, size=30)
+    expected = roc_auc_score([0] * 50 + [1] * 30, [*known, *ood])
+    assert detection_auroc(known, ood) == pytest.approx(expected)

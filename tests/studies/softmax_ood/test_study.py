@@ -8,7 +8,7 @@ import torch
 
 from studies.common.ood_images import KINDS
 from studies.common.training import Recipe
-from studies.softmax_ood.evaluation import DOUBTS, LAYERS
+from studies.softmax_ood.evaluation import LAYERS, SCORES
 from studies.softmax_ood.study import Setting, main, parts_of
 
 
@@ -18,7 +18,7 @@ def test_it_prints_tables_of_figures_that_can_be(
     folders = ["--cache", str(tmp_path), "-o", str(tmp_path / "out")]
     main(["--quick", "--folder", str(tiny_fashion), *folders])
     printed = capsys.readouterr().out
-    n_lines = [1 + len(KINDS), len(DOUBTS) + 2, len(DOUBTS), 2 * len(KINDS), 1 + len(KINDS), 8, 4]
+    n_lines = [1 + len(KINDS), len(SCORES) + 2, len(SCORES), 2 * len(KINDS), 1 + len(KINDS), 8, 4]
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(lines) == sum(n_lines) + 2 * len(n_lines)
     assert "larger than that of known images in every seed: " in printed
@@ -31,7 +31,7 @@ def test_it_prints_tables_of_figures_that_can_be(
         angles_alone = found["part_aurocs"][:, 0], found["aurocs"][:, 0]
         fools = found["fools_confidence"]
     assert all(((one >= 0) & (one <= 1)).all() for one in shares)
-    assert layers[:, LAYERS.index("last features"), 0] == pytest.approx(norms, rel=1e-5)
+    assert layers[:, LAYERS.index("penultimate features"), 0] == pytest.approx(norms, rel=1e-5)
     assert angles_alone[0] == pytest.approx(angles_alone[1], abs=1e-3)  # the softmax as it is
     assert (fools >= 1 / 8).all()
 

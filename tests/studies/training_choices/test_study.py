@@ -49,7 +49,7 @@ def test_words_on_losses_count_the_seeds_that_err_more_and_have_less_ece() -> No
         one: {"error": np.array(errors), "ece": np.array(ece)}
         for one, (errors, ece) in zip(sweep.values(), figures, strict=True)
     }
-    text = "Seeds with more error, and with less ECE, than plain: square 1 and 2 of 2."
+    text = "Seeds with higher error, and with lower ECE, than plain: square 1 and 2 of 2."
     assert study.loss_words(sweep, seen) == text
 
 
@@ -60,7 +60,7 @@ def test_words_on_decay_tell_the_best_by_validation_and_the_least_ece() -> None:
         one: {"validation_error": np.array(errors), "ece": np.array(ece)}
         for one, (errors, ece) in zip(sweep.values(), figures, strict=True)
     }
-    text = "the most accurate on validation images is none, some; ECE is least at some, none."
+    text = "the most accurate on validation images is none, some; ECE is lowest at some, none."
     assert study.decay_words(sweep, seen) == f"Seed by seed, {text}"
 
 
