@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with np.load(parser.parse_args(arguments).folder / FILE) as data:
         y = data["labels"].astype(np.int64)
         models = [Logits(data["logits_rgb"]), Logits(data["logits_ms"])]
-    print(f"{y.size:,} rows, {N_HALVES} times half to learn and half to measure\n")
+    print(f"{y.size:,} rows, {N_HALVES} random halves, fitted on one and evaluated on the other\n")
     print(table(figures(models, y)))
     print(f"\n{conditional_independence_test(models, y).summary()}")
 

@@ -3,9 +3,9 @@
     python -m studies.conformal_coverage            # 1,000 fresh draws, less than a minute
     python -m studies.conformal_coverage --quick    # 100 draws
 
-Each draw is new: n known rows to fit on, m rows to cover. With k = ceil((n + 1) level), how many of
-the m are covered follows the law BetaBinomial(m, k, n + 1 - k), whatever the model. The models here
-are wrong on purpose: overconfident classes, a biased mean, a std that is too small.
+Each draw is new: n known rows to fit on, m rows to cover. With k = ceil((n + 1) level), the
+number of covered rows is BetaBinomial(m, k, n + 1 - k), for any model. The models here are wrong on
+purpose: over-confident classes, a biased mean, a std that is too small.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from dubito.doubt.outliers import ConformalOutlierDetector
 
 LEVEL, N_KNOWN, N_NEW = 0.9, 200, 200
 N_CELLS = 20  # of the test, with nearly equal probability
-LAWFUL = 0.001  # below this p-value, coverage does not follow its distribution
+MIN_P_VALUE = 0.001  # below this p-value, coverage does not follow its distribution
 
 
 def classes(rng: np.random.Generator, n_rows: int) -> tuple[FloatArray, IntArray]:
@@ -84,7 +84,7 @@ class Fit:
     p_value: float
 
 
-def law_of(n: int, m: int, level: float) -> Any:
+def coverage_distribution(n: int, m: int, level: float) -> Any:
     """Return the distribution of the number of m rows covered by a fit on n."""
     k = int(np.ceil(round((n + 1) * level, 9)))
     return stats.betabinom(m, k, n + 1 - k)
@@ -96,15 +96,15 @@ def covered(method: str, n_draws: int, n: int = N_KNOWN, m: int = N_NEW, seed: i
     return np.array([METHODS[method](rng, n, m) for _ in range(n_draws)])
 
 
-def fit_of(counts: IntArray, law: Any, m: int) -> Fit:
+def fit_of(counts: IntArray, distribution: Any, m: int) -> Fit:
     """Compare counts with their distribution by a chi-square test over about 20 cells."""
-    chances = law.pmf(np.arange(m + 1))
+    chances = distribution.pmf(np.arange(m + 1))
     cells = np.minimum(np.cumsum(chances) * N_CELLS, N_CELLS - 1).astype(int)
     _, cells = np.unique(cells, return_inverse=True)
     expected = np.bincount(cells, chances) * len(counts) / chances.sum()
     found = np.bincount(cells[counts], minlength=expected.size)
     p_value = float(stats.chisquare(found, expected).pvalue)
-    return Fit(float(counts.mean() / m), float(law.mean() / m), p_value)
+    return Fit(float(counts.mean() / m), float(distribution.mean() / m), p_value)
 
 
 def main() -> None:
@@ -113,18 +113,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="100 draws instead of 1,000")
     n_draws = 100 if parser.parse_args().quick else 1000
-    law = law_of(N_KNOWN, N_NEW, LEVEL)
-    fits = {name: fit_of(covered(name, n_draws), law, N_NEW) for name in METHODS}
-    n_lawful = sum(fit.p_value >= LAWFUL for fit in fits.values())
+    distribution = coverage_distribution(N_KNOWN, N_NEW, LEVEL)
+    fits = {name: fit_of(covered(name, n_draws), distribution, N_NEW) for name in METHODS}
+    n_passed = sum(fit.p_value >= MIN_P_VALUE for fit in fits.values())
     means = [fit.mean for fit in fits.values()]
+    low, high = (distribution.ppf(p) / N_NEW for p in (0.05, 0.95))
     print(
-        f"{n_lawful} of {len(fits)} methods cover as their law says: asked for {LEVEL:.0%}, they "
-        f"held {min(means):.2%} to {max(means):.2%}\nof new rows on average, where the law's mean "
-        f"is {law.mean() / N_NEW:.2%}. Single draws differ, as they should: the law puts\n90 % of "
-        f"them between {law.ppf(0.05) / N_NEW:.1%} and {law.ppf(0.95) / N_NEW:.1%}.\n"
+        f"{n_passed} of {len(fits)} methods have the coverage that theory gives: nominal "
+        f"{LEVEL:.0%}, observed {min(means):.2%} to {max(means):.2%}\non average, expected "
+        f"{distribution.mean() / N_NEW:.2%}. Single draws vary, as they should: in theory 90 % "
+        f"of them\nare between {low:.1%} and {high:.1%}.\n"
     )
     print(f"{n_draws:,} fresh draws of {N_KNOWN} known and {N_NEW} new rows; chi-square test\n")
-    print(f"{'':<32} {'coverage':>10} {'law':>10} {'p-value':>10}")
+    print(f"{'':<32} {'coverage':>10} {'expected':>10} {'p-value':>10}")
     for name, fit in fits.items():
         print(f"{name:<32} {fit.mean:>10.3%} {fit.expected:>10.3%} {fit.p_value:>10.3f}")
 

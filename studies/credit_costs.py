@@ -47,8 +47,8 @@ from dubito.measure import Interval
 
 FILE, OTHER_FILE = "german_credit_statlog.npz", "heart_statlog.npz"
 COSTS = CostMatrix.from_errors(false_positive=1, false_negative=5)
-N_SPLITS, TEST_SHARE, N_FOLDS = 20, 0.3, 5
-LARGEST_LOSS = 0.02  # a row, above the best of the other ways
+N_SPLITS, TEST_FRACTION, N_FOLDS = 20, 0.3, 5
+LARGEST_LOSS = 0.02  # per row, above the best of the other methods
 OURS = "calibrated (dubito)"
 DEFAULT = "AutoCalibrator"
 CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
@@ -60,7 +60,7 @@ CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
 }
 
 Table = tuple[FloatArray, IntArray]  # features and labels; class 1 is the one that costs to miss
-Costs = Mapping[str, FloatArray]  # what each way costs a row, a number each split
+Costs = Mapping[str, FloatArray]  # mean cost of each method, by split
 
 
 def models(n_estimators: int) -> Mapping[str, Any]:
@@ -73,7 +73,9 @@ def models(n_estimators: int) -> Mapping[str, Any]:
 
 def splits(data: Table, n_splits: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield rows to learn from and rows to decide, the same ones at every run."""
-    yield from StratifiedShuffleSplit(n_splits, test_size=TEST_SHARE, random_state=0).split(*data)
+    yield from StratifiedShuffleSplit(n_splits, test_size=TEST_FRACTION, random_state=0).split(
+        *data
+    )
 
 
 def paid(y: IntArray, actions: IntArray) -> float:
@@ -87,7 +89,7 @@ def our_actions(model: Any, calibrator: BaseCalibrator, known: Table, new: Float
     return np.asarray(decider.predict(new))
 
 
-def costs_of_ways(model: Any, calibrator: BaseCalibrator, data: Table, n_splits: int) -> Costs:
+def costs_of_methods(model: Any, calibrator: BaseCalibrator, data: Table, n_splits: int) -> Costs:
     """Return the mean cost of each of the four methods."""
     features, y = data
     scorer = make_scorer(paid, greater_is_better=False)
@@ -102,9 +104,9 @@ def costs_of_ways(model: Any, calibrator: BaseCalibrator, data: Table, n_splits:
             "tuned threshold": tuned.predict(features[rest]),
             OURS: our_actions(model, calibrator, known, features[rest]),
         }
-        for way, taken in actions.items():
-            found.setdefault(way, []).append(paid(y[rest], taken))
-    return {way: np.array(values) for way, values in found.items()}
+        for method, taken in actions.items():
+            found.setdefault(method, []).append(paid(y[rest], taken))
+    return {method: np.array(values) for method, values in found.items()}
 
 
 def costs_of_calibrators(model: Any, data: Table, n_splits: int) -> Costs:
@@ -151,30 +153,33 @@ def corrected_interval(values: FloatArray, test_to_train: float) -> Interval:
 
 def over_splits(values: FloatArray) -> Interval:
     """Return the corrected interval for the splits of this study."""
-    return corrected_interval(values, TEST_SHARE / (1 - TEST_SHARE))
+    return corrected_interval(values, TEST_FRACTION / (1 - TEST_FRACTION))
 
 
-def table_of_ways(costs: Costs) -> list[str]:
+def method_table(costs: Costs) -> list[str]:
     """Return one line per method: its cost, and the difference to ours."""
-    lines = [f"{'':<22} {'cost a row':>26} {'dubito less this':>29}"]
-    for way, values in costs.items():
+    lines = [f"{'':<22} {'cost per row':>26} {'dubito minus this':>29}"]
+    for method, values in costs.items():
         gap = over_splits(costs[OURS] - values)
-        less = "" if way == OURS else f"{gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
-        lines.append(f"{way:<22} {over_splits(values)!s:>26} {less:>29}".rstrip())
+        less = "" if method == OURS else f"{gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
+        lines.append(f"{method:<22} {over_splits(values)!s:>26} {less:>29}".rstrip())
     return lines
 
 
 def verdict(model: str, costs: Costs) -> str:
     """Compare ours with the best of the others."""
-    best = min((way for way in costs if way != OURS), key=lambda way: float(costs[way].mean()))
+    best = min(
+        (method for method in costs if method != OURS),
+        key=lambda method: float(costs[method].mean()),
+    )
     gap = over_splits(costs[OURS] - costs[best])
     side = "below" if gap.value < 0 else "above"
-    sure = "beyond chance" if gap.low > 0 or gap.high < 0 else "no sure difference"
+    significance = "significant" if gap.low > 0 or gap.high < 0 else "no significant difference"
     is_held = gap.value <= LARGEST_LOSS
     return (
-        f"{model}: dubito costs {abs(gap.value):.4f} a row {side} the best of the others "
-        f"({best};\n  {sure}), {'within' if is_held else 'NOT within'} the {LARGEST_LOSS:g} above "
-        "it that were allowed."
+        f"{model}: dubito costs {abs(gap.value):.4f} per row {side} the best of the others "
+        f"({best};\n  {significance}), {'within' if is_held else 'NOT within'} the allowance of "
+        f"{LARGEST_LOSS:g}."
     )
 
 
@@ -196,8 +201,8 @@ def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimato
         for kind, model in kinds.items()
     }
     choice = chosen(elsewhere)
-    ways = {
-        kind: costs_of_ways(model, CALIBRATORS[choice](), credit, n_splits)
+    by_method = {
+        kind: costs_of_methods(model, CALIBRATORS[choice](), credit, n_splits)
         for kind, model in kinds.items()
     }
     here = {
@@ -206,20 +211,20 @@ def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimato
     }
     parts = [
         [
-            f"{credit[1].size:,} rows, {n_splits} stratified splits, {TEST_SHARE:.0%} to decide; "
-            "a bad loan that is given costs 5,\na good one that is refused 1. In brackets 95 % "
-            "intervals, corrected for splits that share rows."
+            f"{credit[1].size:,} rows, {n_splits} stratified splits, {TEST_FRACTION:.0%} for "
+            "testing; an accepted bad loan costs 5,\na rejected good loan 1. 95 % intervals in "
+            "brackets, corrected for overlapping splits."
         ],
-        [verdict(kind, costs) for kind, costs in ways.items()],
-        *([kind, *table_of_ways(costs)] for kind, costs in ways.items()),
+        [verdict(kind, costs) for kind, costs in by_method.items()],
+        *([kind, *method_table(costs)] for kind, costs in by_method.items()),
         [
-            f"The calibrator is {choice}, chosen on other data at the same costs: its cost, as a "
-            "multiple\nof the best one's, is least on average over these columns.",
+            f"The calibrator is {choice}, chosen on other data at the same costs: its cost "
+            "relative\nto the best one is lowest on average over these columns.",
             *table_of_calibrators(elsewhere),
             *(words(name, costs) for name, costs in elsewhere.items()),
         ],
         [
-            "What each would have cost on the credit data, which the choice did not see:",
+            "Cost of each on the credit data, which were not used for the choice:",
             *table_of_calibrators(here),
             *(words(name, costs) for name, costs in here.items()),
         ],
@@ -230,8 +235,10 @@ def report(credit: Table, others: Mapping[str, Table], n_splits: int, n_estimato
 def words(name: str, costs: Costs) -> str:
     """List the calibrators that differ significantly from the default."""
     gaps = {one: over_splits(values - costs[DEFAULT]) for one, values in costs.items()}
-    told = [f"{one} {gap.value:+.4f}" for one, gap in gaps.items() if gap.low > 0 or gap.high < 0]
-    return f"{name}: differ from {DEFAULT} beyond chance: {', '.join(told) or 'none'}."
+    differing = [
+        f"{one} {gap.value:+.4f}" for one, gap in gaps.items() if gap.low > 0 or gap.high < 0
+    ]
+    return f"{name}: significantly different from {DEFAULT}: {', '.join(differing) or 'none'}."
 
 
 def read(path: Path) -> Table:
@@ -246,14 +253,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, help=f"holds {FILE} and {OTHER_FILE}")
     parser.add_argument("--quick", action="store_true", help="2 splits, 5 trees, one other set")
-    parser.add_argument("-o", type=Path, help="a file to write the tables to")
+    parser.add_argument("-o", type=Path, help="write the tables to this file")
     requested = parser.parse_args(arguments)
     others = {"heart": read(requested.folder / OTHER_FILE)}
     if not requested.quick:
         features, y = load_breast_cancer(return_X_y=True)
         others["breast cancer"] = features, 1 - y
     size = (2, 5) if requested.quick else (N_SPLITS, 100)
-    with threadpool_limits(1):  # for matrices so small, threads cost more than they save
+    with threadpool_limits(1):  # with matrices this small, threads cost more than they save
         text = report(read(requested.folder / FILE), others, *size)
     print(text)
     if requested.o is not None:

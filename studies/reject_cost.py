@@ -1,11 +1,11 @@
-"""What calibration saves where a person can be asked, of a network that is far too sure.
+"""What calibration saves with a reject option, for a strongly over-confident network.
 
     python -m studies.reject_cost FOLDER            # holds cifar10_vgg16_keras.npz
-    python -m studies.reject_cost FOLDER -o FILE    # writes the table there too
+    python -m studies.reject_cost FOLDER -o FILE    # also writes the table to FILE
 
-An error costs 1, asking a person 0.05. Five times, one random half of the rows teaches a
-policy, and the other half is decided by the network's own probabilities and by the policy's.
-Intervals are those of a paired bootstrap over the rows that were decided.
+An error costs 1, a human review 0.05. Five times, a policy is fitted on a random half of the rows,
+and the other half is decided by the network's own probabilities and by the policy's. Intervals are
+from a paired bootstrap over the decided rows.
 """
 
 import argparse
@@ -24,7 +24,7 @@ FILE = "cifar10_vgg16_keras.npz"
 N_HALVES = 5
 REJECT_COST = 0.05
 LARGEST_RATIO = 0.62  # of the cost after calibration to that before
-LARGEST_GAP_RATIO = 0.5  # of what is expected less what is paid, after to before
+LARGEST_GAP_RATIO = 0.5  # of the gap between expected and realized cost, after to before
 CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
     "TemperatureScaling": TemperatureScaling,
     "AutoCalibrator": AutoCalibrator,
@@ -32,7 +32,7 @@ CALIBRATORS: Mapping[str, type[BaseCalibrator]] = {
 
 
 def halves(n_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield the rows to learn from and those to decide, five times, the same at every run."""
+    """Yield five reproducible random halves: rows to fit on, and rows to decide."""
     for seed in range(N_HALVES):
         order = np.random.default_rng(seed).permutation(n_rows)
         yield order[: n_rows // 2], order[n_rows // 2 :]
@@ -41,7 +41,7 @@ def halves(n_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
 def decided(
     calibrator: BaseCalibrator, known: Probabilities, y: IntArray, new: Probabilities
 ) -> Logits | Probabilities:
-    """Return what a policy that learned from labeled rows decides new rows by."""
+    """Return the calibrated outputs of a policy fitted on labeled rows."""
     costs = CostMatrix.zero_one(known.n_classes).with_reject(REJECT_COST)
     return Policy.fit(known, y, costs=costs, calibrator=calibrator).calibrated(new)
 
@@ -74,12 +74,12 @@ def table(found: Sequence[CostSavings]) -> list[str]:
 
 
 def signed(gap: Interval) -> str:
-    """Return an interval of what may be below 0, signs lined up."""
+    """Format an interval of signed values."""
     return f"{gap.value:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
 
 
 def verdict(name: str, found: Sequence[CostSavings]) -> list[str]:
-    """Say what the figures say of cost and of the gap."""
+    """Summarize cost and gap."""
     before, after = (np.mean([getattr(one, key) for one in found]) for key in ("before", "after"))
     ratios = [one.ratio.value for one in found if one.ratio is not None]
     highs = [one.ratio.high for one in found if one.ratio is not None]
@@ -87,19 +87,20 @@ def verdict(name: str, found: Sequence[CostSavings]) -> list[str]:
     gap_highs = [one.gap_ratio.high for one in found if one.gap_ratio is not None]
     n_sure = sum(one.saved.low > 0 for one in found)
     return [
-        f"{name}: {before:.4f} a row before, {after:.4f} after, means over halves: "
-        f"a ratio of {after / before:.3f}.",
-        f"  Cost: it fell beyond chance on {n_sure} of {len(found)} halves. The largest ratio is "
+        f"{name}: {before:.4f} per row before, {after:.4f} after (means over halves), "
+        f"ratio {after / before:.3f}.",
+        f"  Cost: significantly lower on {n_sure} of {len(found)} halves. The largest ratio is "
         f"{max(ratios):.3f},\n  its interval to {max(highs):.3f}: "
         f"{held(max(ratios), LARGEST_RATIO)}.",
-        f"  Gap of what is expected and what is paid: the largest is {max(gaps):.3f} of what it "
-        f"was,\n  its interval to {max(gap_highs):.3f}: {held(max(gaps), LARGEST_GAP_RATIO)}.",
+        f"  Gap of expected and realized cost: at most {max(gaps):.3f} of the "
+        f"gap before,\n  its interval to {max(gap_highs):.3f}: "
+        f"{held(max(gaps), LARGEST_GAP_RATIO)}.",
     ]
 
 
 def held(value: float, bound: float) -> str:
-    """Say whether a figure is within its bound."""
-    return f"{'within' if value <= bound else 'ABOVE'} the {bound:g} that was asked for"
+    """Describe whether a value is within its bound."""
+    return f"{'within' if value <= bound else 'ABOVE'} the {bound:g} that was required"
 
 
 def report(outputs: Probabilities, y: IntArray) -> str:
@@ -109,7 +110,7 @@ def report(outputs: Probabilities, y: IntArray) -> str:
     title = (
         f"{y.size:,} rows, reject at {REJECT_COST:g} where an error costs 1; {N_HALVES} halves;\n"
     )
-    title += "gap: what is expected less what is paid; 95 % intervals in brackets"
+    title += "gap: expected cost minus realized cost; 95 % intervals in brackets"
     parts = [[title], words]
     parts += [[name, *table(entries)] for name, entries in found.items()]
     return "\n\n".join("\n".join(lines) for lines in parts)
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, help=f"holds {FILE}")
-    parser.add_argument("-o", type=Path, help="a file to write the tables to")
+    parser.add_argument("-o", type=Path, help="write the tables to this file")
     requested = parser.parse_args(arguments)
     with np.load(requested.folder / FILE) as data:
         outputs, y = Probabilities(data["probs"]), data["labels"].astype(np.int64)

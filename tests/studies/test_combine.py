@@ -35,6 +35,8 @@ def test_it_prints_a_table_and_a_verdict(tmp_path: Path, capsys: Any) -> None:
     np.savez(tmp_path / FILE, labels=y.astype(np.uint8), **halves)
     main([str(tmp_path)])
     printed = capsys.readouterr().out
-    assert printed.startswith("600 rows, 5 times half to learn and half to measure\n")
+    assert printed.startswith(
+        "600 rows, 5 random halves, fitted on one and evaluated on the other\n"
+    )
     assert "| log-linear pool | " in printed
     assert "The data do not contradict independence within classes" in printed

@@ -1,4 +1,4 @@
-"""Coverage follows its law, and the study would tell if it did not."""
+"""Coverage follows its distribution, and the study would detect if it did not."""
 
 import sys
 
@@ -12,28 +12,32 @@ from studies import conformal_coverage as study
 @pytest.mark.parametrize("method", study.METHODS)
 @pytest.mark.parametrize(("n", "m"), [(60, 40), (200, 200)])
 def test_coverage_of_fresh_draws_follows_its_law(method: str, n: int, m: int) -> None:
-    law = study.law_of(n, m, study.LEVEL)
+    distribution = study.coverage_distribution(n, m, study.LEVEL)
     counts = study.covered(method, 1000, n, m, seed=1)
-    fit = study.fit_of(counts, law, m)
-    assert fit.p_value > study.LAWFUL
-    assert fit.mean == pytest.approx(fit.expected, abs=4 * law.std() / m / np.sqrt(1000))
+    fit = study.fit_of(counts, distribution, m)
+    assert fit.p_value > study.MIN_P_VALUE
+    assert fit.mean == pytest.approx(fit.expected, abs=4 * distribution.std() / m / np.sqrt(1000))
     assert fit.expected >= study.LEVEL
 
 
 def test_the_law_is_the_beta_binomial_of_the_textbook() -> None:
     # 99 known rows, level 0.9: coverage is Beta(90, 10), so that the mean is exactly 90 %.
-    law = study.law_of(99, 50, 0.9)
-    assert law.mean() / 50 == pytest.approx(0.9)
+    distribution = study.coverage_distribution(99, 50, 0.9)
+    assert distribution.mean() / 50 == pytest.approx(0.9)
     beta = stats.beta(90, 10)
     expected = beta.expect(lambda chance: stats.binom.pmf(47, 50, chance))
-    assert law.pmf(47) == pytest.approx(expected, rel=1e-6)
+    assert distribution.pmf(47) == pytest.approx(expected, rel=1e-6)
 
 
-def test_another_law_would_be_told() -> None:
+def test_another_distribution_would_be_detected() -> None:
     counts = study.covered("ConformalRegressor, absolute", 1000, seed=1)
-    wrong = [study.law_of(200, 200, 0.92), study.law_of(100, 200, 0.9), stats.binom(200, 0.9)]
-    for law in wrong:
-        assert study.fit_of(counts, law, 200).p_value < study.LAWFUL
+    wrong = [
+        study.coverage_distribution(200, 200, 0.92),
+        study.coverage_distribution(100, 200, 0.9),
+        stats.binom(200, 0.9),
+    ]
+    for distribution in wrong:
+        assert study.fit_of(counts, distribution, 200).p_value < study.MIN_P_VALUE
 
 
 def test_the_study_says_first_how_many_methods_keep_their_word(
@@ -42,6 +46,8 @@ def test_the_study_says_first_how_many_methods_keep_their_word(
     monkeypatch.setattr(sys, "argv", ["conformal_coverage", "--quick"])
     study.main()
     printed = capsys.readouterr().out
-    assert printed.startswith("6 of 6 methods cover as their law says: asked for 90%, they held ")
+    assert printed.startswith(
+        "6 of 6 methods have the coverage that theory gives: nominal 90%, observed "
+    )
     assert "100 fresh draws of 200 known and 200 new rows" in printed
     assert all(name in printed for name in study.METHODS)

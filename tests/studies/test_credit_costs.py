@@ -22,7 +22,7 @@ def made(n_rows: int = 240, seed: int = 0) -> study.Table:
 def test_costs_of_a_split_are_those_of_the_errors_by_hand() -> None:
     features, y = made()
     model = LogisticRegression()
-    costs = study.costs_of_ways(model, PlattScaling(), (features, y), n_splits=1)
+    costs = study.costs_of_methods(model, PlattScaling(), (features, y), n_splits=1)
     for number, (fit, rest) in enumerate(study.splits((features, y), 1)):
         raw = model.fit(features[fit], y[fit]).predict_proba(features[rest])[:, 1]
         true_logits = CalibratedClassifier(LogisticRegression(), PlattScaling(), cv=5)
@@ -59,9 +59,11 @@ def test_a_loss_beyond_what_is_allowed_is_said() -> None:
     near = costs | {study.OURS: costs["tuned threshold"] + [0.01, 0.02, 0.015]}
     far = costs | {study.OURS: costs["tuned threshold"] + 0.03}
     text = study.verdict("forest", near)
-    assert text.startswith("forest: dubito costs 0.0150 a row above the best of the others (tuned")
-    assert "no sure difference), within the 0.02" in text
-    assert "beyond chance), NOT within the 0.02" in study.verdict("forest", far)
+    assert text.startswith(
+        "forest: dubito costs 0.0150 per row above the best of the others (tuned"
+    )
+    assert "no significant difference), within the allowance of 0.02" in text
+    assert "significant), NOT within the allowance of 0.02" in study.verdict("forest", far)
 
 
 def test_it_prints_and_writes_the_tables(
@@ -73,6 +75,6 @@ def test_it_prints_and_writes_the_tables(
     study.main([str(tmp_path), "--quick", "-o", str(tmp_path / "tables.txt")])
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "tables.txt").read_text()
-    assert printed.startswith("240 rows, 2 stratified splits, 30% to decide;")
+    assert printed.startswith("240 rows, 2 stratified splits, 30% for testing;")
     assert "The calibrator is " in printed
-    assert printed.count("differ from AutoCalibrator beyond chance: ") == 4
+    assert printed.count("significantly different from AutoCalibrator: ") == 4

@@ -55,11 +55,11 @@ def test_a_figure_above_its_bound_is_said_to_be() -> None:
     fine = [replace(one, ratio=small, gap_ratio=small) for one in found]
     words = "\n".join(study.verdict("it", fine))
     assert "largest ratio is 0.400,\n  its interval to 0.500: within the 0.62" in words
-    assert "0.400 of what it was,\n  its interval to 0.500: within the 0.5" in words
+    assert "0.400 of the gap before,\n  its interval to 0.500: within the 0.5" in words
     for key, bound in {"ratio": 0.62, "gap_ratio": 0.5}.items():
         ratios = {"ratio": small, "gap_ratio": small} | {key: large}
         bad = [*fine[:-1], replace(fine[-1], ratio=ratios["ratio"], gap_ratio=ratios["gap_ratio"])]
-        assert f"ABOVE the {bound} that was asked for" in "\n".join(study.verdict("it", bad))
+        assert f"ABOVE the {bound} that was required" in "\n".join(study.verdict("it", bad))
 
 
 def test_it_prints_and_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
