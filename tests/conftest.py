@@ -12,6 +12,11 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+# On the small matrices of tests, threads of BLAS and OpenMP only spin, and test processes run side
+# by side anyway. Set before NumPy and PyTorch are loaded, and inherited by child processes.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 # The first example may compile kernels, so no example has a deadline.
 settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.load_profile("untimed")

@@ -7,7 +7,7 @@ from itertools import count, islice
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dubito import Logits, Probabilities, audit
 from dubito.data import Batch
@@ -235,7 +235,7 @@ def test_digits_do_not_depend_on_the_number_of_threads(
 
 
 def test_products_start_no_threads_where_threads_are_kept() -> None:
-    with kept_threads():
+    with threadpool_limits(2, user_api="blas"), kept_threads():
         of_blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
         assert {one["num_threads"] for one in of_blas} == {1}
 
