@@ -190,7 +190,7 @@ def test_a_refused_array_leaves_no_thread_behind(check: Any) -> None:
 
 
 def test_a_sum_beyond_the_largest_float_is_refused_like_any_other() -> None:
-    with pytest.raises(BadValueError, match="Got a sum of inf in row 0"):
+    with pytest.raises(BadValueError, match="got a sum of inf in row 0"):
         as_distributions(np.full((1, 2), 1e308), "array", "Probabilities")
 
 
@@ -208,9 +208,9 @@ def test_length_dimensions_and_entries_that_fit_pass() -> None:
 @pytest.mark.parametrize(
     ("shape", "allowed", "fix"),
     [
-        ((3, 1), (1,), "`.ravel()` for a single column"),
-        ((3,), (2,), "`.reshape(-1, 1)` for a single column"),
-        ((3, 0), (2,), "at least one column"),
+        ((3, 1), (1,), "Use `.ravel()` for a single column"),
+        ((3,), (2,), "Use `.reshape(-1, 1)` for a single column"),
+        ((3, 0), (2,), "Provide at least one column"),
     ],
 )
 def test_the_way_to_mend_a_shape_depends_on_it(

@@ -47,535 +47,461 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a NaN among logits": (
         lambda: Logits([[0.0, 1.0], [nan, 1.0]]),
         BadValueError,
-        "`array` of Logits must be finite. "
-        "Got nan in row 1, column 0. "
-        "Try leaving such rows out, or -10000 for a class that is masked out.",
+        "Logits: `array` must be finite, got nan in row 1, column 0. Drop such rows, or use "
+        "-10000 for a masked class.",
     ),
     "an infinite logit": (
         lambda: Logits([[0.0, inf]]),
         BadValueError,
-        "`array` of Logits must be finite. "
-        "Got inf in row 0, column 1. "
-        "Try leaving such rows out, or -10000 for a class that is masked out.",
+        "Logits: `array` must be finite, got inf in row 0, column 1. Drop such rows, or use "
+        "-10000 for a masked class.",
     ),
     "a class masked by -inf": (
         lambda: Logits([[0.0, -inf]]),
         BadValueError,
-        "`array` of Logits must be finite. "
-        "Got -inf in row 0, column 1. "
-        "Try leaving such rows out, or -10000 for a class that is masked out.",
+        "Logits: `array` must be finite, got -inf in row 0, column 1. Drop such rows, or use "
+        "-10000 for a masked class.",
     ),
     "None for logits": (
         lambda: Logits(None),
         BadTypeError,
-        "`array` of Logits must be an array with one entry a row. "
-        "Got None. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "Logits: `array` must be an array with one entry per row, got None. Pass a list or a "
+        "NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "a single number for logits": (
         lambda: Logits(3.5),
         BadTypeError,
-        "`array` of Logits must be an array with one entry a row. "
-        "Got a single float. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "Logits: `array` must be an array with one entry per row, got a single float. Pass a "
+        "list or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "text for logits": (
         lambda: Logits([["a", "b"]]),
         BadTypeError,
-        "`array` of Logits must be an array of real numbers. "
-        "Got text (dtype <U1). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Logits: `array` must be an array of real numbers, got text (dtype <U1). Convert it with "
+        "`.astype(float)`.",
     ),
     "a file name for logits": (
         lambda: Logits("logits.npy"),
         BadTypeError,
-        "`array` of Logits must be an array with one entry a row. "
-        "Got a single str. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "Logits: `array` must be an array with one entry per row, got a single str. Pass a list "
+        "or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "logits of three dimensions": (
         lambda: Logits(np.zeros((2, 3, 4))),
         BadValueError,
-        "`array` of Logits must be rows x classes. "
-        "Got shape (2, 3, 4). "
-        "Try Members.of([pass_1, pass_2, ...]) for passes, or `.reshape(-1, n_classes)` "
-        "for pixels.",
+        "Logits: `array` must be rows x classes, got shape (2, 3, 4). Use Members.of([pass_1, "
+        "...]) for passes, or `.reshape(-1, n_classes)` for pixels.",
     ),
     "complex logits": (
         lambda: Logits([[1j, 2.0]]),
         BadTypeError,
-        "`array` of Logits must be an array of real numbers. "
-        "Got complex numbers (dtype complex128). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Logits: `array` must be an array of real numbers, got complex numbers (dtype "
+        "complex128). Convert it with `.astype(float)`.",
     ),
     "a ragged list": (
         lambda: Logits([[1.0, 2.0], [3.0]]),
         BadTypeError,
-        "`array` of Logits must be something NumPy can read as an array. "
-        "Got list (setting an array element with a sequence. The requested array has an "
-        "inhomogeneous shape after 1 dimensions. The detected shape was (2,) + "
-        "inhomogeneous part). "
-        "Try rows of equal length, or `.detach().cpu().numpy()` for a tensor.",
+        "Logits: `array` must be readable as a NumPy array, got list (setting an array element "
+        "with a sequence. The requested array has an inhomogeneous shape after 1 dimensions. The "
+        "detected shape was (2,) + inhomogeneous part). Pass rows of equal length, or "
+        "`.detach().cpu().numpy()` of a tensor.",
     ),
     "a sparse matrix": (
         lambda: Logits(sparse.csr_matrix(np.eye(2))),
         BadTypeError,
-        "`array` of Logits must be an array with one entry a row. "
-        "Got a single csr_matrix. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "Logits: `array` must be an array with one entry per row, got a single csr_matrix. Pass "
+        "a list or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "a matrix of booleans": (
         lambda: Logits([[True, False]]),
         BadTypeError,
-        "`array` of Logits must be an array of real numbers. "
-        "Got booleans (dtype bool). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Logits: `array` must be an array of real numbers, got booleans (dtype bool). Convert it "
+        "with `.astype(float)`.",
     ),
     "a matrix of objects": (
         lambda: Logits(np.array([[None, 1.0]], object)),
         BadTypeError,
-        "`array` of Logits must be an array of real numbers. "
-        "Got objects (dtype object). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Logits: `array` must be an array of real numbers, got objects (dtype object). Convert "
+        "it with `.astype(float)`.",
     ),
     "dates for logits": (
         lambda: Logits(np.array(["2020-01-01"], "datetime64[D]")),
         BadTypeError,
-        "`array` of Logits must be an array of real numbers. "
-        "Got something else (dtype datetime64[D]). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Logits: `array` must be an array of real numbers, got another type (dtype "
+        "datetime64[D]). Convert it with `.astype(float)`.",
     ),
     "no columns": (
         lambda: Logits(np.empty((3, 0))),
         BadValueError,
-        "`array` of Logits must be rows x classes. Got shape (3, 0). Try at least one column.",
+        "Logits: `array` must be rows x classes, got shape (3, 0). Provide at least one column.",
     ),
     "a masked array": (
         lambda: Logits(np.ma.masked_equal([[1.0, 2.0], [9.0, 1.0]], 9.0)),
         BadValueError,
-        "`array` of Logits must be without masked entries. "
-        "Got one in row 1. "
-        "Try leaving masked rows out.",
+        "Logits: `array` must not have masked entries, got one in row 1. Drop the masked rows.",
     ),
     "a NaN among probabilities": (
         lambda: Probabilities([[0.5, nan]]),
         BadValueError,
-        "`array` of Probabilities must be finite. "
-        "Got nan in row 0, column 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "Probabilities: `array` must be finite, got nan in row 0, column 1. Drop such rows, or "
+        "fix what produced them.",
     ),
     "an infinite probability": (
         lambda: Probabilities([[0.5, inf]]),
         BadValueError,
-        "`array` of Probabilities must be finite. "
-        "Got inf in row 0, column 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "Probabilities: `array` must be finite, got inf in row 0, column 1. Drop such rows, or "
+        "fix what produced them.",
     ),
     "a negative probability": (
         lambda: Probabilities([[0.5, 0.5], [1.5, -0.5]]),
         BadValueError,
-        "`array` of Probabilities must be probabilities, 0 or above. "
-        "Got -0.5 in row 1, column 1. "
-        "Try `Logits` if these are logits, or `.clip(0)` if rounding made it negative.",
+        "Probabilities: `array` must be probabilities of at least 0, got -0.5 in row 1, column "
+        "1. Use Logits(...) for logits, or apply `.clip(0)` if rounding made it negative.",
     ),
     "a row that does not sum to 1": (
         lambda: Probabilities([[0.5, 0.5], [0.5, 0.6]]),
         BadValueError,
-        "`array` of Probabilities must be rows that sum to 1. "
-        "Got a sum of 1.1 in row 1. "
-        "Try `Logits` if these are logits, or dividing each row by its sum.",
+        "Probabilities: `array` must have rows that sum to 1, got a sum of 1.1 in row 1. Use "
+        "Logits(...) for logits, or divide each row by its sum.",
     ),
     "percentages in two columns": (
         lambda: Probabilities([[20.0, 80.0]]),
         BadValueError,
-        "`array` of Probabilities must be rows that sum to 1. "
-        "Got a sum of 100 in row 0. "
-        "Try `Logits` if these are logits, or dividing each row by its sum.",
+        "Probabilities: `array` must have rows that sum to 1, got a sum of 100 in row 0. Use "
+        "Logits(...) for logits, or divide each row by its sum.",
     ),
     "log odds for probabilities": (
         lambda: Probabilities([2.5, -0.5]),
         BadValueError,
-        "`array` of Probabilities must be between 0 and 1. "
-        "Got 2.5 in row 0. "
-        "Try `Logits` if these are logits, or dividing percentages by 100.",
+        "Probabilities: `array` must be between 0 and 1, got 2.5 in row 0. Use Logits(...) for "
+        "logits, or divide percentages by 100.",
     ),
     "a NaN among one column of probabilities": (
         lambda: Probabilities([0.5, nan]),
         BadValueError,
-        "`array` of Probabilities must be finite. "
-        "Got nan in row 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "Probabilities: `array` must be finite, got nan in row 1. Drop such rows, or fix what "
+        "produced them.",
     ),
     "probabilities of three dimensions": (
         lambda: Probabilities(np.full((2, 2, 2), 0.5)),
         BadValueError,
-        "`array` of Probabilities must be rows x classes. "
-        "Got shape (2, 2, 2). "
-        "Try Members.of([pass_1, pass_2, ...]) for passes, or `.reshape(-1, n_classes)` "
-        "for pixels.",
+        "Probabilities: `array` must be rows x classes, got shape (2, 2, 2). Use "
+        "Members.of([pass_1, ...]) for passes, or `.reshape(-1, n_classes)` for pixels.",
     ),
     "too many names of classes": (
         lambda: Probabilities(HALVES, classes=["cat", "dog", "fox"]),
         BadValueError,
-        "`classes` of Probabilities must be 2 names, one a class. "
-        "Got 3. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must have 2 names, one per class, got 3. Give each class a "
+        "name of its own, such as ['cat', 'dog'].",
     ),
     "one name for the positive class": (
         lambda: Probabilities([0.5], classes=["yes"]),
         BadValueError,
-        "`classes` of Probabilities must be 2 names, one a class. "
-        "Got 1. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must have 2 names, one per class, got 1. Give each class a "
+        "name of its own, such as ['cat', 'dog'].",
     ),
     "the same name twice": (
         lambda: Probabilities(HALVES, classes=["cat", "cat"]),
         BadValueError,
-        "`classes` of Probabilities must be all different. "
-        "Got 'cat' twice. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must all be different, got 'cat' twice. Give each class a name "
+        "of its own, such as ['cat', 'dog'].",
     ),
     "one text for the names": (
         lambda: Probabilities(HALVES, classes="cat"),
         BadTypeError,
-        "`classes` of Probabilities must be a list of names in the order of the columns. "
-        "Got 'cat'. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must be a list of names in the order of the columns, got "
+        "'cat'. Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "a number for the names": (
         lambda: Probabilities(HALVES, classes=2),  # type: ignore[arg-type]
         BadTypeError,
-        "`classes` of Probabilities must be a list of names in the order of the columns. "
-        "Got int. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must be a list of names in the order of the columns, got int. "
+        "Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "names without an order": (
         lambda: Probabilities(HALVES, classes={"cat"}),
         BadTypeError,
-        "`classes` of Probabilities must be a list of names in the order of the columns. "
-        "Got {'cat'}. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must be a list of names in the order of the columns, got "
+        "{'cat'}. Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "a name that is None": (
         lambda: Probabilities(HALVES, classes=["cat", None]),  # type: ignore[list-item]
         BadTypeError,
-        "`classes` of Probabilities must be text or numbers. "
-        "Got NoneType. "
-        "Try one different name a class, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must be text or numbers, got NoneType. Give each class a name "
+        "of its own, such as ['cat', 'dog'].",
     ),
     "one matrix for several passes": (
         lambda: Members(HALVES),
         BadValueError,
-        "`array` of Members must be 3-D, passes x rows x classes. "
-        "Got shape (2, 2). "
-        "Try Members.of([pass_1, pass_2, ...]).",
+        "Members: `array` must be passes x rows x classes, got shape (2, 2). Use "
+        "Members.of([pass_1, pass_2, ...]).",
     ),
     "no passes": (
         lambda: Members(np.empty((0, 2, 2))),
         BadValueError,
-        "`array` of Members must be 1 pass or more. Got none. Try at least one pass.",
+        "Members: `array` must have at least 1 pass, got 0. Add a pass.",
     ),
     "a pass that does not sum to 1": (
         lambda: Members([HALVES, [[0.5, 0.5], [0.5, 0.7]]]),
         BadValueError,
-        "`array[1]` of Members must be rows that sum to 1. "
-        "Got a sum of 1.2 in row 1. "
-        "Try Members.of([Logits(one), ...]) if these are logits, or dividing each row by "
-        "its sum.",
+        "Members: `array[1]` must have rows that sum to 1, got a sum of 1.2 in row 1. Use "
+        "Members.of([Logits(one), ...]) for logits, or divide each row by its sum.",
     ),
     "a positive class above 1 in a pass": (
         lambda: Members([[[0.5]], [[1.5]]]),
         BadValueError,
-        "`array[1]` of Members must be between 0 and 1. "
-        "Got 1.5 in row 0. "
-        "Try Members.of([Logits(one), ...]) if these are logits, or dividing percentages "
-        "by 100.",
+        "Members: `array[1]` must be between 0 and 1, got 1.5 in row 0. Use "
+        "Members.of([Logits(one), ...]) for logits, or divide percentages by 100.",
     ),
     "passes without columns": (
         lambda: Members(np.empty((2, 3, 0))),
         BadValueError,
-        "`array[0]` of Members must be rows x classes. Got shape (3, 0). Try at least one column.",
+        "Members: `array[0]` must be rows x classes, got shape (3, 0). Provide at least one "
+        "column.",
     ),
     "certainty of another shape": (
         lambda: Members([HALVES], certainty=[[1.0]]),
         BadValueError,
-        "`certainty` of Members must be passes x rows, (1, 2). "
-        "Got shape (1, 1). "
-        "Try one number a pass and row.",
+        "Members: `certainty` must be passes x rows, (1, 2), got shape (1, 1). Pass one number "
+        "for each pass and row.",
     ),
     "a NaN among certainties": (
         lambda: Members([HALVES], certainty=[[1.0, nan]]),
         BadValueError,
-        "`certainty` of Members must be finite. "
-        "Got nan in row 0, column 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "Members: `certainty` must be finite, got nan in row 0, column 1. Drop such rows, or fix "
+        "what produced them.",
     ),
     "a list of no passes": (
         lambda: Members.of([]),
         BadValueError,
-        "`passes` of Members.of must be 1 pass or more. Got none. Try at least one pass.",
+        "Members.of: `passes` must have at least 1 pass, got 0. Add a pass.",
     ),
     "None for passes": (
         lambda: Members.of(None),  # type: ignore[arg-type]
         BadTypeError,
-        "`passes` of Members.of must be a list of outputs, one a pass. "
-        "Got NoneType. "
-        "Try Members.of([pass_1, pass_2, ...]).",
+        "Members.of: `passes` must be a list with the outputs of each pass, got NoneType. Use "
+        "Members.of([pass_1, pass_2, ...]).",
     ),
     "one wrapper for several passes": (
         lambda: Members.of(Logits(HALVES)),  # type: ignore[arg-type]
         BadTypeError,
-        "`passes` of Members.of must be a list of outputs, one a pass. "
-        "Got Logits. "
-        "Try Members.of([pass_1, pass_2, ...]).",
+        "Members.of: `passes` must be a list with the outputs of each pass, got Logits. Use "
+        "Members.of([pass_1, pass_2, ...]).",
     ),
     "passes over different rows": (
         lambda: Members.of([HALVES, HALVES[:1]]),
         BadValueError,
-        "`passes[1]` of Members.of must be like the first pass, shape (2, 2), classes None. "
-        "Got shape (1, 2), classes None. "
-        "Try passes over the same rows, columns in the same order.",
+        "Members.of: `passes[1]` must match passes[0] (shape (2, 2), classes None), got shape "
+        "(1, 2), classes None. Stack passes over the same rows, with columns in the same order.",
     ),
     "passes with and without names": (
         lambda: Members.of([PETS, HALVES]),
         BadValueError,
-        "`passes[1]` of Members.of must be like the first pass, shape (2, 2), classes "
-        "('cat', 'dog'). "
-        "Got shape (2, 2), classes None. "
-        "Try passes over the same rows, columns in the same order.",
+        "Members.of: `passes[1]` must match passes[0] (shape (2, 2), classes ('cat', 'dog')), "
+        "got shape (2, 2), classes None. Stack passes over the same rows, with columns in the "
+        "same order.",
     ),
     "top labels for a pass": (
         lambda: Members.of([SURE]),
         BadTypeError,
-        "`passes[0]` of Members.of must be Logits, Probabilities or an array. "
-        "Got TopLabel. "
-        "Try one matrix a pass.",
+        "Members.of: `passes[0]` must be Logits, Probabilities or an array, got TopLabel. Pass "
+        "one matrix per pass.",
     ),
     "a plain pass that does not sum to 1": (
         lambda: Members.of([HALVES, [[0.5, 0.9]]]),
         BadValueError,
-        "`passes[1]` of Members.of must be rows that sum to 1. "
-        "Got a sum of 1.4 in row 0. "
-        "Try `Logits` if these are logits, or dividing each row by its sum.",
+        "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
+        "Logits(...) for logits, or divide each row by its sum.",
     ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),
         BadValueError,
-        "`correct` of TopLabel must be between 0 and 1. "
-        "Got 2.0 in row 0. "
-        "Try 1 for right and 0 for wrong.",
+        "TopLabel: `correct` must be between 0 and 1, got 2.0 in row 0. Use 1 for correct and 0 "
+        "for wrong.",
     ),
     "a confidence in percent": (
         lambda: TopLabel([90.0], [1]),
         BadValueError,
-        "`confidence` of TopLabel must be between 0 and 1. "
-        "Got 90.0 in row 0. "
-        "Try dividing percentages by 100.",
+        "TopLabel: `confidence` must be between 0 and 1, got 90.0 in row 0. Divide percentages "
+        "by 100.",
     ),
     "fewer verdicts than confidences": (
         lambda: TopLabel([0.9, 0.8], [1]),
         BadValueError,
-        "`correct` of TopLabel must be of length 2, like the confidence. "
-        "Got length 1. "
-        "Try aligning both by the same row order.",
+        "TopLabel: `correct` must have length 2, like the confidence, got length 1. Align both "
+        "in the same row order.",
     ),
     "a column for confidence": (
         lambda: TopLabel([[0.9]], [1]),
         BadValueError,
-        "`confidence` of TopLabel must be one number a row. "
-        "Got shape (1, 1). "
-        "Try `.ravel()` for a single column.",
+        "TopLabel: `confidence` must be one number per row, got shape (1, 1). Use `.ravel()` for "
+        "a single column.",
     ),
     "text for what was right": (
         lambda: TopLabel([0.9], ["yes"]),
         BadTypeError,
-        "`correct` of TopLabel must be an array of real numbers. "
-        "Got text (dtype <U3). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "TopLabel: `correct` must be an array of real numbers, got text (dtype <U3). Convert it "
+        "with `.astype(float)`.",
     ),
     "a standard deviation of 0": (
         lambda: Normal([1.0], [0.0]),
         BadValueError,
-        "`std` of Normal must be above 0. Got 0.0 in row 0. Try a floor, say 1e-6.",
+        "Normal: `std` must be positive, got 0.0 in row 0. Set a floor, such as 1e-6.",
     ),
     "a negative standard deviation of a second target": (
         lambda: Normal([[1.0, 2.0]], [[1.0, -1.0]]),
         BadValueError,
-        "`std` of Normal must be above 0. Got -1.0 in row 0, column 1. Try a floor, say 1e-6.",
+        "Normal: `std` must be positive, got -1.0 in row 0, column 1. Set a floor, such as 1e-6.",
     ),
     "fewer standard deviations than means": (
         lambda: Normal([1.0, 2.0], [1.0]),
         BadValueError,
-        "`std` of Normal must be of the mean's shape (2,). "
-        "Got shape (1,). "
-        "Try np.broadcast_to(std, mean.shape).",
+        "Normal: `std` must have the shape of `mean`, (2,), got shape (1,). Broadcast it to that "
+        "shape.",
     ),
     "one standard deviation for all": (
         lambda: Normal([1.0, 2.0], 1.0),
         BadTypeError,
-        "`std` of Normal must be an array with one entry a row. "
-        "Got a single float. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "Normal: `std` must be an array with one entry per row, got a single float. Pass a list "
+        "or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "means of three dimensions": (
         lambda: Normal(np.zeros((1, 1, 1)), np.ones((1, 1, 1))),
         BadValueError,
-        "`mean` of Normal must be rows, or rows x targets. "
-        "Got shape (1, 1, 1). "
-        "Try `.ravel()` for a single column.",
+        "Normal: `mean` must be rows, or rows x targets, got shape (1, 1, 1). Use `.ravel()` for "
+        "a single column.",
     ),
     "one draw a row without a second dimension": (
         lambda: Samples([1.0, 2.0]),
         BadValueError,
-        "`array` of Samples must be rows x draws (x targets). "
-        "Got shape (2,). "
-        "Try `.reshape(-1, 1)` for a single column.",
+        "Samples: `array` must be rows x draws (x targets), got shape (2,). Use `.reshape(-1, "
+        "1)` for a single column.",
     ),
     "a NaN among draws": (
         lambda: Samples([[1.0, nan]]),
         BadValueError,
-        "`array` of Samples must be finite. "
-        "Got nan in row 0, column 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "Samples: `array` must be finite, got nan in row 0, column 1. Drop such rows, or fix "
+        "what produced them.",
     ),
     "quantiles that cross": (
         lambda: Quantiles([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]], [0.1, 0.5, 0.9]),
         BadValueError,
-        "`array` of Quantiles must be non-decreasing along its levels. "
-        "Got 2.0 in row 1, column 2. "
-        "Try np.sort(array, axis=1).",
+        "Quantiles: `array` must be non-decreasing along the levels, got 2.0 in row 1, column 2. "
+        "Use np.sort(array, axis=1).",
     ),
     "levels that fall": (
         lambda: Quantiles([[1.0, 2.0]], [0.9, 0.1]),
         BadValueError,
-        "`levels` of Quantiles must be rising between 0 and 1. "
-        "Got [0.9, 0.1]. "
-        "Try levels such as [0.1, 0.5, 0.9].",
+        "Quantiles: `levels` must increase strictly between 0 and 1, got [0.9, 0.1]. Use levels "
+        "such as [0.1, 0.5, 0.9].",
     ),
     "a level of 0": (
         lambda: Quantiles([[1.0, 2.0]], [0.0, 0.5]),
         BadValueError,
-        "`levels` of Quantiles must be rising between 0 and 1. "
-        "Got [0.0, 0.5]. "
-        "Try levels such as [0.1, 0.5, 0.9].",
+        "Quantiles: `levels` must increase strictly between 0 and 1, got [0.0, 0.5]. Use levels "
+        "such as [0.1, 0.5, 0.9].",
     ),
     "levels in percent": (
         lambda: Quantiles([[1.0, 2.0]], [5, 95]),
         BadValueError,
-        "`levels` of Quantiles must be rising between 0 and 1. "
-        "Got [5.0, 95.0]. "
-        "Try levels such as [0.1, 0.5, 0.9].",
+        "Quantiles: `levels` must increase strictly between 0 and 1, got [5.0, 95.0]. Use levels "
+        "such as [0.1, 0.5, 0.9].",
     ),
     "fewer levels than quantiles": (
         lambda: Quantiles([[1.0, 2.0, 3.0]], [0.1, 0.9]),
         BadValueError,
-        "`levels` of Quantiles must be as many as the columns (3). Got 2. Try one level a column.",
+        "Quantiles: `levels` must have one level for each of 3 columns, got 2. Name every "
+        "column's level.",
     ),
     "plain logits for a metric": (
         lambda: log_loss([0, 1], [[2.0, -1.0], [0.0, 3.0]]),
         BadValueError,
-        "`outputs` of log_loss must be probabilities, 0 or above. "
-        "Got -1.0 in row 0, column 1. "
-        "Try `Logits` if these are logits, or `.clip(0)` if rounding made it negative.",
+        "log_loss: `outputs` must be probabilities of at least 0, got -1.0 in row 0, column 1. "
+        "Use Logits(...) for logits, or apply `.clip(0)` if rounding made it negative.",
     ),
     "plain rows that do not sum to 1": (
         lambda: accuracy([0, 1], [[0.5, 0.5], [0.5, 0.6]]),
         BadValueError,
-        "`outputs` of accuracy must be rows that sum to 1. "
-        "Got a sum of 1.1 in row 1. "
-        "Try `Logits` if these are logits, or dividing each row by its sum.",
+        "accuracy: `outputs` must have rows that sum to 1, got a sum of 1.1 in row 1. Use "
+        "Logits(...) for logits, or divide each row by its sum.",
     ),
     "a plain array of three dimensions": (
         lambda: log_loss([0, 1], np.full((2, 2, 2), 0.5)),
         BadValueError,
-        "`outputs` of log_loss must be rows x classes. "
-        "Got shape (2, 2, 2). "
-        "Try Members.of([pass_1, pass_2, ...]) for passes, or `.reshape(-1, n_classes)` "
-        "for pixels.",
+        "log_loss: `outputs` must be rows x classes, got shape (2, 2, 2). Use "
+        "Members.of([pass_1, ...]) for passes, or `.reshape(-1, n_classes)` for pixels.",
     ),
     "plain text for a metric": (
         lambda: brier_score([0], ["a"]),
         BadTypeError,
-        "`outputs` of brier_score must be an array of real numbers. "
-        "Got text (dtype <U1). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "brier_score: `outputs` must be an array of real numbers, got text (dtype <U1). Convert "
+        "it with `.astype(float)`.",
     ),
     "a label of -1": (
         lambda: log_loss([0, -1], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be column numbers from 0 to 1. "
-        "Got -1 in row 1. "
-        "Try NaN or None for a missing label.",
+        "log_loss: `y_true` must be column numbers from 0 to 1, got -1 in row 1. Use NaN or None "
+        "for a missing label.",
     ),
     "a label beyond the last class": (
         lambda: log_loss([0, 2], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be column numbers from 0 to 1. "
-        "Got 2 in row 1. "
-        "Try a column for every class (there are 2), or labels that start at 0.",
+        "log_loss: `y_true` must be column numbers from 0 to 1, got 2 in row 1. Add a column for "
+        "every class (there are 2), or count labels from 0.",
     ),
     "a label between two classes": (
         lambda: log_loss([0, 1.5], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be column numbers from 0 to 1. "
-        "Got 1.5 in row 1. "
-        "Try rows x 2 for label probabilities.",
+        "log_loss: `y_true` must be column numbers from 0 to 1, got 1.5 in row 1. Pass label "
+        "probabilities as rows x 2.",
     ),
     "labels as text without names": (
         lambda: log_loss(["cat", "dog"], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be column numbers from 0 to 1. "
-        "Got 'cat' in row 0. "
-        "Try naming the classes: `classes=[...]`, in files the columns that `*` stands for.",
+        "log_loss: `y_true` must be column numbers from 0 to 1, got 'cat' in row 0. Name the "
+        "classes: `classes=[...]`, or in files columns matched by `*`.",
     ),
     "labels as text and None without names": (
         lambda: log_loss(np.array(["cat", None], object), HALVES),
         BadValueError,
-        "`y_true` of log_loss must be column numbers from 0 to 1. "
-        "Got 'cat' in row 0. "
-        "Try naming the classes: `classes=[...]`, in files the columns that `*` stands for.",
+        "log_loss: `y_true` must be column numbers from 0 to 1, got 'cat' in row 0. Name the "
+        "classes: `classes=[...]`, or in files columns matched by `*`.",
     ),
     "a label that is no name of a class": (
         lambda: log_loss(["cat", "fox"], PETS),
         BadValueError,
-        "`y_true` of log_loss must be one of the classes ('cat', 'dog'). "
-        "Got 'fox' in row 1. "
-        "Try labels spelt as the classes are, or None for a missing one.",
+        "log_loss: `y_true` must be one of the classes ('cat', 'dog'), got 'fox' in row 1. Spell "
+        "labels like the classes, or use None for a missing label.",
     ),
     "a column number though classes have names": (
         lambda: log_loss([0, 1], PETS),
         BadValueError,
-        "`y_true` of log_loss must be one of the classes ('cat', 'dog'). "
-        "Got 0 in row 0. "
-        "Try labels spelt as the classes are, or None for a missing one.",
+        "log_loss: `y_true` must be one of the classes ('cat', 'dog'), got 0 in row 0. Spell "
+        "labels like the classes, or use None for a missing label.",
     ),
     "more labels than rows": (
         lambda: log_loss([0, 1, 1], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be of length 2, like the outputs. "
-        "Got length 3. "
-        "Try aligning both by the same row order.",
+        "log_loss: `y_true` must have length 2, like the outputs, got length 3. Align both in "
+        "the same row order.",
     ),
     "labels as a column": (
         lambda: log_loss([[0], [1]], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be one label a row, or rows x 2 label probabilities. "
-        "Got shape (2, 1). "
-        "Try `.ravel()` for a single column.",
+        "log_loss: `y_true` must be one label per row, or rows x 2 label probabilities, got "
+        "shape (2, 1). Use `.ravel()` for a single column.",
     ),
     "no labels": (
         lambda: log_loss(None, HALVES),
         BadTypeError,
-        "`y_true` of log_loss must be the labels. "
-        "Got None. "
-        "Try the true labels, or TopLabel(confidence, correct).",
+        "log_loss: `y_true` must be the labels, got None. Pass the labels, or "
+        "TopLabel(confidence, correct) as outputs.",
     ),
     "no labels for an audit": (
         lambda: audit(None, HALVES),
         BadTypeError,
-        "`y_true` of audit must be the labels. "
-        "Got None. "
-        "Try the true labels, or TopLabel(confidence, correct).",
+        "audit: `y_true` must be the labels, got None. Pass the labels, or TopLabel(confidence, "
+        "correct) as outputs.",
     ),
     "no labels for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES),
@@ -587,9 +513,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a label beyond the last class for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES, [0, 2]),
         BadValueError,
-        "`y` of TemperatureScaling must be column numbers from 0 to 1. "
-        "Got 2 in row 1. "
-        "Try a column for every class (there are 2), or labels that start at 0.",
+        "TemperatureScaling: `y` must be column numbers from 0 to 1, got 2 in row 1. Add a "
+        "column for every class (there are 2), or count labels from 0.",
     ),
     "top labels for a calibrator": (
         lambda: TemperatureScaling().fit(SURE, [0, 1]),
@@ -607,58 +532,49 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a single label": (
         lambda: accuracy(1, HALVES),
         BadTypeError,
-        "`y_true` of accuracy must be an array with one entry a row. "
-        "Got a single int. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "accuracy: `y_true` must be an array with one entry per row, got a single int. Pass a "
+        "list or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     "label probabilities that do not sum to 1": (
         lambda: log_loss([[0.5, 0.5], [0.5, 0.9]], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be rows that sum to 1. "
-        "Got a sum of 1.4 in row 1. "
-        "Try dividing each row by its sum.",
+        "log_loss: `y_true` must have rows that sum to 1, got a sum of 1.4 in row 1. Divide each "
+        "row by its sum.",
     ),
     "a negative label probability": (
         lambda: log_loss([[0.5, 0.5], [1.5, -0.5]], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be probabilities, 0 or above. "
-        "Got -0.5 in row 1, column 1. "
-        "Try `.clip(0)` if rounding made it negative.",
+        "log_loss: `y_true` must be probabilities of at least 0, got -0.5 in row 1, column 1. "
+        "Apply `.clip(0)` if rounding made it negative.",
     ),
     "a label probability that is half missing": (
         lambda: log_loss([[0.5, 0.5], [nan, 1.0]], HALVES),
         BadValueError,
-        "`y_true` of log_loss must be finite. "
-        "Got nan in row 1, column 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "log_loss: `y_true` must be finite, got nan in row 1, column 0. Drop such rows, or fix "
+        "what produced them.",
     ),
     "labels that are all missing": (
         lambda: log_loss([None, None], HALVES),
         EmptyStateError,
-        "log_loss needs at least 1 labeled row of positive weight. "
-        "Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "log_loss needs at least 1 labeled row of positive weight, got 0. Check that not all "
+        "labels are missing and not all weights are 0.",
     ),
     "labels that are all missing for a calibration error": (
         lambda: expected_calibration_error([nan, nan], HALVES),
         EmptyStateError,
-        "Calibration error needs at least 1 labeled row of positive weight. "
-        "Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "Calibration error needs at least 1 labeled row of positive weight, got 0. Check that "
+        "not all labels are missing and not all weights are 0.",
     ),
     "no rows": (
         lambda: accuracy([], np.empty((0, 2))),
         EmptyStateError,
-        "accuracy needs at least 1 labeled row of positive weight. "
-        "Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "accuracy needs at least 1 labeled row of positive weight, got 0. Check that not all "
+        "labels are missing and not all weights are 0.",
     ),
     "labels beside top labels": (
         lambda: accuracy([0, 1], SURE),
         BadValueError,
-        "`y_true` of accuracy must be None beside TopLabel. "
-        "Got list. "
-        "Try `y_true=None`: TopLabel knows what was right.",
+        "accuracy: `y_true` must be None for TopLabel outputs, got list. Pass y_true=None.",
     ),
     "log loss of top labels": (
         lambda: log_loss(None, SURE),
@@ -677,59 +593,50 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a negative weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[1.0, -1.0]),
         BadValueError,
-        "`sample_weight` of log_loss must be 0 or above. "
-        "Got -1.0 in row 1. "
-        "Try leaving the row out with a weight of 0.",
+        "log_loss: `sample_weight` must not be negative, got -1.0 in row 1. "
+        "Use a weight of 0 to ignore a row.",
     ),
     "a NaN for a weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[nan, 1.0]),
         BadValueError,
-        "`sample_weight` of log_loss must be finite. "
-        "Got nan in row 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "log_loss: `sample_weight` must be finite, got nan in row 0. Drop such rows, or fix what "
+        "produced them.",
     ),
     "an infinite weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[inf, 1.0]),
         BadValueError,
-        "`sample_weight` of log_loss must be finite. "
-        "Got inf in row 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "log_loss: `sample_weight` must be finite, got inf in row 0. Drop such rows, or fix what "
+        "produced them.",
     ),
     "weights that are all 0": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "log_loss needs at least 1 labeled row of positive weight. "
-        "Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "log_loss needs at least 1 labeled row of positive weight, got 0. Check that not all "
+        "labels are missing and not all weights are 0.",
     ),
     "weights that are all 0 for a calibration error": (
         lambda: expected_calibration_error([0, 1], HALVES, sample_weight=[0, 0]),
         EmptyStateError,
-        "Calibration error needs at least 1 labeled row of positive weight. "
-        "Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "Calibration error needs at least 1 labeled row of positive weight, got 0. Check that "
+        "not all labels are missing and not all weights are 0.",
     ),
     "fewer weights than rows": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[1.0]),
         BadValueError,
-        "`sample_weight` of log_loss must be of length 2, like the outputs. "
-        "Got length 1. "
-        "Try aligning both by the same row order.",
+        "log_loss: `sample_weight` must have length 2, like the outputs, got length 1. Align "
+        "both in the same row order.",
     ),
     "weights as a column": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[[1.0], [1.0]]),
         BadValueError,
-        "`sample_weight` of log_loss must be one number a row. "
-        "Got shape (2, 1). "
-        "Try `.ravel()` for a single column.",
+        "log_loss: `sample_weight` must be one number per row, got shape (2, 1). Use `.ravel()` "
+        "for a single column.",
     ),
     "a regression for log loss": (
         lambda: log_loss([0.0], Normal([1.0], [1.0])),
         BadTypeError,
-        "`outputs` of a classification metric must be Logits, Probabilities, Members, "
-        "TopLabel or an array of probabilities. "
-        "Got Normal. "
-        "Try one of those, or a regression metric.",
+        "A classification metric needs Logits, Probabilities, Members, TopLabel or an array of "
+        "probabilities, got Normal. Pass one of these, or use a regression metric.",
     ),
     "no bins": (
         lambda: expected_calibration_error([0, 1], HALVES, n_bins=0),
@@ -767,72 +674,62 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "features of other rows": (
         lambda: Batch.of([0, 1], HALVES, features=np.zeros((3, 2))),
         BadValueError,
-        "`features` of Batch must be of length 2, like the outputs. "
-        "Got length 3. "
-        "Try aligning both by the same row order.",
+        "Batch: `features` must have length 2, like the outputs, got length 3. Align both in the "
+        "same row order.",
     ),
     "features without a second dimension": (
         lambda: Batch.of([0, 1], HALVES, features=[1.0, 2.0]),
         BadValueError,
-        "`features` of Batch must be rows x dimensions. "
-        "Got shape (2,). "
-        "Try `.reshape(-1, 1)` for a single column.",
+        "Batch: `features` must be rows x features, got shape (2,). Use `.reshape(-1, 1)` for a "
+        "single column.",
     ),
     "a NaN among features": (
         lambda: Batch.of([0, 1], HALVES, features=[[1.0], [nan]]),
         BadValueError,
-        "`features` of Batch must be finite. "
-        "Got nan in row 1, column 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "Batch: `features` must be finite, got nan in row 1, column 0. Drop such rows, or fix "
+        "what produced them.",
     ),
     "fewer ids than rows": (
         lambda: Batch.of([0, 1], HALVES, ids=["a"]),
         BadValueError,
-        "`ids` of Batch must be of length 2, like the outputs. "
-        "Got length 1. "
-        "Try aligning both by the same row order.",
+        "Batch: `ids` must have length 2, like the outputs, got length 1. Align both in the same "
+        "row order.",
     ),
     "groups as a matrix": (
         lambda: Batch.of([0, 1], HALVES, groups=HALVES),
         BadValueError,
-        "`groups` of Batch must be one value a row. "
-        "Got shape (2, 2). "
-        "Try `.ravel()` for a single column.",
+        "Batch: `groups` must be one value per row, got shape (2, 2). Use `.ravel()` for a "
+        "single column.",
     ),
     "an infinite target": (
         lambda: Batch.of([inf], Normal([1.0], [1.0])),
         BadValueError,
-        "`y_true` of Batch must be finite. "
-        "Got inf in row 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "Batch: `y_true` must be finite, got inf in row 0. Drop such rows, or fix what produced "
+        "them.",
     ),
     "text for targets": (
         lambda: Batch.of(["a"], Normal([1.0], [1.0])),
         BadTypeError,
-        "`y_true` of Batch must be an array of real numbers. "
-        "Got text (dtype <U1). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "Batch: `y_true` must be an array of real numbers, got text (dtype <U1). Convert it with "
+        "`.astype(float)`.",
     ),
     "no threads": (
         lambda: with_threads("0"),
         BadValueError,
-        "`DUBITO_THREADS` of the environment must be a whole number from 1 up. "
-        "Got '0'. "
-        "Try DUBITO_THREADS=2.",
+        "The environment: `DUBITO_THREADS` must be a positive integer, got '0'. "
+        "Set DUBITO_THREADS=2.",
     ),
     "threads in words": (
         lambda: with_threads("two"),
         BadValueError,
-        "`DUBITO_THREADS` of the environment must be a whole number from 1 up. "
-        "Got 'two'. "
-        "Try DUBITO_THREADS=2.",
+        "The environment: `DUBITO_THREADS` must be a positive integer, got 'two'. "
+        "Set DUBITO_THREADS=2.",
     ),
     "states of different bins": (
         lambda: add_states_of([0.0, 1.0], [0.0, 0.5, 1.0]),
         StateMismatchError,
-        "States can be added only when their edges are the same. "
-        "Got [0.0, 1.0] and [0.0, 0.5, 1.0]. "
-        "Try making both with the same settings.",
+        "States can be added only if their edges are equal, got [0.0, 1.0] and [0.0, 0.5, 1.0]. "
+        "Make both with the same settings.",
     ),
 }
 

@@ -25,13 +25,13 @@ from dubito.errors import (
     UnfittedError,
 )
 
-RULE = ("array", "Logits", "finite", "nan", "leaving such rows out")
+RULE = ("array", "Logits", "must be finite", "nan", "Drop such rows")
 
 EXAMPLES: list[Exception] = [
     BadValueError(*RULE, 3, "dog"),
     TooLargeError(*RULE),
     BadTypeError(*RULE),
-    BadFileError("a.csv", "it is empty", "another file"),
+    BadFileError("a.csv", "it is empty", "Pass another file"),
     EmptyStateError("Accuracy"),
     StateMismatchError("bin edges", [0.0, 1.0], [0.0, 0.5, 1.0]),
     MissingExtraError("Training", "torch"),
@@ -49,43 +49,42 @@ each_example = pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type
     [
         (
             BadValueError(*RULE),
-            "`array` of Logits must be finite. Got nan. Try leaving such rows out.",
+            "Logits: `array` must be finite, got nan. Drop such rows.",
         ),
         (
             BadValueError(*RULE, 3),
-            "`array` of Logits must be finite. Got nan in row 3. Try leaving such rows out.",
+            "Logits: `array` must be finite, got nan in row 3. Drop such rows.",
         ),
         (
             BadValueError(*RULE, 0, 0),
-            "`array` of Logits must be finite. Got nan in row 0, column 0. "
-            "Try leaving such rows out.",
+            "Logits: `array` must be finite, got nan in row 0, column 0. Drop such rows.",
         ),
         (
             BadTypeError(*RULE, column="dog"),
-            "`array` of Logits must be finite. Got nan in column dog. Try leaving such rows out.",
+            "Logits: `array` must be finite, got nan in column dog. Drop such rows.",
         ),
         (
-            BadFileError("a.csv", "it is empty", "another file"),
-            "a.csv cannot be read: it is empty. Try another file.",
+            BadFileError("a.csv", "it is empty", "Pass another file"),
+            "a.csv cannot be read: it is empty. Pass another file.",
         ),
         (
             EmptyStateError("Accuracy"),
-            "Accuracy needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "Accuracy needs at least 1 labeled row of positive weight, got 0. Check that not all "
+            "labels are missing and not all weights are 0.",
         ),
         (
             EmptyStateError("ConformalOutlierDetector", is_labeled=False),
-            "ConformalOutlierDetector needs at least 1 row of positive weight. Got 0. "
-            "Try rows whose weights are not all 0.",
+            "ConformalOutlierDetector needs at least 1 row of positive weight, got 0. Check that "
+            "not all weights are 0.",
         ),
         (
             StateMismatchError("bin edges", [0, 1], [0, 0.5, 1]),
-            "States can be added only when their bin edges are the same. "
-            "Got [0, 1] and [0, 0.5, 1]. Try making both with the same settings.",
+            "States can be added only if their bin edges are equal, got [0, 1] and [0, 0.5, 1]. "
+            "Make both with the same settings.",
         ),
         (
             MissingExtraError("Training", "torch"),
-            "Training needs an optional part. Try `pip install 'dubito[torch]'`.",
+            "Training needs an optional dependency. Run `pip install 'dubito[torch]'`.",
         ),
     ],
 )

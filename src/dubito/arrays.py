@@ -1,4 +1,4 @@
-"""The one way from anything array-like to a checked NumPy array."""
+"""Validation: from anything array-like to a checked NumPy array."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,11 +17,11 @@ BoolArray = NDArray[np.bool_]
 
 KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O": "objects"}
 
-MEND = "leaving such rows out, or mending what made them"
-PERCENTAGES = "dividing percentages by 100"
+MEND = "Drop such rows, or fix what produced them"
+PERCENTAGES = "Divide percentages by 100"
 
-SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, closer ones are renormalized
-ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left as they came
+SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized
+ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left unchanged
 
 
 def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
@@ -33,46 +33,45 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
         raise BadTypeError(
             argument,
             caller,
-            "something NumPy can read as an array",
+            "must be readable as a NumPy array",
             f"{type(value).__name__} ({reason})",
-            "rows of equal length, or `.detach().cpu().numpy()` for a tensor",
+            "Pass rows of equal length, or `.detach().cpu().numpy()` of a tensor",
         ) from error
     if array.ndim == 0:
         raise BadTypeError(
             argument,
             caller,
-            "an array with one entry a row",
+            "must be an array with one entry per row",
             "None" if value is None else f"a single {type(value).__name__}",
-            "a list, a NumPy array, or `.toarray()` for a sparse matrix",
+            "Pass a list or a NumPy array, or `.toarray()` of a sparse matrix",
         )
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
-        raise BadValueError(
-            argument, caller, "without masked entries", "one", "leaving masked rows out", row
-        )
+        rule, fix = "must not have masked entries", "Drop the masked rows"
+        raise BadValueError(argument, caller, rule, "one", fix, row)
     return array
 
 
 def as_floats(value: Any, argument: str, caller: str) -> FloatArray:
-    """Return `value` as float32 or float64: float16 goes up, whole numbers become float64."""
+    """Return `value` as float32 or float64: float16 becomes float32, integers float64."""
     array = as_array(value, argument, caller)
     if array.dtype.kind not in "fiu":
         raise BadTypeError(
             argument,
             caller,
-            "an array of real numbers",
-            f"{KINDS.get(array.dtype.kind, 'something else')} (dtype {array.dtype})",
-            "`.astype(float)` once every entry is a real number",
+            "must be an array of real numbers",
+            f"{KINDS.get(array.dtype.kind, 'another type')} (dtype {array.dtype})",
+            "Convert it with `.astype(float)`",
         )
     if array.dtype in (np.float32, np.float64):
         return array
     is_small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-    with np.errstate(over="ignore"):  # what is beyond the largest float is infinite, and told so
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is reported
         return array.astype(np.float32 if is_small else np.float64)
 
 
 def as_list(value: Any, argument: str, caller: str, rule: str, fix: str) -> list[Any]:
-    """Return the entries of anything that can be iterated over."""
+    """Return the entries of an iterable as a list."""
     try:
         return list(value)
     except TypeError as error:
@@ -80,14 +79,14 @@ def as_list(value: Any, argument: str, caller: str, rule: str, fix: str) -> list
 
 
 def freeze(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view, so that neither we nor anyone else writes to the caller's array."""
+    """Return a read-only view, which protects the caller's array from being changed."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
-    """Return what kernels take: C order and read-only, copied only where it must be."""
+    """Return a read-only array in C order, as kernels expect it; copied only if necessary."""
     return freeze(np.ascontiguousarray(array))
 
 
@@ -99,7 +98,7 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) ->
         index = first_not_finite(contiguous(array[rows]).reshape(-1))
         if index != FAULTLESS:
             place = np.unravel_index(rows.start * n_columns + index, array.shape)
-            raise _fault_at(place, array, argument, caller, "finite", fix)
+            raise _fault_at(place, array, argument, caller, "must be finite", fix)
 
     for _ in map_in_order(check, row_blocks(array.shape[0], n_columns)):
         pass
@@ -107,17 +106,17 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) ->
 
 
 def as_distributions(
-    array: FloatArray, argument: str, caller: str, or_else: str = ""
+    array: FloatArray, argument: str, caller: str, alternative: str = ""
 ) -> FloatArray:
-    """Return rows that sum to 1: as they came if they do up to rounding, renormalized if nearly.
+    """Return rows that sum to 1: unchanged if they do up to rounding, renormalized if nearly.
 
-    `or_else` is what an error says these may be instead, before it says how to mend them.
+    `alternative` is a remedy that errors name first, such as "Use Logits(...) for logits".
     """
 
     def furthest(rows: slice) -> float:
         row, distance = probability_faults(contiguous(array[rows]), SUM_TOLERANCE)
         if row != FAULTLESS:
-            raise _fault_of(array, rows.start + row, argument, caller, or_else)
+            raise _fault_of(array, rows.start + row, argument, caller, alternative)
         return float(distance)
 
     distances = map_in_order(furthest, row_blocks(*array.shape))
@@ -130,14 +129,14 @@ def as_distributions(
 
 
 def _fault_of(
-    array: FloatArray, row: int, argument: str, caller: str, or_else: str
+    array: FloatArray, row: int, argument: str, caller: str, alternative: str
 ) -> BadValueError:
-    """Say what is wrong with a row that is no distribution."""
+    """Return the error for a row that is not a distribution."""
     probabilities = array[row]
-    clip = f"{or_else}`.clip(0)` if rounding made it negative"
+    clip = either(alternative, "Apply `.clip(0)` if rounding made it negative")
     checks = [
-        (np.isfinite(probabilities), "finite", MEND),
-        (probabilities >= 0, "probabilities, 0 or above", clip),
+        (np.isfinite(probabilities), "must be finite", MEND),
+        (probabilities >= 0, "must be probabilities of at least 0", clip),
     ]
     for is_fine, rule, fix in checks:
         if not is_fine.all():
@@ -146,17 +145,26 @@ def _fault_of(
     return BadValueError(
         argument,
         caller,
-        "rows that sum to 1",
+        "must have rows that sum to 1",
         f"a sum of {sum(probabilities.tolist()):.6g}",
-        f"{or_else}dividing each row by its sum",
+        either(alternative, "Divide each row by its sum"),
         row,
     )
+
+
+def either(alternative: str, fix: str) -> str:
+    """Return two remedies as one sentence, or the second where the first is empty.
+
+    >>> either("Use Logits(...) for logits", "Divide each row by its sum")
+    'Use Logits(...) for logits, or divide each row by its sum'
+    """
+    return f"{alternative}, or {fix[0].lower()}{fix[1:]}" if alternative else fix
 
 
 def _fault_at(
     place: Iterable[Any], array: NDArray[Any], argument: str, caller: str, rule: str, fix: str
 ) -> BadValueError:
-    """Say which entry breaks a rule."""
+    """Return the error for one entry of an array."""
     row, *columns = indices = tuple(int(index) for index in place)
     column = columns[0] if len(columns) == 1 else str(tuple(columns)) if columns else None
     return BadValueError(argument, caller, rule, f"{array[indices]}", fix, row, column)
@@ -165,28 +173,28 @@ def _fault_at(
 def as_shares(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
     """Return a flat array of numbers between 0 and 1."""
     array = as_finite(as_floats(value, argument, caller), argument, caller)
-    require_dimensions(array, (1,), argument, caller, "one number a row")
+    require_dimensions(array, (1,), argument, caller, "one number per row")
     is_share = (array >= 0) & (array <= 1)
-    require_everywhere(is_share, array, argument, caller, "between 0 and 1", fix)
+    require_everywhere(is_share, array, argument, caller, "must be between 0 and 1", fix)
     return array
 
 
 def as_share(value: Any, argument: str, caller: str, *, is_open: bool = False) -> float:
-    """Return a single number between 0 and 1, both left out if `is_open`."""
+    """Return a number between 0 and 1, exclusive of both if `is_open`."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     is_fine = is_number and (0 < value < 1 if is_open else 0 <= value <= 1)
     if not is_fine:
-        rule = "a number between 0 and 1" + (", not either of them" if is_open else "")
+        rule = f"must be a number {'strictly ' * is_open}between 0 and 1"
         raise BadValueError(argument, caller, rule, repr(value), PERCENTAGES)
     return float(value)
 
 
 def as_seed(value: Any, caller: str) -> int:
-    """Return what a generator starts from: a whole number from 0 up, below 2^32."""
+    """Return the seed of a random generator: an integer from 0 to 2**32 - 1."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not (is_whole and 0 <= value < 2**32):
-        rule = "a whole number from 0 up, below 2^32"
-        raise BadValueError("seed", caller, rule, repr(value), "seed=0")
+        rule = "must be an integer from 0 to 2**32 - 1"
+        raise BadValueError("seed", caller, rule, repr(value), "Pass seed=0")
     return int(value)
 
 
@@ -220,9 +228,9 @@ def require_rows(
         raise BadValueError(
             argument,
             caller,
-            f"of length {n_rows}, like {like}",
+            f"must have length {n_rows}, like {like}",
             f"length {array.shape[0]}",
-            "aligning both by the same row order",
+            "Align both in the same row order",
         )
 
 
@@ -234,20 +242,23 @@ def require_dimensions(
     shape: str,
     fix: str | None = None,
 ) -> None:
-    """Raise unless `array` has one of the allowed numbers of dimensions, and no empty columns."""
+    """Raise unless `array` has one of the allowed numbers of dimensions and no empty axis.
+
+    `shape` describes what is allowed, such as "rows x classes".
+    """
     if array.ndim in allowed and 0 not in array.shape[1:]:
         return
     if 0 in array.shape[1:]:
-        fix = "at least one column"
+        fix = "Provide at least one column"
     elif fix is None:
         is_flat = array.ndim < min(allowed)
-        fix = f"`{'.reshape(-1, 1)' if is_flat else '.ravel()'}` for a single column"
-    raise BadValueError(argument, caller, shape, f"shape {array.shape}", fix)
+        fix = f"Use `{'.reshape(-1, 1)' if is_flat else '.ravel()'}` for a single column"
+    raise BadValueError(argument, caller, f"must be {shape}", f"shape {array.shape}", fix)
 
 
 def require_everywhere(
     is_fine: BoolArray, array: NDArray[Any], argument: str, caller: str, rule: str, fix: str
 ) -> None:
-    """Raise at the first entry that is not fine."""
+    """Raise for the first entry that is not fine."""
     if not is_fine.all():
         raise _fault_at(np.argwhere(~is_fine)[0], array, argument, caller, rule, fix)

@@ -1,23 +1,24 @@
-"""Every error and warning dubito raises.
+"""All errors and warnings of dubito.
 
     Exception
     └── DubitoError
-        ├── BadValueError   (ValueError)    a value breaks a rule; knows its row and column
-        │   └── TooLargeError               there is more of it than is allowed
-        ├── BadTypeError    (TypeError)     something of the wrong kind altogether
+        ├── BadValueError   (ValueError)    an invalid value; knows its row and column
+        │   └── TooLargeError               an input that exceeds a size limit
+        ├── BadTypeError    (TypeError)     a value of an unsupported type
         ├── BadFileError    (ValueError)    a file that cannot be read
-        ├── EmptyStateError (ValueError)    a metric of no rows at all
-        ├── StateMismatchError (ValueError) two states that do not measure the same thing
-        ├── UnfittedError (ValueError, AttributeError) something was asked of it before `fit`
+        ├── EmptyStateError (ValueError)    a metric of no rows
+        ├── StateMismatchError (ValueError) two states with different settings
+        ├── UnfittedError (ValueError, AttributeError) an estimator used before `fit`
         └── MissingExtraError (ImportError) an optional dependency is not installed
 
     UserWarning
     └── DubitoWarning
-        ├── BoundWarning                    a fit ended at a bound: no finite value is best
-        ├── InfiniteLossWarning             a class that was given probability 0 happened
-        └── MissingLabelsWarning            rows without a label were left out
+        ├── BoundWarning                    a fit ended at a bound: no finite optimum exists
+        ├── InfiniteLossWarning             a class with predicted probability 0 occurred
+        └── MissingLabelsWarning            rows without a label were ignored
 
-Messages follow one form: "`argument` of caller must be rule. Got value. Try fix."
+A message names the problem, the offending value and its place, then the remedy: "Logits: `array`
+must be finite, got nan in row 1, column 0. Drop such rows, or use -10000 for a masked class."
 """
 
 from typing import Any
@@ -43,17 +44,31 @@ _VERBS = ("must ", "cannot ", "supports ", "needs ", "accepts ", "has ", "is ")
 
 
 class DubitoError(Exception):
-    """Any error that dubito raises on purpose."""
+    """The base class of all errors that dubito raises."""
 
 
 class BaseRuleError(DubitoError):
-    """A value that breaks a rule.
+    """An invalid argument.
 
-    The message is two sentences: "{caller}: `{argument}` {rule}, got {got} in row R, column C. {fix}."
-    `rule` is a verb phrase ("must be finite", "must have 2 columns"), `fix` an imperative sentence
-    ("Use OneVsRest(PlattScaling())"). An empty `argument` makes the caller the subject: "PlattScaling
-    supports exactly 2 classes, got 3. Use OneVsRest(PlattScaling())." Row and column are kept apart, so that an error found in a
-    batch can be told by its place in a file.
+    The message is two sentences: "{caller}: `{argument}` {rule}, got {got} in row R, column C.
+    {fix}." Row and column are attributes, so that an error found in a batch can be reported with
+    its position in the file.
+
+    Parameters
+    ----------
+    argument : str
+        The name of the argument. If empty, the caller is the subject: "PlattScaling supports
+        exactly 2 classes, got 3. Use OneVsRest(PlattScaling())."
+    caller : str
+        The public function or class, or the file that the value comes from.
+    rule : str
+        A verb phrase, such as "must be finite" or "must have 2 columns".
+    got : str
+        The offending value.
+    fix : str
+        The remedy, an imperative sentence without its period.
+    row, column : int or str, optional
+        The position of the value; rows count from 0.
     """
 
     def __init__(
@@ -66,7 +81,7 @@ class BaseRuleError(DubitoError):
         row: int | None = None,
         column: str | int | None = None,
     ) -> None:
-        # All of it goes to `args`, so that the error survives a trip between processes.
+        # Everything goes to `args`, so that the error can be pickled.
         super().__init__(argument, caller, rule, got, fix, row, column)
         self.argument, self.caller, self.rule, self.got, self.fix = argument, caller, rule, got, fix
         self.row, self.column = row, column
@@ -86,50 +101,72 @@ class BaseRuleError(DubitoError):
 
 
 class BadValueError(BaseRuleError, ValueError):
-    """A value that breaks a rule. Rows count from 0."""
+    """An invalid value. Rows count from 0."""
 
 
 class TooLargeError(BadValueError):
-    """There is more of something than is allowed."""
+    """An input that exceeds a size limit."""
 
 
 class BadTypeError(BaseRuleError, TypeError):
-    """Something of the wrong kind altogether."""
+    """A value of an unsupported type."""
 
 
 class BadFileError(DubitoError, ValueError):
-    """A file that cannot be read."""
+    """A file that cannot be read.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    problem : str
+        What is wrong with it.
+    fix : str
+        The remedy, an imperative sentence without its period.
+    """
 
     def __init__(self, path: str, problem: str, fix: str) -> None:
         super().__init__(path, problem, fix)
         self.path, self.problem, self.fix = path, problem, fix
 
     def __str__(self) -> str:
-        fix = self.fix if self.fix[:1].isupper() else f"Try {self.fix}"
-        return f"{self.path} cannot be read: {self.problem}. {fix}."
+        remedy = self.fix if self.fix[:1].isupper() else f"Try {self.fix}"
+        return f"{self.path} cannot be read: {self.problem}. {remedy}."
 
 
 class EmptyStateError(DubitoError, ValueError):
-    """A metric was asked of no rows at all."""
+    """A metric or fit without any rows.
+
+    Parameters
+    ----------
+    what : str
+        The metric or estimator.
+    is_labeled : bool, default=True
+        Whether rows count only if they have a label.
+    """
 
     def __init__(self, what: str, is_labeled: bool = True) -> None:
         super().__init__(what, is_labeled)
         self.what, self.is_labeled = what, is_labeled
 
     def __str__(self) -> str:
-        if not self.is_labeled:
-            return (
-                f"{self.what} needs at least 1 row of positive weight. Got 0. "
-                "Try rows whose weights are not all 0."
-            )
-        return (
-            f"{self.what} needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0."
-        )
+        kind, cause = "row", "Check that not all weights are 0"
+        if self.is_labeled:
+            kind = "labeled row"
+            cause = "Check that not all labels are missing and not all weights are 0"
+        return f"{self.what} needs at least 1 {kind} of positive weight, got 0. {cause}."
 
 
 class StateMismatchError(DubitoError, ValueError):
-    """Two states that do not measure the same thing were added."""
+    """Two states that were made with different settings and cannot be added.
+
+    Parameters
+    ----------
+    what : str
+        The setting, in the plural.
+    left, right : object
+        Its two values.
+    """
 
     def __init__(self, what: str, left: Any, right: Any) -> None:
         super().__init__(what, left, right)
@@ -137,20 +174,20 @@ class StateMismatchError(DubitoError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"States can be added only when their {self.what} are the same. "
-            f"Got {self.left} and {self.right}. Try making both with the same settings."
+            f"States can be added only if their {self.what} are equal, got {self.left} and "
+            f"{self.right}. Make both with the same settings."
         )
 
 
 class UnfittedError(DubitoError, ValueError, AttributeError):
-    """Something was asked of an object before it learned anything."""
+    """An estimator that was used before `fit`."""
 
     def __init__(self, kind: str, method: str) -> None:
         super().__init__(kind, method)
         self.kind, self.method = kind, method
 
     def __str__(self) -> str:
-        return f"{self.method} of {self.kind} needs a fit first. Try `.fit(...)`."
+        return f"This {self.kind} is not fitted yet. Call `fit` before `{self.method}`."
 
 
 class MissingExtraError(DubitoError, ImportError):
@@ -161,20 +198,21 @@ class MissingExtraError(DubitoError, ImportError):
         self.feature, self.extra = feature, extra
 
     def __str__(self) -> str:
-        return f"{self.feature} needs an optional part. Try `pip install 'dubito[{self.extra}]'`."
+        command = f"pip install 'dubito[{self.extra}]'"
+        return f"{self.feature} needs an optional dependency. Run `{command}`."
 
 
 class DubitoWarning(UserWarning):
-    """Any warning that dubito gives."""
+    """The base class of all warnings of dubito."""
 
 
 class BoundWarning(DubitoWarning):
-    """A fit ended at a bound, because no finite value is best."""
+    """A fit ended at a bound because no finite optimum exists."""
 
 
 class InfiniteLossWarning(DubitoWarning):
-    """A class that the model gave probability 0 happened, so that log loss is infinite."""
+    """A class with predicted probability 0 occurred, so log loss is infinite."""
 
 
 class MissingLabelsWarning(DubitoWarning):
-    """Rows without a label were left out."""
+    """Rows without a label were ignored."""

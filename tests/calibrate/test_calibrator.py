@@ -401,7 +401,7 @@ def test_nothing_can_be_asked_before_a_fit(case: Case) -> None:
         "summary": (),
         "to_dict": (),
     }.items():
-        message = f"{method} of {kind} needs a fit first. Try `.fit(...)`."
+        message = f"This {kind} is not fitted yet. Call `fit` before `{method}`."
         with refused(UnfittedError, message):
             getattr(clone(case.calibrator), method)(*arguments)
 

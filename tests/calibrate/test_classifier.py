@@ -191,7 +191,7 @@ def test_a_frozen_model_says_which_classes_there_are() -> None:
     assert model.classes_.tolist() == ["ant", "bee", "cat"]
     assert model.calibrator_.classes_ == ("ant", "bee", "cat")
     assert model.estimator_ is frozen
-    message = r"`y` of TemperatureScaling must be one of the classes \('ant', 'bee', 'cat'\)"
+    message = r"TemperatureScaling: `y` must be one of the classes \('ant', 'bee', 'cat'\)"
     with pytest.raises(BadValueError, match=message):
         model.fit(X3[:2], ["ant", "yak"])
 
@@ -278,7 +278,7 @@ def test_weights_that_only_the_calibrator_can_use_are_told() -> None:
         with pytest.warns(DubitoWarning, match=r"takes no sample_weight; only the cal") as caught:
             model.fit(X3, Y3, np.ones(240))
         assert caught[0].filename == __file__
-    with pytest.raises(BadValueError, match="`sample_weight` of CalibratedClassifier"):
+    with pytest.raises(BadValueError, match="CalibratedClassifier: `sample_weight`"):
         model.fit(X3, Y3, np.ones(239))
 
 

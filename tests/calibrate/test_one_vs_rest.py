@@ -268,5 +268,5 @@ def test_no_weight_at_all_is_refused(calibrator: Any) -> None:
 
 
 def test_counts_need_a_fit() -> None:
-    with pytest.raises(UnfittedError, match="counts of OneVsRest needs a fit first"):
+    with pytest.raises(UnfittedError, match="This OneVsRest is not fitted yet"):
         OneVsRest(PlattScaling()).counts(P)

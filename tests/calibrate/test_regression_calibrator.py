@@ -85,7 +85,7 @@ def test_a_clone_has_the_settings_and_nothing_learned(
     assert twin.get_params() == calibrator.get_params()
     for method in ("transform", "summary", "to_dict"):
         arguments = [KINDS["Normal"]] if method == "transform" else []
-        with pytest.raises(UnfittedError, match=f"{method} of {type(twin).__name__} needs a fit"):
+        with pytest.raises(UnfittedError, match=f"not fitted yet.*before `{method}`"):
             getattr(twin, method)(*arguments)
 
 
@@ -225,9 +225,9 @@ def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) 
     assert message(one, [[1.0]]).startswith(
         f"`y` of {name} must be of the shape of the predictions, (1,)"
     )
-    assert message(one, [np.inf]).startswith(f"`y` of {name} must be finite. Got inf in row 0.")
-    assert message(one, [1.0, 2.0]).startswith(f"`y` of {name} must be of length 1")
-    assert message(one, ["a"]).startswith(f"`y` of {name} must be an array of real numbers.")
+    assert message(one, [np.inf]).startswith(f"{name}: `y` must be finite, got inf in row 0.")
+    assert message(one, [1.0, 2.0]).startswith(f"{name}: `y` must have length 1")
+    assert message(one, ["a"]).startswith(f"{name}: `y` must be an array of real numbers,")
     shards = Parts(Batch.of(Y, KINDS["Normal"]))
     assert message(shards, Y) == (
         f"{name}: `y` must be None when `outputs` is shards, got ndarray. "

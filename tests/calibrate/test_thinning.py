@@ -145,12 +145,12 @@ def test_what_has_no_knots_is_returned_as_it_is() -> None:
 
 
 def test_a_bound_is_a_probability_and_a_fit_is_needed() -> None:
-    with pytest.raises(UnfittedError, match="thinned of IsotonicCalibration needs a fit first"):
+    with pytest.raises(UnfittedError, match="This IsotonicCalibration is not fitted yet"):
         IsotonicCalibration().thinned()
     curve = IsotonicCalibration().fit([0.2, 0.8], [0, 1])
     with pytest.raises(BadValueError) as caught:
         curve.thinned(-1)
     assert str(caught.value) == (
-        "`bound` of IsotonicCalibration.thinned must be a number between 0 and 1. Got -1. "
-        "Try dividing percentages by 100."
+        "IsotonicCalibration.thinned: `bound` must be a number between 0 and 1, got -1. Divide "
+        "percentages by 100."
     )

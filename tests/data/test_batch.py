@@ -164,24 +164,24 @@ def test_what_is_not_known_stays_unknown() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ({"y_true": [0, 1]}, "`y_true` of test must be of length 4"),
-        ({"sample_weight": [1, 1]}, "`sample_weight` of test must be of length 4"),
-        ({"sample_weight": [1, 1, -2, 1]}, "0 or above. Got -2.0 in row 2"),
-        ({"sample_weight": [1, np.nan, 1, 1]}, "finite. Got nan in row 1"),
-        ({"sample_weight": np.ones((4, 1))}, "one number a row"),
-        ({"features": np.ones(4)}, "rows x dimensions"),
-        ({"features": np.ones((3, 2))}, "`features` of test must be of length 4"),
-        ({"features": [[1, 2], [1, np.inf], [1, 2], [1, 2]]}, "Got inf in row 1, column 1"),
-        ({"ids": ["a"]}, "`ids` of test must be of length 4"),
-        ({"groups": np.ones((4, 2))}, "`groups` of test must be one value a row"),
-        ({"row_costs": [1, 1]}, "`row_costs` of test must be of length 4"),
-        ({"row_costs": np.ones((4, 1))}, "`row_costs` of test must be one number a row"),
+        ({"y_true": [0, 1]}, "test: `y_true` must have length 4"),
+        ({"sample_weight": [1, 1]}, "test: `sample_weight` must have length 4"),
+        ({"sample_weight": [1, 1, -2, 1]}, "must not be negative, got -2.0 in row 2"),
+        ({"sample_weight": [1, np.nan, 1, 1]}, "finite, got nan in row 1"),
+        ({"sample_weight": np.ones((4, 1))}, "one number per row"),
+        ({"features": np.ones(4)}, "rows x features"),
+        ({"features": np.ones((3, 2))}, "test: `features` must have length 4"),
+        ({"features": [[1, 2], [1, np.inf], [1, 2], [1, 2]]}, "got inf in row 1, column 1"),
+        ({"ids": ["a"]}, "test: `ids` must have length 4"),
+        ({"groups": np.ones((4, 2))}, "test: `groups` must be one value per row"),
+        ({"row_costs": [1, 1]}, "test: `row_costs` must have length 4"),
+        ({"row_costs": np.ones((4, 1))}, "test: `row_costs` must be one number per row"),
         (
             {"row_costs": [1, -2, 1, 1]},
-            "0 or above. Got -2.0 in row 1. Try a rate below 0 for a gain.",
+            "must not be negative, got -2.0 in row 1. Use a negative rate for a gain.",
         ),
-        ({"row_costs": [1, 1, np.inf, 1]}, "finite. Got inf in row 2"),
-        ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "`y_true` of test must be of length 4"),
+        ({"row_costs": [1, 1, np.inf, 1]}, "finite, got inf in row 2"),
+        ({"y_true": Labels(np.zeros(3, dtype=np.int64))}, "test: `y_true` must have length 4"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str) -> None:
@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_refused_by_name(known: dict[str, Any], words: str)
 )
 def test_bad_truth_is_named_as_the_caller_names_it(y: Any, outputs: Any) -> None:
     for argument in ("y", "y_true"):
-        with pytest.raises(BadValueError, match=f"^`{argument}` of test must be") as caught:
+        with pytest.raises(BadValueError, match=f"^test: `{argument}` must ") as caught:
             Batch.of(y, outputs, caller="test", argument=argument)
         assert ("y_true" in str(caught.value)) == (argument == "y_true")
 
@@ -214,7 +214,7 @@ def test_weights_are_numbers() -> None:
 
 
 def test_top_labels_know_what_was_right() -> None:
-    with pytest.raises(BadValueError, match="must be None beside TopLabel"):
+    with pytest.raises(BadValueError, match="must be None for TopLabel"):
         Batch.of([1], TopLabel([0.5], [1]))
 
 

@@ -102,19 +102,19 @@ def test_labels_are_left_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("y", "classes", "row", "words"),
     [
-        ([0, 1, 3, 9], None, 2, "from 0 to 2. Got 3 in row 2. Try a column for every class"),
-        ([0, 1, 3, 9], [0, 1, 2], 2, "from 0 to 2. Got 3 in row 2. Try a column for every class"),
-        ([0, -1], None, 1, "Got -1 in row 1. Try NaN or None for a missing label"),
-        ([0.0, np.nan, 0.5], None, 2, "Got 0.5 in row 2. Try rows x 3 for label probabilities"),
-        ([0.0, np.inf], None, 1, "Got inf in row 1"),
-        (np.array([0, 200], "uint8"), None, 1, "Got 200 in row 1"),
-        (np.array([0, -128], "int8"), None, 1, "Got -128 in row 1"),
-        ([None, 1, 7], None, 2, "Got 7 in row 2"),
-        (["cat"], None, 0, "Got 'cat' in row 0. Try naming the classes"),
-        (["cat", "Dog"], NAMES, 1, "one of the classes ('cat', 'dog', 'fox'). Got 'Dog' in row 1"),
-        ([0, 1], NAMES, 0, "one of the classes ('cat', 'dog', 'fox'). Got 0 in row 0"),
-        ([1, 2, 3, 0], [1, 2, 3], 3, "one of the classes (1, 2, 3). Got 0 in row 3"),
-        ([b"cat"], NAMES, 0, "Got b'cat' in row 0"),
+        ([0, 1, 3, 9], None, 2, "from 0 to 2, got 3 in row 2. Add a column for every class"),
+        ([0, 1, 3, 9], [0, 1, 2], 2, "from 0 to 2, got 3 in row 2. Add a column for every class"),
+        ([0, -1], None, 1, "got -1 in row 1. Use NaN or None for a missing label"),
+        ([0.0, np.nan, 0.5], None, 2, "got 0.5 in row 2. Pass label probabilities as rows x 3"),
+        ([0.0, np.inf], None, 1, "got inf in row 1"),
+        (np.array([0, 200], "uint8"), None, 1, "got 200 in row 1"),
+        (np.array([0, -128], "int8"), None, 1, "got -128 in row 1"),
+        ([None, 1, 7], None, 2, "got 7 in row 2"),
+        (["cat"], None, 0, "got 'cat' in row 0. Name the classes"),
+        (["cat", "Dog"], NAMES, 1, "one of the classes ('cat', 'dog', 'fox'), got 'Dog' in row 1"),
+        ([0, 1], NAMES, 0, "one of the classes ('cat', 'dog', 'fox'), got 0 in row 0"),
+        ([1, 2, 3, 0], [1, 2, 3], 3, "one of the classes (1, 2, 3), got 0 in row 3"),
+        ([b"cat"], NAMES, 0, "got b'cat' in row 0"),
     ],
 )
 def test_a_label_of_no_class_is_refused_at_its_first_row(
@@ -128,14 +128,14 @@ def test_a_label_of_no_class_is_refused_at_its_first_row(
 
 def test_long_lists_of_classes_are_cut_short() -> None:
     outputs = Probabilities(np.full((1, 10), 0.1), [f"class {k}" for k in range(10)])
-    with pytest.raises(BadValueError, match=r"'class 4', \.\.\.\)\. Got 'x'"):
+    with pytest.raises(BadValueError, match=r"'class 4', \.\.\.\)\, got 'x'"):
         codes_of(np.array(["x"]), outputs, "y", "test")
 
 
 def test_labels_that_are_no_single_values_are_refused() -> None:
     array = np.empty(2, dtype=object)
     array[:] = [["cat"], ["dog"]]
-    with pytest.raises(BadTypeError, match="must be one label a row"):
+    with pytest.raises(BadTypeError, match="must be one label per row"):
         codes_read(array, NAMES)
 
 

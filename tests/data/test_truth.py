@@ -41,9 +41,12 @@ def test_label_probabilities_are_left_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("y", "words"),
     [
-        ([[0.5, 0.5], [0.2, 0.2], [1, 0]], "rows that sum to 1. Got a sum of 0.4 in row 1"),
-        ([[0.5, 0.5], [1, 0], [np.nan, 1]], "finite. Got nan in row 2, column 0"),
-        ([[0], [1], [0]], r"one label a row, or rows x 2 label probabilities. Got shape \(3, 1\)"),
+        ([[0.5, 0.5], [0.2, 0.2], [1, 0]], "rows that sum to 1, got a sum of 0.4 in row 1"),
+        ([[0.5, 0.5], [1, 0], [np.nan, 1]], "finite, got nan in row 2, column 0"),
+        (
+            [[0], [1], [0]],
+            r"one label per row, or rows x 2 label probabilities, got shape \(3, 1\)",
+        ),
         ([0, 1], "of length 3"),
     ],
 )
@@ -62,7 +65,7 @@ def test_targets_may_be_missing_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("y", "words"),
     [
-        ([1.0, np.inf], "finite. Got inf in row 1"),
+        ([1.0, np.inf], "finite, got inf in row 1"),
         ([1.0], "of length 2"),
         (np.zeros((2, 1, 1)), "rows, or rows x targets"),
     ],
@@ -96,7 +99,7 @@ def test_nothing_can_be_written_to() -> None:
 
 
 def test_the_first_bad_row_is_told_whatever_the_labels_sort_like() -> None:
-    with pytest.raises(BadValueError, match="Got 99 in row 1"):
+    with pytest.raises(BadValueError, match="got 99 in row 1"):
         Labels.of([10, 99, 5], Probabilities([[0.5, 0.5]] * 3, classes=[10, 20]))
 
 

@@ -255,14 +255,14 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: expected_costs(P, GROWS, [1, np.nan]),
         BadValueError,
-        "`row_costs` of expected_costs must be finite. Got nan in row 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "expected_costs: `row_costs` must be finite, got nan in row 1. Drop such rows, or fix what "
+        "produced them.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1]),
         BadValueError,
-        "`row_costs` of expected_costs must be of length 2, like the outputs. Got length 1. "
-        "Try aligning both by the same row order.",
+        "expected_costs: `row_costs` must have length 2, like the outputs, got length 1. Align "
+        "both in the same row order.",
     ),
     (
         lambda: least_costs(P, PLAIN, [1, 2]),

@@ -160,8 +160,8 @@ ROW = [[0.5, 0.5]]
         (
             [ROW, ROW],
             [[True, True]] * 2,
-            "`present` of combine_posteriors must be of length 1, like the outputs. "
-            "Got length 2. Try aligning both by the same row order.",
+            "combine_posteriors: `present` must have length 1, like the outputs, got length 2. "
+            "Align both in the same row order.",
         ),
     ],
 )

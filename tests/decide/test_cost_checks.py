@@ -16,14 +16,14 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix([[0, np.nan], [1, 0]]),
         BadValueError,
-        "`costs` of CostMatrix must be finite. Got nan in row 0, column 1. "
-        "Try a cost for every action in every class.",
+        "CostMatrix: `costs` must be finite, got nan in row 0, column 1. Try a cost for every "
+        "action in every class.",
     ),
     (
         lambda: CostMatrix([[0, 1], [-np.inf, 0]]),
         BadValueError,
-        "`costs` of CostMatrix must be finite. Got -inf in row 1, column 0. "
-        "Try a cost for every action in every class.",
+        "CostMatrix: `costs` must be finite, got -inf in row 1, column 0. Try a cost for every "
+        "action in every class.",
     ),
     (
         lambda: CostMatrix([[0, 1], [1e101, 0]]),
@@ -34,7 +34,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix([1, 2]),
         BadValueError,
-        "`costs` of CostMatrix must be actions x classes. Got shape (2,). Try a table of numbers.",
+        "CostMatrix: `costs` must be actions x classes, got shape (2,). Pass a table of numbers.",
     ),
     (
         lambda: CostMatrix(np.zeros((0, 2))),
@@ -45,8 +45,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix([["a", "b"]]),
         BadTypeError,
-        "`costs` of CostMatrix must be an array of real numbers. Got text (dtype <U1). "
-        "Try `.astype(float)` once every entry is a real number.",
+        "CostMatrix: `costs` must be an array of real numbers, got text (dtype <U1). Convert it "
+        "with `.astype(float)`.",
     ),
     (
         lambda: CostMatrix(I2, rate=[[1, 2]]),
@@ -120,8 +120,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix(I2).with_reject([1, np.inf]),
         BadValueError,
-        "`cost` of CostMatrix.with_reject must be finite. Got inf in row 1. "
-        "Try leaving such rows out, or mending what made them.",
+        "CostMatrix.with_reject: `cost` must be finite, got inf in row 1. Drop such rows, or fix "
+        "what produced them.",
     ),
 ]
 

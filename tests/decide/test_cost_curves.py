@@ -123,8 +123,8 @@ EVEN = Probabilities([[0.5, 0.5]] * 2, classes=["no", "yes"])
         ),
         (
             lambda: cost_coverage_curve([0], [[0.5, 0.5]], TWO, doubt=[1.0, 2.0]),
-            "`doubt` of cost_coverage_curve must be of length 1, like the outputs. Got length 2. "
-            "Try aligning both by the same row order.",
+            "cost_coverage_curve: `doubt` must have length 1, like the outputs, got length 2. "
+            "Align both in the same row order.",
         ),
         (
             lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="maybe"),
@@ -148,8 +148,8 @@ EVEN = Probabilities([[0.5, 0.5]] * 2, classes=["no", "yes"])
         ),
         (
             lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="no", priors=[0.5, 2.0]),
-            "`priors` of cost_prior_curve must be between 0 and 1. Got 2.0 in row 1. "
-            "Try dividing percentages by 100.",
+            "cost_prior_curve: `priors` must be between 0 and 1, got 2.0 in row 1. Divide "
+            "percentages by 100.",
         ),
     ],
 )

@@ -231,9 +231,9 @@ def test_labels_are_needed() -> None:
 
 def test_a_fit_is_needed() -> None:
     for method in ("summary", "to_dict"):
-        with pytest.raises(UnfittedError, match=f"{method} of LinearPool needs a fit first"):
+        with pytest.raises(UnfittedError, match="This LinearPool is not fitted yet"):
             getattr(LinearPool(), method)()
-    with pytest.raises(UnfittedError, match="predict_proba of LinearPool needs a fit first"):
+    with pytest.raises(UnfittedError, match="This LinearPool is not fitted yet"):
         LinearPool().predict_proba([ROW])
 
 

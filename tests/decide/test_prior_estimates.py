@@ -192,8 +192,8 @@ EVEN = [0.5, 0.5]
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "level": 95},
-            "`level` of estimate_prior must be a number between 0 and 1, not either of them. "
-            "Got 95. Try dividing percentages by 100.",
+            "estimate_prior: `level` must be a number strictly between 0 and 1, got 95. Divide "
+            "percentages by 100.",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "n_resamples": 3},
@@ -202,8 +202,7 @@ EVEN = [0.5, 0.5]
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "seed": -1},
-            "`seed` of estimate_prior must be a whole number from 0 up, below 2^32. Got -1. "
-            "Try seed=0.",
+            "estimate_prior: `seed` must be an integer from 0 to 2**32 - 1, got -1. Pass seed=0.",
         ),
     ],
 )

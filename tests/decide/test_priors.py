@@ -130,14 +130,14 @@ def test_the_callers_array_is_not_changed() -> None:
         (
             EVEN,
             [1, 99],
-            "`to_prior` of adjust_prior must be rows that sum to 1. Got a sum of 100 in row 0. "
-            "Try dividing each row by its sum.",
+            "adjust_prior: `to_prior` must have rows that sum to 1, got a sum of 100 in row 0. "
+            "Divide each row by its sum.",
         ),
         (
             EVEN,
             [[0.5, 0.5]],
-            "`to_prior` of adjust_prior must be one share a class. Got shape (1, 2). "
-            "Try `.ravel()` for a single column.",
+            "adjust_prior: `to_prior` must be one proportion per class, got shape (1, 2). Use "
+            "`.ravel()` for a single column.",
         ),
         (
             EVEN,
@@ -157,6 +157,6 @@ def test_a_prior_that_is_no_list() -> None:
     with pytest.raises(BadTypeError) as caught:
         adjust_prior([[0.5, 0.5]], EVEN, 0.5)
     assert str(caught.value) == (
-        "`to_prior` of adjust_prior must be an array with one entry a row. Got a single float. "
-        "Try a list, a NumPy array, or `.toarray()` for a sparse matrix."
+        "adjust_prior: `to_prior` must be an array with one entry per row, got a single float. "
+        "Pass a list or a NumPy array, or `.toarray()` of a sparse matrix."
     )

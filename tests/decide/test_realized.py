@@ -97,8 +97,8 @@ def test_columns_are_found_by_name() -> None:
         (
             lambda: realized_cost([0, 1, 0], [0, 1], COSTS),
             BadValueError,
-            "`y_true` of realized_cost must be of length 2, like the outputs. Got length 3. "
-            "Try aligning both by the same row order.",
+            "realized_cost: `y_true` must have length 2, like the outputs, got length 3. Align "
+            "both in the same row order.",
         ),
         (
             lambda: realized_cost([0], [0], [[0, 1], [1, 0]]),  # type: ignore[arg-type]
@@ -109,8 +109,8 @@ def test_columns_are_found_by_name() -> None:
         (
             lambda: realized_cost([0], [0], COSTS, sample_weight=[0.0]),
             EmptyStateError,
-            "The realized cost needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "The realized cost needs at least 1 labeled row of positive weight, got 0. Check "
+            "that not all labels are missing and not all weights are 0.",
         ),
         (
             lambda: Judged.of(None, TopLabel([0.5], [1]), COSTS, None, None, "test"),

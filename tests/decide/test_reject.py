@@ -263,7 +263,6 @@ def test_rows_without_a_label_are_left_out() -> None:
 
 
 ROW = Probabilities([[0.9, 0.1]])
-SHARE = "between 0 and 1"
 
 BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
@@ -281,14 +280,14 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: choose_threshold([0], ROW, risk=2.0),
         BadValueError,
-        f"`risk` of choose_threshold must be a number {SHARE}. Got 2.0. "
-        "Try dividing percentages by 100.",
+        "choose_threshold: `risk` must be a number between 0 and 1, got 2.0. Divide percentages "
+        "by 100.",
     ),
     (
         lambda: choose_threshold([0], ROW, risk=0.1, delta=0.0),
         BadValueError,
-        f"`delta` of choose_threshold must be a number {SHARE}, not either of them. Got 0.0. "
-        "Try dividing percentages by 100.",
+        "choose_threshold: `delta` must be a number strictly between 0 and 1, got 0.0. Divide "
+        "percentages by 100.",
     ),
     (
         lambda: choose_threshold([[0.5, 0.5]], ROW, risk=0.1),
@@ -299,20 +298,20 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: choose_threshold([], np.zeros((0, 2)), risk=0.1),
         EmptyStateError,
-        "A threshold needs at least 1 labeled row of positive weight. Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "A threshold needs at least 1 labeled row of positive weight, got 0. Check that not all "
+        "labels are missing and not all weights are 0.",
     ),
     (
         lambda: reject_threshold(1.5),
         BadValueError,
-        f"`cost` of reject_threshold must be a number {SHARE}. Got 1.5. "
-        "Try dividing percentages by 100.",
+        "reject_threshold: `cost` must be a number between 0 and 1, got 1.5. Divide percentages "
+        "by 100.",
     ),
     (
         lambda: reject_by_threshold(ROW, -0.1),
         BadValueError,
-        f"`threshold` of reject_by_threshold must be a number {SHARE}. Got -0.1. "
-        "Try dividing percentages by 100.",
+        "reject_by_threshold: `threshold` must be a number between 0 and 1, got -0.1. Divide "
+        "percentages by 100.",
     ),
 ]
 

@@ -147,8 +147,8 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(BadValueError) as raised:
         cost_report([0], [[0.5, 0.5]], costs, level=95)
     assert str(raised.value) == (
-        "`level` of cost_report must be a number between 0 and 1, not either of them. Got 95. "
-        "Try dividing percentages by 100."
+        "cost_report: `level` must be a number strictly between 0 and 1, got 95. Divide "
+        "percentages by 100."
     )
     with pytest.raises(BadValueError) as raised:
         cost_report([0], [[0.5, 0.5]], costs, n_resamples=3)

@@ -269,8 +269,8 @@ def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(BadValueError) as caught:
         function([[1.0]], [1.0])
     assert str(caught.value) == (
-        f"`weights` of {function.__name__} must be classes x features. Got shape (1,). "
-        "Try `.reshape(-1, 1)` for a single column."
+        f"{function.__name__}: `weights` must be classes x features, got shape (1,). Use "
+        f"`.reshape(-1, 1)` for a single column."
     )
 
 
@@ -279,8 +279,8 @@ def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -
     with pytest.raises(BadValueError) as caught:
         function([[1.0]], [[1.0], [np.nan]])
     assert str(caught.value) == (
-        f"`weights` of {function.__name__} must be finite. Got nan in row 1, column 0. "
-        "Try leaving such rows out, or mending what made them."
+        f"{function.__name__}: `weights` must be finite, got nan in row 1, column 0. Drop such "
+        f"rows, or fix what produced them."
     )
 
 
@@ -289,14 +289,14 @@ def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(BadValueError) as caught:
         function([1.0, 2.0])
     assert str(caught.value) == (
-        f"`features` of {function.__name__} must be rows x features. Got shape (2,). "
-        "Try `.reshape(-1, 1)` for a single column."
+        f"{function.__name__}: `features` must be rows x features, got shape (2,). Use "
+        f"`.reshape(-1, 1)` for a single column."
     )
     with pytest.raises(BadValueError) as caught:
         function([[1.0, np.inf]])
     assert str(caught.value) == (
-        f"`features` of {function.__name__} must be finite. Got inf in row 0, column 1. "
-        "Try leaving such rows out, or mending what made them."
+        f"{function.__name__}: `features` must be finite, got inf in row 0, column 1. Drop such "
+        f"rows, or fix what produced them."
     )
     with pytest.raises(BadTypeError):
         function(None)

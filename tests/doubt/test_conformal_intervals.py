@@ -290,8 +290,8 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor(1.0).fit(MEAN, Y),
             BadValueError,
-            "`level` of ConformalRegressor must be a number between 0 and 1, not either of them. "
-            "Got 1.0. Try dividing percentages by 100.",
+            "ConformalRegressor: `level` must be a number strictly between 0 and 1, got 1.0. "
+            "Divide percentages by 100.",
         ),
         (
             lambda: ConformalRegressor(0.95).fit(KINDS["Samples"], Y),
@@ -321,14 +321,14 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().fit([[0.0, 1.0]], [0.0]),
             BadValueError,
-            "`outputs` of ConformalRegressor must be one number a row. Got shape (1, 2). "
-            "Try `.ravel()` for a single column.",
+            "ConformalRegressor: `outputs` must be one number per row, got shape (1, 2). Use "
+            "`.ravel()` for a single column.",
         ),
         (
             lambda: ConformalRegressor().fit([0.0, np.nan], [0.0, 1.0]),
             BadValueError,
-            "`outputs` of ConformalRegressor must be finite. Got nan in row 1. "
-            "Try leaving such rows out, or mending what made them.",
+            "ConformalRegressor: `outputs` must be finite, got nan in row 1. Drop such rows, or "
+            "fix what produced them.",
         ),
         (
             lambda: ConformalRegressor().fit(MEAN),
@@ -338,8 +338,8 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().fit(KINDS["Normal"], Y[:, None]),
             BadValueError,
-            "`y` of ConformalRegressor must be one number a row. Got shape (300, 1). "
-            "Try `.ravel()`.",
+            "`y` of ConformalRegressor must be one number a row. Got shape (300, 1). Try "
+            "`.ravel()`.",
         ),
         (
             lambda: ConformalRegressor(0.8).fit(KINDS["Normal"], Y).predict(MEAN),
@@ -350,13 +350,13 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().predict(MEAN),
             UnfittedError,
-            "predict of ConformalRegressor needs a fit first. Try `.fit(...)`.",
+            "This ConformalRegressor is not fitted yet. Call `fit` before `predict`.",
         ),
         (
             lambda: PredictionIntervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
             BadValueError,
-            "`y` of Intervals.coverage must be one number a row. Got shape (300, 2). "
-            "Try `.ravel()` for a single column.",
+            "Intervals.coverage: `y` must be one number per row, got shape (300, 2). Use "
+            "`.ravel()` for a single column.",
         ),
     ],
 )

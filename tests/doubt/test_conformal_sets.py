@@ -363,8 +363,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalClassifier(90).fit(Logits(LOGITS), LABELS),
             BadValueError,
-            "`level` of ConformalClassifier must be a number between 0 and 1, not either of them. "
-            "Got 90. Try dividing percentages by 100.",
+            "ConformalClassifier: `level` must be a number strictly between 0 and 1, got 90. "
+            "Divide percentages by 100.",
         ),
         (
             lambda: ConformalClassifier().fit(Logits(LOGITS)),
@@ -381,8 +381,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalClassifier().fit(Logits(LOGITS), [None] * 20),
             EmptyStateError,
-            "ConformalClassifier needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "ConformalClassifier needs at least 1 labeled row of positive weight, got 0. Check "
+            "that not all labels are missing and not all weights are 0.",
         ),
         (
             lambda: ConformalClassifier().fit(TopLabel([0.5], [True])),
@@ -437,13 +437,13 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalClassifier().predict([[0.5, 0.5]]),
             UnfittedError,
-            "predict of ConformalClassifier needs a fit first. Try `.fit(...)`.",
+            "This ConformalClassifier is not fitted yet. Call `fit` before `predict`.",
         ),
         (
             lambda: SETS.coverage([0, 3]),
             BadValueError,
-            "`y` of PredictionSets.coverage must be column numbers from 0 to 2. Got 3 in row 1. "
-            "Try a column for every class (there are 3), or labels that start at 0.",
+            "PredictionSets.coverage: `y` must be column numbers from 0 to 2, got 3 in row 1. "
+            "Add a column for every class (there are 3), or count labels from 0.",
         ),
         (
             lambda: SETS.coverage(np.full((2, 3), 1 / 3)),
@@ -469,7 +469,7 @@ def test_shards_of_different_classes_do_not_mix() -> None:
     one, two = Batch.of([0], [[0.5, 0.5]]), Batch.of([0], [[0.5, 0.25, 0.25]])
     shards = Parts(one, 1)
     shards.batches_of = [one, two]
-    with pytest.raises(StateMismatchError, match="kinds of outputs are the same"):
+    with pytest.raises(StateMismatchError, match="kinds of outputs are equal"):
         ConformalClassifier().fit(shards)
 
 

@@ -134,11 +134,9 @@ def test_settings_are_checked() -> None:
 
 @pytest.mark.parametrize("method", ["score", "posteriors", "log_density", "log_likelihoods"])
 def test_nothing_is_said_before_a_fit(method: str) -> None:
-    with pytest.raises(
-        UnfittedError, match=f"{method} of ClassConditionalDensity needs a fit first"
-    ):
+    with pytest.raises(UnfittedError, match="This ClassConditionalDensity is not fitted yet"):
         getattr(ClassConditionalDensity(), method)(X)
-    with pytest.raises(UnfittedError, match="sample of ClassConditionalDensity needs a fit first"):
+    with pytest.raises(UnfittedError, match="This ClassConditionalDensity is not fitted yet"):
         ClassConditionalDensity().sample(1)
 
 

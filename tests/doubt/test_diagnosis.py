@@ -223,8 +223,8 @@ def test_features_of_other_rows_are_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0], [2.0]])
     assert str(caught.value) == (
-        "`ood_features` of diagnose_ood must be of length 1, like ood_outputs. Got length 2. "
-        "Try aligning both by the same row order."
+        "diagnose_ood: `ood_features` must have length 1, like ood_outputs, got length 2. Align "
+        "both in the same row order."
     )
 
 

@@ -123,32 +123,32 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: _feature_shards([1.0, 2.0], None, None, "caller"),
             BadValueError,
-            "`features` of caller must be rows x dimensions. Got shape (2,). "
-            "Try `.reshape(-1, 1)` for a single column.",
+            "caller: `features` must be rows x features, got shape (2,). Use `.reshape(-1, 1)` "
+            "for a single column.",
         ),
         (
             lambda: _feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
-            "`features` of caller must be finite. Got nan in row 1, column 0. "
-            "Try leaving such rows out, or mending what made them.",
+            "caller: `features` must be finite, got nan in row 1, column 0. Drop such rows, or "
+            "fix what produced them.",
         ),
         (
             lambda: _feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight. Got 0. "
-            "Try rows whose weights are not all 0.",
+            "caller needs at least 1 row of positive weight, got 0. Check that not all weights "
+            "are 0.",
         ),
         (
             lambda: _feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "caller needs at least 1 labeled row of positive weight, got 0. Check that not all "
+            "labels are missing and not all weights are 0.",
         ),
         (
             lambda: _feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight. Got 0. "
-            "Try rows whose weights are not all 0.",
+            "caller needs at least 1 row of positive weight, got 0. Check that not all weights "
+            "are 0.",
         ),
         (
             lambda: _feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
@@ -193,8 +193,8 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: _feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
             StateMismatchError,
-            "States can be added only when their numbers of features are the same. Got 1 and 2. "
-            "Try making both with the same settings.",
+            "States can be added only if their numbers of features are equal, got 1 and 2. Make "
+            "both with the same settings.",
         ),
     ],
 )

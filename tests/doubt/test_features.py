@@ -76,7 +76,7 @@ def test_a_fit_that_fails_leaves_nothing() -> None:
         doubt.fit([[-1.0]])
     with pytest.raises(UnfittedError) as caught:
         doubt.score([[1.0]])
-    assert str(caught.value) == ("score of MeanOfColumns needs a fit first. Try `.fit(...)`.")
+    assert str(caught.value) == ("This MeanOfColumns is not fitted yet. Call `fit` before `score`.")
 
 
 def test_other_features_than_those_of_the_fit_are_refused() -> None:

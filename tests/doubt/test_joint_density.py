@@ -173,8 +173,8 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity(1).fit(np.empty((0, 2)), []),
             EmptyStateError,
-            "JointDensity needs at least 1 labeled row of positive weight. Got 0. "
-            "Try rows whose labels are not all missing and whose weights are not all 0.",
+            "JointDensity needs at least 1 labeled row of positive weight, got 0. Check that not "
+            "all labels are missing and not all weights are 0.",
         ),
         (
             lambda: JointDensity(1).fit([[1e200], [-1e200]], [0.0, 1.0]),
@@ -223,7 +223,7 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity().predict(NEW),
             UnfittedError,
-            "predict of JointDensity needs a fit first. Try `.fit(...)`.",
+            "This JointDensity is not fitted yet. Call `fit` before `predict`.",
         ),
     ],
 )

@@ -56,14 +56,14 @@ RULE = "`y` of caller must be class numbers from 0 up, or names."
         (
             [[0, 1], [1, 0]],
             BadValueError,
-            "`y` of caller must be one label a row. Got shape (2, 2). "
-            "Try `.ravel()` for a single column.",
+            "caller: `y` must be one label per row, got shape (2, 2). Use `.ravel()` for a "
+            "single column.",
         ),
         (
             [0, 1, 0],
             BadValueError,
-            "`y` of caller must be of length 2, like the features. Got length 3. "
-            "Try aligning both by the same row order.",
+            "caller: `y` must have length 2, like the features, got length 3. Align both in the "
+            "same row order.",
         ),
     ],
 )

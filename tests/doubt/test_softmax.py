@@ -223,8 +223,8 @@ def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
     with pytest.raises(BadValueError) as caught:
         doubt([[3.0, 1.0]])
     assert str(caught.value) == (
-        f"`outputs` of {doubt.__name__} must be rows that sum to 1. Got a sum of 4 in row 0. "
-        "Try `Logits` if these are logits, or dividing each row by its sum."
+        f"{doubt.__name__}: `outputs` must have rows that sum to 1, got a sum of 4 in row 0. Use "
+        f"Logits(...) for logits, or divide each row by its sum."
     )
 
 

@@ -209,16 +209,16 @@ def test_a_layer_that_does_not_fit_the_features_is_refused() -> None:
         "Got shape (3, 2). Try the features that the last layer takes."
     )
     assert refused(VirtualLogitMatching(weights[0]), known) == (
-        "`weights` of VirtualLogitMatching must be classes x features. "
-        "Got shape (4,). Try `.reshape(-1, 1)` for a single column."
+        "VirtualLogitMatching: `weights` must be classes x features, got shape (4,). Use "
+        "`.reshape(-1, 1)` for a single column."
     )
     assert refused(VirtualLogitMatching(weights, bias[:2]), known) == (
         "`bias` of VirtualLogitMatching must be 3 numbers, one a class. "
         "Got shape (2,). Try the bias of the same layer."
     )
     assert refused(VirtualLogitMatching(weights, [0.0, np.nan, 0.0]), known) == (
-        "`bias` of VirtualLogitMatching must be finite. "
-        "Got nan in row 1. Try leaving such rows out, or mending what made them."
+        "VirtualLogitMatching: `bias` must be finite, got nan in row 1. Drop such rows, or fix "
+        "what produced them."
     )
 
 

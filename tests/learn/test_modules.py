@@ -194,5 +194,5 @@ def test_what_cannot_be_appended_is_told() -> None:
             f"`calibrator` of to_module must be {can}. Got {name}. "
             "Try TemperatureScaling().fit(outputs, y)."
         )
-    with pytest.raises(UnfittedError, match="to_module of TemperatureScaling needs a fit first"):
+    with pytest.raises(UnfittedError, match="This TemperatureScaling is not fitted yet"):
         to_module(TemperatureScaling())

@@ -249,20 +249,20 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: compare(None, {"a": GOOD, "b": NOISY}),
         BadTypeError,
-        "`y_true` of compare must be the labels. Got None. "
-        "Try the true labels, or TopLabel(confidence, correct).",
+        "compare: `y_true` must be the labels, got None. Pass the labels, or "
+        "TopLabel(confidence, correct) as outputs.",
     ),
     (
         lambda: compare([], {"a": np.zeros((0, 2)), "b": np.zeros((0, 2))}),
         EmptyStateError,
-        "A comparison needs at least 1 labeled row of positive weight. Got 0. "
-        "Try rows whose labels are not all missing and whose weights are not all 0.",
+        "A comparison needs at least 1 labeled row of positive weight, got 0. Check that not all "
+        "labels are missing and not all weights are 0.",
     ),
     (
         lambda: compare(Y, {"a": GOOD, "b": NOISY}, level=95),
         BadValueError,
-        "`level` of compare must be a number between 0 and 1, not either of them. Got 95. "
-        "Try dividing percentages by 100.",
+        "compare: `level` must be a number strictly between 0 and 1, got 95. Divide percentages "
+        "by 100.",
     ),
     (
         lambda: made(a=GOOD, b=NOISY).difference("a", "b", "accuracy"),

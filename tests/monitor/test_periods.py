@@ -81,8 +81,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: detect_drift(P, P, y_current=[0]),
         BadValueError,
-        "`y_current` of drift must be of length 30, like the outputs. Got length 1. "
-        "Try aligning both by the same row order.",
+        "drift: `y_current` must have length 30, like the outputs, got length 1. Align both in "
+        "the same row order.",
     ),
 ]
 

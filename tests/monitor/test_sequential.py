@@ -150,14 +150,14 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: SequentialAlarm(level=0),
         BadValueError,
-        "`level` of SequentialAlarm must be a number between 0 and 1, not either of them. Got 0. "
-        "Try dividing percentages by 100.",
+        "SequentialAlarm: `level` must be a number strictly between 0 and 1, got 0. Divide "
+        "percentages by 100.",
     ),
     (
         lambda: SequentialAlarm(tolerance=-0.1),
         BadValueError,
-        "`tolerance` of SequentialAlarm must be a number between 0 and 1. Got -0.1. "
-        "Try dividing percentages by 100.",
+        "SequentialAlarm: `tolerance` must be a number between 0 and 1, got -0.1. Divide "
+        "percentages by 100.",
     ),
     (
         lambda: SequentialAlarm(largest_weight=0.0),
@@ -168,26 +168,26 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: SequentialAlarm().update([1.5], [1]),
         BadValueError,
-        "`stated` of SequentialAlarm.update must be between 0 and 1. Got 1.5 in row 0. "
-        "Try dividing percentages by 100.",
+        "SequentialAlarm.update: `stated` must be between 0 and 1, got 1.5 in row 0. Divide "
+        "percentages by 100.",
     ),
     (
         lambda: SequentialAlarm().update([0.5], [np.nan]),
         BadValueError,
-        "`found` of SequentialAlarm.update must be finite. Got nan in row 0. "
-        "Try leaving such rows out, or mending what made them.",
+        "SequentialAlarm.update: `found` must be finite, got nan in row 0. Drop such rows, or "
+        "fix what produced them.",
     ),
     (
         lambda: SequentialAlarm().update([0.5], [1, 0]),
         BadValueError,
-        "`found` of SequentialAlarm.update must be of length 1, like `stated`. Got length 2. "
-        "Try aligning both by the same row order.",
+        "SequentialAlarm.update: `found` must have length 1, like `stated`, got length 2. Align "
+        "both in the same row order.",
     ),
     (
         lambda: SequentialAlarm().update([0.5, 0.5], [1, 0], [1]),
         BadValueError,
-        "`weight` of SequentialAlarm.update must be of length 2, like `stated`. Got length 1. "
-        "Try aligning both by the same row order.",
+        "SequentialAlarm.update: `weight` must have length 2, like `stated`, got length 1. Align "
+        "both in the same row order.",
     ),
     (
         lambda: SequentialAlarm().update([0.5], [1], [3.0]),
@@ -198,8 +198,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: SequentialAlarm().update(0.5, [1]),
         BadTypeError,
-        "`stated` of SequentialAlarm.update must be an array with one entry a row. "
-        "Got a single float. Try a list, a NumPy array, or `.toarray()` for a sparse matrix.",
+        "SequentialAlarm.update: `stated` must be an array with one entry per row, got a single "
+        "float. Pass a list or a NumPy array, or `.toarray()` of a sparse matrix.",
     ),
     (
         lambda: SequentialAlarm.from_dict({**SequentialAlarm().to_dict(), "log_wealth": [1.0]}),

@@ -100,7 +100,7 @@ def batch_of_good_rows(
             raise
         for row, fault in _faults(columns, piece):
             is_good[row] = False
-            reason = f"must be {fault.rule}"
+            reason = fault.rule if fault.rule.startswith("must ") else f"must be {fault.rule}"
             bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, reason))
         batch = columns.batch(piece.filter(pa.array(is_good)), first_row)
     if batch.ids is not None:

@@ -1,4 +1,4 @@
-"""A batch: model outputs with everything known about the same rows, and the row statistics of one pass."""
+"""A batch: model outputs and everything known about the same rows, with their row statistics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,15 @@ from dubito.outputs import (
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """The order of rows by a score: where each run of equal scores starts, and its score."""
+    """The rows sorted by a score, with runs of ties.
+
+    Parameters
+    ----------
+    order : array of int
+        Row numbers by increasing score.
+    starts, values : array
+        The position in `order` where each run of equal scores starts, and its score.
+    """
 
     order: IntArray
     starts: IntArray
@@ -48,7 +56,7 @@ class Ranks:
 
     @classmethod
     def of(cls, scores: FloatArray) -> Self:
-        """Sort once; weights are summed over the runs as often as needed."""
+        """Sort scores."""
         order = np.argsort(scores, kind="stable")
         ranked = scores[order]
         is_start = np.ones(ranked.size, dtype=bool)
@@ -57,7 +65,7 @@ class Ranks:
         return cls(order, starts, ranked[starts])
 
     def sums(self, weight: FloatArray) -> FloatArray:
-        """Return the weight of each run."""
+        """Return the total weight of each run of ties."""
         if not self.starts.size:
             return np.zeros(0)
         return np.add.reduceat(weight[self.order], self.starts)
@@ -66,11 +74,27 @@ class Ranks:
 @final
 @dataclass(frozen=True, eq=False)
 class RowStatistics:
-    """Numbers a row. RowStatistics without a label have 0 in `correct`, `log_loss` and `brier_score`.
+    """Statistics of each row, from one pass over the matrix.
 
-    `varentropy` is the variance of log p under p itself, `sum_of_squares` the sum of squared
-    probabilities. `log_loss` is infinite where a class of probability 0 happened. Whatever needs
-    more than the top label is None where only that is known.
+    Rows without a label have 0 in `correct`, `log_loss` and `brier_score`. Statistics that need
+    more than the top label are None for `TopLabel`.
+
+    Attributes
+    ----------
+    confidence, least_confidence : array
+        The largest probability (MSP), and 1 minus it, computed without cancellation.
+    correct : array
+        1 if the predicted class is the label, else 0; for label probabilities, that of the class.
+    predicted : array of int
+        The column of the largest probability.
+    entropy, varentropy : array
+        The mean and the variance of -log p under p.
+    sum_of_squares : array
+        The sum of squared probabilities.
+    logsumexp : array
+        The log partition function of logits.
+    log_loss, brier_score : array
+        Losses; log loss is infinite where a class of probability 0 occurred.
     """
 
     confidence: FloatArray
@@ -86,30 +110,26 @@ class RowStatistics:
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The rows in the order of their doubt, sorted once."""
+        """The rows sorted by `least_confidence`; computed once."""
         return Ranks.of(self.least_confidence)
 
 
 def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics:
-    """Return the numbers a row, in one pass over the matrix, over threads."""
+    """Return the statistics of each row, in one pass over the matrix, using threads."""
     if isinstance(outputs, TopLabel):
         return RowStatistics(outputs.confidence, 1 - outputs.confidence, outputs.correct)
     if isinstance(outputs, Members):
         outputs = outputs.mean
     if not isinstance(outputs, Logits | Probabilities):
-        raise BadTypeError(
-            "outputs",
-            "a classification metric",
-            "Logits, Probabilities, Members, TopLabel or an array of probabilities",
-            type(outputs).__name__,
-            "one of those, or a regression metric",
-        )
+        rule = "needs Logits, Probabilities, Members, TopLabel or an array of probabilities"
+        fix = "Pass one of these, or use a regression metric"
+        raise BadTypeError("", "A classification metric", rule, type(outputs).__name__, fix)
     n_rows, n_classes = outputs.array.shape
     is_logits = isinstance(outputs, Logits)
     has_codes = labels is not None and labels.probabilities is None
     codes = freeze(labels.codes if labels is not None and has_codes else np.full(n_rows, MISSING))
     predicted = np.empty(n_rows, dtype=np.int32)
-    # One column too many, so that any range of columns has the one layout kernels are compiled for.
+    # With a spare column, every range of columns has the layout that kernels are compiled for.
     numbers = np.empty((fused.N_NUMBERS, n_rows + 1))[:, :n_rows]
     pass_over = fused.narrow_rows if n_classes <= fused.NARROW else fused.wide_rows
     array = outputs.array
@@ -142,7 +162,7 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
 def _fill_soft_losses(
     outputs: Logits | Probabilities, labels: Labels, predicted: IntArray, numbers: FloatArray
 ) -> FloatArray:
-    """Write the losses against label probabilities, and return the probability of being right."""
+    """Write the losses for label probabilities, and return the probability of being correct."""
     soft = labels.probabilities
     assert soft is not None
     is_logits = isinstance(outputs, Logits)
@@ -158,18 +178,35 @@ def _fill_soft_losses(
     return np.where(is_missing, 0.0, soft[np.arange(len(predicted)), predicted])
 
 
-MOST_SHARED = 1 << 20  # weights of 1 that are kept for the next batch of the same size: 8 MB
+MOST_SHARED = 1 << 20  # unit weights that batches of one size share: 8 MB
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Outputs, and of the same rows: truth, weights, features, ids, groups, row costs.
+    """Model outputs and everything known about the same rows.
 
-    Made by `Batch.of`, which checks everything once; `take` gives a range of rows without a copy.
-    `first_row` is where its first row stands in the whole that it is a part of. `row_costs` are what
-    costs may grow with, such as prices.
+    Made by `Batch.of`, which validates everything once; `take` gives a range of rows as views.
 
+    Attributes
+    ----------
+    outputs : BaseOutputs
+        The outputs.
+    labels : Labels, Targets or None
+        Labels for classifiers, targets for regressors.
+    weight : array of float
+        Frequency weights.
+    features : array of shape (n_rows, n_features) or None
+        Inputs or activations, for out-of-distribution scores.
+    ids, groups : array or None
+        Identifiers, and groups for metrics by group.
+    row_costs : array of float or None
+        What costs may be proportional to, such as prices.
+    first_row : int
+        The number of the first row within the whole data set.
+
+    Examples
+    --------
     >>> batch = Batch.of([1, 0], [[0.2, 0.8], [0.4, 0.6]])
     >>> batch.rows.correct.tolist()
     [1.0, 0.0]
@@ -199,10 +236,20 @@ class Batch:
         caller: str = "Batch",
         argument: str = "y_true",
     ) -> Batch:
-        """Check and align what is known about some rows.
+        """Return a validated batch.
 
-        `y_true` may be None: for `TopLabel`, which knows what was right, and for rows without
-        truth. `argument` is what the caller calls it.
+        Parameters
+        ----------
+        y_true : array or None
+            Labels or targets; None for `TopLabel`, and for rows without labels.
+        outputs : BaseOutputs or array
+            Model outputs; a plain array is probabilities.
+        sample_weight, features, ids, groups, row_costs : array, optional
+            Further columns of the same rows.
+        first_row : int, default=0
+            The number of the first row within the whole data set.
+        caller, argument : str
+            The public function, and its name for `y_true`, for error messages.
         """
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
@@ -222,37 +269,37 @@ class Batch:
 
     @property
     def n_columns(self) -> int:
-        """How many columns a row of the outputs has, by which blocks are sized."""
+        """The number of columns of the outputs, which determines the size of blocks."""
         return self.outputs.n_classes if isinstance(self.outputs, BaseClassOutputs) else 1
 
     @cached_property
     def rows(self) -> RowStatistics:
-        """The numbers a row that one pass over the matrix leaves; the pass is made once."""
+        """The statistics of each row; computed once."""
         return row_statistics(
             self.outputs, self.labels if isinstance(self.labels, Labels) else None
         )
 
     @property
     def n_missing(self) -> int:
-        """How many rows have no truth."""
+        """The number of rows without a label."""
         return 0 if self.labels is None else self.labels.n_missing
 
     def require_labels(self, caller: str) -> None:
-        """Raise unless it is known what happened, or at least what was right."""
+        """Raise unless there are labels, or at least the correctness of top labels."""
         if self.labels is None and not isinstance(self.outputs, TopLabel):
-            fix = "the true labels, or TopLabel(confidence, correct)"
-            raise BadTypeError("y_true", caller, "the labels", "None", fix)
+            fix = "Pass the labels, or TopLabel(confidence, correct) as outputs"
+            raise BadTypeError("y_true", caller, "must be the labels", "None", fix)
 
     @cached_property
     def labeled_weight(self) -> FloatArray:
-        """The weights, 0 where the truth is missing: what every sum over rows is taken with."""
-        self.require_labels("a metric")
+        """The weights, 0 where the label is missing: the weights of every sum over rows."""
+        self.require_labels("A metric")
         if self.n_missing == 0 or self.labels is None:
             return self.weight
         return np.where(self.labels.is_missing, 0.0, self.weight)
 
     def take(self, rows: slice | IntArray) -> Batch:
-        """Return a range of rows as views, or the rows of some numbers as copies."""
+        """Return some rows: a slice as views, indices as copies."""
         return Batch(
             outputs=self.outputs.take(rows),
             labels=None if self.labels is None else self.labels.take(rows),
@@ -266,7 +313,7 @@ class Batch:
         )
 
     def reweighted(self, weight: FloatArray) -> Batch:
-        """Return the same rows with other weights; the pass over the matrix is not made again."""
+        """Return the same rows with other weights; row statistics are not computed again."""
         twin = replace(self, weight=weight)
         if isinstance(self.outputs, BaseClassOutputs | TopLabel):
             twin.__dict__["rows"] = self.rows
@@ -274,17 +321,17 @@ class Batch:
 
 
 def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
-    """Read truth as what the outputs speak of: labels of classes, or targets."""
+    """Return labels for outputs over classes, targets for those of a regression."""
     if isinstance(outputs, TopLabel) and y is not None:
-        fix = f"`{argument}=None`: TopLabel knows what was right"
-        raise BadValueError(argument, caller, "None beside TopLabel", type(y).__name__, fix)
+        rule, fix = "must be None for TopLabel outputs", f"Pass {argument}=None"
+        raise BadValueError(argument, caller, rule, type(y).__name__, fix)
     if y is None:
         return None
     if isinstance(y, Labels):
         require_rows(y.codes, outputs.n_rows, argument, caller)
         n_classes = getattr(outputs, "n_classes", 0)
         if y.codes.max(initial=-1) >= n_classes or y.codes.min(initial=-1) < -1:
-            rule, fix = f"labels of {n_classes} classes", "Labels.of(y, outputs)"
+            rule, fix = f"must be labels of {n_classes} classes", "Use Labels.of(y, outputs)"
             got = f"codes from {y.codes.min()} to {y.codes.max()}"
             raise BadValueError(argument, caller, rule, got, fix)
         return y
@@ -294,55 +341,55 @@ def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labe
 
 
 def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
-    """Return weights as float64, 1 where none were given."""
+    """Return weights as float64, by default 1."""
     if weight is None:
         return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
     array = as_floats(weight, "sample_weight", caller).astype(np.float64)
-    require_dimensions(array, (1,), "sample_weight", caller, "one number a row")
+    require_dimensions(array, (1,), "sample_weight", caller, "one number per row")
     require_rows(array, n_rows, "sample_weight", caller)
     as_finite(array, "sample_weight", caller)
-    fix = "leaving the row out with a weight of 0"
-    require_everywhere(array >= 0, array, "sample_weight", caller, "0 or above", fix)
+    fix = "Use a weight of 0 to ignore a row"
+    require_everywhere(array >= 0, array, "sample_weight", caller, "must not be negative", fix)
     # Sums of squares of weights must neither overflow nor vanish.
     is_usable = (array == 0) | ((array > 1e-100) & (array < 1e100))
-    rule, fix = "0, or between 1e-100 and 1e100", "dividing all weights by their mean"
+    rule, fix = "must be 0, or between 1e-100 and 1e100", "Divide all weights by their mean"
     require_everywhere(is_usable, array, "sample_weight", caller, rule, fix)
     return freeze(array)
 
 
 @lru_cache(maxsize=8)
 def _ones(n_rows: int) -> FloatArray:
-    """Return a weight of 1 a row: blocks of the same size share it, as nobody can write to it."""
+    """Return unit weights, read-only and shared by blocks of the same size."""
     return freeze(np.ones(n_rows))
 
 
 def _as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
-    """Return rows x dimensions of finite floats, or None."""
+    """Return rows x features of finite floats, or None."""
     if features is None:
         return None
     array = as_floats(features, "features", caller)
-    require_dimensions(array, (2,), "features", caller, "rows x dimensions")
+    require_dimensions(array, (2,), "features", caller, "rows x features")
     require_rows(array, n_rows, "features", caller)
     return freeze(as_finite(array, "features", caller))
 
 
 def _as_row_costs(row_costs: Any, n_rows: int, caller: str) -> FloatArray | None:
-    """Return one amount a row as float64, or None."""
+    """Return row_costs as float64, or None."""
     if row_costs is None:
         return None
     array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
-    require_dimensions(array, (1,), "row_costs", caller, "one number a row")
+    require_dimensions(array, (1,), "row_costs", caller, "one number per row")
     require_rows(array, n_rows, "row_costs", caller)
-    fix = "a rate below 0 for a gain"
-    require_everywhere(array >= 0, array, "row_costs", caller, "0 or above", fix)
+    fix = "Use a negative rate for a gain"
+    require_everywhere(array >= 0, array, "row_costs", caller, "must not be negative", fix)
     return freeze(array.astype(np.float64))
 
 
 def as_column(values: Any, n_rows: int, argument: str, caller: str) -> NDArray[Any] | None:
-    """Return one value a row of any type, or None."""
+    """Return one value of any type per row, or None."""
     if values is None:
         return None
     array = as_array(values, argument, caller)
-    require_dimensions(array, (1,), argument, caller, "one value a row")
+    require_dimensions(array, (1,), argument, caller, "one value per row")
     require_rows(array, n_rows, argument, caller)
     return freeze(array)

@@ -1,4 +1,4 @@
-"""Ground truth: class labels as column numbers however they are written, or regression targets."""
+"""Labels of classes, encoded as column numbers, and targets of regressions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: 
     if y.dtype.kind in "biuf" and _is_numbered(outputs):
         return _codes_of_numbers(y, outputs, argument, caller)
     try:
-        values, positions = _different(y)
+        values, positions = _distinct(y)
     except TypeError as error:
-        rule, fix = "one label a row", "a name or a column number in every row"
+        rule, fix = "must have one label per row", "Use a class name or a column number"
         raise BadTypeError(argument, caller, rule, str(error), fix) from error
     return codes_of_values(values, positions, outputs, argument, caller)
 
@@ -42,7 +42,7 @@ def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: 
 def _codes_of_numbers(
     y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: str
 ) -> IntArray:
-    """Return labels that are column numbers already."""
+    """Return labels that are column numbers, validated."""
     is_fine = (y >= 0) & (y < outputs.n_classes)
     codes = y
     if y.dtype.kind == "f":
@@ -62,7 +62,7 @@ def codes_of_values(
     argument: str,
     caller: str,
 ) -> IntArray:
-    """Return the codes of labels given as different values, and which of them each row holds."""
+    """Return the codes of labels given as distinct values and the position of each row's value."""
     code_of = {name: code for code, name in enumerate(names_of(outputs))}
     found = [MISSING if is_absent(value) else code_of.get(value) for value in values]
     is_fine = np.array([code is not None for code in found], dtype=bool)[positions]
@@ -76,40 +76,40 @@ def codes_of_values(
 def _no_class(
     value: Any, row: int, outputs: BaseClassOutputs, argument: str, caller: str
 ) -> BadValueError:
-    """Say what a label that stands for no class should have been."""
+    """Return the error for a label that is not a class."""
     names = names_of(outputs)
     value = value.item() if isinstance(value, np.generic) else value
     if not _is_numbered(outputs):
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        rule = f"one of the classes ({shown})"
-        fix = "labels spelt as the classes are, or None for a missing one"
+        rule = f"must be one of the classes ({shown})"
+        fix = "Spell labels like the classes, or use None for a missing label"
         return BadValueError(argument, caller, rule, repr(value), fix, row)
-    rule = f"column numbers from 0 to {len(names) - 1}"
+    rule = f"must be column numbers from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
-        fix = "naming the classes: `classes=[...]`, in files the columns that `*` stands for"
+        fix = "Name the classes: `classes=[...]`, or in files columns matched by `*`"
     elif value < 0:
-        fix = "NaN or None for a missing label"
+        fix = "Use NaN or None for a missing label"
     elif not np.isfinite(value):
-        fix = "a finite number, or NaN for a missing label"
+        fix = "Use a finite number, or NaN for a missing label"
     elif value < len(names):
-        fix = f"rows x {len(names)} for label probabilities"
+        fix = f"Pass label probabilities as rows x {len(names)}"
     else:
-        fix = f"a column for every class (there are {len(names)}), or labels that start at 0"
+        fix = f"Add a column for every class (there are {len(names)}), or count labels from 0"
     return BadValueError(argument, caller, rule, repr(value), fix, row)
 
 
 def names_of(outputs: BaseClassOutputs) -> tuple[ClassName, ...]:
-    """Return what the classes are called: by their column numbers if by no other name."""
+    """Return the names of the classes; unnamed classes are called by their column numbers."""
     return tuple(range(outputs.n_classes)) if outputs.classes is None else outputs.classes
 
 
 def _is_numbered(outputs: BaseClassOutputs) -> bool:
-    """Whether the classes are called by their column numbers."""
+    """Whether classes have no names, or their column numbers as names."""
     return outputs.classes in (None, tuple(range(outputs.n_classes)))
 
 
-def _different(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
-    """Return the different entries as Python values, and which of them each row holds."""
+def _distinct(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
+    """Return the distinct entries as Python values, and the position of each row's entry."""
     if y.dtype.kind in "biuf":
         values, positions = np.unique(y, return_inverse=True)
         return values.tolist(), positions
@@ -129,11 +129,17 @@ def is_absent(value: Any) -> bool:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """The true class of each row: a column number, or a probability a class.
+    """The label of each row: a column number, or a distribution over the classes.
 
-    `codes` holds -1 for a missing label. `probabilities` is None for plain labels; where it is
-    given, a code of 0 only says that the row has a label.
+    Parameters
+    ----------
+    codes : array of int, shape (n_rows,)
+        Column numbers, -1 for a missing label. With `probabilities`, 0 for a labeled row.
+    probabilities : array of shape (n_rows, n_classes), optional
+        Label probabilities (soft labels).
 
+    Examples
+    --------
     >>> from dubito import Probabilities
     >>> pets = Probabilities([[0.8, 0.2], [0.3, 0.7]], classes=["cat", "dog"])
     >>> Labels.of(["dog", None], pets).codes.tolist()
@@ -147,20 +153,31 @@ class Labels:
     def of(
         cls, y: Any, outputs: BaseClassOutputs, argument: str = "y_true", caller: str = "Labels"
     ) -> Labels:
-        """Read column numbers, names where the classes have names, or label probabilities."""
+        """Return labels read from column numbers, class names or label probabilities.
+
+        Parameters
+        ----------
+        y : array of shape (n_rows,) or (n_rows, n_classes)
+            Names if the classes of `outputs` have names, otherwise column numbers; or label
+            probabilities. None and NaN are missing.
+        outputs : BaseClassOutputs
+            The outputs of the same rows.
+        argument, caller : str
+            The names for error messages.
+        """
         array = as_array(y, argument, caller)
         if array.dtype.kind == "U" and isinstance(y, list | tuple):
-            array = np.array(y, dtype=object)  # NumPy made text of numbers and NaN among names
+            array = np.array(y, dtype=object)  # NumPy turned numbers and NaN among names into text
         require_rows(array, outputs.n_rows, argument, caller)
         if array.ndim == 2 and array.shape[1] == outputs.n_classes:
             return cls.of_probabilities(array, argument, caller)
-        rule = f"one label a row, or rows x {outputs.n_classes} label probabilities"
+        rule = f"one label per row, or rows x {outputs.n_classes} label probabilities"
         require_dimensions(array, (1,), argument, caller, rule)
         return cls(freeze(codes_of(array, outputs, argument, caller)))
 
     @classmethod
     def of_probabilities(cls, array: NDArray[Any], argument: str, caller: str) -> Labels:
-        """Read rows x classes of label probabilities; a row that is all NaN is a missing label."""
+        """Return labels of rows x classes probabilities; a row of NaN is a missing label."""
         if array.dtype.kind == "b":
             array = array.astype(np.float64)
         floats = as_floats(array, argument, caller).astype(np.float64)
@@ -176,7 +193,7 @@ class Labels:
 
     @property
     def n_missing(self) -> int:
-        """How many rows have no label."""
+        """The number of rows without a label."""
         return int(np.count_nonzero(self.is_missing))
 
     def take(self, rows: slice | IntArray) -> Labels:
@@ -188,13 +205,13 @@ class Labels:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
-    """The true value of each row of a regression, rows or rows x targets; NaN is missing."""
+    """The targets of a regression, rows or rows x targets; NaN is a missing target."""
 
     values: FloatArray
 
     @classmethod
     def of(cls, y: Any, n_rows: int, argument: str = "y_true", caller: str = "Targets") -> Targets:
-        """Read targets; infinity is refused."""
+        """Return validated targets; infinity raises an error."""
         values = as_floats(y, argument, caller)
         require_rows(values, n_rows, argument, caller)
         require_dimensions(values, (1, 2), argument, caller, "rows, or rows x targets")
@@ -203,13 +220,13 @@ class Targets:
 
     @property
     def is_missing(self) -> BoolArray:
-        """Which rows lack a target, or one of them."""
+        """Which rows lack at least one target."""
         missing = np.isnan(self.values)
         return np.asarray(missing if missing.ndim == 1 else missing.any(axis=1))
 
     @property
     def n_missing(self) -> int:
-        """How many rows lack a target."""
+        """The number of rows that lack a target."""
         return int(np.count_nonzero(self.is_missing))
 
     def take(self, rows: slice | IntArray) -> Targets:

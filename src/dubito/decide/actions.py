@@ -238,7 +238,7 @@ def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) ->
         rule, fix = "one number a row, as costs grow with it", "row_costs=..., such as prices"
         raise BadTypeError("row_costs", caller, rule, "None", fix)
     array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
-    require_dimensions(array, (1,), "row_costs", caller, "one number a row")
+    require_dimensions(array, (1,), "row_costs", caller, "one number per row")
     require_rows(array, n_rows, "row_costs", caller)
     array = array.astype(np.float64)
     is_fine = (array >= 0) & (array <= HIGHEST_COST)

@@ -89,7 +89,7 @@ def cost_coverage_curve(
     scores = expected[:, acting].min(axis=1) - (0.0 if reject is None else expected[:, reject])
     if doubt is not None:
         scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-        require_dimensions(scores, (1,), "doubt", caller, "one number a row")
+        require_dimensions(scores, (1,), "doubt", caller, "one number per row")
         require_rows(scores, paid.size, "doubt", caller)
     ranks, weight = Ranks.of(scores), judged.weight
     mass = ranks.sums(weight)

@@ -54,11 +54,13 @@ def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
 def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
     """Return a float64 table of costs of its own, read-only."""
     array = as_floats(value, argument, caller).astype(np.float64, order="C")
-    require_dimensions(array, (2,), argument, caller, "actions x classes", "a table of numbers")
+    require_dimensions(
+        array, (2,), argument, caller, "actions x classes", "Pass a table of numbers"
+    )
     if not array.size:
         rule, fix = "1 action or more", "one row of costs an action"
         raise BadValueError(argument, caller, rule, f"shape {array.shape}", fix)
-    as_finite(array, argument, caller, "a cost for every action in every class")
+    as_finite(array, argument, caller, "Give a cost for every action in every class")
     rule, fix = f"of size {HIGHEST_COST:g} at most", "other units"
     require_everywhere(np.abs(array) <= HIGHEST_COST, array, argument, caller, rule, fix)
     return freeze(array)

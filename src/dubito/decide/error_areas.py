@@ -199,7 +199,7 @@ def _called(function: Any, argument: str, caller: str, x: FloatArray) -> FloatAr
 def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
     """Return one density a point, 0 or above."""
     array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
-    require_dimensions(array, (1,), argument, caller, "one number a point of x")
+    require_dimensions(array, (1,), argument, caller, "one number per point of x")
     require_rows(array, x.size, argument, caller, "x")
     require_everywhere(array >= 0, array, argument, caller, "0 or above", "densities, not logs")
     return array
@@ -208,7 +208,7 @@ def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatAr
 def _as_rising(value: Any, argument: str, caller: str) -> FloatArray:
     """Return two or more points, each above the one before."""
     array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
-    require_dimensions(array, (1,), argument, caller, "one number a point")
+    require_dimensions(array, (1,), argument, caller, "one number per point")
     if array.size < 2:
         rule, fix = "2 points or more", "np.linspace(low, high, 201)"
         raise BadValueError(argument, caller, rule, str(array.size), fix)

@@ -87,7 +87,7 @@ def as_prior(
     if isinstance(value, Mapping):
         value = _shares_by_name(value, outputs, argument, caller)
     shares = as_floats(value, argument, caller).astype(np.float64)
-    require_dimensions(shares, (1,), argument, caller, "one share a class")
+    require_dimensions(shares, (1,), argument, caller, "one proportion per class")
     if shares.size != outputs.n_classes:
         rule, fix = f"{outputs.n_classes} shares, one a class", "a share for every column"
         raise BadValueError(argument, caller, rule, f"{shares.size}", fix)

@@ -158,7 +158,7 @@ def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labe
 def _action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
     """Return actions as row numbers of the costs, given as such or by name."""
     array = as_array(actions, "actions", caller)
-    require_dimensions(array, (1,), "actions", caller, "one action a row")
+    require_dimensions(array, (1,), "actions", caller, "one action per row")
     names = ", ".join(repr(name) for name in costs.actions[:5])
     if array.dtype.kind in "iu":
         is_fine = (array >= 0) & (array < costs.n_actions)

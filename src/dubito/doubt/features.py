@@ -48,7 +48,7 @@ def _codes_and_classes(
     array = as_array(y, "y", caller)
     if array.dtype.kind == "U" and isinstance(y, list | tuple):
         array = np.array(y, dtype=object)  # NumPy made text of numbers and NaN among names
-    require_dimensions(array, (1,), "y", caller, "one label a row")
+    require_dimensions(array, (1,), "y", caller, "one label per row")
     require_rows(array, n_rows, "y", caller, "the features")
     if array.dtype.kind not in "biuf":
         values: list[Any] = array.tolist()
@@ -218,7 +218,7 @@ def _feature_shards(
 def as_feature_matrix(features: Any, caller: str) -> FloatArray:
     """Return rows x dimensions of finite floats."""
     array = as_floats(features, "features", caller)
-    require_dimensions(array, (2,), "features", caller, "rows x dimensions")
+    require_dimensions(array, (2,), "features", caller, "rows x features")
     return freeze(as_finite(array, "features", caller))
 
 

@@ -198,7 +198,7 @@ def _ranked_shards(
 def _as_scores(value: Any, argument: str, caller: str) -> FloatArray:
     """Return finite scores as float64, one per row."""
     scores = as_finite(as_floats(value, argument, caller), argument, caller)
-    require_dimensions(scores, (1,), argument, caller, "one number a row")
+    require_dimensions(scores, (1,), argument, caller, "one number per row")
     return scores.astype(np.float64)
 
 

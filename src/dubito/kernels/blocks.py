@@ -110,10 +110,10 @@ def n_threads() -> int:
     if not wish.isdecimal() or int(wish) < 1:
         raise BadValueError(
             "DUBITO_THREADS",
-            "the environment",
-            "a whole number from 1 up",
+            "The environment",
+            "must be a positive integer",
             repr(wish),
-            "DUBITO_THREADS=2",
+            "Set DUBITO_THREADS=2",
         )
     return int(wish)
 

@@ -61,7 +61,7 @@ def false_positive_rate_at_recall(
 def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores, of which some must be outliers and some not."""
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-    require_dimensions(scores, (1,), "doubt", caller, "one number a row")
+    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
     flags = as_array(is_outlier, "is_outlier", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)

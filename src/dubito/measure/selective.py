@@ -87,7 +87,7 @@ def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankingState:
     if doubt is None:
         return RankingState.of(batch)
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-    require_dimensions(scores, (1,), "doubt", caller, "one number a row")
+    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
     require_rows(scores, len(batch), "doubt", caller)
     return RankingState.of_scores(1 - batch.rows.correct, scores, batch.labeled_weight)
 

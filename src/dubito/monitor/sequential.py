@@ -191,7 +191,7 @@ def _shares_of(weight: Any, n_rows: int, largest: float, caller: str) -> FloatAr
     """Return the share of the money that each row bets."""
     given = np.ones(n_rows) if weight is None else weight
     array = as_finite(as_floats(given, "weight", caller), "weight", caller)
-    require_dimensions(array, (1,), "weight", caller, "one number a row")
+    require_dimensions(array, (1,), "weight", caller, "one number per row")
     require_rows(array, n_rows, "weight", caller, "`stated`")
     rule, fix = f"from 0 to largest_weight, {largest:.6g}", "a larger largest_weight from the start"
     require_everywhere((array >= 0) & (array <= largest), array, "weight", caller, rule, fix)

@@ -142,5 +142,6 @@ def test_urls_need_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError) as caught:
         open_file("s3://bucket/f.parquet")
     assert str(caught.value) == (
-        "Reaching s3://bucket/f.parquet needs an optional part. Try `pip install 'dubito[dask]'`."
+        "Reaching s3://bucket/f.parquet needs an optional dependency. Run `pip install "
+        "'dubito[dask]'`."
     )

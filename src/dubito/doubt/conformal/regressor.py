@@ -124,7 +124,7 @@ class ConformalRegressor(BaseConformal):
     def _as_known(self, outputs: Any, caller: str) -> Regression:
         if not isinstance(outputs, BaseOutputs):
             points = as_floats(outputs, "outputs", caller)
-            require_dimensions(points, (1,), "outputs", caller, "one number a row")
+            require_dimensions(points, (1,), "outputs", caller, "one number per row")
             as_finite(points, "outputs", caller)
             return unchecked(Samples, {"array": points[:, np.newaxis]})
         if not isinstance(outputs, Normal | Samples | Quantiles):
@@ -185,7 +185,7 @@ class PredictionIntervals:
         """Return the share of rows whose truth is in their interval; NaN rows are left out."""
         caller = "Intervals.coverage"
         targets = Targets.of(y, len(self.low), "y", caller)
-        require_dimensions(targets.values, (1,), "y", caller, "one number a row")
+        require_dimensions(targets.values, (1,), "y", caller, "one number per row")
         warn_of_missing(targets.n_missing, len(self.low), caller, stacklevel=3)
         truth = targets.values[~targets.is_missing]
         if not truth.size:

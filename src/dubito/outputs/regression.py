@@ -1,0 +1,148 @@
+"""Outputs of regressors: a distribution per row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    as_finite,
+    as_floats,
+    freeze,
+    require_dimensions,
+    require_everywhere,
+)
+from dubito.errors import BadValueError
+from dubito.outputs.base import BaseOutputs, set_field, unchecked
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Normal(BaseOutputs):
+    """A normal distribution per row.
+
+    Parameters
+    ----------
+    mean : array of shape (n_rows,) or (n_rows, n_targets)
+        Means.
+    std : array of the shape of `mean`
+        Standard deviations, above 0.
+
+    Examples
+    --------
+    >>> Normal(mean=[1.0, 2.0], std=[0.5, 0.1]).n_rows
+    2
+    """
+
+    mean: FloatArray
+    std: FloatArray
+
+    def __init__(self, mean: Any, std: Any) -> None:
+        means = as_finite(as_floats(mean, "mean", "Normal"), "mean", "Normal")
+        stds = as_finite(as_floats(std, "std", "Normal"), "std", "Normal")
+        require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
+        if stds.shape != means.shape:
+            rule, fix = (
+                f"must have the shape of `mean`, {means.shape}",
+                "Broadcast it to that shape",
+            )
+            raise BadValueError("std", "Normal", rule, f"shape {stds.shape}", fix)
+        rule, fix = "must be positive", "Set a floor, such as 1e-6"
+        require_everywhere(stds > 0, stds, "std", "Normal", rule, fix)
+        set_field(self, "mean", freeze(means))
+        set_field(self, "std", freeze(stds))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.mean.shape[0])
+
+    def take(self, rows: slice | IntArray) -> Normal:
+        return unchecked(Normal, {"mean": self.mean[rows], "std": self.std[rows]})
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples(BaseOutputs):
+    """Draws from the predictive distribution of each row.
+
+    Parameters
+    ----------
+    array : array of shape (n_rows, n_draws) or (n_rows, n_draws, n_targets)
+        The draws.
+
+    Examples
+    --------
+    >>> Samples([[1.0, 1.2, 0.9], [3.0, 2.5, 2.8]]).n_rows
+    2
+    """
+
+    array: FloatArray
+
+    def __init__(self, array: Any) -> None:
+        draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
+        require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
+        set_field(self, "array", freeze(draws))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.array.shape[0])
+
+    def take(self, rows: slice | IntArray) -> Samples:
+        return unchecked(Samples, {"array": self.array[rows]})
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantiles(BaseOutputs):
+    """Quantiles of the predictive distribution of each row.
+
+    Parameters
+    ----------
+    array : array of shape (n_rows, n_levels) or (n_rows, n_levels, n_targets)
+        Quantiles, non-decreasing along the levels.
+    levels : array of shape (n_levels,)
+        Their probability levels, increasing, strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> Quantiles([[1.0, 2.0, 4.0]], levels=[0.1, 0.5, 0.9]).n_rows
+    1
+    """
+
+    array: FloatArray
+    levels: FloatArray
+
+    def __init__(self, array: Any, levels: Any) -> None:
+        values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
+        require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
+        set_field(self, "levels", freeze(_as_levels(levels, values.shape[1])))
+        is_sorted = np.ones(values.shape, dtype=bool)
+        is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
+        rule, fix = "must be non-decreasing along the levels", "Use np.sort(array, axis=1)"
+        require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
+        set_field(self, "array", freeze(values))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.array.shape[0])
+
+    def take(self, rows: slice | IntArray) -> Quantiles:
+        return unchecked(Quantiles, {"array": self.array[rows], "levels": self.levels})
+
+
+def _as_levels(value: Any, n_columns: int) -> FloatArray:
+    """Return the levels of quantiles: one per column, increasing between 0 and 1."""
+    levels = as_finite(as_floats(value, "levels", "Quantiles"), "levels", "Quantiles")
+    require_dimensions(levels, (1,), "levels", "Quantiles", "one number per column")
+    is_rising = (levels > np.append(0.0, levels[:-1])) & (levels < 1)
+    if not is_rising.all():
+        rule, fix = "must increase strictly between 0 and 1", "Use levels such as [0.1, 0.5, 0.9]"
+        raise BadValueError("levels", "Quantiles", rule, f"{levels.tolist()}", fix)
+    if levels.size != n_columns:
+        rule, fix = f"must have one level for each of {n_columns} columns", "Name every column's"
+        raise BadValueError("levels", "Quantiles", rule, f"{levels.size}", f"{fix} level")
+    return levels
