@@ -89,23 +89,23 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "NaN": Fault(NAMED, "f_1", np.nan, "must be"),
-    "infinity": Fault(NAMED, "f_2", np.inf, "must be finite. Got inf"),
-    "gap": Fault(NAMED, "p_dog", None, "must be without gaps", WITH_GAPS),
-    "gap among weights": Fault(NAMED, "w", None, "must be without gaps", WITH_GAPS),
-    "text": Fault(NAMED, "p_fox", "oops", "must be numbers. Got 'oops'"),
-    "negative weight": Fault(NAMED, "w", -1.0, "must be 0 or above. Got -1.0"),
-    "negative probability": Fault(NAMED, "p_cat", -0.5, "probabilities, 0 or above. Got -0.5"),
-    "wrong sum": Fault(NAMED, "p_cat", 7.5, "must be rows that sum to 1"),
-    "unknown class": Fault(NAMED, "y", "wolf", "classes ('cat', 'dog', 'fox'). Got 'wolf'"),
-    "label too large": Fault(NUMBERED, "code", 3, "column numbers from 0 to 2. Got 3"),
-    "label below 0": Fault(NUMBERED, "code", -1, "column numbers from 0 to 2. Got -1"),
-    "label between classes": Fault(NUMBERED, "code", 0.5, "column numbers from 0 to 2. Got 0.5"),
-    "label in words": Fault(NUMBERED, "code", "two", "column numbers from 0 to 2. Got 'two'"),
-    "percentage": Fault(TOP, "q_0", 85.0, "must be between 0 and 1. Got 85.0"),
-    "neither right nor wrong": Fault(TOP, "hit", "maybe", "true or false, or numbers. Got 'maybe'"),
-    "no spread": Fault(NORMAL, "q_0", 0.0, "must be above 0. Got 0.0"),
-    "infinite target": Fault(NORMAL, "w", -np.inf, "must be finite. Got -inf"),
+    "NaN": Fault(NAMED, "f_1", np.nan, "must "),
+    "infinity": Fault(NAMED, "f_2", np.inf, "must be finite, got inf"),
+    "gap": Fault(NAMED, "p_dog", None, "must not have missing values", WITH_GAPS),
+    "gap among weights": Fault(NAMED, "w", None, "must not have missing values", WITH_GAPS),
+    "text": Fault(NAMED, "p_fox", "oops", "must be numbers, got 'oops'"),
+    "negative weight": Fault(NAMED, "w", -1.0, "must not be negative, got -1.0"),
+    "negative probability": Fault(NAMED, "p_cat", -0.5, "probabilities of at least 0, got -0.5"),
+    "wrong sum": Fault(NAMED, "p_cat", 7.5, "must have rows that sum to 1"),
+    "unknown class": Fault(NAMED, "y", "wolf", "classes ('cat', 'dog', 'fox'), got 'wolf'"),
+    "label too large": Fault(NUMBERED, "code", 3, "column numbers from 0 to 2, got 3"),
+    "label below 0": Fault(NUMBERED, "code", -1, "column numbers from 0 to 2, got -1"),
+    "label between classes": Fault(NUMBERED, "code", 0.5, "column numbers from 0 to 2, got 0.5"),
+    "label in words": Fault(NUMBERED, "code", "two", "column numbers from 0 to 2, got 'two'"),
+    "percentage": Fault(TOP, "q_0", 85.0, "must be between 0 and 1, got 85.0"),
+    "neither right nor wrong": Fault(TOP, "hit", "maybe", "numbers, true or false, got 'maybe'"),
+    "no spread": Fault(NORMAL, "q_0", 0.0, "must be positive, got 0.0"),
+    "infinite target": Fault(NORMAL, "w", -np.inf, "must be finite, got -inf"),
 }
 CASES = [(name, form) for name, fault in FAULTS.items() for form in fault.forms]
 
@@ -119,7 +119,7 @@ def test_a_bad_value_is_found_in_its_row(write: Write, name: str, form: str) -> 
     source = write(form, pa.table(columns))
 
     told = told_by(source, fault.columns)
-    assert f"of {name_of(source)} must be" in told
+    assert f"{name_of(source)}: `" in told
     assert fault.column in told.split("`")[1]
     assert fault.words in told
     assert f" in row {BAD_ROW}. " in told
@@ -129,11 +129,11 @@ def test_a_bad_value_is_found_in_its_row(write: Write, name: str, form: str) -> 
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        ([0.5, 0.5], "must be lists of 3 entries. Got 2 entries in row 29."),
-        ([], "must be lists of 3 entries. Got 0 entries in row 29."),
-        (None, "must be without gaps. Got a gap (null or NaN) in row 29."),
-        ([0.5, None, 0.5], "must be without gaps. Got a gap (null or NaN) in row 29."),
-        ([1.5, -0.5, 0.0], "must be probabilities, 0 or above. Got -0.5 in row 29, column 1."),
+        ([0.5, 0.5], "must be lists of length 3, got length 2 in row 29."),
+        ([], "must be lists of length 3, got length 0 in row 29."),
+        (None, "must not have missing values, got null or NaN in row 29."),
+        ([0.5, None, 0.5], "must not have missing values, got null or NaN in row 29."),
+        ([1.5, -0.5, 0.0], "must be probabilities of at least 0, got -0.5 in row 29, column 1."),
     ],
     ids=["short", "empty", "gap", "gap inside", "negative"],
 )
@@ -144,21 +144,21 @@ def test_a_bad_list_is_found_in_its_row(
     lists[BAD_ROW] = cell
     table = pa.table({"lists": lists, "code": good_columns()["code"]})
     source = write(form, table)
-    assert f"`lists` of {name_of(source)} {words}" in told_by(source, LISTS)
+    assert f"{name_of(source)}: `lists` {words}" in told_by(source, LISTS)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, form: str) -> None:
     source = write(form, pa.table({"p_cat": [0.5], "p_dog": [0.5], "label": ["cat"]}))
     told = told_by(source, Columns(label="labels", probabilities="p_*"))
-    assert f"`label` of {name_of(source)} must be a column that exists. Got 'labels'." in told
-    assert "Try 'label', or another of:" in told
+    assert f"{name_of(source)}: `label` must be an existing column, got 'labels'." in told
+    assert "Use 'label', or another of:" in told
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_without_rows_says_so(write: Write, form: str) -> None:
     source = write(form, pa.table(good_columns())[:0])
-    assert told_by(source, NAMED).endswith("it has no rows. Try a file with at least one row.")
+    assert told_by(source, NAMED).endswith("it has no rows. Pass a file with at least one row.")
 
 
 GOOD_CSV = "y,q_0,q_1\n" + "0,0.25,0.75\n1,0.5,0.5\n" * 100
@@ -184,7 +184,7 @@ def damaged(whole: bytes) -> bytes:
 
 PARQUET, ARROW, STREAM = parquet_bytes(), arrow_bytes(ipc.new_file), arrow_bytes(ipc.new_stream)
 PACKED = gzip.compress(GOOD_CSV.encode())
-CUT_OFF = "it may be cut off or damaged"
+CUT_OFF = "it may be truncated or damaged"
 BROKEN: dict[str, tuple[bytes | str, str]] = {
     "empty.csv": (b"", "it is empty"),
     "empty.parquet": (b"", "it is empty"),
@@ -195,9 +195,9 @@ BROKEN: dict[str, tuple[bytes | str, str]] = {
     "half_header.csv": (b"y,q_0,q_1", "it has no rows"),
     "few_cells.csv": (GOOD_CSV + "1,0.5\n", "row 200 has 2 cells, the header has 3"),
     "many_cells.csv": (GOOD_CSV + "1,0.5,0.5,1\n", "row 200 has 4 cells, the header has 3"),
-    "semicolons.csv": (GOOD_CSV.replace(",", ";"), "stand between semicolons, not commas"),
-    "tabs.csv": (GOOD_CSV.replace(",", "\t"), "stand between tabs, not commas"),
-    "commas.tsv": (GOOD_CSV, "stand between commas, not tabs"),
+    "semicolons.csv": (GOOD_CSV.replace(",", ";"), "separated by semicolons, not commas"),
+    "tabs.csv": (GOOD_CSV.replace(",", "\t"), "separated by tabs, not commas"),
+    "commas.tsv": (GOOD_CSV, "separated by commas, not tabs"),
     "utf16.csv": (GOOD_CSV.encode("utf-16"), "its text is not UTF-8"),
     "latin1.csv": ((GOOD_CSV + "caf\xe9,0.5,0.5\n").encode("latin-1"), "its text is not UTF-8"),
     "cut.csv.gz": (PACKED[:-20], CUT_OFF),
@@ -211,9 +211,9 @@ BROKEN: dict[str, tuple[bytes | str, str]] = {
     "text.npz": (GOOD_CSV, CUT_OFF),
     "text.npy": (GOOD_CSV, CUT_OFF),
     "pickle.npz": (pickle.dumps({"y": [1]}), CUT_OFF),
-    "table.xlsx": (b"PK", "its ending is none of .arrow, .csv"),
-    "table": (GOOD_CSV, "its ending is none of .arrow, .csv"),
-    "packed.parquet.gz": (PARQUET, "only .csv and .tsv are read when packed as .gz"),
+    "table.xlsx": (b"PK", "its extension is none of .arrow, .csv"),
+    "table": (GOOD_CSV, "its extension is none of .arrow, .csv"),
+    "packed.parquet.gz": (PARQUET, "only .csv and .tsv can be compressed as .gz"),
 }
 
 
@@ -236,7 +236,7 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
 def test_a_path_to_nothing_and_a_folder_without_arrays_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match="there is no such file"):
         scan(tmp_path / "nothing.csv", SMALL)
-    with pytest.raises(BadFileError, match=r"there are no tables in it"):
+    with pytest.raises(BadFileError, match=r"it contains no tables"):
         scan(tmp_path, SMALL)
 
 
@@ -246,6 +246,6 @@ def test_a_name_that_two_columns_have_is_refused_where_it_is_wanted(
 ) -> None:
     table = pa.table([[0.5], [0.5], [0.5], [1]], names=["p_a", "p_a", "p_b", "y"])
     source = write(form, table)
-    with pytest.raises(BadValueError, match=r"must be of different names. Got 'p_a' twice"):
+    with pytest.raises(BadValueError, match=r"must have distinct column names, got 'p_a' twice"):
         scan(source, Columns(probabilities="p_*"))
     assert len(read(source, Columns(label="y", probabilities="p_b"))) == 1

@@ -22,14 +22,14 @@ Write = Callable[[str, pa.Table], Any]
 N = 40
 P = np.random.default_rng(0).dirichlet([1, 1, 1], N)
 FORMS = ["csv", "csv.gz", "tsv", "arrow", "feather", "parquet", "pandas", "polars", "table"]
-NAMED = Columns(label="y", probabilities="p_*", weight="w", amount="price")
+NAMED = Columns(label="y", probabilities="p_*", weight="w", cost="price")
 FAULTS: dict[int, tuple[str, Any, str]] = {
-    0: ("p_cat", 7.5, "must be rows that sum to 1"),
-    3: ("w", -1.0, "must be 0 or above"),
+    0: ("p_cat", 7.5, "must have rows that sum to 1"),
+    3: ("w", -1.0, "must not be negative"),
     17: ("price", np.inf, "must be finite"),
-    18: ("price", -3.0, "must be 0 or above"),
+    18: ("price", -3.0, "must not be negative"),
     29: ("y", "wolf", "must be one of the classes ('cat', 'dog', 'fox')"),
-    39: ("p_dog", None, "must be without gaps"),
+    39: ("p_dog", None, "must not have missing values"),
 }
 GOOD = [i for i in range(N) if i not in FAULTS]
 
@@ -95,13 +95,13 @@ def test_lists_tell_their_entry() -> None:
     lists[7] = [1.5, -0.5, 0.0]
     bad_rows = BadRows()
     read(pa.table({"p": lists}), Columns(probabilities="p"), bad_rows=bad_rows)
-    expected = BadRow("the table", 7, "p[1]", "-0.5", "must be probabilities, 0 or above")
+    expected = BadRow("the table", 7, "p[1]", "-0.5", "must be probabilities of at least 0")
     assert list(bad_rows) == [expected]
 
 
 def test_ids_of_the_file_are_kept(write: Write) -> None:
     table = table_of(FAULTS).append_column("id", pa.array([f"row {i}" for i in range(N)]))
-    columns = Columns(label="y", probabilities="p_*", weight="w", amount="price", id="id")
+    columns = Columns(label="y", probabilities="p_*", weight="w", cost="price", id="id")
     batch = read(write("csv", table), columns, bad_rows=BadRows())
     assert batch.ids is not None
     assert batch.ids.tolist() == [f"row {i}" for i in GOOD]
@@ -129,15 +129,15 @@ def test_too_many_bad_rows_stop_the_run() -> None:
     with pytest.raises(BadValueError) as caught:
         read(table_of(many), NAMED, bad_rows=BadRows(most=2))
     assert str(caught.value) == (
-        "`rows` of the table must be good but for at most 2. Got 3 bad ones in row 17. "
-        "Try mending `price` (must be 0 or above, got -1.0), or BadRows(most=...)."
+        "the table: `rows` must have at most 2 bad rows, got 3, the last in row 17. Fix "
+        "`price` (must not be negative, got -1.0), or use BadRows(most=...)."
     )
     assert len(read(table_of(FAULTS), NAMED, bad_rows=BadRows(most=6))) == len(GOOD)
 
 
 def test_what_is_wrong_with_a_whole_column_or_file_stops_the_run(tmp_path: Path) -> None:
     dates = pa.table({"p": pa.array([1, 2], pa.date32())})
-    with pytest.raises(BadTypeError, match=r"must be numbers\. Got a column of date32"):
+    with pytest.raises(BadTypeError, match=r"must be numbers, got a column of date32"):
         read(dates, Columns(probabilities="p"), bad_rows=BadRows())
     path = tmp_path / "few.csv"
     path.write_text("p,y\n0.5,1\n0.5\n")
@@ -168,5 +168,5 @@ def test_a_bad_limit_is_told(most: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         BadRows(most)
     assert str(caught.value) == (
-        f"`most` of BadRows must be a whole number from 0 up. Got {most!r}. Try most=10_000."
+        f"BadRows: `most` must be a non-negative integer, got {most!r}. Use most=10_000."
     )

@@ -77,7 +77,7 @@ def test_an_error_about_many_columns_names_the_first_and_the_last() -> None:
         ("c", [0.5, np.inf], Columns(label="c", mean="m", std="s")),
         ("w", [1.0, -1.0], Columns(probabilities="c", weight="w")),
         ("c", [0.5, -1.0], Columns(probabilities="c", weight="w")),
-        ("w", [1.0, -1.0], Columns(probabilities="c", amount="w")),
+        ("w", [1.0, -1.0], Columns(probabilities="c", cost="w")),
         ("f_1", [0.5, np.nan], Columns(probabilities="c", features="f_*")),
         ("m", [0.5, np.nan], Columns(probabilities="c", features="m")),
         ("c", [0.5, np.nan], Columns(logits="c")),

@@ -68,7 +68,9 @@ def test_what_stands_for_numbers_becomes_floats(values: list[Any], kind: pa.Data
 def test_gaps_become_nan_where_they_may_be(values: list[Any], kind: pa.DataType) -> None:
     cells = cells_of(values, kind)
     assert_array_equal(cells.numbers(has_gaps=True), [1.0, np.nan])
-    with pytest.raises(BadValueError, match=r"`c` of f\.parquet must be without gaps.* in row 1"):
+    with pytest.raises(
+        BadValueError, match=r"f\.parquet: `c` must not have missing values.* in row 1"
+    ):
         cells.numbers()
 
 
@@ -88,10 +90,10 @@ def test_other_kinds_are_no_numbers(values: list[Any], kind: pa.DataType) -> Non
 
 
 def test_the_first_text_that_is_no_number_is_told() -> None:
-    with pytest.raises(BadValueError, match="Got 'n/a' in row 2"):
+    with pytest.raises(BadValueError, match="got 'n/a' in row 2"):
         cells_of(["1", "", "n/a", "x"]).numbers(has_gaps=True)
     with pytest.raises(BadValueError, match="in row 102"):
-        cells_of(["1", "", "n/a", "x"]).spelt_numbers(first_row=100)
+        cells_of(["1", "", "n/a", "x"]).parsed_numbers(first_row=100)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +139,16 @@ def test_a_gap_among_lists_is_a_row_of_nan_where_it_may_be(kind: pa.DataType) ->
     assert_array_equal(
         cells.matrix(2, has_gaps=True), [[1.0, 2.0], [np.nan, np.nan], [3.0, np.nan]]
     )
-    with pytest.raises(BadValueError, match=r"without gaps.* in row 1"):
+    with pytest.raises(BadValueError, match=r"must not have missing values.* in row 1"):
         cells.matrix(2)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([[1.0, 2.0], [3.0]], "must be lists of 2 entries. Got 1 entries in row 1"),
-        ([[1.0, 2.0], [3.0, None]], "without gaps.* in row 1"),
-        ([["1", "2"], ["3", "x"]], "numbers. Got 'x' in row 1"),
+        ([[1.0, 2.0], [3.0]], "must be lists of length 2, got length 1 in row 1"),
+        ([[1.0, 2.0], [3.0, None]], "must not have missing values.* in row 1"),
+        ([["1", "2"], ["3", "x"]], "numbers, got 'x' in row 1"),
     ],
 )
 def test_a_bad_list_is_told_by_its_row(values: list[Any], words: str) -> None:
@@ -171,9 +173,9 @@ def test_shares_are_numbers_or_true_or_false(values: list[Any], shares: list[flo
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (["true", "false", "yes"], "true or false, or numbers. Got 'yes' in row 2"),
-        (["true", None], "without gaps.* in row 1"),
-        ([True, None], "without gaps.* in row 1"),
+        (["true", "false", "yes"], "numbers, true or false, got 'yes' in row 2"),
+        (["true", None], "must not have missing values.* in row 1"),
+        ([True, None], "must not have missing values.* in row 1"),
     ],
 )
 def test_what_is_no_share_is_told_by_its_row(values: list[Any], words: str) -> None:
@@ -219,20 +221,20 @@ def test_values_keep_their_kind() -> None:
 def test_different_values_and_who_holds_them(
     values: list[Any], kind: pa.DataType, different: list[Any], positions: list[int]
 ) -> None:
-    found, holders = cells_of(values, kind).different()
+    found, holders = cells_of(values, kind).distinct()
     assert found == different
     assert holders.tolist() == positions
 
 
 def test_unused_categories_are_no_values() -> None:
     column = pa.DictionaryArray.from_arrays([0, 0], ["used", "never used"])
-    assert Cells.of(pa.table({"c": column}), "c", "f").different()[0] == ["used"]
+    assert Cells.of(pa.table({"c": column}), "c", "f").distinct()[0] == ["used"]
 
 
 def test_moments_and_records_are_no_labels() -> None:
     for values in ([datetime(2020, 1, 1)], [{"a": 1}]):
         with pytest.raises(BadTypeError, match="text or numbers"):
-            cells_of(values).different()
+            cells_of(values).distinct()
 
 
 def test_a_column_in_one_piece_is_not_copied() -> None:

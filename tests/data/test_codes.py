@@ -135,7 +135,7 @@ def test_long_lists_of_classes_are_cut_short() -> None:
 def test_labels_that_are_no_single_values_are_refused() -> None:
     array = np.empty(2, dtype=object)
     array[:] = [["cat"], ["dog"]]
-    with pytest.raises(BadTypeError, match="must be one label per row"):
+    with pytest.raises(BadTypeError, match="must have one label per row"):
         codes_read(array, NAMES)
 
 

@@ -28,7 +28,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
             {"label": ["y"], "mean": ["c"], "std": ["hit"]},
         ),
         (
-            Columns("y", logits="c", features="logit_*", id="id", group="id", amount="hit"),
+            Columns("y", logits="c", features="logit_*", id="id", group="id", cost="hit"),
             "logits",
             {
                 "label": ["y"],
@@ -36,7 +36,7 @@ NAMES += ["c", "hit", "w", "w", "id"]
                 "features": ["logit_2", "logit_10"],
                 "id": ["id"],
                 "group": ["id"],
-                "amount": ["hit"],
+                "cost": ["hit"],
             },
         ),
     ],
@@ -78,39 +78,42 @@ def test_what_may_be_text_is_never_asked_for_as_numbers() -> None:
     assert [sorted(some) for some in texts] == [["hit", "id", "y"], [], ["hit"], []]
 
 
-EXACTLY_ONE = "`columns` of f.csv must be exactly one of logits, probabilities, confidence with"
+EXACTLY_ONE = "f.csv: `columns` must be exactly one of logits, probabilities, confidence with"
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (Columns(), f"{EXACTLY_ONE} correct, mean with std. Got none of them."),
-        (Columns(logits="c", probabilities="p_*"), "Got logits and probabilities."),
-        (Columns(confidence="c"), "Got confidence without correct."),
-        (Columns(logits="c", std="hit"), "Got std without mean."),
-        (Columns("why", logits="c"), "`label` of f.csv must be a column that exists. Got 'why'."),
+        (Columns(), f"{EXACTLY_ONE} correct, mean with std, got none of them."),
+        (Columns(logits="c", probabilities="p_*"), "got logits and probabilities."),
+        (Columns(confidence="c"), "got confidence without correct."),
+        (Columns(logits="c", std="hit"), "got std without mean."),
+        (Columns("why", logits="c"), "f.csv: `label` must be an existing column, got 'why'."),
         (
             Columns(confidence="c", correct="hits"),
-            "`correct` of f.csv must be a column that exists",
+            "f.csv: `correct` must be an existing column",
         ),
         (Columns("y", confidence="c", correct="hit"), "must be left out beside confidence"),
-        (Columns(logits="p_*", classes=["a", "b"]), "`classes` of f.csv must be left out"),
+        (Columns(logits="p_*", classes=["a", "b"]), "f.csv: `classes` must be left out"),
         (
             Columns(logits="one_*"),
-            "must be two columns or more. Got 'one_yes' alone. Try logits=",
+            "must match at least 2 columns, got 'one_yes' only. Pass logits=",
         ),
-        (Columns(logits=["c"]), "must be two columns or more. Got 'c' alone."),
-        (Columns(logits="c", id="p_*"), "`id` of f.csv must be one column. Got p_cat, p_dog."),
+        (Columns(logits=["c"]), "must be two columns or more, got 'c' alone."),
+        (Columns(logits="c", id="p_*"), "f.csv: `id` must be one column, got p_cat, p_dog."),
         (
             Columns(logits="c", weight="w"),
-            "`weight` of f.csv must be of different names. Got 'w'",
+            "f.csv: `weight` must have distinct names, got 'w'",
         ),
         (
             Columns("p_cat", probabilities="p_*"),
-            "columns than the probabilities. Got 'p_cat'",
+            "columns than the probabilities, got 'p_cat'",
         ),
-        (Columns("vote_*", probabilities="c"), "one column where the classes have no names"),
-        (Columns("vote_*", logits="logit_*"), "named as the outputs' are (2, 10). Got cat, dog."),
+        (Columns("vote_*", probabilities="c"), "one column if the classes have no names"),
+        (
+            Columns("vote_*", logits="logit_*"),
+            "must have one column per class (2, 10), got cat, dog.",
+        ),
     ],
 )
 def test_contradictions_are_refused(columns: Columns, words: str) -> None:

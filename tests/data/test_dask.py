@@ -221,9 +221,9 @@ def test_collections_are_rows_too(client: Any) -> None:
     wanted = scan(table, COLUMNS).sum(AuditState.of).value.scores.value.log_loss
     found = shards.sum(AuditState.of).value.scores.value.log_loss
     assert found == pytest.approx(wanted, rel=1e-12)
-    with pytest.raises(BadTypeError, match="`source` of write_parts must be files, where parts"):
+    with pytest.raises(BadTypeError, match="write_parts: `source` must be files, where parts"):
         shards.write_parts(lambda batch, file: {}, DirectorySink)  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match="`label` of the Dask frame must be a column"):
+    with pytest.raises(BadValueError, match="the Dask frame: `label` must be a column"):
         DaskShards(client, frame, Columns(label="t", logits="z_*"))
     arrays["z"] = da.from_array(np.where(np.arange(900)[:, None] == 500, np.nan, z), chunks=400)
     with pytest.raises(BadValueError, match=r"`z` of partition 1 .* in row 100,"):
@@ -247,9 +247,9 @@ def test_text_files_are_a_task_each(client: Any, tmp_path: Path) -> None:
     for path in rows.glob("*.csv"):
         path.write_text("p,y\n")
     empty = DaskShards(client, rows, columns)
-    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
+    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Pass a file"):
         empty.sum(len)
-    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Try a file"):
+    with pytest.raises(BadFileError, match=r"rows cannot be read: it has no rows\. Pass a file"):
         empty.write_parts(numbered, DirectorySink(tmp_path / "none", {}))
 
 
@@ -288,8 +288,8 @@ def test_a_file_that_workers_cannot_see_is_told(client: Any, folder: Path, tmp_p
     with pytest.raises(BadFileError) as caught:
         shards.sum(len)
     assert str(caught.value) == (
-        f"{path} cannot be read: a Dask worker cannot see it. "
-        "Try a folder that all workers reach, or a URL."
+        f"{path} cannot be read: a Dask worker cannot read it. Use a directory that all workers "
+        f"can read, or a URL."
     )
 
 
@@ -410,7 +410,7 @@ def test_a_corrupt_file_and_a_bad_row_are_told_by_name(
     parquet.write_table(table.set_column(2, "w", [weights]), bad, row_group_size=200)
     with pytest.raises(BadValueError) as caught:
         DaskShards(client, tmp_path, COLUMNS).sum(len)
-    assert f"`w` of {bad} must be 0 or above. Got -1.0 in row 777" in str(caught.value)
+    assert f"{bad}: `w` must not be negative, got -1.0 in row 777" in str(caught.value)
     whole = bytearray((folder / "part_3.parquet").read_bytes())
     whole[4:400] = b"\xff" * 396
     bad.write_bytes(whole)
@@ -461,7 +461,7 @@ def test_bad_rows_are_those_of_one_machine_each_once(
     shards = DaskShards(client, rows, COLUMNS, bad_rows=resumed)
     shards.write_parts(name, DirectorySink(tmp_path / "out", {}))
     assert list(resumed) == list(found[0])
-    with pytest.raises(BadValueError, match=r"good but for at most 2\. Got 3 bad ones"):
+    with pytest.raises(BadValueError, match=r"good but for at most 2, got 3 bad ones"):
         DaskShards(client, rows, COLUMNS, bad_rows=BadRows(2)).sum(len)
 
 
@@ -513,8 +513,8 @@ def test_shards_that_travel_are_a_name(client: Any, folder: Path) -> None:
     with pytest.raises(BadTypeError) as caught:
         left.sum(len)
     assert str(caught.value) == (
-        "`shards` of a task must be read where they were made. "
-        f"Got those of {folder} on a worker. Try `shards.sum(...)` outside of the function."
+        f"DaskShards: `shards` cannot be read on a Dask worker, got those of {folder} on a "
+        f"worker. Call `shards.sum(...)` outside of the function."
     )
 
 
@@ -522,15 +522,15 @@ def test_bad_arguments_are_told(client: Any, folder: Path, monkeypatch: pytest.M
     with pytest.raises(BadTypeError) as caught:
         DaskShards("tcp://here", folder, COLUMNS)
     assert str(caught.value) == (
-        "`client` of DaskShards must be a distributed.Client. "
-        "Got str. Try distributed.Client('tcp://...')."
+        "DaskShards: `client` must be a distributed.Client, got str. Pass "
+        "distributed.Client('tcp://...')."
     )
-    with pytest.raises(BadTypeError, match=r"Got a table in memory\. Try dask\.dataframe"):
+    with pytest.raises(BadTypeError, match=r"got a table in memory\. Use dask\.dataframe"):
         DaskShards(client, table_of(5), COLUMNS)
-    with pytest.raises(BadTypeError, match="`columns` of scan must be of type Columns"):
+    with pytest.raises(BadTypeError, match="scan: `columns` must be Columns"):
         DaskShards(client, folder, "z")  # type: ignore[arg-type]
     da: Any = import_module("dask.array")
-    with pytest.raises(BadTypeError, match="Got a bare Array"):
+    with pytest.raises(BadTypeError, match="got a bare Array"):
         DaskShards(client, da.ones((8, 4)), COLUMNS)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"A Dask cluster needs .* 'dubito\[dask\]'"):
@@ -542,8 +542,8 @@ def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadValueError) as caught, connected("tcp://127.0.0.1:1"):
         pass
     assert str(caught.value) == (
-        "`address` of the Dask scheduler must be one where it answers. Got tcp://127.0.0.1:1. "
-        "Try `dask scheduler`, and the address that it prints."
+        "`address` of Dask scheduler must be one where it answers, got tcp://127.0.0.1:1. Start "
+        "`dask scheduler` and pass the address that it prints."
     )
 
 
@@ -554,8 +554,8 @@ def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None
     with pytest.raises(BadFileError) as caught:
         DaskShards(client, folder, COLUMNS).sum(needy)
     assert str(caught.value) == (
-        f"{folder} cannot be read: the Dask workers lack a package "
-        "(No module named 'not_there'). Try the same packages everywhere."
+        f"{folder} cannot be read: the Dask workers lack a package (No module named 'not_there'). "
+        f"Install the same packages everywhere."
     )
 
 
@@ -574,8 +574,8 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(BadValueError) as caught, connected(address):
             pass
     assert str(caught.value) == (
-        "`workers` of the Dask scheduler must be at least one. Got none. "
-        f"Try `dask worker {address}` on each machine."
+        f"`workers` of Dask scheduler must be at least one, got none. Start `dask worker "
+        f"{address}` on each machine."
     )
 
 
@@ -636,8 +636,8 @@ def test_a_scheduler_that_goes_away_is_told_and_nothing_is_left_half_done(
         with pytest.raises(BadFileError) as caught, Sink(out / "f.parquet") as sink:
             shards.write(slow, sink)
         assert str(caught.value) == (
-            f"{folder} cannot be read: the Dask scheduler at {address} went away. "
-            "Try starting the cluster, and then the run, again."
+            f"{folder} cannot be read: the Dask scheduler at {address} went away. Restart the "
+            f"cluster, then the run."
         )
         killer.join()
         with pytest.raises(DubitoError, match=r"the Dask scheduler at .* went away"):
@@ -680,8 +680,8 @@ def test_a_scheduler_that_goes_away_leaves_whole_parts_and_a_later_run_goes_on(
         DaskShards(other, folder, COLUMNS).write_parts(slow, DirectorySink(out, {}))
     killer.join()
     assert str(caught.value) == (
-        f"{folder} cannot be read: the Dask scheduler at {address} went away. "
-        "Try starting the cluster, and then the run, again."
+        f"{folder} cannot be read: the Dask scheduler at {address} went away. Restart the "
+        f"cluster, then the run."
     )
     assert 0 < DirectorySink(out, {}).n_rows < N_ROWS
     assert (

@@ -36,32 +36,32 @@ def test_what_is_nearly_one_is_told() -> None:
         (
             z,
             BadTypeError,
-            "`source` of DaskShards must be a dict where it is of Dask arrays. Got a bare Array. "
-            "Try {'logits': array, 'y': labels}.",
+            "DaskShards: `source` must be a dict of Dask arrays, got a bare Array. Pass "
+            "{'logits': array, 'y': labels}.",
         ),
         (
             {"z": z, "y": np.ones(8), "w": y},
             BadTypeError,
-            "`source` of DaskShards must be of Dask arrays alone. Got ndarray as 'y'. "
-            "Try dask.array.from_array(array).",
+            "DaskShards: `source` must hold Dask arrays only, got ndarray as 'y'. Use "
+            "dask.array.from_array(array).",
         ),
         (
             {"z": z, "y": y, "w": da.ones(7, chunks=4)},
             BadValueError,
-            "`w` of the Dask arrays must be as long as `z` (8 rows). Got 7 rows. "
-            "Try one value a row.",
+            "the Dask arrays: `w` must be as long as `z` (8 rows), got 7 rows. Provide one value "
+            "per row.",
         ),
         (
             {"z": da.ones((8, 2, 2)), "y": y, "w": y},
             BadValueError,
-            "`z` of the Dask arrays must be of 1 or 2 dimensions. Got shape (8, 2, 2). "
-            "Try z.reshape(len(z), -1).",
+            "the Dask arrays: `z` must have 1 or 2 dimensions, got shape (8, 2, 2). Try "
+            "z.reshape(len(z), -1).",
         ),
         (
             {"z": z, "y": y[y > 0], "w": y},
             BadValueError,
-            "`y` of the Dask arrays must be of a length that is known. Got shape (nan,). "
-            "Try y.compute_chunk_sizes().",
+            "the Dask arrays: `y` must have a known length, got shape (nan,). Try "
+            "y.compute_chunk_sizes().",
         ),
     ]
     for source, kind, said in odd:

@@ -62,7 +62,7 @@ def test_all_that_is_known_about_rows_comes_back(write: Write, form: str, dtype:
         table = table.append_column(f"f_{k}", pa.array(column))
 
     columns = Columns(
-        "y", logits="logit_*", weight="w", id="id", group="site", features="f_*", amount="w"
+        "y", logits="logit_*", weight="w", id="id", group="site", features="f_*", cost="w"
     )
     batch = read(write(form, table), columns)
 
@@ -314,5 +314,5 @@ def test_shards_survive_a_trip_to_another_process(write: Write) -> None:
 
 def test_a_misspelt_class_is_missing_in_no_table_that_has_types() -> None:
     table = pa.table({"y": ["none", "None"], "p_none": [0.4, 0.4], "p_a": [0.6, 0.6]})
-    with pytest.raises(BadValueError, match="Got 'None' in row 1"):
+    with pytest.raises(BadValueError, match="got 'None' in row 1"):
         read(table, Columns(label="y", probabilities="p_*"))

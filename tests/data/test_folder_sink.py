@@ -159,7 +159,7 @@ def test_at_a_url_the_run_that_began_last_goes_on(inputs: list[Path]) -> None:
         write(first, inputs[0])
         with second.alone():
             write(second, inputs[1])
-            with pytest.raises(BadFileError, match="or another one has begun"):
+            with pytest.raises(BadFileError, match="or another run has started"):
                 write(first, inputs[2])
     system = fsspec.filesystem("memory")
     assert sorted(system.find("/decided/turns")) == [
@@ -221,8 +221,8 @@ def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
     with pytest.raises(BadValueError) as caught:
         run(folder, inputs, {"policy": "v2", "threshold": 0.5})
     assert str(caught.value) == (
-        f"`settings` of {folder} must be those that the folder's parts were made by. "
-        "Got policy 'v2' (was 'v1'). Try another folder."
+        f"{folder}: `settings` must be those of the existing parts, got policy 'v2' (was 'v1'). "
+        f"Use another directory."
     )
     with pytest.raises(BadValueError, match=r"ending '\.csv'"):
         DirectorySink(folder, SETTINGS, ending=".csv")
@@ -231,28 +231,26 @@ def test_other_settings_are_refused(tmp_path: Path, inputs: list[Path]) -> None:
 
 def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "part-00000.parquet").write_bytes(b"?")
-    with pytest.raises(BadFileError, match=r"it has parts but no _manifest\.jsonl\. Try an empty"):
+    with pytest.raises(BadFileError, match=r"it has parts but no _manifest\.jsonl\. Use an empty"):
         DirectorySink(tmp_path, SETTINGS)
     for text in ("{", "[]", "{}"):
         (tmp_path / MANIFEST).write_text(text)
-        with pytest.raises(BadFileError, match=r"it is no manifest\. Try an empty folder"):
+        with pytest.raises(BadFileError, match=r"it is not a manifest\. Use an empty directory"):
             DirectorySink(tmp_path, SETTINGS)
     other = {"format": 1, "settings": {**SETTINGS, "ending": ".parquet"}}
     (tmp_path / MANIFEST).write_text(json.dumps(other))
-    with pytest.raises(BadFileError, match="it is no manifest"):
+    with pytest.raises(BadFileError, match="it is not a manifest"):
         DirectorySink(tmp_path, SETTINGS)
 
 
 def test_bad_arguments_are_told(tmp_path: Path) -> None:
     with pytest.raises(BadTypeError) as caught:
         DirectorySink(tmp_path, {"policy": object})
-    assert "`settings` of DirectorySink must be what JSON holds." in str(caught.value)
+    assert "DirectorySink: `settings` must be JSON values," in str(caught.value)
     with pytest.raises(BadFileError) as missing:
         DirectorySink(tmp_path, SETTINGS).unfinished([tmp_path / "nothing.csv"])
     path = tmp_path / "nothing.csv"
-    assert str(missing.value) == (
-        f"{path} cannot be read: there is no such file. Try checking the path."
-    )
+    assert str(missing.value) == (f"{path} cannot be read: there is no such file. Check the path.")
 
 
 def test_bad_rows_are_kept_with_the_part_that_lacks_them(tmp_path: Path) -> None:
@@ -321,7 +319,7 @@ def test_without_a_finished_part_settings_are_free(tmp_path: Path, inputs: list[
     DirectorySink(tmp_path / "out", {"policy": "other"}).slot(inputs[0])
     run(tmp_path / "out", inputs)
     assert same(contents(tmp_path / "out"), WHOLE)
-    with pytest.raises(BadValueError, match="Got policy 'v2'"):
+    with pytest.raises(BadValueError, match="got policy 'v2'"):
         DirectorySink(tmp_path / "out", {**SETTINGS, "policy": "v2"})
 
 
@@ -365,8 +363,8 @@ def test_one_run_at_a_time(tmp_path: Path, inputs: list[Path]) -> None:
         with first.part(inputs[0]) as part:
             part.write({"x": [1]})
     assert str(caught.value) == (
-        f"`path` of DirectorySink must be written by one run at a time. Got {tmp_path / 'out'}, "
-        "where another run is at work. Try another folder, or waiting until it ends."
+        f"DirectorySink: `path` must be written by one run at a time, got {tmp_path / 'out'}, "
+        f"which another run is writing. Use another directory, or wait until it ends."
     )
     with second.alone():
         assert second.is_finished(inputs[0])  # what the first did meanwhile

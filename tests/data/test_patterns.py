@@ -34,11 +34,11 @@ def test_natural_order_counts() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("label", "must be a column that exists. Got 'label'. Try 'labels', or another of: labels"),
-        ("logit*", "must be columns that exist. Got 'logit*'. Try one of: labels, p_0, p_1, p_2"),
-        ("p_*_*", "must be a name, or a pattern with one *. Got 'p_*_*'"),
-        (["labels", 3], "must be a name, or a pattern with one *. Got 3"),
-        (["p_0", "p_*"], "must be of different names. Got 'p_0' twice"),
+        ("label", "must be a column that exists, got 'label'. Use 'labels', or another of: labels"),
+        ("logit*", "must be columns that exist, got 'logit*'. Use one of: labels, p_0, p_1, p_2"),
+        ("p_*_*", "must be a name, or a pattern with one *, got 'p_*_*'"),
+        (["labels", 3], "must be a name, or a pattern with one *, got 3"),
+        (["p_0", "p_*"], "must be of different names, got 'p_0' twice"),
     ],
 )
 def test_what_is_not_found_is_told_with_what_there_is(wanted: Any, words: str) -> None:
@@ -75,9 +75,9 @@ def test_votes_come_in_the_order_of_the_classes() -> None:
 @pytest.mark.parametrize(
     ("classes", "words"),
     [
-        (("cat", "fox"), r"named as the outputs' are \(cat, fox\). Got cat, dog"),
-        (("cat",), "one column a class"),
-        (None, "one column where the classes have no names. Got 2 columns"),
+        (("cat", "fox"), r"must have one column per class \(cat, fox\), got cat, dog"),
+        (("cat",), "one column per class"),
+        (None, "one column if the classes have no names, got 2 columns"),
     ],
 )
 def test_votes_for_other_classes_are_refused(classes: Any, words: str) -> None:

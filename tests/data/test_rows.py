@@ -195,5 +195,5 @@ def test_no_rows_have_no_numbers() -> None:
 
 
 def test_a_regression_has_no_such_rows() -> None:
-    with pytest.raises(BadTypeError, match="Got Normal"):
+    with pytest.raises(BadTypeError, match="got Normal"):
         row_statistics(Normal([0.0], [1.0]), None)

@@ -230,51 +230,51 @@ BAD: list[tuple[Callable[[Sink], None], type[DubitoError], str]] = [
     (
         two({"x": X}, {"y": X}),
         BadValueError,
-        "`columns` of PATH must be x, as in the first batch. Got y. "
-        "Try the same columns in every batch.",
+        "PATH: `columns` must be x, as in the first batch, got y. Write the same columns in "
+        "every batch.",
     ),
     (
         two({"x": X}, {"x": np.array(["1"])}),
         BadValueError,
-        "`x` of PATH must be of double, as in the first batch. Got string. "
-        "Try one type in every batch.",
+        "PATH: `x` must have type double, as in the first batch, got string. Write one type in "
+        "every batch.",
     ),
     (
         two(
             {"x": EncodedLabels(np.array([0]), NAMES)}, {"x": EncodedLabels(np.array([0]), ("a",))}
         ),
         BadValueError,
-        "`x` of PATH must be of the names ('accept', 'review'), as in the first batch. "
-        "Got ('a',). Try the same names in every batch.",
+        "PATH: `x` must have the names ('accept', 'review'), as in the first batch, got ('a',). "
+        "Write the same names in every batch.",
     ),
     (
         lambda sink: sink.write({"x": X, "y": np.ones(2)}),
         BadValueError,
-        "`y` of PATH must be as long as `x` (1 rows). Got 2 rows. Try one value a row.",
+        "PATH: `y` must be as long as `x` (1 rows), got 2 rows. Provide one value per row.",
     ),
     (
         lambda sink: sink.write({"x": np.array([1, "a", 2.5], dtype=object)}),
         BadTypeError,
-        "`x` of PATH must be numbers, text, or true and false, one a row. "
-        "Got shape (3,) of object. Try one column for each kind of value.",
+        "PATH: `x` must be numbers, text or booleans, one per row, got shape (3,) of object. Use "
+        "one column for each kind of value.",
     ),
     (
         lambda sink: sink.write({"x": np.ones((2, 2))}),
         BadTypeError,
-        "`x` of PATH must be numbers, text, or true and false, one a row. "
-        "Got shape (2, 2) of float64. Try one column for each kind of value.",
+        "PATH: `x` must be numbers, text or booleans, one per row, got shape (2, 2) of float64. "
+        "Use one column for each kind of value.",
     ),
     (
         lambda sink: sink.write({"x": "a", "y": "b"}),
         BadTypeError,
-        "`x, y` of PATH must be one value a row, of one of them at least. Got one text each. "
-        "Try a list of the text.",
+        "PATH: `x, y` must have one value per row in at least one column, got one text each. Use "
+        "a list of the text.",
     ),
     (
         lambda sink: None,
         BadValueError,
-        "`columns` of PATH must be given by a batch at least. Got none. "
-        "Try columns of length 0 where there are no rows.",
+        "PATH: `columns` must be given by at least one batch, got none. Write columns of length "
+        "0 if there are no rows.",
     ),
 ]
 
@@ -318,18 +318,17 @@ def test_an_unknown_ending_no_folder_and_a_closed_sink_are_refused(tmp_path: Pat
     with pytest.raises(BadValueError) as caught:
         Sink(tmp_path / "out.xlsx")
     assert str(caught.value) == (
-        "`path` of Sink must be a path that ends in one of .arrow, .csv, .feather, .ipc, .parquet, "
-        ".pq, .tsv. Got 'out.xlsx'. Try a path in .parquet."
+        "Sink: `path` must end in one of .arrow, .csv, .feather, .ipc, .parquet, .pq, .tsv, got "
+        "'out.xlsx'. Use a .parquet path."
     )
     with pytest.raises(BadValueError) as nowhere, Sink(tmp_path / "no" / "out.csv"):
         pass
     assert str(nowhere.value) == (
-        f"`path` of Sink must be in a folder that exists. Got '{tmp_path}/no/out.csv'. "
-        "Try making the folder first."
+        f"Sink: `path` must be in an existing directory, got '{tmp_path}/no/out.csv'. Create the "
+        f"directory first."
     )
     with pytest.raises(BadTypeError) as closed:
         Sink(tmp_path / "out.csv").write({"x": X})
     assert str(closed.value) == (
-        "`sink` of write must be open while it is written to. Got a closed one. "
-        "Try `with Sink(path) as sink:`."
+        "write: `sink` must be open, got a closed one. Use `with Sink(path) as sink:`."
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dubito.data.parsing import GAPS, labels, number, share
+from dubito.data.parsing import GAPS, labels, number, number_or_boolean
 
 
 @pytest.mark.parametrize(
@@ -13,17 +13,17 @@ from dubito.data.parsing import GAPS, labels, number, share
     [("3", 3), ("3.0", 3), (" -1.5 ", -1.5), ("1e3", 1000), ("inf", math.inf)],
 )
 def test_texts_that_spell_numbers(text: str, value: float) -> None:
-    assert number(text) == share(text) == value
+    assert number(text) == number_or_boolean(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "cat", "1,5", "1_000", "0x10", "1 2", "--1"])
 def test_texts_that_do_not(text: str) -> None:
     assert number(text) is None
-    assert share(text) is None
+    assert number_or_boolean(text) is None
 
 
 def test_true_is_1_and_false_is_0() -> None:
-    assert [share(text) for text in ("true", "True", " FALSE", "0.5")] == [1, 1, 0, 0.5]
+    assert [number_or_boolean(text) for text in ("true", "True", " FALSE", "0.5")] == [1, 1, 0, 0.5]
 
 
 @pytest.mark.parametrize(

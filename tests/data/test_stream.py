@@ -45,14 +45,17 @@ def test_lists_of_any_kind_in_several_batches_are_a_matrix() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"x": [[1.0], [2.0, 3.0]]}, "lists of one length without gaps. Got lengths 1 to 2, or"),
-        ({"x": [[1.0], None]}, "lists of one length without gaps"),
-        ({"x": [[1.0], [None]]}, "lists of one length without gaps"),
-        ({"x": [[1.0] * 5]}, "lists of 4 numbers at most. Got 5. Try fewer columns."),
-        ({"x": [["a"]]}, "lists of numbers. Got string. Try float32."),
-        ({"x": [1.0, None]}, "`x` of an Arrow stream must be without gaps. Got null."),
-        ({"x": [{"a": 1}]}, "numbers, texts, or lists of numbers. Got struct<a: int64>."),
-        ({"x": [1] * 101}, "`rows` of an Arrow stream must be of 100 rows at most."),
+        (
+            {"x": [[1.0], [2.0, 3.0]]},
+            "lists of one length without nulls, got lengths 1 to 2, or",
+        ),
+        ({"x": [[1.0], None]}, "lists of one length without nulls"),
+        ({"x": [[1.0], [None]]}, "lists of one length without nulls"),
+        ({"x": [[1.0] * 5]}, "lists of at most 4 numbers, got 5. Send fewer columns."),
+        ({"x": [["a"]]}, "lists of numbers, got string. Use float32."),
+        ({"x": [1.0, None]}, "Arrow stream: `x` must not have missing values, got null."),
+        ({"x": [{"a": 1}]}, "numbers, text, or lists of numbers, got struct<a: int64>."),
+        ({"x": [1] * 101}, "Arrow stream: `rows` must be at most 100, got"),
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(columns: dict[str, Any], words: str) -> None:

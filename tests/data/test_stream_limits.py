@@ -44,7 +44,7 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
     with pytest.raises(BadValueError) as refused:
         _require_small(content, floats)
     assert str(refused.value).startswith(
-        f"`bytes` of an Arrow stream must be {floats:,} at most, uncompressed. Got "
+        f"Arrow stream: `bytes` must be at most {floats:,}, uncompressed, got "
     )
     limits = {"max_samples": 1000, "most_columns": 3, "most_bytes": 2 * floats}
     found = read_stream(content, **limits)
@@ -56,7 +56,7 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
 def test_the_exact_size_is_told(compression: str) -> None:
     content = stream_of(pa.table({"x": np.zeros(300), "y": np.arange(300.0)}), compression)
     _require_small(content, 4800)
-    with pytest.raises(BadValueError, match=r"must be 4,799 at most, uncompressed. Got 4,800 or"):
+    with pytest.raises(BadValueError, match=r"must be at most 4,799, uncompressed, got 4,800 or"):
         _require_small(content, 4799)
 
 
@@ -91,8 +91,8 @@ def test_a_bomb_is_refused_and_takes_no_memory() -> None:
     done = subprocess.run([sys.executable, "-c", BOMB], input=content, stdout=-1, check=True)
     words, megabytes = done.stdout.decode().splitlines()
     assert words == (
-        "`bytes` of an Arrow stream must be 33,554,432 at most, uncompressed. "
-        "Got 400,000,000 or more. Try fewer rows a stream."
+        "Arrow stream: `bytes` must be at most 33,554,432, uncompressed, got 400,000,000 or "
+        "more. Send fewer rows per stream."
     )
     assert int(megabytes) < 50
 

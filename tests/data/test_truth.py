@@ -47,7 +47,7 @@ def test_label_probabilities_are_left_as_they_came() -> None:
             [[0], [1], [0]],
             r"one label per row, or rows x 2 label probabilities, got shape \(3, 1\)",
         ),
-        ([0, 1], "of length 3"),
+        ([0, 1], "must have length 3"),
     ],
 )
 def test_what_labels_cannot_be(y: Any, words: str) -> None:
@@ -66,7 +66,7 @@ def test_targets_may_be_missing_one_by_one() -> None:
     ("y", "words"),
     [
         ([1.0, np.inf], "finite, got inf in row 1"),
-        ([1.0], "of length 2"),
+        ([1.0], "must have length 2"),
         (np.zeros((2, 1, 1)), "rows, or rows x targets"),
     ],
 )

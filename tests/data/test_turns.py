@@ -16,8 +16,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def over(place: str) -> str:
     return (
-        f"{place.removesuffix('/_turn')} cannot be read: the run that this part is of has ended, "
-        "or another one has begun. Try one run at a time."
+        f"{place.removesuffix('/_turn')} cannot be read: the run that writes this part has ended, "
+        f"or another run has started. Run one at a time."
     )
 
 

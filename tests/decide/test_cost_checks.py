@@ -16,13 +16,13 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix([[0, np.nan], [1, 0]]),
         BadValueError,
-        "CostMatrix: `costs` must be finite, got nan in row 0, column 1. Try a cost for every "
+        "CostMatrix: `costs` must be finite, got nan in row 0, column 1. Give a cost for every "
         "action in every class.",
     ),
     (
         lambda: CostMatrix([[0, 1], [-np.inf, 0]]),
         BadValueError,
-        "CostMatrix: `costs` must be finite, got -inf in row 1, column 0. Try a cost for every "
+        "CostMatrix: `costs` must be finite, got -inf in row 1, column 0. Give a cost for every "
         "action in every class.",
     ),
     (

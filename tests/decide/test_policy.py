@@ -340,7 +340,7 @@ def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
     shards = scan(
         tmp_path / "rows.parquet",
-        Columns(label="y", logits="z_*", features="x_*", amount="price", weight="w"),
+        Columns(label="y", logits="z_*", features="x_*", cost="price", weight="w"),
     )
     costs = CostMatrix(1 - np.eye(3), rate=1 - np.eye(3)).with_reject(0.6)
     wishes: dict[str, Any] = {

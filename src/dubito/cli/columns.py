@@ -232,8 +232,6 @@ def _as_columns(
         values["classes"] = _two_classes(source, values.get("label"), positive)
     if "probability" in values:
         values["probabilities"] = values.pop("probability")
-    if "cost" in values:
-        values["amount"] = values.pop("cost")
     return Columns(**values)
 
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be read, set aside and told, so that the others can be used."""
+"""Rows that cannot be read: set aside and reported, so that the others can be used."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ RUN_ROWS = 512  # read again for each bad row among them
 @final
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """Where a bad row is, counted from 0, what stands there, and the rule that it breaks.
+    """A row that could not be read: its position, its value and the reason.
 
-    Of a row that breaks several rules one is told.
+    Attributes
+    ----------
+    file : str
+        The file.
+    row : int
+        The row number, counted from 0.
+    column, value, reason : str
+        The first problem of the row.
     """
 
     file: str
@@ -35,12 +42,19 @@ class BadRow:
 
 @final
 class BadRows:
-    """The bad rows of files that were read, each once however often they are read.
+    """The bad rows of files that were read, each of them once.
 
-    Bad are numbers that cannot be read or break a rule, and labels of no class; a line of CSV with
-    cells too many or too few stops the run, as it may have shifted what follows. More bad rows than
-    `most` stop it too: then something is wrong with the file.
+    Pass it to `scan` or `read` to set aside numbers that cannot be parsed or are invalid, and
+    unknown labels. A CSV line with too many or too few cells still raises an error, as it may have
+    shifted what follows.
 
+    Parameters
+    ----------
+    most : int, default=10_000
+        More bad rows than this raise an error: then something is wrong with the file.
+
+    Examples
+    --------
     >>> from dubito.data import Columns, read
     >>> table, bad_rows = pa.table({"p": [0.5, 1.5, 0.25]}), BadRows()
     >>> read(table, Columns(probabilities="p"), bad_rows=bad_rows).ids.tolist(), len(bad_rows)
@@ -50,20 +64,20 @@ class BadRows:
     def __init__(self, most: int = 10_000) -> None:
         is_whole = isinstance(most, int | np.integer) and not isinstance(most, bool)
         if not (is_whole and most >= 0):
-            rule = "a whole number from 0 up"
-            raise BadValueError("most", "BadRows", rule, repr(most), "most=10_000")
+            rule, fix = "must be a non-negative integer", "Use most=10_000"
+            raise BadValueError("most", "BadRows", rule, repr(most), fix)
         self.most = int(most)
         self.found: dict[tuple[str, int], BadRow] = {}
         self.lock = Lock()
 
     def add(self, bad: BadRow) -> None:
-        """Keep a bad row, or raise where there are too many."""
+        """Add a bad row, or raise if there are too many."""
         with self.lock:
             self.found[bad.file, bad.row] = bad
             n_rows = len(self.found)
         if n_rows > self.most:
-            rule, got = f"good but for at most {self.most:,}", f"{n_rows:,} bad ones"
-            fix = f"mending `{bad.column}` ({bad.reason}, got {bad.value}), or BadRows(most=...)"
+            rule, got = f"must have at most {self.most:,} bad rows", f"{n_rows:,}, the last"
+            fix = f"Fix `{bad.column}` ({bad.reason}, got {bad.value}), or use BadRows(most=...)"
             raise BadValueError("rows", bad.file, rule, got, fix, bad.row)
 
     def __len__(self) -> int:
@@ -74,7 +88,7 @@ class BadRows:
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The bad rows as columns that a sink takes, by file and row."""
+        """The bad rows as columns for a sink, sorted by file and row."""
         rows = list(self)
         texts = {
             name: np.array([getattr(bad, name) for bad in rows], dtype=object)
@@ -91,7 +105,7 @@ def batch_of_good_rows(
     bad_rows: BadRows,
     place_of: Callable[[int], tuple[str, int]],
 ) -> Batch:
-    """Make a batch of the rows that can be read, and tell the others."""
+    """Return a batch of the rows that can be read, and report the others."""
     is_good = np.ones(piece.num_rows, dtype=bool)
     try:
         batch = columns.batch(piece, first_row)
@@ -100,8 +114,7 @@ def batch_of_good_rows(
             raise
         for row, fault in _faults(columns, piece):
             is_good[row] = False
-            reason = fault.rule if fault.rule.startswith("must ") else f"must be {fault.rule}"
-            bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, reason))
+            bad_rows.add(BadRow(*place_of(first_row + row), _place(fault), fault.got, fault.rule))
         batch = columns.batch(piece.filter(pa.array(is_good)), first_row)
     if batch.ids is not None:
         return batch
@@ -109,7 +122,7 @@ def batch_of_good_rows(
 
 
 def _faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadValueError]]:
-    """Yield the bad rows of a piece: in short runs, so that few rows are looked at again."""
+    """Yield the bad rows of a piece: in short runs, so that few rows are checked again."""
     for low in range(0, piece.num_rows, RUN_ROWS):
         run = piece[low : low + RUN_ROWS]
         rows = np.arange(low, low + run.num_rows)
@@ -121,7 +134,7 @@ def _faults(columns: BoundColumns, piece: pa.Table) -> Iterator[tuple[int, BadVa
 
 
 def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
-    """Return what is wrong with a row, or None; raise what is wrong with all of them."""
+    """Return the error of the first bad row, or None; raise errors that concern all rows."""
     try:
         columns.batch(run)
     except BadValueError as error:
@@ -132,5 +145,5 @@ def _fault_in(columns: BoundColumns, run: pa.Table) -> BadValueError | None:
 
 
 def _place(error: BadValueError | BadTypeError) -> str:
-    """Return the column of an error, with the entry where it is a list."""
+    """Return the column of an error, with the entry if it is a list."""
     return error.argument if error.column is None else f"{error.argument}[{error.column}]"

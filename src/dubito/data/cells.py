@@ -1,4 +1,4 @@
-"""The cells of one column as NumPy arrays: numbers, lists, labels, and what must not be there."""
+"""The cells of one column as NumPy arrays: numbers, lists and labels, validated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.data import parsing as spelling
+from dubito.data import parsing
 from dubito.errors import BadTypeError, BadValueError
 
-MEND = "a number there, or leaving the row out"
+MEND = "Fix the cell, or drop the row"
 
 
 @final
@@ -29,7 +29,7 @@ class Cells:
 
     @classmethod
     def of(cls, piece: pa.Table, name: str, where: str) -> Cells:
-        """Take a column of a piece of a table; categories become plain values."""
+        """Return a column of a table; categories become plain values."""
         array = whole(piece.column(name))
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -44,35 +44,35 @@ class Cells:
 
     @property
     def is_whole_numbers(self) -> bool:
-        """Whether these are whole numbers without a gap."""
+        """Whether these are integers without nulls."""
         return bool(types.is_integer(self.array.type)) and self.array.null_count == 0
 
     def numbers(self, *, has_gaps: bool = False) -> FloatArray:
-        """Return numbers as they are stored; gaps, where they may be, become NaN."""
-        array = self.spelt_numbers() if _is_text(self.array.type) else self.array
+        """Return numbers in their stored type; nulls, where allowed, become NaN."""
+        array = self.parsed_numbers() if _is_text(self.array.type) else self.array
         if _is_cast(array.type):
             array = array.cast(pa.float64())
         if not (types.is_floating(array.type) or types.is_integer(array.type)):
-            raise self.wrong_kind("numbers", "a column of floats")
+            raise self.wrong_kind("must be numbers", "Use a column of floats")
         if not has_gaps:
             Cells(array, self.name, self.where).require_no_gaps()
         return _as_numpy(array)
 
     def shares(self) -> FloatArray:
-        """Return numbers, also those that text spells, with 1 for true and 0 for false."""
+        """Return numbers, also from text, with 1 for true and 0 for false."""
         if not _is_text(self.array.type):
             return self.numbers()
         self.require_no_gaps()
-        texts, positions = self.different()
-        found = [spelling.share(text) for text in texts]
+        texts, positions = self.distinct()
+        found = [parsing.number_or_boolean(text) for text in texts]
         if None in found:
             first = found.index(None)
             row = int(np.argmax(positions == first))
-            raise self.wrong_value("true or false, or numbers", repr(texts[first]), MEND, row)
+            raise self.wrong_value("must be numbers, true or false", repr(texts[first]), MEND, row)
         return np.asarray(np.array(found, dtype=np.float64)[positions])
 
     def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:
-        """Return lists of `width` numbers as rows; a gap in place of a list is a row of NaN."""
+        """Return lists of `width` numbers as rows; a null list becomes a row of NaN."""
         if not has_gaps:
             self.require_no_gaps()
         if types.is_fixed_size_list(self.array.type):
@@ -92,19 +92,21 @@ class Cells:
         return matrix
 
     def values(self) -> NDArray[Any]:
-        """Return whatever these are; among whole numbers, a gap is None."""
+        """Return the values of any type; a null among integers is None."""
         if types.is_integer(self.array.type) and self.array.null_count:
             return np.array(self.array.to_pylist(), dtype=object)
         return np.asarray(self.array.to_numpy(zero_copy_only=False))
 
-    def different(self) -> tuple[list[Any], IntArray]:
-        """Return the different values, None for a gap, and which of them each row holds."""
+    def distinct(self) -> tuple[list[Any], IntArray]:
+        """Return the distinct values, None for a null, and the position of each row's value."""
         array = self.array
         if _is_cast(array.type) and not types.is_boolean(array.type):
             array = array.cast(pa.float64())
         kinds = (types.is_floating, types.is_integer, types.is_boolean, _is_text)
         if not any(is_kind(array.type) for is_kind in kinds):
-            raise self.wrong_kind("text or numbers", "a column of class names or numbers")
+            raise self.wrong_kind(
+                "must be text or numbers", "Use a column of class names or numbers"
+            )
         encoded = array.dictionary_encode()
         values, positions = encoded.dictionary.to_pylist(), encoded.indices
         if array.null_count:
@@ -113,30 +115,30 @@ class Cells:
         return values, _as_numpy(positions)
 
     def require_no_gaps(self) -> None:
-        """Raise at the first gap."""
+        """Raise for the first null."""
         if self.array.null_count:
             row = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
-            raise self.wrong_value("without gaps", "a gap (null or NaN)", MEND, row)
+            raise self.wrong_value("must not have missing values", "null or NaN", MEND, row)
 
     def require_width(self, width: int) -> None:
-        """Raise at the first list of another length."""
+        """Raise for the first list of another length."""
         lengths = pc.fill_null(pc.list_value_length(self.array), width).to_numpy()
         if (lengths != width).any():
             row = int(np.argmax(lengths != width))
-            fix = "as many entries in every row"
-            raise self.wrong_value(f"lists of {width} entries", f"{lengths[row]} entries", fix, row)
+            rule, fix = f"must be lists of length {width}", "Use lists of one length in all rows"
+            raise self.wrong_value(rule, f"length {lengths[row]}", fix, row)
 
-    def spelt_numbers(self, first_row: int = 0) -> pa.Array:
-        """Return the numbers that texts spell; raise at the first that is neither one nor a gap."""
+    def parsed_numbers(self, first_row: int = 0) -> pa.Array:
+        """Return text parsed as numbers; raise for the first that is neither a number nor missing."""
         texts = pc.utf8_trim_whitespace(self.array.cast(pa.large_string()))
-        is_gap = pc.is_in(texts, pa.array(spelling.GAPS, pa.large_string()))
+        is_gap = pc.is_in(texts, pa.array(parsing.GAPS, pa.large_string()))
         texts = pc.if_else(is_gap, pa.scalar(None, pa.large_string()), texts)
         try:
             return texts.cast(pa.float64())
         except pa.ArrowInvalid:
             cells = enumerate(texts.to_pylist(), first_row)
-            row, text = next((i, t) for i, t in cells if t and spelling.number(t) is None)
-            raise self.wrong_value("numbers", repr(text), MEND, row) from None
+            row, text = next((i, t) for i, t in cells if t and parsing.number(t) is None)
+            raise self.wrong_value("must be numbers", repr(text), MEND, row) from None
 
     def wrong_value(self, rule: str, got: str, fix: str, row: int | None) -> BadValueError:
         """Return an error about a cell."""
@@ -148,7 +150,7 @@ class Cells:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece, copied only where it is not."""
+    """Return a column as one array, copied only if it is chunked."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -160,18 +162,18 @@ def _as_numpy(numbers: pa.Array) -> NDArray[Any]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists."""
+    """Whether a type is a list type."""
     kinds = (types.is_fixed_size_list, types.is_list, types.is_large_list)
     views = (types.is_list_view, types.is_large_list_view)
     return any(is_kind(kind) for is_kind in kinds + views)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of text."""
+    """Whether a type is a text type."""
     kinds = (types.is_string, types.is_large_string, types.is_string_view)
     return any(is_kind(kind) for is_kind in kinds)
 
 
 def _is_cast(kind: pa.DataType) -> bool:
-    """Whether a type stands for numbers that NumPy takes only as floats."""
+    """Whether NumPy can represent a numeric type only as floats."""
     return any(is_kind(kind) for is_kind in (types.is_boolean, types.is_decimal, types.is_null))

@@ -1,4 +1,4 @@
-"""Which columns of a table mean what: declared, found in the table, and turned into a batch."""
+"""The roles of the columns of a table: declared, matched, and turned into a batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dubito.arrays import FloatArray, freeze
-from dubito.data import parsing as spelling
-from dubito.data import patterns
+from dubito.data import parsing, patterns
 from dubito.data.batch import Batch
 from dubito.data.cells import Cells, whole
 from dubito.data.labels import Labels, codes_of, codes_of_values, names_of
@@ -27,23 +26,23 @@ from dubito.outputs import (
     TopLabel,
 )
 
-# What a batch calls them, and what they are called here.
+# The roles of columns by the arguments of `Batch.of`.
 ROLES = {
     "y_true": "label",
     "sample_weight": "weight",
     "ids": "id",
     "groups": "group",
-    "row_costs": "amount",
+    "row_costs": "cost",
 }
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundColumns:
-    """Columns found in a table: what to read, and how to make a batch of a piece of it.
+    """The columns of a table by role, and how to make a batch of them.
 
-    `found` holds the columns that play each role, `widths` how long the lists of a column are;
-    `has_types` is False where text such as NA may stand for a gap.
+    `found` holds the columns of each role, `widths` the lengths of list columns; `has_types` is
+    False where text such as NA denotes a missing value.
     """
 
     where: str
@@ -60,7 +59,7 @@ class BoundColumns:
 
     @property
     def n_entries(self) -> int:
-        """How many values a row has in these columns."""
+        """The number of values per row in these columns."""
         return sum(self.widths.get(name, 1) for name in self.needed)
 
     @property
@@ -72,7 +71,7 @@ class BoundColumns:
         return [name for role in roles for name in self.found.get(role, ())]
 
     def batch(self, piece: pa.Table, first_row: int = 0) -> Batch:
-        """Make a batch; an error names the file, the column and the row counted from its start."""
+        """Return a batch; errors name the file, the column and the row within the file."""
         try:
             outputs = self.outputs(piece)
             has = self.found.__contains__
@@ -83,14 +82,14 @@ class BoundColumns:
                 features=self.matrix(piece, "features") if has("features") else None,
                 ids=self.cells(piece, "id").values() if has("id") else None,
                 groups=self.cells(piece, "group").values() if has("group") else None,
-                row_costs=self.cells(piece, "amount").numbers() if has("amount") else None,
+                row_costs=self.cells(piece, "cost").numbers() if has("cost") else None,
                 first_row=first_row,
             )
         except (BadValueError, BadTypeError) as error:
             raise self.located(error, first_row) from error
 
     def outputs(self, piece: pa.Table) -> BaseOutputs:
-        """Wrap the declared outputs of a piece."""
+        """Return the declared outputs of a piece."""
         if self.kind == "logits":
             return Logits(self.matrix(piece, "logits"), self.classes)
         if self.kind == "probabilities":
@@ -101,7 +100,7 @@ class BoundColumns:
         return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
 
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
-        """Return labels or targets of a piece; labels are looked up a different one at a time."""
+        """Return the labels or targets of a piece; each distinct label is looked up once."""
         if "label" not in self.found:
             return None
         if len(self.found["label"]) > 1:
@@ -114,21 +113,21 @@ class BoundColumns:
         if label.is_whole_numbers and names_of(outputs) == tuple(range(outputs.n_classes)):
             numbers = label.numbers()
             return Labels(freeze(codes_of(numbers, outputs, label.name, self.where)))
-        values, positions = label.different()
-        gaps = frozenset() if self.has_types else spelling.GAPS
-        values = spelling.labels(values, names_of(outputs), gaps)
+        values, positions = label.distinct()
+        gaps = frozenset() if self.has_types else parsing.GAPS
+        values = parsing.labels(values, names_of(outputs), gaps)
         return Labels(freeze(codes_of_values(values, positions, outputs, label.name, self.where)))
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
-        """Return the cells of the one column that plays a role."""
+        """Return the cells of the column of a role."""
         return Cells.of(piece, self.found[role][0], self.where)
 
     def matrix(self, piece: pa.Table, role: str, has_gaps: bool = False) -> FloatArray:
-        """Return columns of numbers, or one column of lists, side by side."""
+        """Return columns of numbers, or one column of lists, as a matrix."""
         columns = self.found[role]
         if columns[0] in self.widths:
             return self.cells(piece, role).matrix(self.widths[columns[0]])
-        try:  # all at once, if they are plain numbers without gaps
+        try:  # all at once, if they are numbers without nulls
             arrays = [whole(piece.column(name)) for name in columns]
             batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             return np.asarray(batch.to_tensor().to_numpy())
@@ -139,7 +138,7 @@ class BoundColumns:
     def located(
         self, error: BadValueError | BadTypeError, first_row: int
     ) -> BadValueError | BadTypeError:
-        """Return an error in terms of the file: its column names, its rows."""
+        """Return an error in terms of the file, its columns and its rows."""
         argument, column = error.argument, error.column
         if error.caller != self.where:
             argument, column = self.place(argument, column)
@@ -147,7 +146,7 @@ class BoundColumns:
         return type(error)(argument, self.where, error.rule, error.got, error.fix, row, column)
 
     def place(self, argument: str, column: str | int | None) -> tuple[str, str | int | None]:
-        """Return which column an argument of a wrapper or batch is, and which entry of its list."""
+        """Return the column of an argument of outputs or a batch, and the entry of its list."""
         columns = self.found.get({**ROLES, "array": self.kind}.get(argument, argument), ())
         if not columns:
             return argument, column
@@ -160,21 +159,41 @@ class BoundColumns:
 
 KINDS = ("logits", "probabilities", "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
-SEVERAL = ("logits", "probabilities", "label", "features")  # roles that many columns may play
-SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "amount")
+SEVERAL = ("logits", "probabilities", "label", "features")  # roles of one or more columns
+SINGLE = ("confidence", "correct", "mean", "std", "weight", "group", "id", "cost")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns mean what. What the numbers are is declared, never guessed.
+    """The roles of the columns of a table. What the numbers are is declared, never guessed.
 
-    Exactly one of: `logits`; `probabilities`; `confidence` with `correct`; `mean` with `std`. The
-    first two are one column (of lists, or of the positive class), a pattern with one `*`, whose
-    columns come in natural order, or a list of columns. Classes are named by what `*` stands for,
-    by the listed columns, or else by `classes`. `label` may be such a pattern too, of label
-    probabilities; so may `features`. `amount` is what costs may grow with, such as a price.
+    Exactly one of `logits`, `probabilities`, `confidence` with `correct`, and `mean` with `std` is
+    required.
 
+    Parameters
+    ----------
+    label : str or list of str, optional
+        Labels or targets; a pattern or list selects label probabilities.
+    logits, probabilities : str or list of str, optional
+        One column (of lists, or of the positive class), a pattern with one `*`, whose columns come
+        in natural order, or a list of columns. Classes are named by what `*` matches, or by the
+        listed columns.
+    confidence, correct : str, optional
+        The confidence in the predicted class, and whether it was correct.
+    mean, std : str, optional
+        Mean and standard deviation of a regression.
+    weight, group, id : str, optional
+        Frequency weights, groups and identifiers.
+    features : str or list of str, optional
+        Features, for out-of-distribution scores.
+    cost : str, optional
+        What costs may be proportional to, such as a price.
+    classes : sequence of str or number, optional
+        The names of the classes of a single column.
+
+    Examples
+    --------
     >>> Columns(label="y", logits="logit_*").bind(["y", "logit_10", "logit_9"], "f.csv").classes
     (9, 10)
     """
@@ -190,11 +209,19 @@ class Columns:
     features: Wanted | None = None
     group: str | None = None
     id: str | None = None
-    amount: str | None = None
+    cost: str | None = None
     classes: Sequence[ClassName] | None = None
 
     def bind(self, names: Sequence[str], where: str) -> BoundColumns:
-        """Find these columns among those a table has; raise with what it has for one it lacks."""
+        """Return these columns found among the names of a table.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns of the table.
+        where : str
+            The table, for error messages.
+        """
         kind = self.kind(where)
         found = {
             role: patterns.matching(wanted, names, role, where)
@@ -208,7 +235,7 @@ class Columns:
         return BoundColumns(where, kind, found, classes)
 
     def kind(self, where: str) -> str:
-        """Return which kind of outputs is declared."""
+        """Return the declared kind of outputs."""
         given = [kind for kind in KINDS if getattr(self, kind) is not None]
         alone = [
             f"{one} without {other}"
@@ -216,51 +243,54 @@ class Columns:
             if getattr(self, one) is not None and getattr(self, other) is None
         ]
         if len(given) != 1 or alone:
-            rule = "exactly one of logits, probabilities, confidence with correct, mean with std"
+            rule = (
+                "must have exactly one of logits, probabilities, confidence with correct, and "
+                "mean with std"
+            )
             got = " and ".join(alone or given) or "none of them"
-            fix = "logits='logit_*' or probabilities='p_*'"
+            fix = "Pass logits='logit_*' or probabilities='p_*'"
             raise BadValueError("columns", where, rule, got, fix)
         if given == ["confidence"] and self.label is not None:
-            rule, fix = "left out beside confidence", "`correct` alone, which says what was right"
+            rule, fix = "cannot be combined with confidence", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)
         return given[0]
 
     def class_names(
         self, kind: str, outputs: list[str], where: str
     ) -> tuple[ClassName, ...] | None:
-        """Return what the classes are called, by their columns or by `classes`."""
+        """Return the names of the classes, from their columns or from `classes`."""
         wanted = getattr(self, kind)
         if kind in PARTNERS or not patterns.is_several(wanted):
             return _as_names(self.classes, where)
         if self.classes is not None:
-            rule = "left out where columns are named after classes"
-            got, fix = repr(list(self.classes)), "`classes` for a column of lists only"
+            rule = "cannot be given if columns are named after classes"
+            got, fix = repr(list(self.classes)), "Use it for a single column only"
             raise BadValueError("classes", where, rule, got, fix)
         if len(outputs) == 1:
-            rule, got = "two columns or more", f"{outputs[0]!r} alone"
-            fix = f"{kind}={outputs[0]!r} if it is of the positive class, or of lists"
+            rule, got = "must match at least 2 columns", f"{outputs[0]!r} only"
+            fix = f"Pass {kind}={outputs[0]!r} if it holds the positive class, or lists"
             raise BadValueError(kind, where, rule, got, fix)
         return patterns.class_names(wanted, outputs)
 
 
 def _as_names(classes: Any, where: str) -> tuple[ClassName, ...] | None:
-    """Return the names of the entries of a column of lists."""
+    """Return the names of the classes of a single column."""
     if classes is None:
         return None
     if isinstance(classes, str) or not isinstance(classes, Sequence):
-        rule, fix = "a list of names", "classes=['cat', 'dog']"
+        rule, fix = "must be a list of names", "Pass classes=['cat', 'dog']"
         raise BadTypeError("classes", where, rule, repr(classes), fix)
     return tuple(classes)
 
 
 def _require_apart(found: dict[str, list[str]], kind: str, where: str) -> None:
-    """Raise unless single roles have one column each, and no output is anything else as well."""
+    """Raise unless single roles have one column each, and outputs have no other role."""
     for role, columns in found.items():
         if role in SINGLE and len(columns) > 1:
-            rule, fix = "one column", "the name of one of them"
+            rule, fix = "must be one column", "Name one of them"
             raise BadValueError(role, where, rule, ", ".join(columns), fix)
         shared = set(columns).intersection(found[kind]) if role != kind else set()
         if shared:
-            rule = f"of other columns than the {kind}"
-            fix = f"a pattern or list of {kind} that leaves it out"
+            rule = f"must not be one of the columns of {kind}"
+            fix = f"Use a pattern or list for {kind} that excludes it"
             raise BadValueError(role, where, rule, repr(min(shared)), fix)

@@ -92,8 +92,11 @@ def connected(address: str | None = None) -> Iterator[Any]:
         distributed.comm.get_address_host_port(address)  # a client of nowhere is hard to close
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
-        rule, fix = "one where it answers", "`dask scheduler`, and the address that it prints"
-        raise BadValueError("address", "the Dask scheduler", rule, address, fix) from error
+        rule, fix = (
+            "must be reachable",
+            "Start `dask scheduler` and pass the address that it prints",
+        )
+        raise BadValueError("address", "Dask scheduler", rule, address, fix) from error
     with client:
         _require_workers(client, address)
         yield client
@@ -116,8 +119,8 @@ def _require_workers(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=JOINING)
     except TimeoutError as error:
-        rule, fix = "at least one", f"`dask worker {address}` on each machine"
-        raise BadValueError("workers", "the Dask scheduler", rule, "none", fix) from error
+        rule, fix = "must have joined", f"Start `dask worker {address}` on each machine"
+        raise BadValueError("workers", "Dask scheduler", rule, "none", fix) from error
 
 
 @final
@@ -135,7 +138,7 @@ class DaskShards(Shards):
         self, client: Any, source: Any, columns: Columns, *, bad_rows: BadRows | None = None
     ) -> None:
         if not isinstance(client, extra().Client):
-            rule, fix = "a distributed.Client", "distributed.Client('tcp://...')"
+            rule, fix = "must be a distributed.Client", "Pass distributed.Client('tcp://...')"
             raise BadTypeError("client", "DaskShards", rule, type(client).__name__, fix)
         self.client, self.bad_rows = client, bad_rows
         self.most = None if bad_rows is None else bad_rows.most
@@ -346,7 +349,7 @@ class DaskShards(Shards):
         """Say clearly that the cluster is gone, if it is."""
         distributed = extra()
         address = self.client.scheduler.address if self.client.scheduler else "the Dask client"
-        fix = "starting the cluster, and then the run, again"
+        fix = "Restart the cluster, then the run"
         gone = BadFileError(self.name, f"the Dask scheduler at {address} went away", fix)
         if self.client.status != "running":
             raise gone
@@ -359,10 +362,12 @@ class DaskShards(Shards):
             raise gone from error
         except ModuleNotFoundError as error:
             problem = f"the Dask workers lack a package ({error})"
-            raise BadFileError(self.name, problem, "the same packages everywhere") from error
+            raise BadFileError(
+                self.name, problem, "Install the same packages everywhere"
+            ) from error
         except distributed.KilledWorker as error:
-            problem = "workers died again and again over the same rows"
-            raise BadFileError(self.name, problem, "workers with more memory") from error
+            problem = "workers died repeatedly on the same rows"
+            raise BadFileError(self.name, problem, "Use workers with more memory") from error
 
 
 def extra() -> Any:
@@ -389,13 +394,13 @@ def _part_of(span: FileSpan) -> tuple[str, str]:
 def _require_files(shards: FileShards) -> None:
     """Raise unless workers can read the rows themselves."""
     if isinstance(shards.source, TableSource):
-        rule = "a path that all workers can read, a Dask frame or Dask arrays"
-        fix = "dask.dataframe.from_pandas(frame, npartitions=8)"
+        rule = "must be a path that all workers can read, a Dask frame or Dask arrays"
+        fix = "Use dask.dataframe.from_pandas(frame, npartitions=8)"
         raise BadTypeError("source", "DaskShards", rule, "a table in memory", fix)
 
 
 def _require_spans(spans: list[FileSpan]) -> None:
     """Raise unless rows come from files, so that a part is of one that can be told again."""
     if not spans:
-        rule, fix = "files, where parts are written", "`to_parquet` first, or `write` to one file"
+        rule, fix = "must be files", "Use `to_parquet` first, or `write` to one file"
         raise BadTypeError("source", "write_parts", rule, "a Dask collection", fix)

@@ -62,8 +62,11 @@ class Elsewhere(Shards):
         self.name = name
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        rule, fix = "read where they were made", "`shards.sum(...)` outside of the function"
-        raise BadTypeError("shards", "a task", rule, f"those of {self.name} on a worker", fix)
+        rule, fix = (
+            "cannot be read on a Dask worker",
+            "Call `shards.sum(...)` outside of the function",
+        )
+        raise BadTypeError("shards", "DaskShards", rule, f"those of {self.name} on a worker", fix)
 
 
 def _decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
@@ -94,7 +97,10 @@ def _require_seen(shards: FileShards) -> None:
     """Raise unless the file of some rows is there for this worker too, as it is for the client."""
     name = shards.source.name
     if not (isinstance(shards.source, TableSource) or is_url(name) or os.path.exists(name)):
-        problem, fix = "a Dask worker cannot see it", "a folder that all workers reach, or a URL"
+        problem, fix = (
+            "a Dask worker cannot read it",
+            "Use a directory that all workers can read, or a URL",
+        )
         raise BadFileError(name, problem, fix)
 
 
@@ -186,10 +192,13 @@ def is_collection(source: Any) -> bool:
     is_dask = [hasattr(one, "to_delayed") for one in _arrays_of(source)]
     if isinstance(source, Mapping) and not all(is_dask):
         other = next(name for name, is_one in zip(source, is_dask, strict=True) if not is_one)
-        got, fix = f"{type(source[other]).__name__} as {other!r}", "dask.array.from_array(array)"
-        raise BadTypeError("source", "DaskShards", "of Dask arrays alone", got, fix)
+        got, fix = (
+            f"{type(source[other]).__name__} as {other!r}",
+            "Use dask.array.from_array(array)",
+        )
+        raise BadTypeError("source", "DaskShards", "must hold Dask arrays only", got, fix)
     if all(is_dask) and not isinstance(source, Mapping) and not hasattr(source, "columns"):
-        rule, fix = "a dict where it is of Dask arrays", "{'logits': array, 'y': labels}"
+        rule, fix = "must be a dict of Dask arrays", "Pass {'logits': array, 'y': labels}"
         raise BadTypeError("source", "DaskShards", rule, f"a bare {type(source).__name__}", fix)
     return bool(is_dask) and all(is_dask)
 
@@ -202,8 +211,8 @@ def _arrays_of(source: Any) -> list[Any]:
 def partitions_of(source: Any, columns: Columns, most: int | None) -> list[Partition]:
     """Return, of each partition of a collection, what makes its batches, and of what."""
     if not isinstance(columns, Columns):
-        fix = "Columns(label='y', logits='logit_*')"
-        raise BadTypeError("columns", "DaskShards", "of type Columns", repr(columns), fix)
+        fix = "Pass Columns(label='y', logits='logit_*')"
+        raise BadTypeError("columns", "DaskShards", "must be Columns", repr(columns), fix)
     if not isinstance(source, Mapping):
         columns.bind([str(name) for name in source.columns], "the Dask frame")
         parts = source.to_delayed()
@@ -226,11 +235,13 @@ def _require_rows(arrays: Mapping[str, Any]) -> None:
     first, n_rows = next((name, array.shape[:1]) for name, array in arrays.items())
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
-            rule, fix = "of 1 or 2 dimensions", f"{name}.reshape(len({name}), -1)"
+            rule, fix = "must have 1 or 2 dimensions", f"Use {name}.reshape(len({name}), -1)"
             raise BadValueError(name, where, rule, f"shape {array.shape}", fix)
         if isnan(array.shape[0]):
-            rule, fix = "of a length that is known", f"{name}.compute_chunk_sizes()"
+            rule, fix = "must have a known length", f"Call {name}.compute_chunk_sizes()"
             raise BadValueError(name, where, rule, f"shape {array.shape}", fix)
         if array.shape[:1] != n_rows:
-            rule = f"as long as `{first}` ({n_rows[0]} rows)"
-            raise BadValueError(name, where, rule, f"{array.shape[0]} rows", "one value a row")
+            rule = f"must be as long as `{first}` ({n_rows[0]} rows)"
+            raise BadValueError(
+                name, where, rule, f"{array.shape[0]} rows", "Provide one value per row"
+            )

@@ -55,8 +55,8 @@ class Turn(NamedTuple):
         """Raise if the turn is over."""
         if not self.is_on():
             folder = self.place.rpartition("/")[0]
-            problem = "the run that this part is of has ended, or another one has begun"
-            raise BadFileError(folder, problem, "one run at a time")
+            problem = "the run that writes this part has ended, or another run has started"
+            raise BadFileError(folder, problem, "Run one at a time")
 
     def is_on(self) -> bool:
         """Whether the mark is still there."""
@@ -129,7 +129,7 @@ class DirectorySink:
 
     def load(self) -> None:
         """Take up the finished parts of the manifest, or raise if they were made otherwise."""
-        fix = "an empty folder"
+        fix = "Use an empty directory"
         if not is_there(self.manifest):
             files = files_under(self.name) or ()
             if any(PurePath(file).name.startswith("part-") for file in files):
@@ -138,9 +138,9 @@ class DirectorySink:
         try:
             known = read_manifest(self.manifest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadFileError(self.manifest, "it is no manifest", fix) from error
+            raise BadFileError(self.manifest, "it is not a manifest", fix) from error
         if known.parts and known.settings != self.settings:
-            rule, fix = "those that the folder's parts were made by", "another folder"
+            rule, fix = "must be those of the existing parts", "Use another directory"
             got = _differences(known.settings, self.settings)
             raise BadValueError("settings", self.name, rule, got, fix)
         self.parts, self.first_free = known.parts, 0
@@ -303,8 +303,11 @@ def _require_lock(held: int, folder: str) -> None:
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        rule, fix = "written by one run at a time", "another folder, or waiting until it ends"
-        got = f"{folder}, where another run is at work"
+        rule, fix = (
+            "must be written by one run at a time",
+            "Use another directory, or wait until it ends",
+        )
+        got = f"{folder}, which another run is writing"
         raise BadValueError("path", "DirectorySink", rule, got, fix) from error
 
 
@@ -313,7 +316,7 @@ def _as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return dict(json.loads(json.dumps(dict(settings), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        rule, fix = "what JSON holds", "numbers, texts, lists and dicts of them"
+        rule, fix = "must be JSON values", "Use numbers, text, lists and dicts"
         raise BadTypeError("settings", "DirectorySink", rule, str(error), fix) from error
 
 
@@ -333,7 +336,7 @@ def _identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         found = os.stat(path)
     except OSError as error:
-        raise BadFileError(str(source), "there is no such file", "checking the path") from error
+        raise BadFileError(str(source), "there is no such file", "Check the path") from error
     return {"path": path, "size": found.st_size, "changed": found.st_mtime_ns}
 
 

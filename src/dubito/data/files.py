@@ -1,4 +1,4 @@
-"""Files and frames as shards: `scan` streams them in bounded memory, `read` takes them whole."""
+"""Files and frames as shards: `scan` streams them in bounded memory, `read` loads them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,34 @@ from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels import blocks
 
-SPAN_ENTRIES = 1 << 23  # 32 MB of float32: large against a task's overhead, small against memory
+SPAN_ENTRIES = 1 << 23  # 32 MB of float32: more than a task's overhead, less than its memory
 
 
 def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> FileShards:
-    """Return the rows of a file or frame as shards that are streamed, again for each sum.
+    """Return the rows of a file or frame as shards, streamed anew in every pass.
 
-    `source` is a path (Parquet, CSV, TSV, Arrow, Feather, NPZ, NPY), a pandas or polars frame, or
-    an Arrow table. A folder, or a pattern such as 'data/*.parquet', is all of its files in natural
-    order, alike in the columns that are needed; folders such as day=2026-01-01 are a column. URLs
-    go through fsspec. Of an NPZ, and of the NPY files of a folder, each array is a column, a matrix
-    one of lists. A bad row stops the run, or is left out and told to `bad_rows`; rows then have
-    their numbers in the file as ids, where no column holds ids.
+    Parameters
+    ----------
+    source : path or table
+        A path (Parquet, CSV, TSV, Arrow, Feather, NPZ, NPY), a pandas or polars frame, or an Arrow
+        table. A directory, or a pattern such as 'data/*.parquet', is all of its files in natural
+        order, which must agree in the columns needed; directories such as day=2026-01-01 become a
+        column. URLs are opened with fsspec. Each array of an NPZ, and each NPY file of a
+        directory, is a column; a matrix is a column of lists.
+    columns : Columns
+        The roles of the columns.
+    bad_rows : BadRows, optional
+        Collects bad rows, which otherwise raise an error. Rows then have their number in the file
+        as id, unless a column holds ids.
+
+    Returns
+    -------
+    FileShards
+        The rows. `read` returns them in memory instead.
     """
     if not isinstance(columns, Columns):
-        fix = "Columns(label='y', logits='logit_*')"
-        raise BadTypeError("columns", "scan", "of type Columns", repr(columns), fix)
+        fix = "Pass Columns(label='y', logits='logit_*')"
+        raise BadTypeError("columns", "scan", "must be Columns", repr(columns), fix)
     opened = open_source(source)
     bound = columns.bind(opened.schema.names, opened.name)
     if isinstance(opened, DatasetSource):
@@ -50,6 +62,13 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
 def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> Batch:
     """Return all rows of a file or frame as one batch in memory.
 
+    Parameters
+    ----------
+    source, columns, bad_rows
+        As for `scan`.
+
+    Examples
+    --------
     >>> import pandas
     >>> frame = pandas.DataFrame({"p_cat": [0.75, 0.5], "p_dog": [0.25, 0.5], "y": ["cat", "dog"]})
     >>> read(frame, Columns(label="y", probabilities="p_*")).rows.confidence.tolist()
@@ -62,10 +81,10 @@ def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> B
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FileShards(Shards):
-    """Rows of a file, of many, or of a frame, decoded piece by piece.
+    """Rows of one or more files, or of a frame, decoded piece by piece. Made by `scan`.
 
-    Where these are some rows of more, `first_row` is the number of the first one in its file, and
-    there may be none.
+    For a part of a file (`is_some`), `first_row` is the number of its first row in the file, and
+    it may be empty.
     """
 
     source: BaseSource
@@ -85,7 +104,7 @@ class FileShards(Shards):
             first_row += piece.num_rows
 
     def batch(self, piece: pa.Table, first_row: int) -> Batch:
-        """Make a batch of a piece, without its bad rows if these are set aside."""
+        """Return a batch of a piece, without its bad rows if these are collected."""
         if self.bad_rows is not None:
             place = self.source.place
             return batch_of_good_rows(self.columns, piece, first_row, self.bad_rows, place)
@@ -100,7 +119,7 @@ class FileShards(Shards):
             ) from error
 
     def spans(self) -> list[FileSpan]:
-        """Return the same rows in runs that can be read apart: row groups of files, or files."""
+        """Return the same rows in parts that can be read independently: row groups, or files."""
         n_rows = SPAN_ENTRIES // self.columns.n_entries
         return [
             FileSpan(
@@ -117,16 +136,16 @@ class FileShards(Shards):
         ]
 
     def pieces(self) -> Iterator[pa.Table]:
-        """Yield the table in pieces that stay in the processor's caches; raise if it has no rows.
+        """Yield the table in pieces that fit the processor's caches; raise if it has no rows.
 
-        Pieces depend on the columns alone, not on how the file is cut: the same rows give the same
-        digits whatever they are kept in.
+        Pieces depend on the columns only, not on the chunks of the file: the same rows give
+        bit-identical results in every file format.
         """
         needed = self.columns.needed
-        # What is no number must come as it stands to be told apart from the good rows beside it.
+        # Bad rows are found one by one in text, which a typed reader would refuse as a whole.
         texts = self.columns.texts if self.bad_rows is None else needed
         n_rows = max(1, blocks.BLOCK_ENTRIES // self.columns.n_entries)
-        # Decoding costs a call a column: a wide table is decoded some pieces at a time.
+        # Decoding costs a call per column: a wide table is decoded several pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True
         with named_if_broken(self.source.name):
@@ -138,19 +157,19 @@ class FileShards(Shards):
 
 
 def without_rows(name: str) -> BadFileError:
-    """Say that there is nothing to read."""
-    return BadFileError(name, "it has no rows", "a file with at least one row")
+    """Return the error for a file without rows."""
+    return BadFileError(name, "it has no rows", "Pass a file with at least one row")
 
 
 class FileSpan(NamedTuple):
-    """Some rows of files, and how many they are if that is known without reading them."""
+    """A part of a file, and its number of rows if that is known without reading it."""
 
     shards: FileShards
     n_rows: int | None
 
 
 def _resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Table]:
-    """Yield tables of `n_rows` rows, the last one shorter, however the batches are cut."""
+    """Yield tables of `n_rows` rows, the last one shorter, whatever the sizes of the batches."""
     waiting: list[pa.RecordBatch] = []
     n_waiting = 0
     for batch in batches:
@@ -168,7 +187,7 @@ def _resized(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Tabl
 
 
 def _list_widths(source: BaseSource, columns: list[str]) -> dict[str, int]:
-    """Return how long the lists of each column of lists are: by its type, or by its first list."""
+    """Return the list length of each list column: by its type, or by its first list."""
     types = {name: source.schema.field(name).type for name in columns}
     stored = {name: getattr(kind, "storage_type", kind) for name, kind in types.items()}
     lists = {name: kind for name, kind in stored.items() if is_list(kind)}
@@ -177,7 +196,7 @@ def _list_widths(source: BaseSource, columns: list[str]) -> dict[str, int]:
 
 
 def _first_length(source: BaseSource, column: str) -> int:
-    """Return the length of the first list that has entries, 1 if there is none."""
+    """Return the length of the first non-empty list, 1 if there is none."""
     for batch in source.batches([column], [], n_rows=64):
         lengths: list[int] = pc.list_value_length(batch.column(column)).drop_null().to_pylist()
         if any(lengths):

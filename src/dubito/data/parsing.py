@@ -1,4 +1,4 @@
-"""What a text cell may stand for: a missing value, a number, true or false, a class."""
+"""Parsing of text cells: missing values, numbers, booleans and class names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from dubito.outputs import ClassName
 
-# What stands for a missing value where a file has text only.
+# Texts that denote a missing value in files without types.
 GAPS = frozenset({"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"})
-TRUTH = {"true": 1, "false": 0}
+BOOLEANS = {"true": 1, "false": 0}
 
 
 def number(text: str) -> int | float | None:
-    """Return the number that a text spells, as readers of CSV take it, or None.
+    """Return text parsed as a number, as CSV readers do, or None.
 
     >>> number(" 3.0 "), number("3 cats")
     (3, None)
@@ -30,18 +30,18 @@ def number(text: str) -> int | float | None:
     return int(value) if value.is_integer() else value
 
 
-def share(text: str) -> int | float | None:
-    """Return the number that a text spells, 1 for true and 0 for false, or None."""
-    return TRUTH.get(text.strip().lower(), number(text))
+def number_or_boolean(text: str) -> int | float | None:
+    """Return text parsed as a number, 1 for true and 0 for false, or None."""
+    return BOOLEANS.get(text.strip().lower(), number(text))
 
 
 def labels(
     values: Iterable[Any], classes: Iterable[ClassName], gaps: frozenset[str] = GAPS
 ) -> list[Any]:
-    """Return what labels stand for: a class by its name, None for a gap, or else the value itself.
+    """Return labels parsed as classes: None for a missing one, other values unchanged.
 
-    Classes that are numbers are also found by texts that spell them; classes that are texts, by
-    booleans. `gaps` are the texts that stand for a missing label, if they are no class.
+    Text such as "3.0" matches a class that is a number, and booleans match classes that are text.
+    `gaps` are the texts that denote a missing label, unless they are classes themselves.
 
     >>> labels(["3.0", "NA"], classes=[1, 2, 3]), labels(["NA"], classes=["NA", "EU"])
     ([3, None], ['NA'])
@@ -56,7 +56,7 @@ def labels(
             return value
         if value in gaps:
             return None
-        spelt = share(value) if are_numbers else None
-        return value if spelt is None else spelt
+        parsed = number_or_boolean(value) if are_numbers else None
+        return value if parsed is None else parsed
 
     return [label(value) for value in values]

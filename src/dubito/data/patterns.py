@@ -13,9 +13,9 @@ Wanted = str | Sequence[str]  # a name, a pattern with one `*`, or a list of nam
 
 
 def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> list[str]:
-    """Return the columns that are wanted, or raise with the fix.
+    """Return the columns that a name, pattern or list selects.
 
-    Those of a pattern come in natural order, those of a list in its own.
+    Columns of a pattern come in natural order, columns of a list in its order.
 
     >>> matching("logit_*", ["logit_10", "y", "logit_2"], "logits", "f.csv")
     ['logit_2', 'logit_10']
@@ -24,32 +24,32 @@ def matching(wanted: Wanted, names: Sequence[str], role: str, where: str) -> lis
     found = [name for pattern in patterns for name in _matches(pattern, names, role, where)]
     if len(set(found)) != len(found):
         twice = next(name for name in found if found.count(name) > 1)
-        rule, fix = "of different names", "renaming one of them"
+        rule, fix = "must have distinct column names", "Rename one of the columns"
         raise BadValueError(role, where, rule, f"{twice!r} twice", fix)
     return found
 
 
 def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[str]:
-    """Return the columns that one name or pattern means, in natural order."""
+    """Return the columns that one name or pattern matches, in natural order."""
     if not isinstance(pattern, str) or pattern.count("*") > 1:
-        rule, fix = "a name, or a pattern with one *", "a pattern such as 'logit_*'"
+        rule, fix = "must be a name, or a pattern with one *", "Use a pattern such as 'logit_*'"
         raise BadValueError(role, where, rule, repr(pattern), fix)
     found = [name for name in names if _matched_part(pattern, name) is not None]
     if not found:
-        rule = "columns that exist" if "*" in pattern else "a column that exists"
+        rule = f"must be {'existing columns' if '*' in pattern else 'an existing column'}"
         raise BadValueError(role, where, rule, repr(pattern), _nearest(pattern, names))
     return sorted(found, key=natural_order)
 
 
 def _nearest(pattern: str, names: Sequence[str]) -> str:
-    """Return which columns there are, the one most like the pattern first."""
+    """Return the remedy: the columns that exist, the most similar one first."""
     near = get_close_matches(pattern.replace("*", "0"), names, n=1)
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f"{near[0]!r}, or another of: {shown}" if near else f"one of: {shown}"
+    return f"Use {near[0]!r}, or another of: {shown}" if near else f"Use one of: {shown}"
 
 
 def _matched_part(pattern: str, name: str) -> str | None:
-    """Return what `*` stands for in a name (the whole name without one), or None."""
+    """Return the part of a name that `*` matches (the whole name without a `*`), or None."""
     before, star, after = pattern.partition("*")
     if not star:
         return name if name == pattern else None
@@ -66,12 +66,12 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
 
 
 def is_several(wanted: Wanted) -> bool:
-    """Whether a pattern or a list is wanted, so that columns are named after classes."""
+    """Whether columns are selected by a pattern or list, and so named after classes."""
     return not isinstance(wanted, str) or "*" in wanted
 
 
 def class_names(wanted: Wanted, columns: Sequence[str]) -> tuple[ClassName, ...]:
-    """Return the classes that columns speak of: numbers where every one is a number, else text.
+    """Return the classes that columns are named after: integers if all are, otherwise text.
 
     >>> class_names("p_*", ["p_cat", "p_dog"])
     ('cat', 'dog')
@@ -91,10 +91,10 @@ def in_order_of(
     """Return columns of label probabilities in the order of the classes they are named after."""
     by_class = dict(zip(class_names(wanted, columns), columns, strict=True))
     if classes is None:
-        rule, fix = "one column where the classes have no names", "`classes=[...]`"
+        rule, fix = "must be one column if the classes have no names", "Pass classes=[...]"
         raise BadValueError("label", where, rule, f"{len(columns)} columns", fix)
     if set(by_class) != set(classes):
-        rule = f"one column a class, named as the outputs' are ({', '.join(map(str, classes))})"
-        got = ", ".join(map(str, by_class))
-        raise BadValueError("label", where, rule, got, "label probabilities for the same classes")
+        rule = f"must have one column per class ({', '.join(map(str, classes))})"
+        got, fix = ", ".join(map(str, by_class)), "Provide label probabilities of the same classes"
+        raise BadValueError("label", where, rule, got, fix)
     return [by_class[name] for name in classes]

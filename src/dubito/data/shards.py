@@ -195,7 +195,7 @@ COLUMN_ROLES = {
     "groups": "group",
     "features": "features",
     "ids": "id",
-    "row_costs": "amount",
+    "row_costs": "cost",
 }
 
 

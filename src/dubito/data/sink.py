@@ -98,7 +98,7 @@ class Sink:
 
     def __enter__(self) -> Self:
         if not self.partial.parent.is_dir():
-            rule, fix = "in a folder that exists", "making the folder first"
+            rule, fix = "must be in an existing directory", "Create the directory first"
             raise BadValueError("path", "Sink", rule, repr(self.name), fix)
         self.file = self.partial.open("wb")
         return self
@@ -109,7 +109,7 @@ class Sink:
         One text stands for a column of nothing else.
         """
         if self.file is None:
-            rule, fix = "open while it is written to", "`with Sink(path) as sink:`"
+            rule, fix = "must be open", "Use `with Sink(path) as sink:`"
             raise BadTypeError("sink", "write", rule, "a closed one", fix)
         if not columns:
             return
@@ -129,16 +129,26 @@ class Sink:
         """Return a table whose columns are those of the first, or raise."""
         where, wanted = self.name, self.schema.names
         if table.column_names != wanted:
-            rule, got = f"{', '.join(wanted)}, as in the first batch", ", ".join(table.column_names)
-            raise BadValueError("columns", where, rule, got, "the same columns in every batch")
+            rule, got = (
+                f"must be {', '.join(wanted)}, as in the first batch",
+                ", ".join(table.column_names),
+            )
+            raise BadValueError(
+                "columns", where, rule, got, "Write the same columns in every batch"
+            )
         for field, kind in zip(self.schema, table.schema.types, strict=True):
-            fix, before = "one type in every batch", self.names.get(field.name)
+            fix, before = "Write one type in every batch", self.names.get(field.name)
             if kind != field.type and not pa.types.is_null(kind):
-                rule = f"of {field.type}, as in the first batch"
+                rule = f"must have type {field.type}, as in the first batch"
                 raise BadValueError(field.name, where, rule, f"{kind}", fix)
             if field.name in names and names[field.name] != before:
-                rule, got = f"of the names {before}, as in the first batch", f"{names[field.name]}"
-                raise BadValueError(field.name, where, rule, got, "the same names in every batch")
+                rule, got = (
+                    f"must have the names {before}, as in the first batch",
+                    f"{names[field.name]}",
+                )
+                raise BadValueError(
+                    field.name, where, rule, got, "Write the same names in every batch"
+                )
         return table.cast(self.schema)
 
     def flush(self) -> None:
@@ -168,7 +178,10 @@ class Sink:
     def finish(self, file: BinaryIO) -> None:
         """Write what waits, and give the file its name."""
         if self.writer is None:
-            rule, fix = "given by a batch at least", "columns of length 0 where there are no rows"
+            rule, fix = (
+                "must be given by at least one batch",
+                "Write columns of length 0 if there are no rows",
+            )
             raise BadValueError("columns", self.name, rule, "none", fix)
         if self.waiting:
             self.flush()
@@ -186,8 +199,8 @@ def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
     path = PurePath(name)
     ending = path.suffix.lower()
     if ending not in WRITERS:
-        rule = f"a path that ends in one of {', '.join(WRITERS)}"
-        raise BadValueError("path", "Sink", rule, repr(path.name), "a path in .parquet")
+        rule = f"must end in one of {', '.join(WRITERS)}"
+        raise BadValueError("path", "Sink", rule, repr(path.name), "Use a .parquet path")
     return WRITERS[ending]
 
 
@@ -213,12 +226,12 @@ def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
         if not isinstance(values, str)
     }
     if not arrays:
-        rule, fix = "one value a row, of one of them at least", "a list of the text"
+        rule, fix = "must have one value per row in at least one column", "Use a list of the text"
         raise BadTypeError(", ".join(columns), where, rule, "one text each", fix)
     first, n_rows = next((name, len(array)) for name, array in arrays.items())
     for name, array in arrays.items():
         if len(array) != n_rows:
-            rule, fix = f"as long as `{first}` ({n_rows} rows)", "one value a row"
+            rule, fix = f"must be as long as `{first}` ({n_rows} rows)", "Provide one value per row"
             raise BadValueError(name, where, rule, f"{len(array)} rows", fix)
     repeated = {
         name: pa.repeat(text, n_rows) for name, text in columns.items() if isinstance(text, str)
@@ -234,8 +247,8 @@ def _column_of(name: str, values: Any, where: str) -> pa.Array:
     try:
         return pa.array(values if array.dtype.kind == "O" else array)
     except (pa.ArrowException, TypeError) as error:
-        rule = "numbers, text, or true and false, one a row"
-        got, fix = f"shape {array.shape} of {array.dtype}", "one column for each kind of value"
+        rule = "must be numbers, text or booleans, one per row"
+        got, fix = f"shape {array.shape} of {array.dtype}", "Use one column for each kind of value"
         raise BadTypeError(name, where, rule, got, fix) from error
 
 

@@ -38,9 +38,9 @@ def _require_small(content: bytes, most_bytes: int) -> None:
         for size in _buffer_sizes(message.metadata, message.body):
             n_bytes += size
             if n_bytes > most_bytes:
-                rule = f"{most_bytes:,} at most, uncompressed"
-                got, fix = f"{n_bytes:,} or more", "fewer rows a stream"
-                raise TooLargeError("bytes", "an Arrow stream", rule, got, fix)
+                rule = f"must be at most {most_bytes:,}, uncompressed"
+                got, fix = f"{n_bytes:,} or more", "Send fewer rows per stream"
+                raise TooLargeError("bytes", "Arrow stream", rule, got, fix)
 
 
 def _buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:
@@ -98,7 +98,7 @@ def _number(kind: str, content: memoryview, at: int) -> int:
     return int(struct.unpack_from(kind, content, at)[0])
 
 
-FIX = "a stream as pyarrow.ipc.new_stream writes it"
+FIX = "Write it with pyarrow.ipc.new_stream"
 
 
 def read_stream(
@@ -134,8 +134,8 @@ def _whole_table(content: bytes, max_samples: int) -> pa.Table:
             batch.validate(full=True)
             n_rows += batch.num_rows
             if n_rows > max_samples:
-                rule, fix = f"of {max_samples:,} rows at most", "fewer rows a stream"
-                raise TooLargeError("rows", "an Arrow stream", rule, f"{n_rows:,} or more", fix)
+                rule, fix = f"must be at most {max_samples:,}", "Send fewer rows per stream"
+                raise TooLargeError("rows", "Arrow stream", rule, f"{n_rows:,} or more", fix)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
@@ -147,14 +147,20 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
         return _matrix_of(column, name, most_columns)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if column.null_count:
-            raise BadValueError(name, "an Arrow stream", "without gaps", "null", "a number a row")
+            raise BadValueError(
+                name,
+                "Arrow stream",
+                "must not have missing values",
+                "null",
+                "Provide a number in every row",
+            )
         return np.asarray(column.to_numpy())
     if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
         return _texts_of(column)
     if _is_text(kind):
         return column.to_pylist()
-    rule = "numbers, texts, or lists of numbers"
-    raise BadValueError(name, "an Arrow stream", rule, f"{kind}", "a column of these")
+    rule = "must be numbers, text, or lists of numbers"
+    raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -185,14 +191,16 @@ def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray
     low, high = bounds["min"].as_py() or 0, bounds["max"].as_py() or 0
     flat = pc.list_flatten(column)
     if lengths.null_count or flat.null_count or low != high:
-        rule, got = "lists of one length without gaps", f"lengths {low} to {high}, or null"
-        raise BadValueError(name, "an Arrow stream", rule, got, "one number a class and row")
+        rule, got = "must be lists of one length without nulls", f"lengths {low} to {high}, or null"
+        raise BadValueError(
+            name, "Arrow stream", rule, got, "Provide one number per class in every row"
+        )
     if high > most_columns:
-        rule, fix = f"lists of {most_columns:,} numbers at most", "fewer columns"
-        raise TooLargeError(name, "an Arrow stream", rule, f"{high:,}", fix)
+        rule, fix = f"must be lists of at most {most_columns:,} numbers", "Send fewer columns"
+        raise TooLargeError(name, "Arrow stream", rule, f"{high:,}", fix)
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
-        rule, fix = "lists of numbers", "float32"
-        raise BadValueError(name, "an Arrow stream", rule, f"{flat.type}", fix)
+        rule, fix = "must be lists of numbers", "Use float32"
+        raise BadValueError(name, "Arrow stream", rule, f"{flat.type}", fix)
     return np.asarray(flat.to_numpy()).reshape(n_rows, high)
 
 

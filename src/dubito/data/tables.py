@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dubito.data import parsing as spelling
+from dubito.data import parsing
 from dubito.data.sources import BaseSource, named_if_broken, open_source
 from dubito.data.sources.locations import is_url
 
@@ -27,7 +27,7 @@ def distinct_values(source: Any, column: str) -> list[str]:
     ['fraud', 'ok']
     """
     opened = open_source(source)
-    gaps = frozenset() if opened.has_types else spelling.GAPS
+    gaps = frozenset() if opened.has_types else parsing.GAPS
     found: set[str] = set()
     with named_if_broken(opened.name):
         for batch in opened.batches([column], [column], n_rows=1 << 16):

@@ -118,7 +118,7 @@ def test_a_dataset_elsewhere(tmp_path: Path) -> None:
         np.testing.assert_array_equal(batch.rows.confidence, wanted.rows.confidence)
     assert open_source("memory://set.parquet").schema.names == ["p", "y", "k"]
     assert open_source("memory://set.parquet/k=1").schema.names == ["p", "y"]
-    with pytest.raises(BadFileError, match=r"\.npz is read from this machine alone"):
+    with pytest.raises(BadFileError, match=r"\.npz can be read from this machine only"):
         read("memory://set/f.npz", COLUMNS)
     with pytest.raises(BadFileError, match="there is no such file"):
         read("memory://set/nothing.parquet", COLUMNS)
@@ -128,7 +128,7 @@ DIFFERENT: list[tuple[Any, str]] = [
     (pa.table({"p": [0.5]}), "it has no column 'y', unlike {first}"),
     (
         pa.table({"p": ["a"], "y": [1]}),
-        "its column 'p' is of string, in {first} of double",
+        "its column 'p' has type string, but double in {first}",
     ),
 ]
 
@@ -141,8 +141,8 @@ def test_a_file_that_differs_is_named(tmp_path: Path, table: pa.Table, problem: 
         scan(tmp_path, COLUMNS)
     first = tmp_path / "part_0.parquet"
     assert str(caught.value) == (
-        f"{tmp_path / 'part_1.parquet'} cannot be read: {problem.format(first=first)}. "
-        f"Try files that are all like {first}."
+        f"{tmp_path / 'part_1.parquet'} cannot be read: {problem.format(first=first)}. Make all "
+        f"files like {first}."
     )
 
 
@@ -187,7 +187,7 @@ def test_folders_that_spell_other_columns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFileError, match=r"y_=1/a.parquet cannot be read: it has no column 'x'"):
         scan(tmp_path, COLUMNS)
     write(tmp_path / "twice" / "p=1" / "a.parquet", WHOLE)
-    with pytest.raises(BadFileError, match="'p' is a column of its files, and a part of their"):
+    with pytest.raises(BadFileError, match="'p' is both a column of its files and a part of their"):
         scan(tmp_path / "twice", COLUMNS)
 
 
@@ -222,7 +222,7 @@ def test_a_bad_row_is_told_by_its_file_and_its_number_there(tmp_path: Path, endi
     write(bad, pa.table({"p": values, "y": WHOLE["y"].slice(60)}))
     with pytest.raises(BadValueError) as caught:
         scan(tmp_path, COLUMNS).sum(len)
-    assert f"`p` of {bad} must be" in str(caught.value)
+    assert f"{bad}: `p` must be" in str(caught.value)
     assert caught.value.row == 4
     bad_rows = BadRows()
     batch = read(tmp_path, COLUMNS, bad_rows=bad_rows)
@@ -237,7 +237,7 @@ def test_text_files_without_a_byte_have_no_rows(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "a.csv").touch()
-    with pytest.raises(BadFileError, match=r"all of its files are empty\. Try writing"):
+    with pytest.raises(BadFileError, match=r"all of its files are empty\. Write"):
         scan(empty, COLUMNS)
 
 
@@ -253,11 +253,11 @@ def test_files_of_several_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         scan(tmp_path, COLUMNS)
     assert str(caught.value) == (
-        f"{tmp_path} cannot be read: it holds files of several kinds: .csv, .parquet. "
-        f"Try a pattern such as {tmp_path}/*.parquet."
+        f"{tmp_path} cannot be read: it contains files of several kinds: .csv, .parquet. Use a "
+        f"pattern such as {tmp_path}/*.parquet."
     )
     assert scan(f"{tmp_path}/*.csv", COLUMNS).sum(len) == N_ROWS
-    with pytest.raises(BadFileError, match="there are no tables in it"):
+    with pytest.raises(BadFileError, match="it contains no tables"):
         scan(f"{tmp_path}/*.arrow", COLUMNS)
 
 

@@ -103,15 +103,13 @@ def test_frames_are_left_as_they_came() -> None:
 
 def test_mixed_values_are_no_numbers() -> None:
     frame = pd.DataFrame({"p": [0.5, "oops"], "y": [0, 1]})
-    with pytest.raises(
-        BadValueError, match=r"`p` of the frame must be numbers\. Got 'oops' in row 1"
-    ):
+    with pytest.raises(BadValueError, match=r"the frame: `p` must be numbers, got 'oops' in row 1"):
         read(frame, COLUMNS)
 
 
 def test_a_name_twice_is_refused() -> None:
     frame = pd.DataFrame([[0.5, 0.5]], columns=["p", "p"])
-    with pytest.raises(BadValueError, match=r"must be of different names\. Got 'p' 2 times"):
+    with pytest.raises(BadValueError, match=r"must have distinct names, got 'p' 2 times"):
         scan(frame, COLUMNS)
 
 

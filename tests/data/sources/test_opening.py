@@ -39,11 +39,11 @@ def test_each_source_is_of_its_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("f.json", "its ending is none of .arrow, .csv, .feather"),
-        ("f", "its ending is none of"),
-        ("f.gz", "its ending is none of"),
-        (".csv", "its ending is none of"),
-        ("f.npz.gz", "only .csv and .tsv are read when packed as .gz"),
+        ("f.json", "its extension is none of .arrow, .csv, .feather"),
+        ("f", "its extension is none of"),
+        ("f.gz", "its extension is none of"),
+        (".csv", "its extension is none of"),
+        ("f.npz.gz", "only .csv and .tsv can be compressed as .gz"),
         ("f.csv", "there is no such file"),
     ],
 )
@@ -56,8 +56,8 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path, name: str, words: str) -
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         open_source(tmp_path / "days")
-    told = "and there is no such folder. Try checking the path."
+    told = "and there is no such directory. Check the path."
     assert " ".join(str(caught.value).split()).endswith(told)
     (tmp_path / "days").touch()
-    with pytest.raises(BadFileError, match="Try converting it to Parquet or CSV"):
+    with pytest.raises(BadFileError, match="Convert it to Parquet or CSV"):
         open_source(tmp_path / "days")

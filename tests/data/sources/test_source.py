@@ -25,7 +25,7 @@ from dubito.errors import BadFileError, BadValueError
 def test_broken_files_are_named(error: Exception) -> None:
     with pytest.raises(BadFileError) as caught, named_if_broken("f.csv"):
         raise error
-    assert str(caught.value).startswith("f.csv cannot be read: damaged. Try writing the file again")
+    assert str(caught.value).startswith("f.csv cannot be read: damaged. Write the file again")
     assert caught.value.__cause__ is error
 
 

@@ -102,9 +102,9 @@ def test_line_ends_in_quotes_may_stand_at_the_end_of_a_block(
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("1,oops,2", "`z_0` of {path} must be numbers. Got 'oops' in row 300."),
-        ('1,"1,5",2', "`z_0` of {path} must be numbers. Got '1,5' in row 300."),
-        ("1,0.5,1_000", "`z_1` of {path} must be numbers. Got '1_000' in row 300."),
+        ("1,oops,2", "{path}: `z_0` must be numbers, got 'oops' in row 300."),
+        ('1,"1,5",2', "{path}: `z_0` must be numbers, got '1,5' in row 300."),
+        ("1,0.5,1_000", "{path}: `z_1` must be numbers, got '1_000' in row 300."),
     ],
 )
 def test_text_among_numbers_is_found_in_a_later_block(
@@ -135,6 +135,6 @@ def test_a_semicolon_in_the_only_name_is_the_separator(tmp_path: Path) -> None:
     with pytest.raises(BadFileError) as caught:
         scan(path, COLUMNS)
     assert str(caught.value) == (
-        f"{path} cannot be read: its columns stand between semicolons, not commas. "
-        "Try saving it with commas as .csv, or with tabs as .tsv."
+        f"{path} cannot be read: its columns are separated by semicolons, not commas. Save it "
+        f"with commas as .csv, or with tabs as .tsv."
     )

@@ -171,8 +171,8 @@ def dataset_of(name: str, files: Sequence[BaseSource], base: str) -> DatasetSour
             what = _column_of(changed[0], own) if changed else "other folders"
             raise _unlike(file, files[0], f"it has {what}, unlike {files[0].name}")
         if twice := set(keys) & set(file.schema.names):
-            problem = f"{min(twice)!r} is a column of its files, and a part of their paths"
-            raise BadFileError(name, problem, "renaming one of them")
+            problem = f"{min(twice)!r} is both a column of its files and a part of their paths"
+            raise BadFileError(name, problem, "Rename one of them")
     if not keys:
         return DatasetSource(name, files[0].schema, tuple(files))
     types = {key: _type_of([own[key] for own in spelt]) for key in keys}
@@ -198,13 +198,13 @@ def _require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str])
             raise _unlike(file, first, f"it has {_column_of(name, names)}, unlike {first.name}")
         kind, before = (one.schema.field(name).type for one in (file, first))
         if kind != before:
-            problem = f"its column {name!r} is of {kind}, in {first.name} of {before}"
+            problem = f"its column {name!r} has type {kind}, but {before} in {first.name}"
             raise _unlike(file, first, problem)
 
 
 def _unlike(file: BaseSource, first: BaseSource, problem: str) -> BadFileError:
     """Say how a file differs from the first."""
-    return BadFileError(file.name, problem, f"files that are all like {first.name}")
+    return BadFileError(file.name, problem, f"Make all files like {first.name}")
 
 
 def _column_of(name: str, names: Collection[str]) -> str:

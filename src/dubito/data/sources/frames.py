@@ -48,15 +48,15 @@ def _frame_of(source: Any) -> nw.DataFrame[Any]:
         frame: nw.DataFrame[Any] = nw.from_native(source, eager_only=True)
     except DuplicateError as error:
         twice = " ".join(str(error).split()[-3:])
-        rule, fix = "of different names", "renaming one of them"
+        rule, fix = "must have distinct names", "Rename one of them"
         raise BadValueError("columns", "the frame", rule, twice, fix) from error
     except TypeError as error:
         raise BadTypeError(
             "source",
             "scan",
-            "a path, a pandas or polars frame, or an Arrow table",
+            "must be a path, a pandas or polars frame, or an Arrow table",
             type(source).__name__,
-            "`.collect()` for a lazy frame, or dubito.audit(y_true, outputs) for plain arrays",
+            "Use `.collect()` for a lazy frame, or dubito.audit(y_true, outputs) for arrays",
         ) from error
     return frame
 

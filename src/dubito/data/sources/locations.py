@@ -62,7 +62,7 @@ def size_of(name: str) -> int:
         system, path = _reach(name)
         return int(system.info(path)["size"] or 0)
     except FileNotFoundError as error:
-        raise BadFileError(name, "there is no such file", "checking the path") from error
+        raise BadFileError(name, "there is no such file", "Check the path") from error
 
 
 def is_there(name: str) -> bool:

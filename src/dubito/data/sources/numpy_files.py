@@ -51,13 +51,19 @@ class ArraySource(BaseSource):
         if dtype.kind not in "biufUSM":
             # A pickled array is never loaded: doing so could run code.
             got = "pickled objects" if dtype.hasobject else f"dtype {dtype}"
-            fix = "`.astype(float)` or `.astype(str)` before saving it"
-            raise BadTypeError(column, self.name, "plain numbers or text", got, fix)
+            fix = "Apply `.astype(float)` or `.astype(str)` before saving it"
+            raise BadTypeError(column, self.name, "must be numbers or text", got, fix)
         if len(shape) not in (1, 2):
-            rule, fix = "rows, or rows x entries", "`.reshape(n_rows, -1)` before saving it"
+            rule, fix = (
+                "must be rows, or rows x entries",
+                "Apply `.reshape(n_rows, -1)` before saving it",
+            )
             raise BadValueError(column, self.name, rule, f"shape {shape}", fix)
         if shape[:1] != n_rows:
-            rule, fix = f"as long as `{first}` ({n_rows[0]} rows)", "one entry a row in every array"
+            rule, fix = (
+                f"must be as long as `{first}` ({n_rows[0]} rows)",
+                "Save arrays with one entry per row",
+            )
             raise BadValueError(column, self.name, rule, f"{shape[0]} rows", fix)
 
     def load(self, column: str) -> NDArray[Any]:

@@ -62,7 +62,7 @@ def _open_one(name: str) -> BaseSource:
     """Open a file by its ending."""
     opener = _opener_of(name)
     if size_of(name) == 0:
-        raise BadFileError(name, "it is empty", "writing the file again")
+        raise BadFileError(name, "it is empty", "Write the file again")
     with named_if_broken(name):
         return opener(name)
 
@@ -76,16 +76,18 @@ def _open_many(name: str, files: list[str]) -> BaseSource:
     tables = {file: _ending_of(file) for file in counted if _ending_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:
-        fix = "a folder or pattern of Parquet, Arrow or CSV files, or a folder of NPY files"
-        raise BadFileError(name, "there are no tables in it", fix)
+        fix = (
+            "Use a directory or pattern of Parquet, Arrow or CSV files, or a directory of NPY files"
+        )
+        raise BadFileError(name, "it contains no tables", fix)
     if len(kinds) > 1:
-        fix = f"a pattern such as {folder_of(name)}/*{kinds[-1]}"
-        raise BadFileError(name, f"it holds files of several kinds: {', '.join(kinds)}", fix)
+        fix = f"Use a pattern such as {folder_of(name)}/*{kinds[-1]}"
+        raise BadFileError(name, f"it contains files of several kinds: {', '.join(kinds)}", fix)
     wanted = [file for file, kind in tables.items() if kind == kinds[0]]
     is_text = kinds[0] in TEXTS
     filled = [file for file in wanted if not (is_text and size_of(file) == 0)]
     if not filled:
-        raise BadFileError(name, "all of its files are empty", "writing the files again")
+        raise BadFileError(name, "all of its files are empty", "Write the files again")
     return dataset_of(name, list(map_in_order(_open_one, filled)), base_of(name))
 
 
@@ -99,14 +101,14 @@ def _opener_of(name: str) -> Callable[[str], BaseSource]:
     """Return what opens a file of this ending; text files may be compressed."""
     ending, last = _ending_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
-        problem = f"its ending is none of {', '.join(OPENERS)}"
+        problem = f"its extension is none of {', '.join(OPENERS)}"
         if not is_there(name):
-            raise BadFileError(name, f"{problem}, and there is no such folder", "checking the path")
-        raise BadFileError(name, problem, "converting it to Parquet or CSV")
+            raise BadFileError(name, f"{problem}, and there is no such directory", "Check the path")
+        raise BadFileError(name, problem, "Convert it to Parquet or CSV")
     if ending != last and ending not in TEXTS:
-        problem = f"only .csv and .tsv are read when packed as {last}"
-        raise BadFileError(name, problem, "unpacking it first")
+        problem = f"only .csv and .tsv can be compressed as {last}"
+        raise BadFileError(name, problem, "Decompress it first")
     if ending in ARRAYS and is_url(name):
-        problem = f"{ending} is read from this machine alone"
-        raise BadFileError(name, problem, "copying it here, or converting it to Parquet")
+        problem = f"{ending} can be read from this machine only"
+        raise BadFileError(name, problem, "Copy it to this machine, or convert it to Parquet")
     return OPENERS[ending]

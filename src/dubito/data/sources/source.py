@@ -87,10 +87,10 @@ def named_if_broken(name: str) -> Iterator[None]:
             raise _not_utf8(name) from error
         told = str(error).strip().partition("\n")[0].rstrip(".")
         problem = "".join(filter(str.isprintable, told)) or "it is broken"
-        fix = "writing the file again: it may be cut off or damaged"
+        fix = "Write the file again: it may be truncated or damaged"
         raise BadFileError(name, problem, fix) from error
 
 
 def _not_utf8(name: str) -> BadFileError:
     """Say that a file is in another encoding."""
-    return BadFileError(name, "its text is not UTF-8", "saving it as UTF-8")
+    return BadFileError(name, "its text is not UTF-8", "Save it as UTF-8")

@@ -13,7 +13,7 @@ from typing import final
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from dubito.data import parsing as spelling
+from dubito.data import parsing
 from dubito.data.cells import Cells
 from dubito.data.sources.locations import open_stream
 from dubito.data.sources.source import BaseSource
@@ -56,16 +56,16 @@ class TextSource(BaseSource):
     ) -> Iterator[arrow_csv.CSVStreamingReader]:
         """Open the file. Only on one thread is the number of a bad row known."""
         reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
-        parsing = arrow_csv.ParseOptions(
+        parse_options = arrow_csv.ParseOptions(
             delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_bad_row
         )
         types = {name: pa.string() if name in texts else pa.float64() for name in columns}
         converting = arrow_csv.ConvertOptions(
-            column_types=types, include_columns=list(columns), null_values=list(spelling.GAPS)
+            column_types=types, include_columns=list(columns), null_values=list(parsing.GAPS)
         )
         with (
             _byte_stream(self.name) as stream,
-            arrow_csv.open_csv(stream, reading, parsing, converting) as reader,
+            arrow_csv.open_csv(stream, reading, parse_options, converting) as reader,
         ):
             yield reader
 
@@ -82,7 +82,7 @@ class TextSource(BaseSource):
             with self.reader(columns, columns, note) as reader:
                 for batch in reader:
                     for name in (name for name in columns if name not in texts):
-                        Cells(batch.column(name), name, self.name).spelt_numbers(first_row)
+                        Cells(batch.column(name), name, self.name).parsed_numbers(first_row)
                     first_row += batch.num_rows
         except pa.ArrowInvalid as error:
             if not bad_rows:
@@ -92,7 +92,7 @@ class TextSource(BaseSource):
                 self.name,
                 f"row {bad.number - 2} has {bad.actual_columns} cells, "
                 f"the header has {bad.expected_columns}",
-                "filling the row up, or quotes around text that holds the separator",
+                "Complete the row, or quote text that contains the separator",
             ) from error
 
 
@@ -102,11 +102,13 @@ def open_text(name: str, separator: str) -> TextSource:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
         names = next((line for line in lines if line), None)
     if names is None:
-        raise BadFileError(name, "it has no header", "a first line that names the columns")
+        raise BadFileError(name, "it has no header", "Name the columns in the first line")
     others = [other for other in SEPARATORS if other in names[0]] if len(names) == 1 else []
     if others:
-        problem = f"its columns stand between {SEPARATORS[others[0]]}, not {SEPARATORS[separator]}"
-        fix = "saving it with commas as .csv, or with tabs as .tsv"
+        problem = (
+            f"its columns are separated by {SEPARATORS[others[0]]}, not {SEPARATORS[separator]}"
+        )
+        fix = "Save it with commas as .csv, or with tabs as .tsv"
         raise BadFileError(name, problem, fix)
     return TextSource(name, pa.schema([(name, pa.null()) for name in names]), separator)
 
