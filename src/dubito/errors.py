@@ -150,11 +150,14 @@ class EmptyStateError(DubitoError, ValueError):
         self.what, self.is_labeled = what, is_labeled
 
     def __str__(self) -> str:
-        kind, cause = "row", "Check that not all weights are 0"
-        if self.is_labeled:
-            kind = "labeled row"
-            cause = "Check that not all labels are missing and not all weights are 0"
-        return f"{self.what} needs at least 1 {kind} of positive weight, got 0. {cause}."
+        kind = "labeled row" if self.is_labeled else "row"
+        return f"{self.what} needs at least 1 {kind} of positive weight, got 0. {self.fix}."
+
+    @property
+    def fix(self) -> str:
+        """The remedy."""
+        labels = "not all labels are missing and " if self.is_labeled else ""
+        return f"Check that {labels}not all weights are 0"
 
 
 class StateMismatchError(DubitoError, ValueError):
@@ -198,8 +201,12 @@ class MissingExtraError(DubitoError, ImportError):
         self.feature, self.extra = feature, extra
 
     def __str__(self) -> str:
-        command = f"pip install 'dubito[{self.extra}]'"
-        return f"{self.feature} needs an optional dependency. Run `{command}`."
+        return f"{self.feature} needs an optional dependency. {self.fix}."
+
+    @property
+    def fix(self) -> str:
+        """The remedy."""
+        return f"Run `pip install 'dubito[{self.extra}]'`"
 
 
 class DubitoWarning(UserWarning):

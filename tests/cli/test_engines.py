@@ -203,7 +203,7 @@ def test_a_corrupt_file_is_named(run: Run, address: str) -> None:
         found, problem, fix, rest = done.stderr.split("\n")
         assert found.startswith("Found by name")
         assert problem.startswith(f"dubito: {bad} cannot be read")
-        assert fix.startswith("Try writing the file again")
+        assert fix.startswith("Write the file again")
         assert rest == ""
 
 
@@ -219,7 +219,9 @@ def test_no_rows_are_told_alike(run: Run, made: Path, address: str) -> None:
         for more in ([], ["--engine", "dask", "--scheduler", address]):
             done = run(*words, *more)
             assert done.exit_code == 2
-            told = "dubito: em cannot be read: it has no rows.\nTry a file with at least one row.\n"
+            told = (
+                "dubito: em cannot be read: it has no rows.\nPass a file with at least one row.\n"
+            )
             assert done.stderr.endswith(told)
 
 
@@ -265,7 +267,7 @@ def test_without_dask_it_is_told_what_to_install(
                "--engine", "dask")  # fmt: skip
     assert done.exit_code == 2
     assert done.stderr == (
-        "dubito: A Dask cluster needs an optional dependency.\nTry `pip install 'dubito[dask]'`.\n"
+        "dubito: A Dask cluster needs an optional dependency.\nRun `pip install 'dubito[dask]'`.\n"
     )
 
 
@@ -314,7 +316,7 @@ def test_a_scheduler_that_goes_away_is_told_in_two_lines_and_nothing_is_left(
     assert done.stderr == (
         f"dubito: {made / 'sure_new.csv'} cannot be read: "
         f"the Dask scheduler at {address} went away.\n"
-        "Try starting the cluster, and then the run, again.\n"
+        "Restart the cluster, then the run.\n"
     )
     assert sorted(Path().iterdir()) == before
 

@@ -78,13 +78,13 @@ def test_what_may_be_text_is_never_asked_for_as_numbers() -> None:
     assert [sorted(some) for some in texts] == [["hit", "id", "y"], [], ["hit"], []]
 
 
-EXACTLY_ONE = "f.csv: `columns` must be exactly one of logits, probabilities, confidence with"
+EXACTLY_ONE = "f.csv: `columns` must have exactly one of logits, probabilities, confidence with"
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (Columns(), f"{EXACTLY_ONE} correct, mean with std, got none of them."),
+        (Columns(), f"{EXACTLY_ONE} correct, and mean with std, got none of them."),
         (Columns(logits="c", probabilities="p_*"), "got logits and probabilities."),
         (Columns(confidence="c"), "got confidence without correct."),
         (Columns(logits="c", std="hit"), "got std without mean."),
@@ -93,21 +93,21 @@ EXACTLY_ONE = "f.csv: `columns` must be exactly one of logits, probabilities, co
             Columns(confidence="c", correct="hits"),
             "f.csv: `correct` must be an existing column",
         ),
-        (Columns("y", confidence="c", correct="hit"), "must be left out beside confidence"),
-        (Columns(logits="p_*", classes=["a", "b"]), "f.csv: `classes` must be left out"),
+        (Columns("y", confidence="c", correct="hit"), "cannot be combined with confidence"),
+        (Columns(logits="p_*", classes=["a", "b"]), "f.csv: `classes` cannot be given"),
         (
             Columns(logits="one_*"),
             "must match at least 2 columns, got 'one_yes' only. Pass logits=",
         ),
-        (Columns(logits=["c"]), "must be two columns or more, got 'c' alone."),
+        (Columns(logits=["c"]), "must match at least 2 columns, got 'c' only."),
         (Columns(logits="c", id="p_*"), "f.csv: `id` must be one column, got p_cat, p_dog."),
         (
             Columns(logits="c", weight="w"),
-            "f.csv: `weight` must have distinct names, got 'w'",
+            "f.csv: `weight` must have distinct column names, got 'w'",
         ),
         (
             Columns("p_cat", probabilities="p_*"),
-            "columns than the probabilities, got 'p_cat'",
+            "must not be one of the columns of probabilities, got 'p_cat'",
         ),
         (Columns("vote_*", probabilities="c"), "one column if the classes have no names"),
         (

@@ -54,13 +54,13 @@ def test_what_is_nearly_one_is_told() -> None:
         (
             {"z": da.ones((8, 2, 2)), "y": y, "w": y},
             BadValueError,
-            "the Dask arrays: `z` must have 1 or 2 dimensions, got shape (8, 2, 2). Try "
+            "the Dask arrays: `z` must have 1 or 2 dimensions, got shape (8, 2, 2). Use "
             "z.reshape(len(z), -1).",
         ),
         (
             {"z": z, "y": y[y > 0], "w": y},
             BadValueError,
-            "the Dask arrays: `y` must have a known length, got shape (nan,). Try "
+            "the Dask arrays: `y` must have a known length, got shape (nan,). Call "
             "y.compute_chunk_sizes().",
         ),
     ]

@@ -34,18 +34,18 @@ def test_natural_order_counts() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("label", "must be a column that exists, got 'label'. Use 'labels', or another of: labels"),
-        ("logit*", "must be columns that exist, got 'logit*'. Use one of: labels, p_0, p_1, p_2"),
+        ("label", "must be an existing column, got 'label'. Use 'labels', or another of: labels"),
+        ("logit*", "must be existing columns, got 'logit*'. Use one of: labels, p_0, p_1, p_2"),
         ("p_*_*", "must be a name, or a pattern with one *, got 'p_*_*'"),
         (["labels", 3], "must be a name, or a pattern with one *, got 3"),
-        (["p_0", "p_*"], "must be of different names, got 'p_0' twice"),
+        (["p_0", "p_*"], "must have distinct column names, got 'p_0' twice"),
     ],
 )
 def test_what_is_not_found_is_told_with_what_there_is(wanted: Any, words: str) -> None:
     names = ["labels", *(f"p_{k}" for k in range(20))]
     with pytest.raises(BadValueError) as caught:
         matching(wanted, names, "label", "f.csv")
-    assert f"`label` of f.csv {words}" in str(caught.value)
+    assert f"f.csv: `label` {words}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

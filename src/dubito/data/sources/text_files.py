@@ -97,7 +97,7 @@ class TextSource(BaseSource):
 
 
 def open_text(name: str, separator: str) -> TextSource:
-    """Open a text file whose columns stand between separators."""
+    """Open a text file whose columns are separated by a character."""
     with _byte_stream(name) as stream:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
         names = next((line for line in lines if line), None)
