@@ -1,4 +1,4 @@
-"""What the service is measured beside: a bare handler around a scikit-learn model, nothing kept."""
+"""The baseline of the load test: a bare handler around a scikit-learn model, without storage."""
 
 from __future__ import annotations
 

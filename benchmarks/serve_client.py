@@ -1,4 +1,4 @@
-"""A small HTTP client for measuring: kept connections, one request after the other on each."""
+"""A small HTTP client for load tests: keep-alive connections, one request at a time on each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Load", "load"]
 @final
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a service did under load: answers a second, and how long the middle and last took.
+    """Throughput and latency quantiles of a service under load.
 
-    `client_seconds` is the processor time of the client, which must not be what is measured.
+    `client_seconds` is the CPU time of the client, which must not be the bottleneck.
     """
 
     n_requests: int
@@ -30,12 +30,12 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Responses per second."""
         return self.n_requests / self.seconds
 
     @property
-    def client_share(self) -> float:
-        """How much of one core the client took."""
+    def client_fraction(self) -> float:
+        """Fraction of one core that the client used."""
         return self.client_seconds / self.seconds
 
 
@@ -47,11 +47,11 @@ def load(
     n_connections: int,
     seconds: float,
 ) -> Load:
-    """Return what happens when so many connections ask for so long; answers must be 200."""
-    return asyncio.run(loaded(address, path, headers, body, n_connections, seconds))
+    """Send requests on several connections for some seconds; responses must be 2xx."""
+    return asyncio.run(_load(address, path, headers, body, n_connections, seconds))
 
 
-async def loaded(
+async def _load(
     address: str,
     path: str,
     headers: Mapping[str, str],
@@ -59,7 +59,7 @@ async def loaded(
     n_connections: int,
     seconds: float,
 ) -> Load:
-    """Ask on all connections, until the time is over."""
+    """Send requests on all connections until the time is over."""
     where = urlsplit(address)
     assert where.hostname is not None
     head = f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\n"
@@ -68,7 +68,7 @@ async def loaded(
     end = time.perf_counter() + seconds
     numbers = iter(range(1 << 60))
 
-    async def one_after_the_other() -> None:
+    async def send_in_sequence() -> None:
         reviewer, writer = await asyncio.open_connection(where.hostname, where.port)
         while time.perf_counter() < end:
             content = body(next(numbers))
@@ -79,14 +79,14 @@ async def loaded(
         writer.close()
 
     start, start_client = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(one_after_the_other() for _ in range(n_connections)))
+    await asyncio.gather(*(send_in_sequence() for _ in range(n_connections)))
     whole, client = time.perf_counter() - start, time.process_time() - start_client
     p50, p99 = np.quantile(took, [0.5, 0.99])
     return Load(len(took), whole, float(p50), float(p99), client)
 
 
-async def answered(reviewer: asyncio.StreamReader) -> bytes:
-    """Return the body of an answer, which must be one of success."""
+async def _read_response(reviewer: asyncio.StreamReader) -> bytes:
+    """Return the body of a response, which must be 2xx."""
     head = (await reviewer.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     [length] = [line for line in head.split("\r\n") if line.startswith("content-length:")]
     content = await reviewer.readexactly(int(length.partition(":")[2]))

@@ -1,8 +1,8 @@
-"""Load on loopback: the service with its store on, beside a bare handler, in one run.
+"""Throughput on loopback: the service with its database beside a bare handler, in one run.
 
     python -m benchmarks.serve_load [--seconds 8]
 
-Client and server share the cores of one machine; every answer waits for its sync.
+Client and server share the cores of one machine; every response waits for its sync.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ARROW", "N_CLASSES"]
 ARROW = "application/vnd.apache.arrow.stream"
 N_CLASSES, BATCH_ROWS = 10, 5000
 N_SINGLE, N_BATCH = 16, 3  # connections
-SCALE = 16.0  # of logits, so that about a fifth of the rows is rejected
+SCALE = 16.0  # of logits: about a fifth of the rows is rejected
 
 
 def main() -> None:
@@ -45,8 +45,8 @@ def main() -> None:
     print(f"Rows of {N_CLASSES} classes; single rows as JSON on {N_SINGLE} connections,")
     print(f"batches of {BATCH_ROWS:,} rows as Arrow streams on {N_BATCH}; {seconds:g} s each.")
     print("SQLite: WAL, synchronous=FULL. PostgreSQL: fsync=on, synchronous_commit=on.")
-    print("One server process each; commits are grouped, every answer waits for its sync.")
-    print("Client: the share of one core that it took.\n")
+    print("One server process each; commits are grouped, every response waits for its sync.")
+    print("Client: fraction of one core that the client used.\n")
     print(f"{'':<28}{'requests/s':>11}{'rows/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'client':>8}")
     with TemporaryDirectory() as folder, cluster() as server:
         place = Path(folder)
@@ -73,7 +73,7 @@ def main() -> None:
 
 def measure(address: str, headers: dict[str, str], name: str, seconds: float) -> None:
     """Measure one service."""
-    load(address, "/v1/decide", headers, single, 2, 1.0)  # so that nothing is compiled later
+    load(address, "/v1/decide", headers, single, 2, 1.0)  # compiles the kernels
     found = load(address, "/v1/decide", headers, single, N_SINGLE, seconds)
     show(f"{name}, single rows", found, 1)
     arrow = {**headers, "Content-Type": ARROW}
@@ -88,7 +88,7 @@ def single(number: int) -> bytes:
 
 
 def batches(n_different: int) -> Callable[[int], bytes]:
-    """Return bodies of many rows, made beforehand; their ids are made by the service."""
+    """Return prepared bodies of many rows; the service generates their ids."""
     rng = np.random.default_rng(0)
     made = [
         write_stream(
@@ -122,7 +122,7 @@ def show(name: str, found: Load, n_rows: int) -> None:
     """Print a line."""
     print(
         f"{name:<28}{found.rate:>11,.0f}{found.rate * n_rows:>10,.0f}"
-        f"{1000 * found.p50:>9.1f}{1000 * found.p99:>9.1f}{found.client_share:>8.0%}",
+        f"{1000 * found.p50:>9.1f}{1000 * found.p99:>9.1f}{found.client_fraction:>8.0%}",
         flush=True,
     )
 

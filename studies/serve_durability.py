@@ -1,11 +1,11 @@
-"""Is every acknowledged write there after the service is killed at any moment?
+"""Does every acknowledged write survive when the service is killed at a random moment?
 
     python -m studies.serve_durability [--rounds 20] [--writes 1000] [--quick]
 
-Each round is so many writes, half of them decisions and half labels, one a request, by 8 clients at
-once. At a random moment of each round the service gets SIGKILL; it starts again, clients repeat
-what was not acknowledged, and go on until all writes of the round are. In the end every decision
-and label must be in the database as it was acknowledged, and none twice.
+In each round 8 concurrent clients send writes, half of them decisions and half labels, one per
+request. At a random moment of each round the service is killed with SIGKILL and started again; the
+clients repeat what was not acknowledged until all writes of the round are. In the end every
+decision and label must be in the database as it was acknowledged, and none twice.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from studies.common.serving import Process, fitted_policy, start
 __all__ = ["Endured", "endure"]
 
 N_CLIENTS = 8
-LATEST = 0.01  # seconds after the answer before which a service is not killed
+MAX_DELAY = 0.01  # seconds between the last counted response and the kill
 QUICK_ROUNDS, QUICK_WRITES = 2, 40
 
 
 @final
 @dataclass
 class Sent:
-    """What clients are to send, and what was acknowledged of it."""
+    """The writes to send, and those that were acknowledged."""
 
     todo: deque[int] = field(default_factory=deque)
     decided: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class Sent:
 
     @property
     def n_writes(self) -> int:
-        """How many writes were acknowledged."""
+        """The number of acknowledged writes."""
         return len(self.decided) + len(self.labeled)
 
 
 @final
 @dataclass(frozen=True)
 class Endured:
-    """What was acknowledged, and what of it is wrong: nothing, one hopes."""
+    """The acknowledged writes, and those that are missing, different or repeated."""
 
     n_rounds: int
     n_writes: int
@@ -77,7 +77,7 @@ class Endured:
 @final
 @dataclass
 class Service:
-    """The service as a process that is started, killed, and started again."""
+    """A service process that is started, killed, and started again."""
 
     policy: Path
     url: str
@@ -87,17 +87,17 @@ class Service:
     address: str = ""
 
     def start(self) -> None:
-        """Start it."""
+        """Start the process."""
         self.process, self.address = start(self.policy, self.url, self.log)
 
     def kill(self) -> None:
-        """End it at once, whatever it is doing."""
+        """Kill the process."""
         assert self.process is not None
         self.process.kill()
         self.process.communicate()
 
     def clients(self, sent: Sent) -> list[Thread]:
-        """Return clients that have begun to send what there is to do."""
+        """Start clients that send the writes."""
         arguments = (self.address, self.token, sent)
         found = [Thread(target=write, args=arguments) for _ in range(N_CLIENTS)]
         for client in found:
@@ -106,7 +106,7 @@ class Service:
 
 
 def endure(url: str, policy: Path, log: Path, n_rounds: int, n_writes: int, seed: int) -> Endured:
-    """Write, kill, and write again; then compare what was acknowledged with what is there."""
+    """Write, kill, and write again; then compare the database with what was acknowledged."""
     began, rng, sent = time.monotonic(), random.Random(seed), Sent()
     store = Store.open(url)
     service = Service(policy, url, log, store.create_token("client", ["decide"]))
@@ -115,19 +115,19 @@ def endure(url: str, policy: Path, log: Path, n_rounds: int, n_writes: int, seed
     for number in range(n_rounds):
         half = n_writes // 2
         sent.todo.extend(range(number * half, (number + 1) * half))
-        go_through(service, sent, sent.n_writes + rng.randrange(1, n_writes), rng)
+        run_round(service, sent, sent.n_writes + rng.randrange(1, n_writes), rng)
     service.kill()
     found, seconds = problems(url, sent), time.monotonic() - began
     counts = len(sent.decided), len(sent.labeled), sent.n_repeated
     return Endured(n_rounds, n_writes, *counts, seconds, found)
 
 
-def go_through(service: Service, sent: Sent, kill_after: int, rng: random.Random) -> None:
-    """Do all writes of a round; kill the service once, when so many are acknowledged."""
+def run_round(service: Service, sent: Sent, kill_after: int, rng: random.Random) -> None:
+    """Send all writes of a round; kill the service once `kill_after` are acknowledged."""
     clients = service.clients(sent)
     while sent.n_writes < kill_after and any(client.is_alive() for client in clients):
         time.sleep(0.0005)
-    time.sleep(rng.uniform(0, LATEST))
+    time.sleep(rng.uniform(0, MAX_DELAY))
     service.kill()
     for client in clients:
         client.join()
@@ -139,7 +139,7 @@ def go_through(service: Service, sent: Sent, kill_after: int, rng: random.Random
 
 
 def write(address: str, token: str, sent: Sent) -> None:
-    """Send decisions and their labels until all are acknowledged or the service is gone."""
+    """Send decisions and labels until all are acknowledged or the service is gone."""
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         while True:
@@ -156,7 +156,7 @@ def write(address: str, token: str, sent: Sent) -> None:
 
 
 def send(client: httpx.Client, number: int, sent: Sent) -> None:
-    """Send a decision and its label, as far as they are not acknowledged; the number says both."""
+    """Send a decision and its label, unless they are acknowledged; the number determines both."""
     name, label = f"row-{number}", "abc"[number % 3]
     row = [number % 7 - 3.0, number % 5 - 2.0, number % 3 - 1.0]
     if name not in sent.decided:
@@ -167,7 +167,7 @@ def send(client: httpx.Client, number: int, sent: Sent) -> None:
 
 
 def problems(url: str, sent: Sent) -> list[str]:
-    """Return what is missing, different, there twice, or there though nobody sent it."""
+    """Return the rows that are missing, different, repeated or were never sent."""
     store = Store.open(url)
     kept = store.read(lambda c: [dict(row) for row in c.execute(select(decisions)).mappings()])
     known = store.read(lambda c: list(c.execute(select(labels.c.decision_id, labels.c.label))))
@@ -183,36 +183,36 @@ def problems(url: str, sent: Sent) -> list[str]:
             row[name] != answer.get(name)
             for name in ("probability", "expected_cost", "review_value")
         ):
-            found.append(f"decision {row['id']} was answered otherwise")
+            found.append(f"decision {row['id']} differs from its response")
     found += [
-        f"label {name} was sent otherwise"
+        f"label {name} differs from what was sent"
         for name, code in known
         if "abc"[code] != sent.labeled.get(name)
     ]
-    return found + [f"review {name} is there twice" for name in twice(queued)]
+    return found + [f"review {name} is repeated" for name in twice(queued)]
 
 
 def compared(kind: str, kept: list[str], sent: Collection[str]) -> list[str]:
-    """Return what is missing, there twice, or there though nobody sent it."""
+    """Return the names that are missing, repeated or were never sent."""
     there, wanted = set(kept), set(sent)
     return [
         *(f"{kind} {name} is missing" for name in sorted(wanted - there)),
         *(f"{kind} {name} was never sent" for name in sorted(there - wanted)),
-        *(f"{kind} {name} is there twice" for name in twice(kept)),
+        *(f"{kind} {name} is repeated" for name in twice(kept)),
     ]
 
 
 def twice(names: list[str]) -> list[str]:
-    """Return what comes more than once."""
+    """Return the names that occur more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
 def main() -> None:
-    """Run on both databases, and print what came of it."""
+    """Run on both databases and print the results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=20)
-    options.add_argument("--writes", type=int, default=1000, help="of each round")
-    options.add_argument("--quick", action="store_true", help="a try of seconds")
+    options.add_argument("--writes", type=int, default=1000, help="writes per round")
+    options.add_argument("--quick", action="store_true", help="a run of a few seconds")
     wanted = options.parse_args()
     n_rounds = QUICK_ROUNDS if wanted.quick else wanted.rounds
     n_writes = QUICK_WRITES if wanted.quick else wanted.writes

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of one's own: on loopback, in a temporary folder, stopped in the end."""
+"""A temporary PostgreSQL server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ USER = "dubito"
 
 @contextmanager
 def cluster(under: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the address of a server, without a database's name; it may run under another program.
+    """Yield the address of a server with default settings, without a database name.
 
-    Its settings are the defaults.
+    `under` is the command of a program that runs the server.
     """
     with TemporaryDirectory(prefix="dubito-postgres-") as folder:
         data, port = f"{folder}/data", free_port()
@@ -37,17 +37,17 @@ def cluster(under: Sequence[str] = ()) -> Iterator[str]:
 
 
 def new_database(server: str, name: str) -> str:
-    """Make a database; return its address."""
+    """Create a database and return its address."""
     port = server.rpartition(":")[2]
     run("createdb", "-h", "127.0.0.1", "-p", port, "-U", USER, name)
     return f"{server}/{name}"
 
 
-def run(program: str, *words: str, under: Sequence[str] = ()) -> None:
-    """Run a program of PostgreSQL, not as root, maybe under another program."""
+def run(program: str, *arguments: str, under: Sequence[str] = ()) -> None:
+    """Run a PostgreSQL program, not as root, optionally under another program."""
     found = shutil.which(program)
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
-    command = [*under, found or str(places[-1]), *words]
+    command = [*under, found or str(places[-1]), *arguments]
     if os.geteuid() == 0:
         command = ["runuser", "-u", "postgres", "--", *command]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def run(program: str, *words: str, under: Sequence[str] = ()) -> None:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a free port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The service as a process of its own, and a policy for it."""
+"""The service as a separate process, and a policy for it."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def fitted_policy(n_classes: int = 3, reject_cost: float = 0.3) -> Policy:
 
 
 def start(
-    policy: Path, database: str, log: Path, *words: str, under: Sequence[str] = ()
+    policy: Path, database: str, log: Path, *arguments: str, under: Sequence[str] = ()
 ) -> tuple[Process, str]:
-    """Start a service, maybe under another program; return its process and where it listens."""
+    """Start a service, optionally under another program; return its process and address."""
     command = [SCRIPT, "serve", str(policy), "--database", database, "--port", "0", "--json"]
     with log.open("a") as errors:
         process = subprocess.Popen(
-            [*under, *command, *words], stdout=subprocess.PIPE, stderr=errors, text=True
+            [*under, *command, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
         )
     assert process.stdout is not None
-    told = ""
-    while not told.rstrip().endswith("}"):
+    output = ""
+    while not output.rstrip().endswith("}"):
         line = process.stdout.readline()
         if not line:
             raise RuntimeError(f"The service did not start: {log.read_text()[-2000:]}")
-        told += line
-    return process, str(json.loads(told)["address"])
+        output += line
+    return process, str(json.loads(output)["address"])
 
 
 @contextmanager
-def served(policy: Path, database: str, log: Path, *words: str) -> Iterator[str]:
-    """Yield the address of a service, which is told to stop in the end."""
-    process, address = start(policy, database, log, *words)
+def served(policy: Path, database: str, log: Path, *arguments: str) -> Iterator[str]:
+    """Yield the address of a service, which is stopped in the end."""
+    process, address = start(policy, database, log, *arguments)
     try:
         yield address
     finally:
