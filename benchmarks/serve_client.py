@@ -69,12 +69,12 @@ async def _load(
     numbers = iter(range(1 << 60))
 
     async def send_in_sequence() -> None:
-        reviewer, writer = await asyncio.open_connection(where.hostname, where.port)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
         while time.perf_counter() < end:
             content = body(next(numbers))
             start = time.perf_counter()
             writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-            await answered(reviewer)
+            await _read_response(reader)
             took.append(time.perf_counter() - start)
         writer.close()
 
@@ -85,11 +85,11 @@ async def _load(
     return Load(len(took), whole, float(p50), float(p99), client)
 
 
-async def _read_response(reviewer: asyncio.StreamReader) -> bytes:
+async def _read_response(reader: asyncio.StreamReader) -> bytes:
     """Return the body of a response, which must be 2xx."""
-    head = (await reviewer.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     [length] = [line for line in head.split("\r\n") if line.startswith("content-length:")]
-    content = await reviewer.readexactly(int(length.partition(":")[2]))
+    content = await reader.readexactly(int(length.partition(":")[2]))
     if not head.startswith("http/1.1 20"):
         raise RuntimeError(f"{head} {content[:500]!r}")
     return content
