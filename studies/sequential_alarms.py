@@ -63,7 +63,7 @@ def late(rng: np.random.Generator, sharper: float) -> int | None:
 
 def audited(rng: np.random.Generator, sharper: float) -> int | None:
     """Return the number of labels until the alarm if confident rows are seldom labeled."""
-    alarm = SequentialAlarm(LEVEL, largest_weight=1 / AUDIT_FRACTION)
+    alarm = SequentialAlarm(LEVEL, max_weight=1 / AUDIT_FRACTION)
     return alarmed_after(alarm, lambda n: sampled_labels(rng, n, sharper))
 
 

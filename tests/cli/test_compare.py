@@ -18,8 +18,8 @@ def test_ids_bring_rows_together(run: Run, made: Path) -> None:
     frame.sample(frac=1.0, random_state=0).to_csv("shuffled.csv", index=False)
     straight = json.loads(run("compare", made / "sure.csv", made / "calm.csv", "--json").stdout)
     done = run("compare", made / "sure.csv", "shuffled.csv", "--id", "id", "--json")
-    for name, one in json.loads(done.stdout)["figures"]["shuffled"].items():
-        assert one == pytest.approx(straight["figures"]["calm"][name])
+    for name, one in json.loads(done.stdout)["metrics"]["shuffled"].items():
+        assert one == pytest.approx(straight["metrics"]["calm"][name])
     frame.iloc[1:].to_csv("short.csv", index=False)
     told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
     assert f"`--id` of short.csv must be the same ids as in {made / 'sure.csv'}" in told

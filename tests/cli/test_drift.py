@@ -25,7 +25,7 @@ def test_drift_of_files_equals_the_library(run: Run, made: Path) -> None:
         reference_features=before["f"], current_features=after["f"],
     )  # fmt: skip
     assert printed["verdict"] == found.verdict
-    assert printed["moved"] == list(found.moved)
+    assert printed["shifted"] == list(found.shifted)
     assert printed["shifts"]["accuracy"]["current"] == pytest.approx(
         found.shifts["accuracy"].current
     )

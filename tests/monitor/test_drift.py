@@ -1,4 +1,4 @@
-"""Nothing is said to have moved by chance, and what moved is found and named."""
+"""False alarms are rare, and real shifts are detected, named and explained."""
 
 import json
 from typing import Any
@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import softmax
 
-from dubito import Logits, TopLabel
+from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch
-from dubito.decide import estimate_prior
-from dubito.errors import MissingLabelsWarning
-from dubito.measure import expected_calibration_error, log_loss
-from dubito.monitor import Drift, detect_drift, shifts
+from dubito.decide import PriorEstimate, estimate_prior
+from dubito.errors import BadTypeError, BadValueError, DubitoError, MissingLabelsWarning
+from dubito.measure import Interval, expected_calibration_error, log_loss
+from dubito.monitor import DistributionShift, Drift, detect_drift
+from dubito.monitor.drift import Period
 
 MEANS = 1.2 * np.random.default_rng(9).normal(size=(3, 4))
 ECE = "ECE (15 uniform bins)"
@@ -29,7 +31,13 @@ def made(seed: int, n: int, prior: Any = (0.3, 0.3, 0.4), shift: float = 0.0) ->
     return y, x, z
 
 
-def between(before: Rows, after: Rows, scale: float = 1.0, labels: bool = False) -> Drift:
+def between(
+    before: Rows,
+    after: Rows,
+    scale: float = 1.0,
+    labels: bool = False,
+    n_permutations: int = 1999,
+) -> Drift:
     known: dict[str, Any] = {"y_reference": before[0], "y_current": after[0]} if labels else {}
     return detect_drift(
         Logits(before[2]),
@@ -37,16 +45,18 @@ def between(before: Rows, after: Rows, scale: float = 1.0, labels: bool = False)
         reference_features=before[1],
         current_features=after[1],
         n_resamples=40,
+        n_permutations=n_permutations,
         **known,
     )
 
 
 @pytest.mark.parametrize("labels", [False, True])
-def test_alarms_are_seldom_false(labels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shifts, "N_PERMUTATIONS", 199)
+def test_false_alarms_are_rare(labels: bool) -> None:
     n_runs = 40
     n_alarms = sum(
-        between(made(2 * seed, 200), made(2 * seed + 1, 150), labels=labels).has_drifted
+        between(
+            made(2 * seed, 200), made(2 * seed + 1, 150), labels=labels, n_permutations=199
+        ).has_drifted
         for seed in range(n_runs)
     )
     assert n_alarms <= n_runs * 0.05 + 2 * np.sqrt(n_runs * 0.05 * 0.95)
@@ -54,25 +64,25 @@ def test_alarms_are_seldom_false(labels: bool, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("labels", [False, True])
-def test_logits_that_were_scaled_ask_for_calibration(seed: int, labels: bool) -> None:
+def test_scaled_logits_need_recalibration(seed: int, labels: bool) -> None:
     found = between(made(seed, 600), made(seed + 100, 600), scale=2.0, labels=labels)
-    assert {"confidence", "entropy", "energy"} <= set(found.moved)
-    assert "predicted classes" not in found.moved
-    assert "strange inputs" not in found.moved
+    assert {"confidence", "entropy", "energy"} <= set(found.shifted)
+    assert "predicted classes" not in found.shifted
+    assert "OOD inputs" not in found.shifted
     assert "recalibrate" in found.verdict
     assert "adjust_prior" not in found.verdict
-    assert ("over-confidence" in found.moved) is labels
+    assert ("over-confidence" in found.shifted) is labels
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("labels", [False, True])
-def test_a_prior_that_moved_is_estimated(seed: int, labels: bool) -> None:
+def test_a_shifted_prior_is_estimated(seed: int, labels: bool) -> None:
     prior = np.array([0.65, 0.2, 0.15])
     found = between(made(seed, 800), made(seed + 100, 800, prior), labels=labels)
-    assert "predicted classes" in found.moved
-    assert ("labels" in found.moved) is labels
-    assert "strange inputs" not in found.moved
-    assert "The prior moved" in found.verdict
+    assert "predicted classes" in found.shifted
+    assert ("labels" in found.shifted) is labels
+    assert "OOD inputs" not in found.shifted
+    assert "The class priors shifted" in found.verdict
     assert "adjust_prior" in found.verdict
     assert found.prior is not None
     assert found.prior.method == ("bbse" if labels else "em")
@@ -80,26 +90,26 @@ def test_a_prior_that_moved_is_estimated(seed: int, labels: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_inputs_that_were_shifted_are_strange(seed: int) -> None:
+def test_shifted_inputs_are_out_of_distribution(seed: int) -> None:
     found = between(made(seed, 600), made(seed + 100, 600, shift=1.5), labels=True)
-    assert {"strange inputs", "accuracy", "log loss"} <= set(found.moved)
-    assert found.verdict.startswith("Inputs are strange: ")
-    strange = found.shifts["strange inputs"]
-    assert strange.reference == 0.05
-    assert strange.current is not None
-    assert strange.current > 0.15
+    assert {"OOD inputs", "accuracy", "log loss"} <= set(found.shifted)
+    assert found.verdict.startswith("Inputs are out of distribution: ")
+    ood = found.shifts["OOD inputs"]
+    assert ood.reference == 0.05
+    assert ood.current is not None
+    assert ood.current > 0.15
 
 
-def test_labels_that_change_their_meaning_are_found_by_accuracy_alone() -> None:
+def test_labels_that_change_their_meaning_shift_only_labeled_metrics() -> None:
     before, after = made(0, 800), made(1, 800)
     rng = np.random.default_rng(2)
     wrong = np.where(rng.random(800) < 0.3, rng.permutation(after[0]), after[0])
     found = between(before, (wrong, *after[1:]), labels=True)
-    assert {"accuracy", "over-confidence", "log loss"} == set(found.moved)
-    assert "recalibrate on rows of this period" in found.verdict
+    assert {"accuracy", "over-confidence", "log loss"} == set(found.shifted)
+    assert "recalibrate on current rows" in found.verdict
 
 
-def test_figures_are_those_of_both_periods() -> None:
+def test_metrics_are_those_of_both_periods() -> None:
     before, after = made(0, 700), made(1, 600, shift=0.3)
     found = between(before, after, labels=True)
     confidences = [Batch.of(None, Logits(rows[2])).rows.confidence for rows in (before, after)]
@@ -131,7 +141,7 @@ def test_p_values_together_are_those_of_holm() -> None:
     assert len([s for s in found.shifts.values() if s.p_value is not None]) == 5
 
 
-def test_accuracy_is_expected_above_the_threshold_that_the_reference_tells() -> None:
+def test_thresholded_accuracy_uses_the_threshold_of_the_reference() -> None:
     before, after = made(0, 700), made(1, 600, shift=0.3)
     found = between(before, after, labels=True).thresholded_accuracy
     a, b = (Batch.of(y, Logits(z)).rows for y, _, z in (before, after))
@@ -180,7 +190,7 @@ def test_classes_may_have_names_and_labels_be_missing() -> None:
     assert found.prior.method == "bbse"
 
 
-def test_soft_labels_and_classes_that_never_happened_leave_the_prior_to_outputs() -> None:
+def test_without_hard_labels_of_all_classes_priors_come_from_outputs() -> None:
     y, _, z = made(0, 200)
     soft = np.eye(3)[y] * 0.9 + 0.1 / 3
     found = detect_drift(Logits(z), Logits(z), y_reference=soft, y_current=soft, n_resamples=40)
@@ -213,7 +223,7 @@ def test_an_infinite_log_loss_is_not_compared() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_few_rows_prove_nothing() -> None:
+def test_few_rows_are_never_significant() -> None:
     found = detect_drift([[0.9, 0.1]] * 19, [[0.1, 0.9]] * 100, n_resamples=40)
     assert not found.has_drifted
     assert detect_drift([[0.9, 0.1]] * 20, [[0.1, 0.9]] * 100, n_resamples=40).has_drifted
@@ -226,12 +236,233 @@ def test_shards_and_seeds_give_the_same() -> None:
     assert detect_drift(shards[0], shards[1], n_resamples=40).to_dict() == expected
 
 
-def test_it_goes_through_json() -> None:
+def test_json_round_trip() -> None:
     found = between(made(0, 300), made(1, 300), labels=True)
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert values["verdict"] == found.verdict
-    assert values["moved"] == []
+    assert values["shifted"] == []
     assert values["shifts"]["accuracy"]["reference"] == found.shifts["accuracy"].reference
     assert set(values["prior"]) == {"prior", "low", "high", "is_identified", "method"}
     bare = detect_drift(TopLabel([0.9] * 30, [1] * 30), TopLabel([0.9] * 30, [1] * 30))
     assert json.loads(json.dumps(bare.to_dict()))["prior"] is None
+
+
+Z = np.random.default_rng(0).normal(size=(30, 3))
+P = softmax(Z, axis=1)
+
+
+def test_members_are_averaged() -> None:
+    period = Period(Batch.of(None, Members([P, P[::-1]])))
+    assert period.outputs is not None
+    np.testing.assert_allclose(period.outputs.array, (P + P[::-1]) / 2)
+    assert period.n_classes == 3
+
+
+@pytest.mark.parametrize("outputs", [Logits(Z), Probabilities(P)])
+def test_mean_probabilities_are_those_of_the_outputs(outputs: Any) -> None:
+    np.testing.assert_allclose(Period(Batch.of(None, outputs)).mean_probability, P.mean(axis=0))
+
+
+def test_labeled_rows_are_found() -> None:
+    assert Period(Batch.of(None, P)).labeled is None
+    assert Period(Batch.of([np.nan] * 30, P)).labeled is None
+    some = Period(Batch.of([1.0] * 10 + [np.nan] * 20, P))
+    assert some.labeled is not None
+    assert len(some.labeled) == 10
+    assert some.codes is not None
+    assert some.codes.tolist() == [1] * 10 + [-1] * 20
+    assert Period(Batch.of(P, P)).codes is None
+    top = Period(Batch.of(None, TopLabel([0.5], [1])))
+    assert (top.outputs, top.n_classes, top.codes) == (None, 0, None)
+    assert top.labeled is top.batch
+
+
+BAD: list[tuple[Any, type[DubitoError], str]] = [
+    (
+        lambda: detect_drift(P, Logits(Z)),
+        BadValueError,
+        r"`current` must be Probabilities over 3 classes, like `reference`, got Logits over 3",
+    ),
+    (
+        lambda: detect_drift(P, P[:, :2] / P[:, :2].sum(axis=1, keepdims=True)),
+        BadValueError,
+        r"`current` must be Probabilities over 3 classes, .* got Probabilities over 2\. .*one",
+    ),
+    (
+        lambda: detect_drift(P, P, reference_features=Z),
+        BadValueError,
+        r"`current_features` is needed too, got None\. Pass `current_features` too, or leave both",
+    ),
+    (
+        lambda: detect_drift(Normal([0.0], [1.0]), P),
+        BadTypeError,
+        r"`reference` must be Logits, .*, got Normal\. Pass outputs of a classifier",
+    ),
+    (
+        lambda: detect_drift(P, P[:0]),
+        BadValueError,
+        r"`current` must have at least 1 row, got 0\. Pass rows of both periods",
+    ),
+    (
+        lambda: detect_drift(ArrayShards(Batch.of(None, P, sample_weight=[2] * 30)), P),
+        BadValueError,
+        r"`reference` cannot have weights, got weights\. .*without a weight column",
+    ),
+    (lambda: detect_drift(P, P, y_current=[0]), BadValueError, r"`y_current`.*30.*1"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), BAD)
+def test_bad_arguments_raise_an_error(call: Any, kind: type[DubitoError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        call()
+
+
+BETWEEN = Interval(-0.05, -0.06, -0.04)
+KNOWN = ("confidence", "predicted classes", "entropy", "energy")
+LABELED = ("accuracy", "over-confidence", "log loss", "labels")
+PRIOR = PriorEstimate(
+    prior=np.array([0.6, 0.4]),
+    low=np.array([0.55, 0.35]),
+    high=np.array([0.65, 0.45]),
+    is_identified=np.array([True, False]),
+    classes=("cat", "dog"),
+    level=0.95,
+    method="em",
+    n_rows=100,
+)
+
+
+def drift_of(*shifted: str, others: tuple[str, ...] = KNOWN, **known: Any) -> Drift:
+    shifts = {
+        name: DistributionShift(0.001, 0.125, 0.9, 0.85, BETWEEN, True)
+        if name in shifted
+        else DistributionShift(0.5, 0.125, 0.9, 0.85, BETWEEN)
+        for name in dict.fromkeys([*others, *shifted])
+    }
+    settings: dict[str, Any] = {
+        "n_reference": 1000,
+        "n_current": 200,
+        "level": 0.95,
+        "shifts": shifts,
+        "wasserstein": 0.1,
+        "expected_accuracy": 0.85,
+        "thresholded_accuracy": None,
+        "prior": None,
+        "reference_prior": None,
+        "classes": None,
+    }
+    return Drift(**{**settings, **known})
+
+
+CONFIDENCES = "mean 90.0%, now 85.0%"
+ALL = (*KNOWN, *LABELED)
+VERDICTS = [
+    (drift_of(), "No sign of drift between 1,000 and 200 rows."),
+    (drift_of("confidence", n_current=19), "Too few rows to detect drift (1,000 and 19 rows)."),
+    (
+        drift_of("confidence", "energy"),
+        f"Confidence shifted ({CONFIDENCES}), but not the predicted classes: recalibrate.",
+    ),
+    (
+        drift_of("confidence", others=("confidence",)),
+        f"Confidence shifted ({CONFIDENCES}): recalibrate.",
+    ),
+    (
+        drift_of("energy"),
+        "The energy of the logits shifted, but the confidence did not "
+        f"({CONFIDENCES}): inspect the inputs.",
+    ),
+    (
+        drift_of("predicted classes"),
+        "The class priors shifted, according to the predictions: use adjust_prior.",
+    ),
+    (
+        drift_of(
+            "predicted classes",
+            "confidence",
+            prior=PRIOR,
+            reference_prior=np.array([0.3, 0.7]),
+            classes=("cat", "dog"),
+        ),
+        "The class priors shifted, according to the predictions (class cat from 30.0% to about "
+        "60.0%, 55.0% to 65.0%): use adjust_prior. Confidence shifted too "
+        f"({CONFIDENCES}), perhaps due to the new priors: test again afterwards.",
+    ),
+    (
+        drift_of("OOD inputs", "predicted classes", "entropy"),
+        "Inputs are out of distribution: 85.0% are beyond the distance that 90% of reference rows "
+        "exceed. Inspect them first. The class priors shifted, according to the predictions: use "
+        "adjust_prior, if the inputs of each class are still the same. Confidence shifted too "
+        f"({CONFIDENCES}), perhaps due to the OOD inputs: test again afterwards.",
+    ),
+    (
+        drift_of("labels", others=ALL),
+        "The class priors shifted, according to the labels (distance 0.125): use adjust_prior.",
+    ),
+    (
+        drift_of("predicted classes", others=ALL),
+        "The predicted classes shifted, but the labels did not: retrain the model.",
+    ),
+    (
+        drift_of("confidence", others=ALL),
+        f"Confidence shifted ({CONFIDENCES}), but not its calibration: no need to recalibrate.",
+    ),
+    (
+        drift_of("accuracy", others=ALL),
+        "Accuracy fell from 90.0% to 85.0%. The outputs did not shift: the meaning of the labels "
+        "may have changed. Retrain.",
+    ),
+    (drift_of("log loss", others=ALL), "Log loss went from 0.9 to 0.85."),
+    (
+        drift_of("confidence", "over-confidence", "accuracy", others=ALL),
+        f"Confidence shifted ({CONFIDENCES}). Accuracy fell from 90.0% to 85.0%. Confidence - "
+        "accuracy went from +90.0% to +85.0%: recalibrate on current rows.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "text"), VERDICTS)
+def test_the_verdict_names_shifts_and_what_to_do(found: Drift, text: str) -> None:
+    assert found.verdict == text
+
+
+def test_a_prior_that_is_not_identified_is_not_named() -> None:
+    found = drift_of(
+        "predicted classes", prior=PRIOR, reference_prior=np.array([0.6, 0.4]), classes=None
+    )
+    assert (
+        found.verdict == "The class priors shifted, according to the predictions: use adjust_prior."
+    )
+
+
+def test_the_text_is_a_table() -> None:
+    found = drift_of(
+        "confidence",
+        others=("confidence", "labels"),
+        thresholded_accuracy=Interval(0.8, 0.75, 0.85),
+        prior=PRIOR,
+        reference_prior=np.array([0.5, 0.5]),
+        classes=("cat", "dog"),
+    )
+    found.shifts["ECE (15 uniform bins)"] = DistributionShift(None, None, 0.01, 0.02, BETWEEN)
+    found.shifts["OOD inputs"] = DistributionShift(1e-9, None, 0.05, 0.3)
+    assert str(found).splitlines()[1:] == [
+        "",
+        "1,000 reference rows, 200 current rows. Significant shifts (*) are adjusted for",
+        "3 tests (Holm): false alarms in at most 5% of cases.",
+        "",
+        "                           before      now  change (95%)         dist.       p",
+        "  confidence                  0.9     0.85  -0.06 to -0.04       0.125  0.0010 *",
+        "  labels                      0.9     0.85  -0.06 to -0.04       0.125  0.5000",
+        "  ECE (15 uniform bins)      0.01     0.02  -0.06 to -0.04",
+        "  OOD inputs                 0.05      0.3                             <0.0001",
+        "",
+        "  expected accuracy, from mean confidence   85.0%",
+        "  expected accuracy, from a threshold       80.0% (75.0% to 85.0%)",
+        "",
+        "  class                    before      now  (estimated, em)",
+        "  cat                       50.0%    60.0%  55.0% to 65.0%",
+        "  dog                       50.0%    40.0%  not identified",
+    ]
+    assert max(map(len, str(found).splitlines())) <= 80

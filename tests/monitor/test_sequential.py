@@ -1,4 +1,4 @@
-"""Bets against a claim: the same as a plain loop, honest while it is true, quick when it is not."""
+"""A sequential test: as in a plain loop, valid while the claim is true, fast when it is not."""
 
 import json
 from typing import Any
@@ -12,21 +12,21 @@ from hypothesis.extra import numpy as hnp
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.monitor.sequential import (
     EDGE,
-    TOO_LITTLE,
-    TOO_MUCH,
+    TOO_HIGH,
+    TOO_LOW,
     SequentialAlarm,
     _gains,
-    _waiting,
+    _reserve,
 )
 
 
 def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tuple[float, float]]:
-    """Return both e-values after each label, money by money, in plain numbers."""
-    n_bets = len(TOO_MUCH)
-    wealth = [[1 - _waiting(0)] * n_bets, [1 - _waiting(0)] * n_bets]
+    """Return both e-values after each label, bet by bet."""
+    n_bets = len(TOO_HIGH)
+    wealth = [[1 - _reserve(0)] * n_bets, [1 - _reserve(0)] * n_bets]
     seen = []
     for t, (p, x, s) in enumerate(zip(stated, found, share, strict=True)):
-        for side, bets in enumerate((TOO_MUCH, TOO_LITTLE)):
+        for side, bets in enumerate((TOO_HIGH, TOO_LOW)):
             claim = p - tolerance if side == 0 else p + tolerance
             inner = min(max(claim, EDGE), 1 - EDGE)
             for j, (slope, shift) in enumerate(bets):
@@ -37,8 +37,8 @@ def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tup
                 )  # fmt: skip
                 ratio = x * other / inner + (1 - x) * (1 - other) / (1 - inner)
                 factor = 1 + s * (ratio - 1) if is_open else 1.0
-                wealth[side][j] = wealth[side][j] * factor + _waiting(t) - _waiting(t + 1)
-        over, under = (np.mean(side) + _waiting(t + 1) for side in wealth)
+                wealth[side][j] = wealth[side][j] * factor + _reserve(t) - _reserve(t + 1)
+        over, under = (np.mean(side) + _reserve(t + 1) for side in wealth)
         seen.append((float(over), float(under)))
     return seen
 
@@ -52,7 +52,7 @@ SHARES = st.floats(0, 1) | st.sampled_from([0.0, 1e-9, 0.5, 1 - 1e-9, 1.0])
     st.sampled_from([0.0, 0.05, 0.7]),
     st.data(),
 )
-def test_it_bets_as_a_plain_loop_does(stated: Any, tolerance: float, data: Any) -> None:
+def test_it_matches_a_plain_loop(stated: Any, tolerance: float, data: Any) -> None:
     n = len(stated)
     found = data.draw(hnp.arrays(np.float64, n, elements=SHARES))
     weight = data.draw(hnp.arrays(np.float64, n, elements=st.floats(0, 20)))
@@ -71,7 +71,7 @@ def test_it_bets_as_a_plain_loop_does(stated: Any, tolerance: float, data: Any) 
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 60), max_size=4), st.booleans())
-def test_batches_do_not_matter_nor_does_json(cuts: list[int], is_true: bool) -> None:
+def test_batches_and_json_do_not_matter(cuts: list[int], is_true: bool) -> None:
     rng = np.random.default_rng(0)
     stated = rng.uniform(0.3, 1, 60)
     found = rng.random(60) < (stated if is_true else stated**4)
@@ -89,7 +89,7 @@ def test_batches_do_not_matter_nor_does_json(cuts: list[int], is_true: bool) -> 
 
 @settings(max_examples=200)
 @given(SHARES, SHARES, st.sampled_from([0.0, 1e-7, 0.1]))
-def test_no_bet_wins_on_average_while_the_claim_is_true(
+def test_no_bet_wins_in_expectation_while_the_claim_is_true(
     stated: float, where: float, tolerance: float
 ) -> None:
     low, high = max(stated - tolerance, 0), min(stated + tolerance, 1)
@@ -100,7 +100,7 @@ def test_no_bet_wins_on_average_while_the_claim_is_true(
     assert (np.minimum(right, wrong) >= -1).all()
 
 
-def test_what_is_stated_too_high_too_low_or_right_enough() -> None:
+def test_means_stated_too_high_too_low_or_within_tolerance() -> None:
     rng = np.random.default_rng(1)
     found = rng.random(3000) < 0.8
     assert SequentialAlarm().update(np.full(3000, 0.9), found).direction == "over"
@@ -111,7 +111,7 @@ def test_what_is_stated_too_high_too_low_or_right_enough() -> None:
     assert not wide.update(np.full(3000, 0.7), found).has_alarmed
 
 
-def test_an_alarm_stays_and_a_new_one_is_quiet() -> None:
+def test_an_alarm_stays_and_a_new_one_has_no_evidence() -> None:
     new = SequentialAlarm()
     assert new.e_value == pytest.approx(1.0)
     assert (new.p_value, new.has_alarmed, new.direction) == (1.0, False, None)
@@ -124,7 +124,7 @@ def test_an_alarm_stays_and_a_new_one_is_quiet() -> None:
     assert alarm.update([], []) is alarm
 
 
-def test_doubt_that_rises_is_found_by_the_same_bets() -> None:
+def test_rising_uncertainty_is_detected() -> None:
     rng = np.random.default_rng(2)
     before, after = rng.beta(1, 9, 4000), rng.beta(1.3, 7, 4000)
     mean = float(before[:2000].mean())
@@ -133,7 +133,7 @@ def test_doubt_that_rises_is_found_by_the_same_bets() -> None:
     assert quiet.update(np.full(4000, mean), after).direction == "under"
 
 
-def test_weights_make_the_claim_one_about_all_rows() -> None:
+def test_weights_make_the_claim_about_all_rows() -> None:
     # Calibrated over all rows: right 90 % of the time on those seldom asked about, 70 % on others.
     rng = np.random.default_rng(3)
     is_often = rng.random(40_000) < 0.5
@@ -142,76 +142,45 @@ def test_weights_make_the_claim_one_about_all_rows() -> None:
     seen = rng.random(40_000) < chance
     stated = np.full(int(seen.sum()), 0.8)
     assert SequentialAlarm().update(stated, found[seen]).direction == "over"
-    honest = SequentialAlarm(largest_weight=10).update(stated, found[seen], 1 / chance[seen])
-    assert not honest.has_alarmed
+    weighted = SequentialAlarm(max_weight=10).update(stated, found[seen], 1 / chance[seen])
+    assert not weighted.has_alarmed
 
 
 BAD: list[tuple[Any, type[DubitoError], str]] = [
-    (
-        lambda: SequentialAlarm(level=0),
-        BadValueError,
-        "SequentialAlarm: `level` must be a number strictly between 0 and 1, got 0. Divide "
-        "percentages by 100.",
-    ),
+    (lambda: SequentialAlarm(level=0), BadValueError, r"`level`.*between 0 and 1.* 0\b"),
     (
         lambda: SequentialAlarm(tolerance=-0.1),
         BadValueError,
-        "SequentialAlarm: `tolerance` must be a number between 0 and 1, got -0.1. Divide "
-        "percentages by 100.",
+        r"`tolerance`.*between 0 and 1.*-0\.1",
     ),
     (
-        lambda: SequentialAlarm(largest_weight=0.0),
+        lambda: SequentialAlarm(max_weight=0.0),
         BadValueError,
-        "`largest_weight` of SequentialAlarm must be a finite number above 0. Got 0.0. "
-        "Try 1 / the least chance that a label is asked for.",
+        r"`max_weight` must be finite and above 0, got 0\.0\. Pass 1 / the smallest sampling",
     ),
-    (
-        lambda: SequentialAlarm().update([1.5], [1]),
-        BadValueError,
-        "SequentialAlarm.update: `stated` must be between 0 and 1, got 1.5 in row 0. Divide "
-        "percentages by 100.",
-    ),
-    (
-        lambda: SequentialAlarm().update([0.5], [np.nan]),
-        BadValueError,
-        "SequentialAlarm.update: `found` must be finite, got nan in row 0. Drop such rows, or "
-        "fix what produced them.",
-    ),
-    (
-        lambda: SequentialAlarm().update([0.5], [1, 0]),
-        BadValueError,
-        "SequentialAlarm.update: `found` must have length 1, like `stated`, got length 2. Align "
-        "both in the same row order.",
-    ),
+    (lambda: SequentialAlarm().update([1.5], [1]), BadValueError, r"`stated`.*1\.5 in row 0"),
+    (lambda: SequentialAlarm().update([0.5], [np.nan]), BadValueError, r"`observed`.*nan in row 0"),
+    (lambda: SequentialAlarm().update([0.5], [1, 0]), BadValueError, r"`observed`.*`stated`.*2"),
     (
         lambda: SequentialAlarm().update([0.5, 0.5], [1, 0], [1]),
         BadValueError,
-        "SequentialAlarm.update: `weight` must have length 2, like `stated`, got length 1. Align "
-        "both in the same row order.",
+        r"`weight`.*`stated`.*1",
     ),
     (
         lambda: SequentialAlarm().update([0.5], [1], [3.0]),
         BadValueError,
-        "`weight` of SequentialAlarm.update must be from 0 to largest_weight, 1. Got 3.0 in row 0. "
-        "Try a larger largest_weight from the start.",
+        r"`weight` must be from 0 to max_weight = 1, got 3\.0 in row 0\. .*larger max_weight",
     ),
-    (
-        lambda: SequentialAlarm().update(0.5, [1]),
-        BadTypeError,
-        "SequentialAlarm.update: `stated` must be an array with one entry per row, got a single "
-        "float. Pass a list or a NumPy array, or `.toarray()` of a sparse matrix.",
-    ),
+    (lambda: SequentialAlarm().update(0.5, [1]), BadTypeError, r"`stated`.*a single float"),
     (
         lambda: SequentialAlarm.from_dict({**SequentialAlarm().to_dict(), "log_wealth": [1.0]}),
         BadValueError,
-        "`log_wealth` of SequentialAlarm.from_dict must be 12 numbers. Got [1.0]. "
-        "Try what `to_dict` of the same version wrote.",
+        r"`log_wealth` must be 12 finite numbers, got \[1\.0\]\. .*`to_dict`",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
-    with pytest.raises(kind) as caught:
+def test_bad_arguments_raise_an_error(call: Any, kind: type[DubitoError], message: str) -> None:
+    with pytest.raises(kind, match=message):
         call()
-    assert str(caught.value) == message

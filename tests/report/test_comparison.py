@@ -45,7 +45,7 @@ def test_a_comparison_has_a_verdict_charts_and_tables(comparison: Comparison) ->
     for one in comparison.differences:
         interval = one.interval
         assert f"{interval.value:.4f} ({interval.low:.4f} to {interval.high:.4f})" in words
-    for figures in comparison.figures.values():
+    for figures in comparison.metrics.values():
         assert f"{figures['log_loss'].value:.4f}" in words
 
 
@@ -95,7 +95,7 @@ def test_drift_has_a_verdict_charts_and_tables() -> None:
     page = drift_report(found, title="May and June")
     words = words_of(page.html)
     assert "May and June" in words
-    assert f"Drift: {', '.join(found.moved)}" in words
+    assert f"Drift: {', '.join(found.shifted)}" in words
     assert 'class="verdict bad"' in page.html
     assert page.html.count("<svg") == 2
     assert "<i>dog" not in page.html

@@ -1,4 +1,4 @@
-"""Watching models: against each other on the same rows, and against themselves over time."""
+"""Monitoring: model comparison on the same rows, drift between periods, sequential alarms."""
 
 from dubito.monitor.compare import Comparison, Difference, compare
 from dubito.monitor.drift import Drift, detect_drift

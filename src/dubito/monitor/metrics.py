@@ -1,4 +1,4 @@
-"""The metrics that models are compared by, and multiplicity-adjusted claims about them."""
+"""The metrics by which models are compared, and p-values adjusted for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dubito.outputs import Normal, Quantiles
 
 N_BINS = 15
 TITLES = {
-    "cost": "cost a row",
+    "cost": "cost per row",
     "log_loss": "log loss",
     "accuracy": "accuracy",
     "brier_score": "Brier score",
@@ -42,10 +42,10 @@ TITLES = {
 HIGHER_IS_BETTER = frozenset({"accuracy"})
 
 
-def figures_of(batch: Batch) -> dict[str, float]:
-    """Return the figures of a classifier on labeled rows; what top labels cannot tell is absent.
+def row_metrics(batch: Batch) -> dict[str, float]:
+    """Return the metrics of a classifier on labeled rows, as far as top labels have them.
 
-    >>> figures_of(Batch.of([0, 1], [[0.75, 0.25], [0.75, 0.25]]))["accuracy"]
+    >>> row_metrics(Batch.of([0, 1], [[0.75, 0.25], [0.75, 0.25]]))["accuracy"]
     0.5
     """
     scores = ProperScoresState.of(batch).value
@@ -61,20 +61,20 @@ def figures_of(batch: Batch) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def resampled_figures(
+def resampled_metrics(
     batch: Batch, metrics: Sequence[str], seed: int, n_resamples: int
 ) -> dict[str, FloatArray]:
-    """Return the figures of each Poisson bootstrap resample; one that draws no row is left out."""
+    """Return the metrics of each Poisson bootstrap resample that has at least one row."""
 
-    def figures(resample: Batch) -> Mapping[str, float] | None:
-        return figures_of(resample) if resample.labeled_weight.any() else None
+    def metrics_of(resample: Batch) -> Mapping[str, float] | None:
+        return row_metrics(resample) if resample.labeled_weight.any() else None
 
-    drawn = [one for one in over_resamples(batch, figures, seed, n_resamples) if one is not None]
+    drawn = [one for one in over_resamples(batch, metrics_of, seed, n_resamples) if one is not None]
     return {name: np.array([one[name] for one in drawn]) for name in metrics}
 
 
-def losses_of_rows(batch: Batch, caller: str) -> dict[str, FloatArray]:
-    """Return the losses of a regression, one number a row each; vector targets by their mean."""
+def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
+    """Return the losses of a regression model per row, averaged over vector targets."""
     require_targets(batch, caller)
     outputs, y = batch.outputs, values_of(batch)
     losses: dict[str, Any] = {"continuous_ranked_probability_score": crps_of_rows(outputs, y)}
@@ -90,10 +90,9 @@ def losses_of_rows(batch: Batch, caller: str) -> dict[str, FloatArray]:
 
 
 def holm(p_values: Sequence[float]) -> FloatArray:
-    """Return p-values adjusted so that all claims below a level hold together at that level.
+    """Return p-values adjusted for multiple tests; valid however the tests depend on each other.
 
-    Holm, "A simple sequentially rejective multiple test procedure", 1979: valid however the tests
-    hang together.
+    Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -107,7 +106,7 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 
 
 def normal_p_value(interval: Interval, level: float) -> float:
-    """Return the two-sided p-value of 0, of an estimate that varies as its interval says.
+    """Return the two-sided p-value of a true value of 0, from a normal confidence interval.
 
     >>> round(normal_p_value(Interval(1.96, 0.0, 3.92), 0.95), 3)
     0.05
@@ -119,7 +118,7 @@ def normal_p_value(interval: Interval, level: float) -> float:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it: an interval by its names, what is not finite as None."""
+    """Return a value as JSON: intervals as objects, numbers that are not finite as None."""
     if isinstance(value, Interval):
         return {name: plain(getattr(value, name)) for name in ("value", "low", "high")}
     if isinstance(value, dict):

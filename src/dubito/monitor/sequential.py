@@ -1,4 +1,4 @@
-"""An alarm that may be looked at after every label: are outcomes as was stated of them?"""
+"""A sequential test of calibration or drift that may be checked after every label."""
 
 from __future__ import annotations
 
@@ -24,38 +24,58 @@ from dubito.measure.state import from_plain, to_plain
 CALLER = "SequentialAlarm"
 Direction = Literal["over", "under"]
 
-# What the truth may be instead, as (slope, shift) of the stated log odds: confidence that is too
-# sharp or too flat, and outcomes rarer or more common throughout. The first half says that too much
-# is stated, the second that too little is. The growth of a bet hardly depends on hitting the truth.
-TOO_MUCH = ((0.8, 0.0), (0.67, 0.0), (0.5, 0.0), (1.0, -0.25), (1.0, -0.5), (1.0, -1.0))
-TOO_LITTLE = tuple((1 / slope, -shift) for slope, shift in TOO_MUCH)
-SLOPES, SHIFTS = np.array(TOO_MUCH + TOO_LITTLE).T
-N_EACH = len(TOO_MUCH)
-EDGE = 1e-6  # nearer to 0 or 1 nothing is bet on what could not be paid
-LARGEST_LOG = 700.0  # beyond, an e-value is no longer told apart
+# Alternatives to the stated means, as (slope, shift) of their log odds: confidence that is too
+# sharp or too flat, and outcomes that are rarer or more frequent throughout. The first half bets
+# that the stated means are too high, the second that they are too low.
+TOO_HIGH = ((0.8, 0.0), (0.67, 0.0), (0.5, 0.0), (1.0, -0.25), (1.0, -0.5), (1.0, -1.0))
+TOO_LOW = tuple((1 / slope, -shift) for slope, shift in TOO_HIGH)
+SLOPES, SHIFTS = np.array(TOO_HIGH + TOO_LOW).T
+N_EACH = len(TOO_HIGH)
+EDGE = 1e-6  # no bets on means nearer to 0 or 1
+MAX_LOG = 700.0  # of an e-value, which would overflow beyond
 
 
-def _waiting(n_labels: Any) -> Any:
-    """Return the share of the money that is not yet bet after so many labels."""
+def _reserve(n_labels: Any) -> Any:
+    """Return the fraction of the wealth that is not yet invested after `n_labels`."""
     return 1 / (1 + np.log(2.0 + n_labels))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SequentialAlarm:
-    """A bet against the claim that outcomes between 0 and 1 have the means stated of them.
+    """A sequential test of the claim that outcomes in [0, 1] have the stated means.
 
-    `alarm = alarm.update(confidence, is_correct)` after each label or any batch of them tests
-    calibration; with a mean of old doubts as `stated` and new doubts as `found`, drift of doubt.
-    While the claim is true up to `tolerance`, whatever has been seen before, the chance that it
-    ever alarms is at most `level`, however often and long one looks (Ville's inequality).
+    `alarm = alarm.update(confidence, is_correct)` after each label, or any batch of labels, tests
+    calibration. With the mean of past uncertainties as `stated` and new uncertainties as `observed`
+    it tests for drift. If the claim is true up to `tolerance`, the probability that it ever raises
+    an alarm is at most `level`, however often it is checked (Ville's inequality). Immutable:
+    `update` returns a new alarm.
 
-    A weight up to `largest_weight`, which must be fixed in advance, bets the share weight /
-    `largest_weight` of the money. With one over the chance that a label is asked for as weight, the
-    claim is about all rows, also those whose label nobody asked for. Money enters the bets bit by
-    bit, so that what happens late is found too. Waudby-Smith and Ramdas, "Estimating means of
-    bounded random variables by betting", 2023.
+    Parameters
+    ----------
+    level : float, default 0.05
+        The probability of a false alarm.
+    tolerance : float, default 0.0
+        Deviation of the means that is accepted.
+    max_weight : float, default 1.0
+        The largest weight of a row, fixed in advance. Weights of 1 / sampling probability make the
+        claim about all rows, although only some are labeled.
 
+    Attributes
+    ----------
+    n_labels : int
+        The number of labels so far.
+    alarmed_after : int or None
+        The number of labels after which it raised an alarm.
+    direction : {"over", "under"} or None
+        Whether the stated means are too high or too low, once it has raised an alarm.
+
+    References
+    ----------
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2023.
+
+    Examples
+    --------
     >>> alarm = SequentialAlarm().update([0.9] * 100, [True, False] * 50)
     >>> alarm.has_alarmed, alarm.direction, alarm.alarmed_after
     (True, 'over', 16)
@@ -63,10 +83,10 @@ class SequentialAlarm:
 
     level: float = 0.05
     tolerance: float = 0.0
-    largest_weight: float = 1.0
+    max_weight: float = 1.0
     n_labels: int = 0
     log_wealth: FloatArray = field(
-        default_factory=lambda: np.full(2 * N_EACH, np.log(1 - _waiting(0)))
+        default_factory=lambda: np.full(2 * N_EACH, np.log(1 - _reserve(0)))
     )
     log_largest: float = 0.0
     alarmed_after: int | None = None
@@ -75,19 +95,33 @@ class SequentialAlarm:
     def __post_init__(self) -> None:
         as_share(self.level, "level", CALLER, is_open=True)
         as_share(self.tolerance, "tolerance", CALLER)
-        if not (np.isfinite(self.largest_weight) and self.largest_weight > 0):
-            rule, fix = "a finite number above 0", "1 / the least chance that a label is asked for"
-            raise BadValueError("largest_weight", CALLER, rule, repr(self.largest_weight), fix)
+        if not (np.isfinite(self.max_weight) and self.max_weight > 0):
+            rule, fix = "must be finite and above 0", "Pass 1 / the smallest sampling probability"
+            raise BadValueError("max_weight", CALLER, rule, repr(self.max_weight), fix)
 
-    def update(self, stated: Any, found: Any, weight: Any = None) -> SequentialAlarm:
-        """Return the alarm after more labels, in the order they came; it looks after each."""
+    def update(self, stated: Any, observed: Any, weight: Any = None) -> SequentialAlarm:
+        """Return the alarm after more labels, which is checked after each of them.
+
+        Parameters
+        ----------
+        stated : array-like of shape (n_labels,)
+            The claimed means in [0, 1], such as confidences, in order of time.
+        observed : array-like of shape (n_labels,)
+            The outcomes in [0, 1], such as whether a prediction is correct.
+        weight : array-like of shape (n_labels,), optional
+            Weights from 0 to `max_weight`.
+
+        Returns
+        -------
+        SequentialAlarm
+        """
         caller = f"{CALLER}.update"
         means = as_shares(stated, "stated", caller).astype(np.float64)
-        outcomes = _outcomes_of(found, means.size, caller)
-        share = _shares_of(weight, means.size, self.largest_weight, caller)
+        outcomes = _as_outcomes(observed, means.size, caller)
+        stake = _stakes(weight, means.size, self.max_weight, caller)
         if not means.size:
             return self
-        steps = np.log1p(share[:, np.newaxis] * _gains(means, outcomes, self.tolerance))
+        steps = np.log1p(stake[:, np.newaxis] * _gains(means, outcomes, self.tolerance))
         wealth = self.wealth_after(np.cumsum(steps, axis=0))
         n_seen = self.n_labels + np.arange(1, means.size + 1)
         seen = _log_e_values(wealth, n_seen)
@@ -108,50 +142,49 @@ class SequentialAlarm:
         )
 
     def wealth_after(self, growth: FloatArray) -> FloatArray:
-        """Return the log wealth of each bet after each label, with the money that came in."""
+        """Return the log wealth of each bet after each label, new investments included."""
         n_before = self.n_labels + np.arange(len(growth))
-        enters = np.log(_waiting(n_before) - _waiting(n_before + 1))
-        # Money that enters after a label grows by all factors that come later.
-        parts = np.vstack([self.log_wealth, enters[:, np.newaxis] - growth])
+        invested = np.log(_reserve(n_before) - _reserve(n_before + 1))
+        # What is invested after a label grows by all later factors.
+        parts = np.vstack([self.log_wealth, invested[:, np.newaxis] - growth])
         return np.asarray(growth + np.logaddexp.accumulate(parts, axis=0)[1:])
 
     @property
     def e_value(self) -> float:
-        """What 1 of money has become by betting against the claim: 1 is no evidence."""
+        """The wealth from betting against the claim, starting at 1; large values are evidence."""
         seen = _log_e_values(self.log_wealth[np.newaxis], np.array([self.n_labels]))
-        return float(np.exp(min(_log_mean(seen)[0], LARGEST_LOG)))
+        return float(np.exp(min(_log_mean(seen)[0], MAX_LOG)))
 
     @property
     def p_value(self) -> float:
-        """A p-value that holds at any time: 1 over the largest e-value so far."""
-        return float(np.exp(-min(self.log_largest, LARGEST_LOG)))
+        """An anytime-valid p-value: 1 / the largest e-value so far."""
+        return float(np.exp(-min(self.log_largest, MAX_LOG)))
 
     @property
     def has_alarmed(self) -> bool:
-        """Whether the claim was refuted, now or at any time before."""
+        """Whether the claim has been rejected, now or earlier."""
         return self.alarmed_after is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, ready for JSON."""
+        """Return the state as JSON values."""
         return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SequentialAlarm:
-        """Return the alarm that `to_dict` wrote."""
+        """Return an alarm from the values of `to_dict`."""
         alarm = from_plain(cls, values)
         if alarm.log_wealth.shape != (2 * N_EACH,) or not np.isfinite(alarm.log_wealth).all():
-            rule, got = f"{2 * N_EACH} numbers", f"{alarm.log_wealth.tolist()}"
-            fix = "what `to_dict` of the same version wrote"
+            rule, got = f"must be {2 * N_EACH} finite numbers", f"{alarm.log_wealth.tolist()}"
+            fix = "Pass the result of `to_dict` from the same version"
             raise BadValueError("log_wealth", f"{CALLER}.from_dict", rule, got, fix)
         return alarm
 
 
-def _gains(stated: FloatArray, found: FloatArray, tolerance: float) -> FloatArray:
-    """Return what each bet of 1 gains or loses, labels x bets: at most 0 on average if true.
+def _gains(stated: FloatArray, observed: FloatArray, tolerance: float) -> FloatArray:
+    """Return the gain of each bet, labels x bets: at most 0 in expectation if the claim is true.
 
-    Each is a likelihood ratio less 1, of what may be true instead to the claim. At the edges of 0
-    and 1 a claim is moved inwards where that makes the bet worse, and not bet on where it would
-    make it better.
+    A gain is the likelihood ratio of an alternative to the claim, minus 1. A claim near 0 or 1 is
+    moved inwards if that makes the bet worse; otherwise there is no bet on it.
     """
     low, high = (stated - tolerance)[:, np.newaxis], (stated + tolerance)[:, np.newaxis]
     parts = []
@@ -161,38 +194,39 @@ def _gains(stated: FloatArray, found: FloatArray, tolerance: float) -> FloatArra
         is_open = (other - inner) * sign > 0
         is_open &= claim >= EDGE if sign < 0 else claim <= 1 - EDGE
         rate = np.where(is_open, (other - inner) / (inner * (1 - inner)), 0.0)
-        parts.append(rate * (found[:, np.newaxis] - inner))
+        parts.append(rate * (observed[:, np.newaxis] - inner))
     return np.hstack(parts)
 
 
 def _log_e_values(log_wealth: FloatArray, n_labels: Any) -> FloatArray:
     """Return the log e-values of both directions after each label, labels x 2."""
     each = log_wealth.reshape(-1, 2, N_EACH)
-    idle = np.log(_waiting(n_labels))[:, np.newaxis]
-    return np.asarray(np.logaddexp(logsumexp(each, axis=2) - np.log(N_EACH), idle))
+    reserve = np.log(_reserve(n_labels))[:, np.newaxis]
+    return np.asarray(np.logaddexp(logsumexp(each, axis=2) - np.log(N_EACH), reserve))
 
 
 def _log_mean(log_values: FloatArray) -> FloatArray:
-    """Return the log of the mean of both columns."""
+    """Return the log of the mean of both directions."""
     return np.asarray(np.logaddexp(log_values[:, 0], log_values[:, 1]) - np.log(2.0))
 
 
-def _outcomes_of(found: Any, n_rows: int, caller: str) -> FloatArray:
+def _as_outcomes(observed: Any, n_rows: int, caller: str) -> FloatArray:
     """Return outcomes as numbers from 0 to 1; True is 1."""
-    array = np.asarray(found)
+    array = np.asarray(observed)
     if array.dtype == np.bool_:
         array = array.astype(np.float64)
-    outcomes = as_shares(array, "found", caller).astype(np.float64)
-    require_rows(outcomes, n_rows, "found", caller, "`stated`")
+    outcomes = as_shares(array, "observed", caller).astype(np.float64)
+    require_rows(outcomes, n_rows, "observed", caller, "`stated`")
     return outcomes
 
 
-def _shares_of(weight: Any, n_rows: int, largest: float, caller: str) -> FloatArray:
-    """Return the share of the money that each row bets."""
+def _stakes(weight: Any, n_rows: int, largest: float, caller: str) -> FloatArray:
+    """Return the fraction of the wealth that is bet on each row."""
     given = np.ones(n_rows) if weight is None else weight
     array = as_finite(as_floats(given, "weight", caller), "weight", caller)
     require_dimensions(array, (1,), "weight", caller, "one number per row")
     require_rows(array, n_rows, "weight", caller, "`stated`")
-    rule, fix = f"from 0 to largest_weight, {largest:.6g}", "a larger largest_weight from the start"
+    rule = f"must be from 0 to max_weight = {largest:.6g}"
+    fix = "Start with a larger max_weight"
     require_everywhere((array >= 0) & (array <= largest), array, "weight", caller, rule, fix)
     return np.asarray(array / largest, dtype=np.float64)

@@ -103,7 +103,7 @@ def drift_report(
     >>> page.title
     'Drift between two periods'
     """
-    headline = f"Drift: {', '.join(drift.moved)}" if drift.moved else "No sign of drift"
+    headline = f"Drift: {', '.join(drift.shifted)}" if drift.shifted else "No sign of drift"
     mood = "bad" if drift.has_drifted else "good"
     verdict = Verdict(headline, _sentences(drift.verdict), mood)
     # Below each other: charts of one row and of many would leave a gap side by side.
@@ -160,7 +160,7 @@ def _difference_rows(comparison: Comparison, model: str, baseline: str) -> list[
     """Return the differences relative to the baseline, where that is clearly above 0."""
     rows = []
     for one in comparison.differences:
-        base = comparison.figures[baseline][one.metric]
+        base = comparison.metrics[baseline][one.metric]
         if (one.model, one.baseline) == (model, baseline) and base.low > 0:
             ends = (one.interval.low, one.interval.value, one.interval.high)
             low, value, high = (end / base.value for end in ends)
@@ -205,9 +205,9 @@ def _in_points(value: float) -> str:
 
 def _metric_table(comparison: Comparison) -> Table:
     """Return the metrics of each model."""
-    names = list(dict.fromkeys(name for one in comparison.figures.values() for name in one))
+    names = list(dict.fromkeys(name for one in comparison.metrics.values() for name in one))
     rows = tuple(
-        (TITLES[name], *(_cell(comparison.figures[model].get(name)) for model in comparison.models))
+        (TITLES[name], *(_cell(comparison.metrics[model].get(name)) for model in comparison.models))
         for name in names
     )
     return Table("Metrics of each model, with intervals", ("metric", *comparison.models), rows)
@@ -246,7 +246,7 @@ def _result(shift: DistributionShift) -> str:
     """Return the result of a test."""
     if shift.p_value is None:
         return "not tested"
-    return "shifted" if shift.has_moved else "not significant"
+    return "shifted" if shift.has_shifted else "not significant"
 
 
 def _shift_figures(drift: Drift) -> list[Figure]:
@@ -256,7 +256,7 @@ def _shift_figures(drift: Drift) -> list[Figure]:
         one = shift.difference
         if name.split(" (")[0] in FRACTIONS and one is not None:
             style, label = ("neutral", "not significant, or not tested")
-            if shift.has_moved:
+            if shift.has_shifted:
                 style, label = "wrong", "shifted"
             values = f"{percentage(shift.reference)}, now {percentage(shift.current)}"
             span = Span(style, one.low, one.value, one.high, label)

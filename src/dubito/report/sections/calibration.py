@@ -29,7 +29,7 @@ def reliability_section(summary: Summary) -> Section:
     intro = (
         "On the dashed line, confidence equals accuracy. Below it the model is over-confident, "
         "above it under-confident. Each point is one confidence bin: hover over it for counts. "
-        "Gray boxes show where the accuracy of a perfectly calibrated model would lie with 95\u00a0% "
+        "Gray boxes show where the accuracy of a calibrated model would lie with 95\u00a0% "
         "probability."
     )
     diagrams = Choice("Show", options) if len(options) > 1 else options[0][1]

@@ -58,8 +58,8 @@ def _cost_text(summary: Summary) -> str:
     )
     subject = "With the given costs, taking" if summary.has_fixed_costs else "Taking"
     return keep_percent_signs(
-        f"{subject} the action of lowest expected cost for each row costs {realized} per 1,000 rows "
-        f"(95 % interval {low} to {high}; expected by the model: {expected}). Always taking "
+        f"{subject} the action of lowest expected cost for each row costs {realized} per 1,000 "
+        f"rows (95 % interval {low} to {high}; expected by the model: {expected}). Always taking "
         f"“{report.constant_action}” would cost {constant}; an oracle, {oracle}."
     )
 
@@ -174,7 +174,7 @@ def _cost_figure(sample: Sample, handles: Handles) -> Figure:
     costs = np.array([step.cost for step in sample.steps])
     chart = review_cost_chart("Cost over reviews", reviewed, costs, handles)
     caption = (
-        "No reviews on the left, all rows reviewed on the right. Reviews pay off up to the minimum; "
-        "where the line only rises, they cost more than the errors they prevent."
+        "No reviews on the left, all rows reviewed on the right. Reviews pay off up to the "
+        "minimum; where the line only rises, they cost more than the errors they prevent."
     )
     return Figure("Cost over reviews", (chart,), caption, anchor="cost-chart")
