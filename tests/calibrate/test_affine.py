@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from dubito import Logits
-from dubito.calibrate.affine import LEAST_PENALTY, fit_affine
+from dubito.calibrate.affine import MIN_PENALTY, fit_affine
 from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
@@ -32,7 +32,7 @@ def objective(
 ) -> Callable[[Floats], float]:
     """Return mean log loss plus penalty as a function of the table, written out."""
     x = special.log_softmax(beta * logits, axis=1)
-    least = np.maximum(penalty, LEAST_PENALTY)
+    least = np.maximum(penalty, MIN_PENALTY)
 
     def loss(entries: Floats) -> float:
         table = entries.reshape(penalty.shape)

@@ -1,6 +1,8 @@
-"""The choice of a calibrator: honest, never worse than nothing, and explained."""
+"""The selection of a calibrator: cross-validated, never worse than no calibration, explained."""
 
 import json
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,27 @@ from sklearn.model_selection import GroupKFold, PredefinedSplit, ShuffleSplit, S
 
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
-from dubito.calibrate.auto import _candidates
-from dubito.calibrate.cross_validation import folds_of, held_out_likelihoods
+from dubito.calibrate import (
+    AutoCalibrator,
+    BaseCalibrator,
+    IdentityCalibrator,
+    StructuredMatrixScaling,
+    TemperatureScaling,
+    VectorScaling,
+    cross_validate_calibrator,
+)
+from dubito.calibrate.auto import (
+    Candidate,
+    HeldOutLabels,
+    Selection,
+    _disjoint_parts,
+    _FixedMixture,
+    _name,
+    _suitable_calibrators,
+    cross_validated_likelihoods,
+    select_calibrators,
+)
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch, Columns, scan
 from dubito.errors import (
     BadTypeError,
@@ -35,7 +55,7 @@ def overconfident(n_rows: int, n_classes: int, seed: int = 0) -> tuple[FloatArra
 
 
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(300, 2), (300, 4), (1200, 2), (1200, 4)])
-def test_it_is_better_on_rows_it_has_not_seen(n_rows: int, n_classes: int) -> None:
+def test_unseen_rows_are_better_calibrated(n_rows: int, n_classes: int) -> None:
     logits, y = overconfident(2 * n_rows, n_classes)
     auto = AutoCalibrator().fit(Logits(logits[:n_rows]), y[:n_rows])
     unseen = Logits(logits[n_rows:])
@@ -44,46 +64,48 @@ def test_it_is_better_on_rows_it_has_not_seen(n_rows: int, n_classes: int) -> No
     assert log_loss(y[n_rows:], unseen) > 1.2 * known_best
 
 
-def test_the_leaderboard_is_what_cross_fitting_by_hand_gives() -> None:
+def test_the_leaderboard_matches_cross_validation_by_hand() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(random_state=3).fit(Logits(logits), y)
     batch = Batch.of(y, Logits(logits))
-    folds = folds_of(batch, 5, seed=3)
-    told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
-    assert len(told) == len(list(_candidates(3, 300))) + 1
-    for candidate in _candidates(3, 300):
-        likelihoods, weights, *_ = held_out_likelihoods(candidate, batch, folds)
-        by_hand = -(weights @ np.log(likelihoods)) / weights.sum()
-        assert told[repr(candidate)] == pytest.approx(by_hand, rel=1e-9)
+    folds = make_folds(batch, 5, seed=3)
+    shown = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
+    assert len(shown) == len(list(_suitable_calibrators(3, 300))) + 1
+    for candidate in _suitable_calibrators(3, 300):
+        total = 0.0
+        for train, test in folds:
+            p = candidate.fit(Logits(logits[train]), y[train]).predict_proba(Logits(logits[test]))
+            total -= np.log(p[np.arange(len(test)), y[test]]).sum()
+        assert shown[repr(candidate)] == pytest.approx(total / 300, rel=1e-9)
     losses = [row["log_loss"] for row in auto.leaderboard_]
     assert losses == sorted(losses)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_cross_fitted_loss_is_never_above_doing_nothing(seed: int) -> None:
+def test_the_cross_validated_loss_never_increases(seed: int) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(60, 3))
     y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # calibrated already
     auto = AutoCalibrator(random_state=seed).fit(Logits(logits), y)
-    told = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
-    assert auto.evidence_["after"] <= told["IdentityCalibrator()"] + 1e-12
-    assert auto.evidence_["before"] == pytest.approx(told["IdentityCalibrator()"])
+    shown = {row["name"]: row["log_loss"] for row in auto.leaderboard_}
+    assert auto.evidence_.log_loss_after <= shown["IdentityCalibrator()"] + 1e-12
+    assert auto.evidence_.log_loss_before == pytest.approx(shown["IdentityCalibrator()"])
 
 
-def test_shares_and_the_chosen_are_told() -> None:
+def test_weights_and_the_selection_are_reported() -> None:
     logits, y = overconfident(1200, 4)
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.weights_.sum() == pytest.approx(1)
     assert len(auto.calibrators_) == auto.weights_.size
-    told = [row["weight"] for row in auto.leaderboard_ if row["name"] != "mixture"]
-    assert sum(told) == pytest.approx(1)
+    weights = [row["weight"] for row in auto.leaderboard_ if row["name"] != "mixture"]
+    assert sum(weights) == pytest.approx(1)
     assert auto.chosen_ in {row["name"] for row in auto.leaderboard_}
-    assert "cross-fitted on 1,200 rows" in auto.summary()
+    assert "cross-fitted on 1,200 rows" in str(auto.evidence_)
 
 
-def test_the_mixture_is_the_shares_of_its_parts() -> None:
+def test_the_mixture_is_the_weighted_mean_of_its_parts() -> None:
     logits, y = overconfident(1200, 4)
-    crooked = np.where(logits > 0, logits, logits / 3)  # no one map mends it
+    crooked = np.where(logits > 0, logits, logits / 3)  # no single map corrects it
     logits = crooked + np.array([0, 1, 2, 0])
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.chosen_ == "mixture"
@@ -92,9 +114,9 @@ def test_the_mixture_is_the_shares_of_its_parts() -> None:
     assert auto.predict_proba(Logits(logits)) == pytest.approx(by_hand, abs=1e-9)
 
 
-def test_one_candidate_far_ahead_is_taken_alone() -> None:
+def test_a_clearly_better_candidate_is_taken_alone() -> None:
     logits, _ = overconfident(100, 3)
-    with pytest.warns(BoundWarning, match="say nothing of the labels, or the contrary"):
+    with pytest.warns(BoundWarning, match="unrelated to the labels, or contradict them"):
         auto = AutoCalibrator(time_budget=0).fit(Logits(logits), logits.argmin(axis=1))
     assert auto.chosen_ == "TemperatureScaling()"
     assert len(auto.calibrators_) == 1
@@ -106,25 +128,25 @@ def test_one_candidate_far_ahead_is_taken_alone() -> None:
 @pytest.mark.parametrize(
     "cv", [3, StratifiedKFold(3), ShuffleSplit(3, random_state=0), [(range(200), range(200, 300))]]
 )
-def test_any_splitter_of_scikit_learn_will_do(cv: Any) -> None:
+def test_scikit_learn_splitters_are_accepted(cv: Any) -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(cv=cv).fit(Logits(logits), y)
-    assert auto.evidence_["after"] < auto.evidence_["before"]
+    assert auto.evidence_.log_loss_after < auto.evidence_.log_loss_before
 
 
 @pytest.mark.parametrize("cv", [4, GroupKFold(4)])
-def test_groups_are_never_parted(cv: Any) -> None:
+def test_groups_stay_in_one_fold(cv: Any) -> None:
     groups = np.arange(300) // 10
     logits, y = overconfident(300, 3)
     batch = Batch.of(y, Logits(logits), groups=groups)
-    for train, test in folds_of(batch, cv):
+    for train, test in make_folds(batch, cv):
         assert not set(groups[train]) & set(groups[test])
     auto = AutoCalibrator(cv=cv).fit(Logits(logits), y, groups=groups)
     without = AutoCalibrator(cv=4).fit(Logits(logits), y)
     assert auto.leaderboard_[0]["log_loss"] != without.leaderboard_[0]["log_loss"]
 
 
-def test_a_budget_of_nothing_still_tries_the_first_two() -> None:
+def test_a_time_budget_of_0_tries_the_first_two_candidates() -> None:
     logits, y = overconfident(300, 3)
     auto = AutoCalibrator(time_budget=0).fit(Logits(logits), y)
     names = {row["name"] for row in auto.leaderboard_}
@@ -134,7 +156,7 @@ def test_a_budget_of_nothing_still_tries_the_first_two() -> None:
 def test_many_rows_are_chosen_on_some_and_fitted_on_all() -> None:
     logits, y = overconfident(3000, 3)
     auto = AutoCalibrator(max_samples=200, time_budget=0).fit(Logits(logits), y)
-    assert auto.evidence_["n_rows"] == 200
+    assert auto.evidence_.n_rows == 200
     (temperature,) = [one for one in auto.calibrators_ if isinstance(one, TemperatureScaling)]
     on_all = TemperatureScaling().fit(Logits(logits), y)
     assert temperature.temperature_ == pytest.approx(on_all.temperature_)
@@ -164,11 +186,11 @@ def test_it_survives_json() -> None:
     assert twin.leaderboard_ == auto.leaderboard_
 
 
-def test_few_rows_are_left_as_they_came() -> None:
+def test_few_rows_leave_probabilities_unchanged() -> None:
     logits, y = overconfident(5, 3)
     auto = AutoCalibrator().fit(Logits(logits), y)
     assert auto.chosen_ == "IdentityCalibrator()"
-    assert auto.reason_ == "5 rows are too few to choose by"
+    assert auto.reason_ == "5 rows are too few to select a calibrator"
     with pytest.raises(EmptyStateError):
         AutoCalibrator().fit(Logits(logits), y, sample_weight=np.zeros(5))
 
@@ -176,9 +198,18 @@ def test_few_rows_are_left_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cv": 1}, "`cv` of AutoCalibrator must be a number of folds from 2 to the 300 rows"),
-        ({"max_samples": 3}, "`max_samples` of AutoCalibrator must be a whole number from 10 up"),
-        ({"time_budget": -1}, "`time_budget` of AutoCalibrator must be None, or seconds from 0 up"),
+        (
+            {"cv": 1},
+            "AutoCalibrator: `cv` must be a number of folds from 2 to 300, the number of rows, got 1",
+        ),
+        (
+            {"max_samples": 3},
+            "AutoCalibrator: `max_samples` must be an integer of at least 10, got 3",
+        ),
+        (
+            {"time_budget": -1},
+            "`time_budget` must be None or a non-negative number of seconds, got -1",
+        ),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -187,17 +218,19 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
         AutoCalibrator(**settings).fit(Logits(logits), y)
 
 
-def test_groups_beside_shards_are_refused(tmp_path: Path) -> None:
+def test_groups_with_shards_are_refused(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"p_0": [0.2, 0.8], "p_1": [0.8, 0.2], "y": [0, 1]}), tmp_path / "p.parquet"
     )
     shards = scan(tmp_path / "p.parquet", Columns(label="y", probabilities="p_*"))
-    with pytest.raises(BadTypeError, match=r"`groups` of AutoCalibrator must be among the columns"):
+    with pytest.raises(
+        BadTypeError, match=r"AutoCalibrator: `groups` must be None .* Columns\(group=\.\.\.\)"
+    ):
         AutoCalibrator().fit(shards, groups=[0, 1])
 
 
-def test_its_claim_holds_on_fresh_rows_where_classes_are_many() -> None:
-    """Folds that shared their class frequencies would flatter whatever fits frequencies."""
+def test_evidence_holds_on_fresh_rows_with_many_classes() -> None:
+    """Stratified folds would favor calibrators that fit class frequencies."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(12_000, 50))
     y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -205,62 +238,64 @@ def test_its_claim_holds_on_fresh_rows_where_classes_are_many() -> None:
     fresh = log_loss(y[1000:], auto.transform(Logits(logits[1000:])))
     best = log_loss(y[1000:], Logits(logits[1000:] / 2))
     assert fresh < 1.005 * best
-    assert auto.evidence_["after"] == pytest.approx(fresh, rel=0.03)
+    assert auto.evidence_.log_loss_after == pytest.approx(fresh, rel=0.03)
 
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
-def test_logits_of_ten_thousand_that_are_always_right_end_finite() -> None:
+def test_huge_separable_logits_stay_finite() -> None:
     logits = np.random.default_rng(0).normal(size=(200, 3))
     auto = AutoCalibrator().fit(Logits(1e4 * logits), logits.argmax(axis=1))
     assert np.isfinite(auto.predict_proba(Logits(1e4 * logits))).all()
 
 
-def test_a_splitter_sees_all_rows_also_those_without_a_label() -> None:
+def test_a_splitter_sees_unlabeled_rows_too() -> None:
     logits, y = overconfident(300, 3)
     partly = np.where(np.arange(300) < 100, np.nan, y)
     batch = Batch.of(partly, Logits(logits))
-    ((train, test),) = folds_of(batch, [(np.arange(200), np.arange(200, 300))])
+    ((train, test),) = make_folds(batch, [(np.arange(200), np.arange(200, 300))])
     assert train.tolist() == list(range(100, 200))
     assert test.tolist() == list(range(200, 300))
     with pytest.warns(MissingLabelsWarning):
         auto = AutoCalibrator(cv=PredefinedSplit(np.arange(300) % 5)).fit(Logits(logits), partly)
-    assert auto.evidence_["n_rows"] == 200
+    assert auto.evidence_.n_rows == 200
 
 
-def test_rows_without_a_label_do_not_count_as_many() -> None:
+def test_unlabeled_rows_do_not_add_candidates() -> None:
     logits, y = overconfident(1100, 3)
     partly = np.where(np.arange(1100) < 800, np.nan, y)
     with pytest.warns(MissingLabelsWarning):
         auto = AutoCalibrator().fit(Logits(logits), partly)
-    assert len(auto.leaderboard_) == len(list(_candidates(3, 300))) + 1
+    assert len(auto.leaderboard_) == len(list(_suitable_calibrators(3, 300))) + 1
 
 
 @pytest.mark.parametrize("cv", ["five", 5.0, True, GroupKFold(5)])
-def test_what_is_no_splitter_is_refused(cv: Any) -> None:
+def test_an_invalid_cv_is_refused(cv: Any) -> None:
     logits, y = overconfident(300, 3)
-    with pytest.raises(BadValueError, match="`cv` of AutoCalibrator must be a number of folds, or"):
+    with pytest.raises(
+        BadValueError, match="AutoCalibrator: `cv` must be a number of folds, or a scikit-learn"
+    ):
         AutoCalibrator(cv=cv).fit(Logits(logits), y)
 
 
-def test_a_splitter_splits_the_rows_that_are_chosen_by() -> None:
+def test_a_splitter_splits_the_sample() -> None:
     logits, y = overconfident(300, 3)
     groups = np.arange(300) % 7
     for cv, labels in ((StratifiedKFold(3), None), (GroupKFold(3), groups)):
         auto = AutoCalibrator(cv=cv, max_samples=150).fit(Logits(logits), y, groups=labels)
-        assert auto.evidence_["n_rows"] == 150
+        assert auto.evidence_.n_rows == 150
 
 
-def test_rows_by_number_cannot_split_a_sample() -> None:
+def test_listed_splits_cannot_split_a_sample() -> None:
     logits, y = overconfident(300, 3)
     splits = [(range(200), range(200, 300))]
-    with pytest.raises(BadValueError, match="folds or a splitter for more than 100 rows"):
+    with pytest.raises(BadValueError, match="number of folds or a splitter for more than 100 rows"):
         AutoCalibrator(cv=splits, max_samples=100).fit(Logits(logits), y)
 
 
-def test_rows_held_out_are_what_the_summary_counts() -> None:
+def test_the_evidence_counts_held_out_rows() -> None:
     logits, y = overconfident(400, 3)
     auto = AutoCalibrator(cv=ShuffleSplit(1, test_size=120, random_state=0)).fit(Logits(logits), y)
-    assert auto.evidence_["n_rows"] == 120
+    assert auto.evidence_.n_rows == 120
 
 
 def test_fewer_groups_than_folds_make_fewer_folds() -> None:
@@ -270,39 +305,38 @@ def test_fewer_groups_than_folds_make_fewer_folds() -> None:
     splitter = GroupKFold(3, shuffle=True, random_state=0)
     by_splitter = AutoCalibrator(cv=splitter).fit(Logits(logits), y, groups=groups)
     assert by_number.leaderboard_[0]["log_loss"] == by_splitter.leaderboard_[0]["log_loss"]
-    assert "cross-fitted on 300 rows" in by_number.summary()
+    assert "cross-fitted on 300 rows" in str(by_number.evidence_)
 
 
-def test_a_few_rows_of_groups_are_summed_up_too() -> None:
+def test_few_rows_with_groups_have_evidence() -> None:
     logits, y = overconfident(8, 3)
     few = AutoCalibrator().fit(Logits(logits), y, groups=np.arange(8) % 3)
-    assert "cross-fitted on 8 rows" in few.summary()
+    assert "cross-fitted on 8 rows" in str(few.evidence_)
     one = AutoCalibrator().fit(Logits(logits), y, groups=np.zeros(8))
-    assert one.summary().endswith("cannot be told by rows that are all of one group")
+    assert one.evidence_.log_loss_before == one.evidence_.log_loss_after
+    with pytest.raises(BadValueError, match="at least 2 different values"):
+        cross_validate_calibrator(one, Logits(logits), y, groups=np.zeros(8))
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (np.zeros(300), "two different ones or more. Got one for all rows. Try leaving them out."),
+        (np.zeros(300), "must have at least 2 different values, got 1. Leave `groups` out."),
         (
             np.where(np.arange(300) == 7, np.nan, np.arange(300) % 9),
-            "given for each row. Got nan in row 7. "
-            "Try a group of their own for rows that have none.",
+            "must have a value for each row, got nan in row 7. Give rows without a group",
         ),
         (
             np.array(["a", "b", None] * 100, dtype=object),
-            "given for each row. Got None in row 2. "
-            "Try a group of their own for rows that have none.",
+            "must have a value for each row, got None in row 2. Give rows without a group",
         ),
     ],
     ids=["one", "NaN", "None"],
 )
-def test_groups_that_make_no_folds_are_told(groups: Any, message: str) -> None:
+def test_groups_that_make_no_folds_are_refused(groups: Any, message: str) -> None:
     logits, y = overconfident(300, 3)
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=re.escape(f"AutoCalibrator: `groups` {message}")):
         AutoCalibrator().fit(Logits(logits), y, groups=groups)
-    assert str(caught.value) == f"`groups` of AutoCalibrator must be {message}"
 
 
 @pytest.mark.parametrize("seed", [-1, "a", 2**32])
@@ -326,20 +360,13 @@ def test_a_random_state_is_a_seed_a_generator_or_none() -> None:
     assert losses(None) != losses(None)
 
 
-def test_label_probabilities_are_a_row_each() -> None:
+def test_soft_labels_count_as_one_row_each() -> None:
     logits, _ = overconfident(40, 3)
     soft = np.exp(logits / 3) / np.exp(logits / 3).sum(axis=1, keepdims=True)
     assert AutoCalibrator().fit(Logits(logits), soft).chosen_ != "mixture"
 
 
-def test_rows_written_over_since_the_fit_are_noticed() -> None:
-    logits, y = overconfident(300, 3)
-    fitted = TemperatureScaling().fit(Logits(logits), y)
-    logits *= 0
-    assert "its rows have changed since the fit" in fitted.summary()
-
-
-def test_parametric_candidates_alone_are_a_setting_that_is_kept() -> None:
+def test_parametric_only_is_serialized() -> None:
     logits, y = overconfident(1000, 2)
     auto = AutoCalibrator(cv=2, parametric_only=True).fit(Logits(logits), y)
     names = {row["name"] for row in auto.leaderboard_}
@@ -359,6 +386,239 @@ def test_parametric_candidates_alone_are_a_setting_that_is_kept() -> None:
     with pytest.raises(BadValueError) as told:
         AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
     assert str(told.value) == (
-        "`parametric_only` of AutoCalibrator must be True or False. Got 'yes'. "
-        "Try parametric_only=True."
+        "AutoCalibrator: `parametric_only` must be True or False, got 'yes'. "
+        "Pass parametric_only=True."
     )
+
+
+CANDIDATES = [IdentityCalibrator(), TemperatureScaling(), VectorScaling()]
+
+
+def selected(likelihoods: FloatArray, weights: FloatArray | None = None) -> Selection:
+    """Return the selection among as many candidates as columns, in five folds."""
+    rows = np.arange(len(likelihoods))
+    labels = HeldOutLabels(np.ones(rows.size) if weights is None else weights, rows, rows % 5)
+    return select_calibrators(candidates_with(likelihoods), labels, 5)
+
+
+def candidates_with(likelihoods: FloatArray) -> list[Candidate]:
+    return [Candidate(one, column, 1.0) for one, column in zip(CANDIDATES, likelihoods.T)]  # noqa: B905
+
+
+def weights_by_name(selection: Selection) -> FloatArray:
+    """Return the weights on the leaderboard, in the order of the candidates."""
+    weights = {line["name"]: line["weight"] for line in selection.leaderboard}
+    return np.array([weights[_name(one)] for one in CANDIDATES if _name(one) in weights])
+
+
+def test_the_mixture_wins_where_candidates_suit_different_rows() -> None:
+    first, second = [0.3, 0.9, 0.1], [0.3, 0.1, 0.9]
+    found = selected(np.array([first, second] * 50))
+    assert found.chosen == "mixture"
+    weights = weights_by_name(found)
+    assert weights[1:] == pytest.approx(weights[:0:-1], abs=1e-3)
+    assert found.evidence.log_loss_after == pytest.approx(-np.log(0.5), abs=1e-2)
+
+
+def test_a_candidate_that_is_better_everywhere_wins_alone() -> None:
+    rng = np.random.default_rng(0)
+    others = rng.uniform(0.1, 0.3, (200, 2))
+    found = selected(np.column_stack([others, others.max(axis=1) + 0.5]))
+    assert found.chosen == "VectorScaling()"
+    assert found.reason == "it beats the mixture by more than three standard errors"
+    assert weights_by_name(found).tolist() == [0.0, 0.0, 1.0]
+    assert [_name(one) for one in found.calibrators] == ["VectorScaling()"]
+    assert found.weights.tolist() == [1.0]
+
+
+def test_the_selection_is_never_worse_than_no_calibration() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        found = selected(rng.beta(2, 1, (25, 3)))
+        assert found.evidence.log_loss_after <= found.evidence.log_loss_before + 1e-12
+
+
+def test_weights_count_as_rows_in_the_selection() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (110, 3))
+    weights = np.array([2.0] * 5 + [1.0] * 105)
+    doubled = np.concatenate([likelihoods, likelihoods[:5]])
+    weighted, repeated = selected(likelihoods, weights), selected(doubled)
+    losses = [
+        {line["name"]: line["log_loss"] for line in one.leaderboard if line["name"] != "mixture"}
+        for one in (weighted, repeated)
+    ]
+    assert losses[0] == pytest.approx(losses[1])
+    assert weights_by_name(weighted) == pytest.approx(weights_by_name(repeated), abs=1e-6)
+
+
+def test_the_leaderboard_lists_each_candidate_and_the_mixture() -> None:
+    lines = selected(np.random.default_rng(0).uniform(0.1, 1, (50, 3))).leaderboard
+    assert {line["name"] for line in lines} == {*map(_name, CANDIDATES), "mixture"}
+    assert [line["log_loss"] for line in lines] == sorted(line["log_loss"] for line in lines)
+    assert sum(line["weight"] or 0 for line in lines) == pytest.approx(1)
+    (mixture,) = (line for line in lines if line["name"] == "mixture")
+    assert mixture["seconds"] == 3.0
+
+
+def test_a_likelihood_of_0_stays_finite() -> None:
+    found = selected(np.array([[0.0, 0.5]] * 20))
+    assert np.isfinite(found.evidence.log_loss_after)
+    assert np.isfinite([line["log_loss"] for line in found.leaderboard]).all()
+
+
+def tried_names(n_rows: int, n_classes: int, n_folds: int, **limits: Any) -> list[str]:
+    logits = np.random.default_rng(0).normal(size=(n_rows, n_classes))
+    batch = Batch.of(logits.argmax(axis=1), Logits(logits))
+    calibrators = _suitable_calibrators(n_classes, n_rows, limits.get("parametric_only", False))
+    folds = make_folds(batch, n_folds)
+    budget = limits.get("time_budget")
+    candidates, _ = cross_validated_likelihoods(calibrators, batch, folds, budget)
+    return [_name(one.calibrator) for one in candidates]
+
+
+def test_no_time_suffices_for_two_candidates() -> None:
+    names = tried_names(60, 3, 5, time_budget=0)
+    assert names == ["IdentityCalibrator()", "TemperatureScaling()"]
+
+
+def test_only_parametric_candidates_are_tried_on_request() -> None:
+    names = tried_names(1000, 2, 2, parametric_only=True)
+    assert "EnsembleTemperatureScaling()" in names
+    assert not any("Isotonic" in name or "Forest" in name for name in names)
+
+
+def test_rows_held_out_twice_count_once() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
+    rows = np.arange(120)
+    once = HeldOutLabels(np.ones(120), rows, rows % 5)
+    twice = HeldOutLabels(np.ones(240), np.tile(rows, 2), np.arange(240) // 24)
+    found = select_calibrators(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10)
+    assert found.evidence.n_rows == twice.n_rows == once.n_rows == 120
+    values = likelihoods[:, 0]
+    assert twice.standard_error(np.tile(values, 2)) == pytest.approx(once.standard_error(values))
+    parts = _disjoint_parts(twice)
+    for part in np.unique(parts):  # no row on both sides
+        assert not set(twice.rows[parts != part]) & set(twice.rows[parts == part])
+
+
+def test_a_single_fold_is_evaluated_in_parts() -> None:
+    likelihoods = np.random.default_rng(0).uniform(0.1, 1, (120, 2))
+    rows = np.arange(120)
+    single = HeldOutLabels(np.ones(120), rows, 0 * rows)
+    assert np.unique(_disjoint_parts(single)).size > 1
+    found = select_calibrators(candidates_with(likelihoods), single, 1)
+    assert np.isfinite(found.evidence.log_loss_after)
+
+
+def test_held_out_likelihoods_are_those_of_other_folds() -> None:
+    logits, y = overconfident(90, 3)
+    weight = np.random.default_rng(0).random(90)
+    batch = Batch.of(y, Logits(logits), sample_weight=weight)
+    folds = make_folds(batch, 3)
+    (candidate,), labels = cross_validated_likelihoods([TemperatureScaling()], batch, folds)
+    order = np.concatenate([test for _, test in folds])
+    assert labels.rows.tolist() == order.tolist()
+    assert labels.folds.tolist() == np.repeat([0, 1, 2], 30).tolist()
+    assert labels.weights.tolist() == weight[order].tolist()
+    for train, test in folds:
+        fitted = TemperatureScaling().fit(Logits(logits[train]), y[train], weight[train])
+        p = fitted.predict_proba(Logits(logits[test]))[np.arange(30), y[test]]
+        assert candidate.likelihoods[np.isin(order, test)] == pytest.approx(p, rel=1e-12)
+
+
+def test_warnings_of_single_folds_are_silenced() -> None:
+    y = np.arange(20) % 2
+    # Two rows are wrong, both in one fold: without it, the rest is separable.
+    logits = np.stack([1 - y, y], axis=1) * 0.01
+    logits[:2] = 0.01 - logits[:2]
+    rows = np.arange(20)
+    folds = [(rows[2:], rows[:2]), (rows[:10], rows[10:])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (candidate,), _ = cross_validated_likelihoods(
+            [TemperatureScaling()], Batch.of(y, Logits(logits)), folds
+        )
+    assert candidate.likelihoods[:2].max() < 1e-3 < candidate.likelihoods[2:].min()
+
+
+def test_the_identity_changes_nothing() -> None:
+    logits = np.random.default_rng(0).normal(size=(40, 3))
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    fitted = IdentityCalibrator().fit(Logits(logits), np.zeros(40, int))
+    assert fitted.predict_proba(Logits(logits)) == pytest.approx(expected, abs=1e-12)
+    assert fitted.summary() == "probabilities are unchanged"
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 100, 101, 250, 251, 1000])
+@pytest.mark.parametrize("n_rows", [10, 999, 1000, 100_000])
+def test_the_first_candidates_are_the_identity_and_a_temperature(
+    n_classes: int, n_rows: int
+) -> None:
+    candidates = list(_suitable_calibrators(n_classes, n_rows))
+    assert isinstance(candidates[0], IdentityCalibrator)
+    assert isinstance(candidates[1], TemperatureScaling)
+    assert len({repr(one) for one in candidates}) == len(candidates)
+
+
+def test_more_rows_allow_more_candidates_and_more_classes_fewer() -> None:
+    few, many = (list(_suitable_calibrators(10, n_rows)) for n_rows in (100, 10_000))
+    assert {repr(one) for one in few} < {repr(one) for one in many}
+    matrices = {
+        n_classes: [
+            one
+            for one in _suitable_calibrators(n_classes, 10_000)
+            if isinstance(one, StructuredMatrixScaling)
+        ]
+        for n_classes in (10, 150, 1000)
+    }
+    assert len(matrices[10]) > len(matrices[150]) > len(matrices[1000]) == 0
+    assert {one.basis for one in matrices[150]} == {"linear"}
+
+
+def test_every_candidate_takes_two_classes_or_many() -> None:
+    rng = np.random.default_rng(0)
+    for n_classes in (2, 4):
+        y = rng.integers(0, n_classes, 60)
+        logits = Logits(np.eye(n_classes)[y] + rng.normal(size=(60, n_classes)))
+        for one in _suitable_calibrators(n_classes, 1000):
+            p = one.fit(logits, y).predict_proba(logits)
+            assert p.sum(axis=1) == pytest.approx(np.ones(60))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 100, 1000])
+def test_parametric_candidates_are_all_but_two_kinds(n_classes: int) -> None:
+    every, parametric = (
+        [repr(one) for one in _suitable_calibrators(n_classes, 10_000, parametric_only)]
+        for parametric_only in (False, True)
+    )
+    assert parametric == [one for one in every if "Isotonic" not in one and "Forest" not in one]
+    assert len(parametric) < len(every)
+
+
+def test_a_fixed_mixture_is_the_weighted_mean_of_its_parts() -> None:
+    logits, y = overconfident(400, 3)
+    outputs = Logits(logits)
+    mixture = _FixedMixture([IdentityCalibrator(), TemperatureScaling()], np.array([0.25, 0.75]))
+    found = mixture.fit(outputs, y).predict_proba(outputs)
+    parts = [one.fit(outputs, y) for one in (IdentityCalibrator(), TemperatureScaling())]
+    expected = 0.25 * parts[0].predict_proba(outputs) + 0.75 * parts[1].predict_proba(outputs)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert mixture.summary() == "a mixture of 75% TemperatureScaling(), 25% IdentityCalibrator()"
+
+
+def test_the_unfitted_copy_keeps_the_selection() -> None:
+    logits, y = overconfident(400, 3)
+    auto = AutoCalibrator().fit(Logits(logits), y)
+    again = auto._unfitted_copy().fit(Logits(logits), y)
+    found, expected = (one.predict_proba(Logits(logits)) for one in (again, auto))
+    np.testing.assert_allclose(found, expected)
+    assert isinstance(AutoCalibrator(cv=3)._unfitted_copy(), AutoCalibrator)
+
+
+def test_the_unfitted_copy_of_a_simple_calibrator_has_its_settings_alone() -> None:
+    logits, y = overconfident(400, 3)
+    fitted = TemperatureScaling(objective="ece", n_bins=7).fit(Logits(logits), y)
+    fresh = fitted._unfitted_copy()
+    assert isinstance(fresh, TemperatureScaling)
+    assert fresh.get_params() == fitted.get_params()
+    assert not hasattr(fresh, "temperature_")

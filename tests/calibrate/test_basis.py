@@ -9,7 +9,14 @@ from scipy.special import log_softmax
 from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.calibrate import StructuredMatrixScaling
-from dubito.calibrate.basis import BENDS, FAR, N_BUMPS, WIDTH, Basis, bumps_of
+from dubito.calibrate.basis import (
+    MIN_RBF_LOG_PROBA,
+    N_CENTERS,
+    RELATIVE_WIDTH,
+    SPLINE_KNOTS,
+    Basis,
+    choose_centers,
+)
 from dubito.data import ArrayShards, Batch
 from dubito.errors import BadValueError
 
@@ -21,41 +28,45 @@ def shards(logits: np.ndarray) -> ArrayShards:
 
 
 def test_linear_is_the_log_probability_at_a_temperature() -> None:
-    close(Basis(0.5).numbers(Logits(LOGITS)), log_softmax(LOGITS / 2, axis=1), rtol=1e-12)
+    close(Basis(0.5).features(Logits(LOGITS)), log_softmax(LOGITS / 2, axis=1), rtol=1e-12)
 
 
 def test_bent_adds_probabilities_and_broken_lines() -> None:
-    got = Basis(1.0, "spline").numbers(Logits(LOGITS))
+    got = Basis(1.0, "spline").features(Logits(LOGITS))
     x = log_softmax(LOGITS, axis=1)
-    close(got, np.column_stack([x, np.exp(x), *(np.maximum(x - c, 0) for c in BENDS)]), atol=1e-12)
-    assert got.shape[1] == 3 * Basis(1.0, "spline").n_parts()
+    close(
+        got,
+        np.column_stack([x, np.exp(x), *(np.maximum(x - c, 0) for c in SPLINE_KNOTS)]),
+        atol=1e-12,
+    )
+    assert got.shape[1] == 3 * Basis(1.0, "spline").n_per_class()
 
 
 def test_local_adds_a_bump_a_center() -> None:
-    centers, width = bumps_of(shards(LOGITS), 1.0)
-    got = Basis(1.0, "rbf", centers, width).numbers(Logits(LOGITS))
-    x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
+    centers, width = choose_centers(shards(LOGITS), 1.0)
+    got = Basis(1.0, "rbf", centers, width).features(Logits(LOGITS))
+    x = np.maximum(log_softmax(LOGITS, axis=1), MIN_RBF_LOG_PROBA)
     close(got[:, 15:], np.exp(-cdist(x, centers, "sqeuclidean") / (2 * width**2)), atol=1e-10)
 
 
 def test_bumps_stand_at_rows_and_are_narrower_than_they_are_apart() -> None:
-    centers, width = bumps_of(shards(LOGITS), 1.0)
-    x = np.maximum(log_softmax(LOGITS, axis=1), FAR)
-    assert centers.shape == (N_BUMPS, 3)  # none tied with the last
+    centers, width = choose_centers(shards(LOGITS), 1.0)
+    x = np.maximum(log_softmax(LOGITS, axis=1), MIN_RBF_LOG_PROBA)
+    assert centers.shape == (N_CENTERS, 3)  # none tied with the last
     assert cdist(centers, x).min(axis=1).max() < 1e-9
-    assert width == pytest.approx(WIDTH * np.median(pdist(centers)), rel=1e-6)
+    assert width == pytest.approx(RELATIVE_WIDTH * np.median(pdist(centers)), rel=1e-6)
 
 
 @pytest.mark.parametrize("digits", [0, 1, 15])
 def test_bumps_are_the_same_in_any_order_and_however_often(digits: int) -> None:
     logits = np.round(LOGITS, digits)  # with rows that are each other's in another order of classes
-    centers, width = bumps_of(shards(logits), 1.0)
+    centers, width = choose_centers(shards(logits), 1.0)
     order = np.random.default_rng(1).permutation(300)
     for rows in (order, np.concatenate([order, order[:50]])):
-        again, same = bumps_of(shards(logits[rows]), 1.0)
+        again, same = choose_centers(shards(logits[rows]), 1.0)
         assert again == pytest.approx(centers)
         assert same == pytest.approx(width)
-    turned, _ = bumps_of(shards(logits[:, [2, 0, 1]]), 1.0)
+    turned, _ = choose_centers(shards(logits[:, [2, 0, 1]]), 1.0)
     assert sorted_rows(turned) == pytest.approx(sorted_rows(centers[:, [2, 0, 1]]))
 
 
@@ -64,29 +75,29 @@ def sorted_rows(rows: FloatArray) -> FloatArray:
 
 
 def test_rows_all_alike_have_one_bump() -> None:
-    centers, width = bumps_of(shards(np.ones((20, 3))), 1.0)
+    centers, width = choose_centers(shards(np.ones((20, 3))), 1.0)
     assert centers.shape == (1, 3)
     assert width == 1.0
 
 
 def test_a_shape_unheard_of_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"one of 'linear', 'spline', 'rbf'\. Got 'round'"):
+    with pytest.raises(BadValueError, match=r"one of 'linear', 'spline', 'rbf', got 'round'"):
         StructuredMatrixScaling(basis="round").fit(Logits(LOGITS), np.zeros(300, int))
 
 
 def rows_of(centers: FloatArray, logits: FloatArray) -> set[int]:
     """Return the numbers of the rows that centers stand at."""
-    x = np.maximum(log_softmax(logits, axis=1), FAR)
+    x = np.maximum(log_softmax(logits, axis=1), MIN_RBF_LOG_PROBA)
     return set(cdist(centers, x).argmin(axis=1).tolist())
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_bumps_stand_at_the_same_rows_but_for_few(n_classes: int) -> None:
     logits = np.random.default_rng(0).normal(0, 2, (3000, n_classes))
-    whole = rows_of(bumps_of(shards(logits), 1.0)[0], logits)
-    single = rows_of(bumps_of(shards(logits.astype(np.float32)), 1.0)[0], logits)
-    fewer = rows_of(bumps_of(shards(logits[:-1]), 1.0)[0], logits)
-    cooler = rows_of(bumps_of(shards(logits), 2.0)[0], 2 * logits)
-    assert len(whole) > N_BUMPS - 9
+    whole = rows_of(choose_centers(shards(logits), 1.0)[0], logits)
+    single = rows_of(choose_centers(shards(logits.astype(np.float32)), 1.0)[0], logits)
+    fewer = rows_of(choose_centers(shards(logits[:-1]), 1.0)[0], logits)
+    cooler = rows_of(choose_centers(shards(logits), 2.0)[0], 2 * logits)
+    assert len(whole) > N_CENTERS - 9
     for other in (single, fewer, cooler):
         assert len(whole ^ other) <= 8

@@ -12,12 +12,11 @@ from dubito.calibrate import BetaCalibration, HistogramBinning, IsotonicCalibrat
 from dubito.calibrate.binary import (
     BaseBinaryCalibrator,
     BinaryRows,
-    HeldScores,
-    StreamedScores,
-    scores_by_class,
+    one_vs_rest_shards,
 )
-from dubito.calibrate.inputs import labeled_shards
+from dubito.calibrate.calibrator import labeled_shards
 from dubito.data import Columns, FileShards, scan
+from dubito.data.shards import ArrayShards, MappedShards
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
 
 rng = np.random.default_rng(0)
@@ -44,8 +43,7 @@ def test_more_than_two_classes_are_refused(kind: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         kind().fit([[0.2, 0.3, 0.5]], [1])
     assert str(caught.value) == (
-        f"`outputs` of {kind.__name__} must be over 2 classes. Got 3 classes. "
-        f"Try OneVsRest({kind.__name__}())."
+        f"{kind.__name__} supports exactly 2 classes, got 3. Use OneVsRest({kind.__name__}())."
     )
 
 
@@ -128,17 +126,17 @@ def test_what_was_learned_survives_json_and_is_told(kind: Any) -> None:
     calibrator = kind().fit(Logits(SCORES), Y)
     again = kind.from_dict(calibrator.to_dict())
     assert_array_equal(said(again), said(calibrator))
-    assert calibrator._words() in calibrator.summary()
+    assert calibrator._describe() in calibrator.summary()
 
 
-def test_scores_are_held_or_read_anew(tmp_path: Path) -> None:
+def test_rows_are_in_memory_or_streamed(tmp_path: Path) -> None:
     def total(rows: BinaryRows) -> Any:
         return np.array([rows.scores.sum(), rows.targets.sum(), rows.weight.sum()])
 
-    (held,) = scores_by_class(labeled_shards(Logits(SCORES), Y, None, "test"), range(1, 2))
-    first, second = scores_by_class(streamed(tmp_path), range(2))
-    assert isinstance(held, HeldScores)
-    assert isinstance(second, StreamedScores)
+    (held,) = one_vs_rest_shards(labeled_shards(Logits(SCORES), Y, None, "test"), range(1, 2))
+    first, second = one_vs_rest_shards(streamed(tmp_path), range(2))
+    assert isinstance(held, ArrayShards)
+    assert isinstance(second, MappedShards)
     assert_allclose(held.sum(total), [SCORES.sum(), Y.sum(), 300])
     assert_allclose(second.sum(total), held.sum(total))
     assert_allclose(first.sum(total), [-SCORES.sum(), 300 - Y.sum(), 300])

@@ -34,6 +34,7 @@ from dubito.calibrate import (
     StructuredMatrixScaling,
     TemperatureScaling,
     VectorScaling,
+    cross_validate_calibrator,
 )
 from dubito.data import ArrayShards, Batch, Columns, scan
 from dubito.errors import (
@@ -203,11 +204,16 @@ def test_a_fit_returns_the_calibrator_and_leaves_its_settings(case: Case) -> Non
 def test_a_second_fit_forgets_the_first(case: Case) -> None:
     once = case.fit(Logits(case.logits), case.y)
     twice = case.fit(Logits(case.logits[:200] / 2), case.y[:200])
-    assert twice.summary() != once.summary()
+    first = summary_with_evidence(twice, Logits(case.logits[:200] / 2), case.y[:200])
+    assert first != summary_with_evidence(once, Logits(case.logits), case.y)
     twice.fit(Logits(case.logits), case.y)
     expected = once.predict_proba(Logits(case.logits))
     close(twice.predict_proba(Logits(case.logits)), expected, atol=1e-9)
     assert twice.summary() == once.summary()
+
+
+def summary_with_evidence(fitted: Any, outputs: Any, y: Any = None) -> str:
+    return f"{fitted.summary()}; {cross_validate_calibrator(fitted, outputs, y)}"
 
 
 def test_permuting_rows_changes_nothing(plain_case: Case) -> None:
@@ -321,8 +327,8 @@ def test_classes_in_another_order_are_refused(case: Case) -> None:
     fitted = case.fit(Logits(case.logits, names), [names[code] for code in case.y])
     kind = type(case.calibrator).__name__
     message = (
-        f"`outputs` of {kind}.predict_proba must be over the classes {names}. "
-        f"Got {names[::-1]}. Try the columns in the fit's order."
+        f"{kind}.predict_proba: `outputs` must have the classes {names}, as in the fit, "
+        f"got {names[::-1]}. Pass the columns of the fit, in the same order."
     )
     with refused(BadValueError, message):
         fitted.predict_proba(Logits(case.logits, names[::-1]))
@@ -333,8 +339,8 @@ def test_another_number_of_columns_is_refused(case: Case) -> None:
     kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
     for method in ("predict", "predict_proba", "transform"):
         message = (
-            f"`outputs` of {kind}.{method} must be over the {n_classes} classes of the fit. "
-            "Got 5 columns. Try the same columns."
+            f"{kind}.{method}: `outputs` must have {n_classes} columns, as in the fit, got 5. "
+            "Pass the columns of the fit, in the same order."
         )
         with refused(BadValueError, message):
             getattr(fitted, method)(Logits(np.zeros((2, 5))))
@@ -345,14 +351,14 @@ def test_outputs_without_classes_are_refused(case: Case, outputs: Any) -> None:
     kind = type(case.calibrator).__name__
     fitted = case.fit(Logits(case.logits), case.y)
     rule = (
-        "must be Logits, Probabilities, Members or an array of probabilities. "
-        f"Got {type(outputs).__name__}. "
-        "Try the whole distribution over classes, or VarianceScaling for a regression."
+        "`outputs` must be Logits, Probabilities, Members or an array of probabilities, "
+        f"got {type(outputs).__name__}. "
+        "Pass the whole distribution over classes, or use VarianceScaling for regression."
     )
-    with refused(BadTypeError, f"`outputs` of {kind}.predict_proba {rule}"):
+    with refused(BadTypeError, f"{kind}.predict_proba: {rule}"):
         fitted.predict_proba(outputs)
     for y in (None, [0.5]):
-        with refused(BadTypeError, f"`outputs` of {kind} {rule}"):
+        with refused(BadTypeError, f"{kind}: {rule}"):
             case.fit(outputs, y)
 
 
@@ -382,8 +388,8 @@ def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
 
 def test_rows_without_labels_are_refused(case: Case, tmp_path: Path) -> None:
     message = (
-        f"`y` of {type(case.calibrator).__name__} must be the labels. Got None. "
-        "Try the true labels; of shards, a column of them."
+        f"{type(case.calibrator).__name__}: `y` must hold the labels, got None. "
+        "Pass the labels, or shards with a label column."
     )
     logits = Logits(case.logits)
     unlabeled = scan(streamed_file(case, tmp_path), Columns(logits="z_*"))
@@ -465,15 +471,15 @@ def test_a_clone_has_the_settings_and_nothing_learned(case: Case) -> None:
         copy.predict_proba(Logits(case.logits))
 
 
-def test_the_summary_is_one_sentence_with_cross_fitted_evidence(case: Case) -> None:
+def test_the_summary_and_its_cross_fitted_evidence_are_one_sentence(case: Case) -> None:
     fitted = case.fit(Logits(case.logits), case.y)
-    summary = fitted.summary()
+    summary = summary_with_evidence(fitted, Logits(case.logits), case.y)
     assert summary.endswith(", cross-fitted on 300 rows")
     assert "; log loss " in summary
     assert "\n" not in summary
     assert ". " not in summary
     kept = BaseCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
-    assert kept.summary() == summary
+    assert summary_with_evidence(kept, Logits(case.logits), case.y) == summary
 
 
 def test_the_callers_arrays_are_left_alone(case: Case) -> None:
@@ -544,8 +550,9 @@ def test_a_stream_beside_labels_is_refused(case: Case, tmp_path: Path) -> None:
         case.fit(streamed(case, tmp_path), case.y)
 
 
-def test_a_stream_has_a_summary_too(case: Case, tmp_path: Path) -> None:
-    summary = case.fit(streamed(case, tmp_path)).summary()
+def test_a_stream_has_a_summary_and_evidence_too(case: Case, tmp_path: Path) -> None:
+    shards = streamed(case, tmp_path)
+    summary = summary_with_evidence(case.fit(shards), shards)
     assert summary.endswith(", cross-fitted on 300 rows")
 
 
@@ -644,8 +651,7 @@ def test_an_unknown_calibrator_is_refused() -> None:
 )
 def test_calibrators_of_two_classes_refuse_more(kind: type[BaseCalibrator]) -> None:
     message = (
-        f"`outputs` of {kind.__name__} must be over 2 classes. "
-        f"Got 3 classes. Try OneVsRest({kind.__name__}())."
+        f"{kind.__name__} supports exactly 2 classes, got 3. Use OneVsRest({kind.__name__}())."
     )
     with refused(BadValueError, message):
         kind().fit(Logits(np.zeros((2, 3))), [0, 1])

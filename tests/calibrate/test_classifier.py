@@ -132,7 +132,7 @@ def test_columns_stay_aligned_where_a_fold_lacks_a_class(estimator: Any) -> None
     bees, others = np.flatnonzero(Y3 == "bee"), np.flatnonzero(Y3 != "bee")
     first = np.append(others[::2], bees)  # the other half has no bee to learn from
     splits = [(first, others[1::2]), (others[1::2], others[::2]), (others, bees)]
-    with pytest.warns(DubitoWarning, match=f"nothing from {bees.size} held-out rows"):
+    with pytest.warns(DubitoWarning, match=f": {bees.size} held-out rows are not used"):
         ours = CalibratedClassifier(estimator, TemperatureScaling(), cv=splits).fit(X3, Y3)
 
     parts, labels = [], []
@@ -177,10 +177,10 @@ def test_a_class_of_a_single_row_keeps_its_column() -> None:
 
 def test_splits_that_teach_nothing_are_refused() -> None:
     model = CalibratedClassifier(GaussianNB(), TemperatureScaling(), cv=[])
-    with pytest.raises(BadValueError, match=r"Got 0 splits with no such row. Try cv=Stratified"):
+    with pytest.raises(BadValueError, match=r"got 0 splits with no such row\. Pass cv=Stratified"):
         model.fit(X3, Y3)
     ants, others = np.flatnonzero(Y3 == "ant"), np.flatnonzero(Y3 != "ant")
-    with pytest.raises(BadValueError, match="test on classes they train on"):
+    with pytest.raises(BadValueError, match="hold out rows of classes that it trains on"):
         model.set_params(cv=[(others, ants)]).fit(X3, Y3)
 
 
@@ -201,7 +201,9 @@ def test_scores_of_pairs_are_refused() -> None:
     piped = make_pipeline(StandardScaler(), pairs)
     frozen = FrozenEstimator(clone(piped).fit(X3, Y3))
     for one in (pairs, piped, frozen, GridSearchCV(piped, {"svc__C": [1]}, cv=2)):
-        with pytest.raises(BadValueError, match=r"Got scores of pairs .* Try decision_function_sh"):
+        with pytest.raises(
+            BadValueError, match=r"got scores of pairs .*\. Set decision_function_sh"
+        ):
             CalibratedClassifier(one, TemperatureScaling()).fit(X3, Y3)
     model = CalibratedClassifier(pairs, TemperatureScaling()).fit(X2, Y2)  # two make one pair
     same = CalibratedClassifier(SVC(), TemperatureScaling()).fit(X2, Y2)
@@ -211,14 +213,14 @@ def test_scores_of_pairs_are_refused() -> None:
 def test_bad_arguments_are_told() -> None:
     bad: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"estimator": LinearRegression()}, BadTypeError, "must be a scikit-learn classifier"),
-        ({"estimator": IsolationForest()}, BadTypeError, "Got IsolationForest"),
-        ({"estimator": GaussianNB}, BadTypeError, "Got <class"),
-        ({"estimator": "svc"}, BadTypeError, "Got 'svc'"),
-        ({"estimator": OneColumn()}, BadValueError, r"Got outputs of shape \(\d+, 1\)"),
+        ({"estimator": IsolationForest()}, BadTypeError, "got IsolationForest"),
+        ({"estimator": GaussianNB}, BadTypeError, "got <class"),
+        ({"estimator": "svc"}, BadTypeError, "got 'svc'"),
+        ({"estimator": OneColumn()}, BadValueError, r"got outputs of shape \(\d+, 1\)"),
         ({"estimator": FrozenEstimator(SVC())}, NotFittedError, "not fitted"),
-        ({"calibrator": "isotonic"}, BadTypeError, r"Got 'isotonic'. Try TemperatureScaling\(\)"),
+        ({"calibrator": "isotonic"}, BadTypeError, r"got 'isotonic'\. Pass TemperatureScaling\(\)"),
         ({"calibrator": LogisticRegression()}, BadTypeError, "a calibrator of dubito"),
-        ({"cv": "prefit"}, BadValueError, r"Try FrozenEstimator\(model\)"),
+        ({"cv": "prefit"}, BadValueError, r"Wrap a fitted model in FrozenEstimator\(model\)"),
         ({"cv": 1}, ValueError, "n_splits=2 or more"),
         ({"cv": 2.5}, ValueError, "Expected `cv` as an integer"),
     ]
@@ -234,12 +236,14 @@ class OneColumn(DecisionTreeClassifier):
 
 def test_a_model_without_probabilities_or_scores_is_refused() -> None:
     hard = VotingClassifier([("bayes", GaussianNB())])
-    with pytest.raises(BadTypeError, match=r"with decision_function or predict_proba. Got Voting"):
+    with pytest.raises(
+        BadTypeError, match=r"must have decision_function or predict_proba, got Voting"
+    ):
         CalibratedClassifier(hard, TemperatureScaling()).fit(X2, Y2)
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"2 classes or more. Got 1 class, \['ant'\]"):
+    with pytest.raises(BadValueError, match=r"must have at least 2 classes, got 1, \['ant'\]"):
         CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X3, ["ant"] * len(X3))
 
 
@@ -302,7 +306,9 @@ def test_fewer_groups_than_folds_make_fewer_folds() -> None:
     few = CalibratedClassifier(calibrator=TemperatureScaling(), cv=5).fit(X3, Y3, groups=groups)
     two = clone(few).set_params(cv=StratifiedGroupKFold(2)).fit(X3, Y3, groups=groups)
     assert np.array_equal(few.predict_proba(X3), two.predict_proba(X3))
-    with pytest.raises(BadValueError, match="`groups` of CalibratedClassifier must be two diff"):
+    with pytest.raises(
+        BadValueError, match="CalibratedClassifier: `groups` must have at least 2 different"
+    ):
         few.fit(X3, Y3, groups=np.zeros(240))
 
 
@@ -320,7 +326,7 @@ class KeepsGroups(BaseCalibrator):
     def _logits(self, outputs: Logits | Probabilities) -> Array:
         return outputs.array
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         return f"{self.n_rows_} rows"
 
 

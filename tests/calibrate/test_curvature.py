@@ -6,7 +6,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dubito import Logits
-from dubito.calibrate.affine import ClassGuess, CurvatureGuess, Moments, PenalisedLoss, ProductGuess
+from dubito.calibrate.affine import (
+    _ClassCurvature,
+    _Moments,
+    _PenalizedLoss,
+    _Preconditioner,
+    _ProductCurvature,
+)
 from dubito.calibrate.basis import Basis
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
@@ -35,19 +41,19 @@ def made(n_rows: int, n_classes: int) -> tuple[Floats, Floats, ArrayShards]:
 
 
 def test_moments_add_up() -> None:
-    ones = Moments(*(np.ones((2, 2)) for _ in range(5)))
+    ones = _Moments(*(np.ones((2, 2)) for _ in range(5)))
     total = ones + ones
-    assert total.weights.tolist() == total.numbers.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert total.weights.tolist() == total.features.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
 def test_a_class_of_its_own_is_exact() -> None:
     """For a diagonal and a bias a class's two entries are two numbers, which it holds exactly."""
     p, weight, shards = made(60, 3)
     penalty = np.random.default_rng(1).uniform(0.1, 1, (3, 2))
-    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    moments = shards.sum(loss.start_of).moments
+    loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
+    moments = shards.sum(loss.start_sums).moments
     slope = np.random.default_rng(2).normal(size=(3, 2))
-    got = CurvatureGuess(moments, float(weight.sum()), penalty)(slope)
+    got = _Preconditioner(moments, float(weight.sum()), penalty)(slope)
     x = np.log(p)
     for k in range(3):
         h = weight * p[:, k] * (1 - p[:, k]) / weight.sum()
@@ -60,20 +66,20 @@ def test_rows_all_alike_make_the_product_exact() -> None:
     p = np.tile([0.2, 0.3, 0.5], (20, 1))
     weight, penalty = np.ones(20), np.full((3, 4), 0.3)
     batch = Batch.of(np.zeros(20, int), Logits(np.log(p)))
-    loss = PenalisedLoss(ArrayShards(batch), Basis(1.0), penalty, 20.0)
-    guess = ProductGuess(loss.start_of(batch).moments, 20.0, penalty)
+    loss = _PenalizedLoss(ArrayShards(batch), Basis(1.0), penalty, 20.0)
+    guess = _ProductCurvature(loss.start_sums(batch).moments, 20.0, penalty)
     f = np.column_stack([np.log(p), np.ones(20)])
     slope = np.random.default_rng(0).normal(size=(3, 4))
     exact = np.linalg.solve(whole_curvature(p, f, weight, penalty), slope.ravel())
     np.testing.assert_allclose(guess(slope).ravel(), exact, rtol=1e-8)
 
 
-@pytest.mark.parametrize("make", [ClassGuess, ProductGuess, CurvatureGuess])
+@pytest.mark.parametrize("make", [_ClassCurvature, _ProductCurvature, _Preconditioner])
 def test_it_is_symmetric_and_points_downhill(make: type) -> None:
     _, weight, shards = made(200, 4)
     penalty = np.full((4, 5), 0.05)
-    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    guess = make(shards.sum(loss.start_of).moments, float(weight.sum()), penalty)
+    loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
+    guess = make(shards.sum(loss.start_sums).moments, float(weight.sum()), penalty)
     basis = np.eye(penalty.size)
     inverse = np.stack([guess(row.reshape(4, 5)).ravel() for row in basis])
     np.testing.assert_allclose(inverse, inverse.T, atol=1e-9)
@@ -84,8 +90,8 @@ def test_it_takes_most_of_the_curvature_away() -> None:
     p, weight, shards = made(200, 4)
     penalty = np.full((4, 5), 0.05)
     np.fill_diagonal(penalty, 0.01)
-    loss = PenalisedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    guess = CurvatureGuess(shards.sum(loss.start_of).moments, float(weight.sum()), penalty)
+    loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
+    guess = _Preconditioner(shards.sum(loss.start_sums).moments, float(weight.sum()), penalty)
     f = np.column_stack([np.log(p), np.ones(200)])
     curvature = whole_curvature(p, f, weight, penalty)
     left = np.stack([guess(column.reshape(4, 5)).ravel() for column in curvature])

@@ -115,7 +115,7 @@ def test_an_empty_bin_says_its_middle() -> None:
     bins = HistogramBinning(4).fit([0.1, 0.2, 0.9, 0.95], [0, 1, 0, 1])
     assert bins.counts_.tolist() == [2, 0, 0, 2]
     assert bins.values_.tolist() == [0.5, 0.375, 0.625, 0.5]
-    assert bins._words() == (
+    assert bins._describe() == (
         "4 bins (2 empty) from 0.375 to 0.625; 0 rows in bins of one class, smoothed"
     )
 
@@ -125,7 +125,7 @@ def test_bins_of_one_class_are_smoothed_and_counted() -> None:
     prior = 2.5 / 6
     assert_allclose(bins.values_, [prior / 4, (2 + prior) / 3])
     assert bins.n_certain_ == 5
-    assert bins._words().endswith("5 rows in bins of one class, smoothed")
+    assert bins._describe().endswith("5 rows in bins of one class, smoothed")
 
 
 def test_bins_need_not_rise() -> None:
@@ -167,6 +167,6 @@ def test_a_strategy_is_one_of_two(strategy: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         HistogramBinning(strategy=strategy).fit([0.1, 0.9], [0, 1])
     assert str(caught.value) == (
-        "`strategy` of HistogramBinning must be 'uniform' or 'quantile'. "
-        f"Got {strategy!r}. Try strategy='uniform'."
+        "HistogramBinning: `strategy` must be 'uniform' or 'quantile', "
+        f"got {strategy!r}. Pass strategy='uniform'."
     )

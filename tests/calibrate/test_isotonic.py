@@ -95,8 +95,8 @@ def test_words_tell_knots_ends_and_smoothed_rows() -> None:
     assert_allclose(curve.knots_, [-2, -1, 0, 1, 2], atol=1e-12)
     assert_allclose(curve.values_, [prior / 2, 0.5, 0.5, (2 + prior) / 3, (2 + prior) / 3])
     assert (
-        curve._words()
-        == "a rising curve with 5 knots from 0.292 to 0.861; 3 rows at its ends smoothed"
+        curve._describe()
+        == "an increasing curve with 5 knots from 0.292 to 0.861; 3 rows at its ends smoothed"
     )
 
 

@@ -1,3 +1,6 @@
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,10 +11,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from dubito.calibrate.isotonic import GRID, Cells, Curves, ScoredRows, fit_curves
+from dubito.calibrate.isotonic import GRID, Curves, ScoredRows, _Cells, fit_curves
+from dubito.data.shards import Shards
 from dubito.errors import EmptyStateError
 
 Array = NDArray[Any]
+
+
+class Parts(Shards[ScoredRows]):
+    """Rows in given parts."""
+
+    def __init__(self, *rows: ScoredRows) -> None:
+        self.rows = rows
+
+    def parts(self) -> Iterator[Callable[[], ScoredRows]]:
+        return (partial(copy, rows) for rows in self.rows)
 
 
 def smoothed_curve(scores: Array, targets: Array, weight: Array) -> tuple[Array, float]:
@@ -36,7 +50,7 @@ def smoothed_curve(scores: Array, targets: Array, weight: Array) -> tuple[Array,
 def curve_of(scores: Array, targets: Array, weight: Array, **settings: Any) -> Curves:
     codes = np.zeros(scores.size, dtype=np.int64)
     rows = ScoredRows(scores[:, np.newaxis], codes, targets[:, np.newaxis], weight)
-    return fit_curves(lambda function: function(rows), 1, **settings)
+    return fit_curves(Parts(rows), 1, **settings)
 
 
 ROWS = st.lists(
@@ -50,8 +64,8 @@ ROWS = st.lists(
 @given(ROWS)
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:
     scores, targets, weight = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    curves = curve_of(scores, targets, weight, is_held=True)
-    found = curves.read(scores[:, np.newaxis])[:, 0]
+    curves = curve_of(scores, targets, weight, in_memory=True)
+    found = curves.interpolate(scores[:, np.newaxis])[:, 0]
     expected, n_certain = smoothed_curve(scores, targets, weight)
     assert_allclose(found, expected, atol=1e-9)
     assert curves.n_certain.tolist() == [n_certain]
@@ -64,10 +78,12 @@ def test_without_certain_ends_the_whole_curve_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=500).round(2)
     targets = rng.uniform(0.05, 0.95, 500) * (1 + np.tanh(scores)) / 2 + 0.01
-    curves = curve_of(scores, targets, np.ones(500), is_held=True)
+    curves = curve_of(scores, targets, np.ones(500), in_memory=True)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, targets)
     anywhere = np.linspace(-6, 6, 2001)
-    assert_allclose(curves.read(anywhere[:, np.newaxis])[:, 0], theirs.predict(anywhere), atol=1e-9)
+    assert_allclose(
+        curves.interpolate(anywhere[:, np.newaxis])[:, 0], theirs.predict(anywhere), atol=1e-9
+    )
     assert curves.n_certain.tolist() == [0.0]
 
 
@@ -82,12 +98,12 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> ScoredRows:
 
 def test_many_curves_are_each_class_by_itself() -> None:
     rows = some_rows(400, 11)
-    curves = fit_curves(lambda function: function(rows), 11, is_held=True)
-    together = curves.read(rows.scores)
+    curves = fit_curves(Parts(rows), 11, in_memory=True)
+    together = curves.interpolate(rows.scores)
     for k in range(11):
-        targets = (rows.codes == k).astype(float)
-        alone = curve_of(rows.scores[:, k], targets, rows.weight, is_held=True)
-        assert_array_equal(alone.read(rows.scores[:, k : k + 1])[:, 0], together[:, k])
+        targets = (rows.labels == k).astype(float)
+        alone = curve_of(rows.scores[:, k], targets, rows.weight, in_memory=True)
+        assert_array_equal(alone.interpolate(rows.scores[:, k : k + 1])[:, 0], together[:, k])
         assert alone.n_certain[0] == curves.n_certain[k]
 
 
@@ -96,14 +112,16 @@ def test_a_streamed_curve_is_that_of_scores_rounded_to_the_grid() -> None:
     scores = np.append(rng.normal(size=3000) * 2, GRID[2000:2050])
     targets = (rng.random(scores.size) < 1 / (1 + np.exp(-scores))).astype(float)
     weight = rng.uniform(0.5, 2, scores.size)
-    found = curve_of(scores, targets, weight, is_held=False)
+    found = curve_of(scores, targets, weight, in_memory=False)
     above = np.searchsorted(GRID, scores, side="right")
     rounded = (GRID[above] + GRID[above - 1]) / 2
     assert np.abs(rounded - scores).max() <= 0.007
-    exact = curve_of(rounded, targets, weight, is_held=True)
+    exact = curve_of(rounded, targets, weight, in_memory=True)
     assert np.unique(scores).size > np.unique(rounded).size + 500
     assert_allclose(
-        found.read(scores[:, np.newaxis]), exact.read(rounded[:, np.newaxis]), atol=1e-9
+        found.interpolate(scores[:, np.newaxis]),
+        exact.interpolate(rounded[:, np.newaxis]),
+        atol=1e-9,
     )
     assert_allclose(found.n_certain, exact.n_certain)
 
@@ -113,28 +131,21 @@ def test_a_streamed_curve_is_exact_where_scores_are_a_cell_apart() -> None:
     scores = rng.integers(-300, 300, 1000) * 0.0137
     targets = (rng.random(1000) < 0.5).astype(float)
     found, exact = (
-        curve_of(scores, targets, np.ones(1000), is_held=is_held) for is_held in (False, True)
+        curve_of(scores, targets, np.ones(1000), in_memory=in_memory) for in_memory in (False, True)
     )
     assert_allclose(found.x, exact.x, rtol=1e-12)
     assert_allclose(found.y, exact.y, rtol=1e-12)
 
 
-@pytest.mark.parametrize("is_held", [True, False])
-def test_rows_in_parts_pool_to_the_whole(is_held: bool) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_rows_in_parts_pool_to_the_whole(in_memory: bool) -> None:
     rows = some_rows(300, 3)
     parts = [
-        ScoredRows(rows.scores[part], rows.codes[part], rows.soft, rows.weight[part])
+        ScoredRows(rows.scores[part], rows.labels[part], rows.soft_labels, rows.weight[part])
         for part in (slice(0, 120), slice(120, 121), slice(121, 300))
     ]
-
-    def over_parts(function: Any) -> Any:
-        first, *others = map(function, parts)
-        for other in others:
-            first = first + other
-        return first
-
-    whole = fit_curves(lambda function: function(rows), 3, is_held=is_held)
-    found = fit_curves(over_parts, 3, is_held=is_held)
+    whole = fit_curves(Parts(rows), 3, in_memory=in_memory)
+    found = fit_curves(Parts(*parts), 3, in_memory=in_memory)
     assert_array_equal(found.x, whole.x)
     assert_allclose(found.y, whole.y, rtol=1e-12)
     assert_array_equal(found.offsets, whole.offsets)
@@ -143,7 +154,7 @@ def test_rows_in_parts_pool_to_the_whole(is_held: bool) -> None:
 
 @pytest.mark.parametrize(("target", "value"), [(0.0, 0.1 / 5), (1.0, 4.9 / 5)])
 def test_rows_of_one_class_are_smoothed_towards_the_prior(target: float, value: float) -> None:
-    curves = curve_of(np.arange(4.0), np.full(4, target), np.ones(4), is_held=True)
+    curves = curve_of(np.arange(4.0), np.full(4, target), np.ones(4), in_memory=True)
     assert_allclose(curves.y, value)  # the prior is half a row more of each class: 0.5 / 5
     assert curves.n_certain.tolist() == [4.0]
 
@@ -153,7 +164,7 @@ def test_an_end_that_smoothing_would_lift_above_its_neighbor_is_pooled_with_it()
     targets = np.array([0.0, 1, 0, 0, 0, 0, 1, 1, 1])
     prior = 4.5 / 10
     assert prior / 2 > 1 / 5
-    curves = curve_of(scores, targets, np.ones(9), is_held=True)
+    curves = curve_of(scores, targets, np.ones(9), in_memory=True)
     assert_allclose(curves.x, [0, 1, 2])
     assert_allclose(curves.y, [(1 + prior) / 7, (1 + prior) / 7, (3 + prior) / 4])
     assert curves.n_certain.tolist() == [4.0]
@@ -163,8 +174,8 @@ def test_cells_without_rows_are_neutral() -> None:
     knots, offsets = np.array([0.0, 1.0]), np.array([0, 2])
     scores = np.array([[0.0], [0.5], [2.0]])
     rows = ScoredRows(scores, np.zeros(3, dtype=np.int64), np.empty((0, 1)), np.ones(3))
-    none = ScoredRows(scores[:0], rows.codes[:0], rows.soft, rows.weight[:0])
-    cells, empty = (Cells.of(each, knots, offsets) for each in (rows, none))
+    none = ScoredRows(scores[:0], rows.labels[:0], rows.soft_labels, rows.weight[:0])
+    cells, empty = (_Cells.of(each, knots, offsets) for each in (rows, none))
     both = cells + empty
     for name in ("weight", "positive", "low", "high"):
         assert_array_equal(getattr(both, name), getattr(cells, name))
@@ -173,4 +184,4 @@ def test_cells_without_rows_are_neutral() -> None:
 
 def test_no_rows_make_no_curve() -> None:
     with pytest.raises(EmptyStateError, match="A calibrator needs at least 1 labeled row"):
-        curve_of(np.zeros(2), np.ones(2), np.zeros(2), is_held=True)
+        curve_of(np.zeros(2), np.ones(2), np.zeros(2), in_memory=True)

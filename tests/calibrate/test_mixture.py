@@ -13,7 +13,7 @@ from scipy import optimize, special
 
 from dubito import Logits
 from dubito.calibrate import EnsembleTemperatureScaling, TemperatureScaling
-from dubito.calibrate.temperature import mixture_weights
+from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.measure import log_loss
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ def reference(likelihoods: Floats, weights: Floats) -> float:
 def test_shares_are_as_likely_as_those_of_the_reference(n_parts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     likelihoods, weights = rng.random((300, n_parts)) ** 2, rng.random(300)
-    shares = mixture_weights(likelihoods, weights)
+    shares = fit_mixture_weights(likelihoods, weights)
     assert shares.sum() == pytest.approx(1, abs=1e-12)
     assert (shares >= 0).all()
     reached = weights @ np.log(likelihoods @ shares) / weights.sum()
@@ -68,12 +68,12 @@ def test_shares_are_as_likely_as_those_of_the_reference(n_parts: int, seed: int)
 def test_a_pull_is_weight_that_equal_shares_explain() -> None:
     rng = np.random.default_rng(0)
     likelihoods, weights = rng.random((50, 3)) ** 2, np.ones(50)
-    free = mixture_weights(likelihoods, weights)
-    pulled = mixture_weights(likelihoods, weights, 25.0)
+    free = fit_mixture_weights(likelihoods, weights)
+    pulled = fit_mixture_weights(likelihoods, weights, 25.0)
     off = [np.abs(shares - 1 / 3).max() for shares in (free, pulled)]
     assert pulled.sum() == pytest.approx(1, abs=1e-12)
     assert 0 < off[1] < off[0]
-    close(mixture_weights(likelihoods, weights, 1e9), 1 / 3, atol=1e-6)
+    close(fit_mixture_weights(likelihoods, weights, 1e9), 1 / 3, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 100])
@@ -146,7 +146,7 @@ def test_shares_of_exactly_0_leave_probabilities_finite() -> None:
 
 
 def test_parts_that_explain_nothing_get_a_share_of_0() -> None:
-    shares = mixture_weights(np.array([[1.0, 0.0, 0.0], [0.5, 0.0, 1e-300]]), np.ones(2))
+    shares = fit_mixture_weights(np.array([[1.0, 0.0, 0.0], [0.5, 0.0, 1e-300]]), np.ones(2))
     close(shares, [1, 0, 0], atol=1e-9)
 
 
@@ -155,6 +155,6 @@ def test_the_summary_tells_the_shares() -> None:
     mixture = EnsembleTemperatureScaling().fit(Logits(logits), y)
     calibrated, original, uniform = mixture.weights_
     assert mixture.summary().startswith(
-        f"{calibrated:.1%} at T = {mixture.temperature_:.3g}, {original:.1%} as it came, "
-        f"{uniform:.1%} no opinion; log loss "
+        f"{calibrated:.1%} at T = {mixture.temperature_:.3g}, {original:.1%} uncalibrated, "
+        f"{uniform:.1%} uniform"
     )

@@ -17,11 +17,11 @@ from dubito.calibrate import (
     HistogramBinning,
     IsotonicCalibration,
     OneVsRest,
-    OneVsRestCounts,
     PlattScaling,
     TemperatureScaling,
 )
 from dubito.calibrate.calibrator import BaseCalibrator
+from dubito.calibrate.one_vs_rest import OneVsRestCounts
 from dubito.data import Columns, scan
 from dubito.errors import BadTypeError, EmptyStateError, UnfittedError
 
@@ -188,7 +188,9 @@ def test_shares_that_are_a_tie_as_probabilities_count_as_one(
     every = OneVsRest(PlattScaling()).fit(Logits(Z), Y)
     above = np.nextafter(0.01, 1)
     assert np.log(above) == np.log(0.01)
-    monkeypatch.setattr(OneVsRest, "_shares", lambda *_: np.array([[0.01, above, 0, 0, 0]]))
+    monkeypatch.setattr(
+        OneVsRest, "_separate_probabilities", lambda *_: np.array([[0.01, above, 0, 0, 0]])
+    )
     row = Logits([[0.0, 1.0, 0.0, 0.0, 0.0]])
     assert every.predict(row).tolist() == [0]
     assert every.counts(row) == OneVsRestCounts(1, 0, 1)
@@ -202,9 +204,9 @@ def test_rows_that_fall_back_in_the_fit_are_counted() -> None:
     every = OneVsRest(Silent()).fit(Logits(Z), Y)
     counts = all_but_silent().counts(Logits(Z))
     assert (every.n_fell_back_, every.n_changed_) == (counts.n_fell_back, counts.n_changed)
-    assert every._words() == (
-        f"Silent for each of 5 classes; of the fit's rows {counts.n_changed:,} changed class, "
-        f"{counts.n_fell_back:,} fell back"
+    assert every._describe() == (
+        f"Silent for each of 5 classes; of the fitted rows {counts.n_changed:,} changed class "
+        f"and {counts.n_fell_back:,} stayed uncalibrated"
     )
 
 
@@ -256,8 +258,8 @@ def test_only_calibrators_of_two_classes_are_taken(calibrator: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
         OneVsRest(calibrator).fit(Logits(Z), Y)
     assert str(caught.value) == (
-        "`calibrator` of OneVsRest must be a calibrator of two classes. "
-        f"Got {calibrator!r}. Try OneVsRest(IsotonicCalibration())."
+        "OneVsRest: `calibrator` must be a calibrator of two classes, "
+        f"got {calibrator!r}. Pass IsotonicCalibration()."
     )
 
 

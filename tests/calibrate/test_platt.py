@@ -75,6 +75,6 @@ def test_words_say_which_way_confidence_was_off(slope: float, verdict: str) -> N
     shares = expit(slope * scores + 0.2)
     platt = PlattScaling().fit(Logits(scores), np.stack([1 - shares, shares], axis=1))
     assert_allclose([platt.slope_, platt.intercept_], [slope, 0.2], atol=0.02)
-    assert platt._words() == (
+    assert platt._describe() == (
         f"log odds x {platt.slope_:.3g} {platt.intercept_:+.3g}: confidence was {verdict}"
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dubito import Normal, Quantiles, Samples
+from dubito.calibrate import cross_validate_calibrator
 from dubito.calibrate.quantile_recalibration import CELL, QuantileRecalibration
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.errors import BadValueError
@@ -227,12 +228,14 @@ def test_a_truth_of_some_weight_is_a_step() -> None:
 def test_the_summary_says_where_the_truths_lay() -> None:
     z = stats.norm.ppf((np.arange(200) + 0.5) / 200)
     words = QuantileRecalibration().fit(Normal(np.zeros(200), np.ones(200)), 2 * z).summary()
-    start, *_ = words.partition("; ")
     # k of 200 truths, of which each stands at k / 201: twice the spread halves the score.
     low = (200 * stats.norm.cdf(stats.norm.ppf(0.05) / 2) + 0.5) / 201
     shares = f"{low * 100:.1f} %, 50.0 %, {100 - low * 100:.1f} %"
-    assert start == f"below the stated 5 %, 50 %, 95 % quantiles lay {shares} of the truths"
-    assert "interval coverage at 90 % was 0.59, now 0.9" in words
+    assert words == f"{shares} of targets were below the stated 5 %, 50 %, 95 % quantiles"
+    evidence = cross_validate_calibrator(
+        QuantileRecalibration(), Normal(np.zeros(200), np.ones(200)), 2 * z
+    )
+    assert str(evidence).startswith("coverage of 90 % intervals 0.59 to 0.9")
 
 
 @pytest.mark.parametrize(
@@ -248,8 +251,8 @@ def test_levels_rise_between_0_and_1(levels: list[float], got: str) -> None:
     with pytest.raises(BadValueError) as caught:
         QuantileRecalibration(levels).fit(Normal([0.0], [1.0]), [1.0])
     assert str(caught.value) == (
-        f"`levels` of QuantileRecalibration must be rising between 0 and 1. Got {got}. "
-        "Try levels such as [0.1, 0.5, 0.9]."
+        f"QuantileRecalibration: `levels` must increase between 0 and 1, got {got}. "
+        "Pass levels such as [0.1, 0.5, 0.9]."
     )
     with pytest.raises(BadValueError, match=r"of QuantileRecalibration\.observed must be rising"):
         QuantileRecalibration().fit(Normal([0.0], [1.0]), [1.0]).observed(levels)

@@ -147,23 +147,23 @@ def test_what_cannot_be_split_is_refused() -> None:
         return str(caught.value)
 
     assert message(score="accuracy") == (
-        "`score` of decompose_loss must be 'log_loss' or 'brier_score'. Got 'accuracy'. "
-        "Try score='log_loss'."
+        "decompose_loss: `score` must be 'log_loss' or 'brier_score', got 'accuracy'. "
+        "Pass score='log_loss'."
     )
     assert message(calibrator="temperature") == (
-        "`calibrator` of decompose_loss must be a calibrator of classes. Got str. "
-        "Try calibrator=TemperatureScaling()."
+        "decompose_loss: `calibrator` must be a calibrator of classes, got str. "
+        "Pass calibrator=TemperatureScaling()."
     )
     for cv in (1, 2.5, True):
         assert message(cv=cv) == (
-            f"`cv` of decompose_loss must be a whole number from 2 up. Got {cv!r}. Try cv=5."
+            f"decompose_loss: `cv` must be an integer of at least 2, got {cv!r}. Pass cv=5."
         )
     assert message([0], [0.2]) == (
-        "`y_true` of decompose_loss must be 2 labeled rows or more. Got 1. "
-        "Try more rows: one is needed to fit, one to score."
+        "decompose_loss: `y_true` must label at least 2 rows, got 1. "
+        "Pass more rows: one to fit on, one to evaluate."
     )
     assert message(None).startswith("`y_true` of decompose_loss must be the labels.")
     for outputs in (TopLabel([0.5], [1]), Normal([0.5], [1.0])):
-        assert message(None, outputs).startswith("`outputs` of decompose_loss must be Logits")
+        assert message(None, outputs).startswith("decompose_loss: `outputs` must be Logits")
     with pytest.raises(EmptyStateError, match="decompose_loss needs at least 1 labeled row"):
         decompose_loss([0, 1], [0.2, 0.8], sample_weight=[0, 0])

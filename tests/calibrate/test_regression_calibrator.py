@@ -13,8 +13,12 @@ from scipy import stats
 from sklearn.base import clone
 
 from dubito import Normal, Probabilities, Quantiles, Samples
-from dubito.calibrate.quantile_recalibration import QuantileRecalibration
-from dubito.calibrate.regression import BaseRegressionCalibrator, VarianceScaling, narrowed
+from dubito.calibrate import (
+    QuantileRecalibration,
+    VarianceScaling,
+    cross_validate_calibrator,
+)
+from dubito.calibrate.regression import BaseRegressionCalibrator, cast_finite
 from dubito.data import Batch, Columns, Shards, scan
 from dubito.errors import (
     BadTypeError,
@@ -70,10 +74,10 @@ def test_a_calibrator_survives_json_and_pickle(
     assert numbers(read.transform(outputs)).tolist() == expected.tolist()
     again = pickle.loads(pickle.dumps(fitted))
     assert numbers(again.transform(outputs)).tolist() == expected.tolist()
-    words, evidence = fitted.summary().split("; ", 1)
-    lost = f"{words}; the rows of the fit are no longer at hand to cross-fit on"
-    assert evidence.startswith("interval coverage at 90")
-    assert [read.summary(), again.summary()] == [lost, lost]
+    evidence = cross_validate_calibrator(fitted, outputs, Y)
+    assert str(evidence).startswith("coverage of 90")
+    assert str(cross_validate_calibrator(read, outputs, Y)) == str(evidence)
+    assert read.summary() == again.summary() == fitted.summary()
     assert len(pickle.dumps(fitted)) < 30_000
 
 
@@ -115,7 +119,7 @@ def test_missing_targets_are_left_out_and_counted(
     with pytest.warns(MissingLabelsWarning, match=f"{name}: 7 of 400 rows have") as streamed:
         clone(calibrator).fit(Parts(Batch.of(y, outputs)))
     assert [one.filename for one in streamed] == [__file__]
-    assert fitted.summary().endswith("cross-fitted on 393 rows")
+    assert cross_validate_calibrator(calibrator, outputs, y).n_rows == 393
 
 
 @each_calibrator
@@ -148,10 +152,11 @@ def test_a_regression_has_no_class_to_predict(calibrator: BaseRegressionCalibrat
     assert not hasattr(calibrator, "predict")
 
 
-def test_the_summary_is_out_of_sample_and_the_same_each_time() -> None:
-    scaling = VarianceScaling().fit(KINDS["Normal"], Y)
-    words = scaling.summary()
-    assert words == scaling.summary() == VarianceScaling().fit(KINDS["Normal"], Y).summary()
+def test_the_evidence_is_out_of_sample_and_the_same_each_time() -> None:
+    evidence, again = (
+        str(cross_validate_calibrator(VarianceScaling(), KINDS["Normal"], Y)) for _ in range(2)
+    )
+    assert evidence == again
     order = np.random.default_rng(0).permutation(N)
     covered, crps = np.empty(N, dtype=bool), np.empty(N)
     z = (Y - MEAN) / STD
@@ -162,30 +167,33 @@ def test_the_summary_is_out_of_sample_and_the_same_each_time() -> None:
         u = z[fold] / factor
         tail = 2 * stats.norm.pdf(u) - 1 / np.sqrt(np.pi)
         crps[fold] = STD[fold] * factor * (u * (2 * stats.norm.cdf(u) - 1) + tail)
-    assert f"now {covered.mean():.2f}; CRPS was" in words
-    assert f"now {crps.mean():.4g}, cross-fitted on 400 rows" in words
+    assert f"to {covered.mean():.2f}, CRPS" in evidence
+    assert f"to {crps.mean():.4g}, cross-fitted on 400 rows" in evidence
 
 
 @each_calibrator
-def test_a_summary_looks_at_a_sample_of_many_rows(
+def test_a_sample_of_many_rows_is_cross_validated(
     calibrator: BaseRegressionCalibrator,
 ) -> None:
     n_rows = 20_500
     batch = Batch.of(RNG.normal(size=n_rows), Normal(np.zeros(n_rows), np.ones(n_rows)))
-    words = clone(calibrator).fit(Parts(batch)).summary()
-    assert words.endswith("cross-fitted on 20,000 rows")
+    evidence = cross_validate_calibrator(calibrator, Parts(batch))
+    assert str(evidence).endswith("cross-fitted on 20,000 rows")
 
 
-def test_a_single_row_tells_nothing_out_of_sample() -> None:
-    words = VarianceScaling().fit(Normal([0.0], [1.0]), [2.0]).summary()
-    assert words == "stated spread was too small: x 2; too few rows to cross-fit on (1)"
-    words = VarianceScaling().fit(Normal([0.0] * 2, [1.0] * 2), [2.0, 2.0]).summary()
-    assert words.endswith("cross-fitted on 2 rows")
+def test_a_single_row_has_no_evidence() -> None:
+    one = Normal([0.0], [1.0])
+    assert VarianceScaling().fit(one, [2.0]).summary() == "stated spread was too small: x 2"
+    with pytest.raises(BadValueError, match="must label at least 2 rows, got 1"):
+        cross_validate_calibrator(VarianceScaling(), one, [2.0])
+    two = Normal([0.0] * 2, [1.0] * 2)
+    assert cross_validate_calibrator(VarianceScaling(), two, [2.0, 2.0]).n_rows == 2
 
 
 def test_coverage_is_left_out_where_no_two_levels_make_an_interval() -> None:
     outputs = Quantiles(np.sort(RNG.normal(size=(50, 2))), [0.2, 0.6])
-    assert "; CRPS was" in VarianceScaling().fit(outputs, RNG.normal(size=50)).summary()
+    evidence = cross_validate_calibrator(VarianceScaling(), outputs, RNG.normal(size=50))
+    assert str(evidence).startswith("CRPS ")
 
 
 @each_calibrator
@@ -211,14 +219,16 @@ def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) 
         return str(caught.value)
 
     assert message(Probabilities([0.5]), [1]) == (
-        f"`outputs` of {name} must be one of Normal, Samples, Quantiles. Got Probabilities. "
-        "Try wrapping them, say Normal(mean, std)."
+        f"{name}: `outputs` must be Normal, Samples or Quantiles, got Probabilities. "
+        "Wrap them, e.g. Normal(mean, std)."
     )
     assert message(Samples([[1.0]]), [1.0]) == (
-        f"`outputs` of {name} must be of 2 draws or more a row. Got 1. "
-        "Try more draws: one says nothing of the spread."
+        f"{name}: `outputs` must have at least 2 draws per row, got 1. "
+        "Pass more draws: one has no spread."
     )
-    assert "of 2 levels or more a row. Got 1." in message(Quantiles([[1.0]], [0.5]), [1.0])
+    assert "must have at least 2 levels per row, got 1." in message(
+        Quantiles([[1.0]], [0.5]), [1.0]
+    )
     one = Normal([0.0], [1.0])
     targets = f"`y` of {name} must be the targets. Got None. Try one number a row."
     assert message(one) == message(Parts(Batch.of(None, one), 1)) == targets
@@ -250,16 +260,16 @@ def test_what_the_fit_did_not_see_is_refused(calibrator: BaseRegressionCalibrato
     with pytest.raises(BadTypeError) as wrong_kind:
         fitted.transform(KINDS["Samples"])
     assert str(wrong_kind.value) == (
-        f"`outputs` of {name}.transform must be Normal, as in the fit. Got Samples. "
-        "Try a fit on outputs of this kind."
+        f"{name}.transform: `outputs` must be Normal, as in the fit, got Samples. "
+        "Fit on outputs of this kind."
     )
     with pytest.raises(BadValueError) as wrong_shape:
         fitted.transform(Normal([[0.0, 1.0]], [[1.0, 1.0]]))
     assert str(wrong_shape.value) == (
-        f"`outputs` of {name}.transform must be of one number a row, as in the fit. "
-        "Got rows x 2 targets. Try the same columns."
+        f"{name}.transform: `outputs` must have no target axis, as in the fit, "
+        "got a target axis of length 2. Pass the targets of the fit, in the same order."
     )
-    with pytest.raises(BadTypeError, match=f"`outputs` of {name}.transform must be one of Normal"):
+    with pytest.raises(BadTypeError, match=f"{name}.transform: `outputs` must be Normal, Samples"):
         fitted.transform([0.5])
 
 
@@ -298,7 +308,7 @@ def test_outputs_keep_their_float_type_and_no_rows_stay_no_rows(
 
 def test_numbers_beyond_a_float_type_become_its_largest() -> None:
     most = np.finfo(np.float32).max
-    assert narrowed(np.array([1e300, -1e300, 1.0]), np.dtype(np.float32)).tolist() == [
+    assert cast_finite(np.array([1e300, -1e300, 1.0]), np.dtype(np.float32)).tolist() == [
         most,
         -most,
         1.0,

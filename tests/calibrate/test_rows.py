@@ -8,9 +8,9 @@ from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.calibrate import TemperatureScaling
-from dubito.calibrate.inputs import (
+from dubito.calibrate.calibrator import (
     FLOOR,
-    LabelledRows,
+    LabeledRows,
     as_class_outputs,
     as_penalty,
     class_weights,
@@ -28,40 +28,40 @@ SOFT = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
 
 
 def test_rows_without_a_label_weigh_nothing() -> None:
-    rows = LabelledRows.of(Batch.of([2, np.nan, 0], Logits(P), sample_weight=[1.0, 2.0, 0.5]))
-    assert rows.codes.tolist() == [2, -1, 0]
+    rows = LabeledRows.of(Batch.of([2, np.nan, 0], Logits(P), sample_weight=[1.0, 2.0, 0.5]))
+    assert rows.labels.tolist() == [2, -1, 0]
     assert rows.weight.tolist() == [1.0, 0.0, 0.5]
-    assert rows.soft.shape == (0, 3)
+    assert rows.soft_labels.shape == (0, 3)
     assert rows.is_logits
-    assert not LabelledRows.of(Batch.of([2, 1, 0], P)).is_logits
+    assert not LabeledRows.of(Batch.of([2, 1, 0], P)).is_logits
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_matrix_is_a_view_of_the_callers(dtype: type) -> None:
     array: NDArray[Any] = np.zeros((4, 3), dtype)
-    rows = LabelledRows.of(Batch.of([0, 1, 2, 0], Logits(array)))
+    rows = LabeledRows.of(Batch.of([0, 1, 2, 0], Logits(array)))
     assert np.shares_memory(rows.array, array)
     assert not rows.array.flags.writeable
     assert array.flags.writeable
 
 
 def test_label_probabilities_are_kept_beside_the_codes() -> None:
-    rows = LabelledRows.of(Batch.of(SOFT, P))
-    close(rows.soft, SOFT)
+    rows = LabeledRows.of(Batch.of(SOFT, P))
+    close(rows.soft_labels, SOFT)
     assert rows.weight.tolist() == [1, 1, 1]
 
 
 def test_likelihoods_of_plain_labels_are_a_row_a_labeled_row() -> None:
-    rows = LabelledRows.of(Batch.of([2, np.nan, 0], P, sample_weight=[1.0, 2.0, 0.5]))
-    likelihoods, weights, _ = rows.likelihoods_of([P, np.full((3, 3), 1 / 3)])
+    rows = LabeledRows.of(Batch.of([2, np.nan, 0], P, sample_weight=[1.0, 2.0, 0.5]))
+    likelihoods, weights, _ = rows.label_likelihoods([P, np.full((3, 3), 1 / 3)])
     close(likelihoods, [[0.1, 1 / 3], [0.2, 1 / 3]])
     assert weights.tolist() == [1.0, 0.5]
 
 
 def test_likelihoods_of_label_probabilities_are_a_row_a_class_that_has_some() -> None:
     weight = np.array([1.0, 2.0, 0.0])
-    rows = LabelledRows.of(Batch.of(SOFT, P, sample_weight=weight))
-    likelihoods, weights, held = rows.likelihoods_of([P])
+    rows = LabeledRows.of(Batch.of(SOFT, P, sample_weight=weight))
+    likelihoods, weights, held = rows.label_likelihoods([P])
     assert held.tolist() == [0, 0, 1]
     close(likelihoods[:, 0], [0.7, 0.2, 0.6])
     close(weights, [0.5, 0.5, 2.0])
@@ -79,8 +79,8 @@ def test_any_other_penalty_is_refused(value: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         as_penalty(value, "regularization", "VectorScaling")
     assert str(caught.value) == (
-        f"`regularization` of VectorScaling must be a finite number from 0 up. Got {value!r}. "
-        "Try regularization=1.0."
+        f"VectorScaling: `regularization` must be a finite number of at least 0, got {value!r}. "
+        "Pass regularization=1.0."
     )
 
 
@@ -97,9 +97,9 @@ def test_outputs_without_classes_are_refused(outputs: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
         as_class_outputs(outputs, "VectorScaling")
     assert str(caught.value) == (
-        "`outputs` of VectorScaling must be Logits, Probabilities, Members or an array of "
-        f"probabilities. Got {type(outputs).__name__}. Try the whole distribution over classes, "
-        "or VarianceScaling for a regression."
+        "VectorScaling: `outputs` must be Logits, Probabilities, Members or an array of "
+        f"probabilities, got {type(outputs).__name__}. Pass the whole distribution over classes, "
+        "or use VarianceScaling for regression."
     )
 
 
@@ -109,8 +109,8 @@ def test_labeled_outputs_are_one_matrix_and_need_labels() -> None:
     with pytest.raises(BadTypeError) as caught:
         labeled_outputs(Batch.of(None, logits), "VectorScaling")
     assert str(caught.value) == (
-        "`y` of VectorScaling must be the labels. Got None. "
-        "Try the true labels; of shards, a column of them."
+        "VectorScaling: `y` must hold the labels, got None. "
+        "Pass the labels, or shards with a label column."
     )
 
 
@@ -178,8 +178,8 @@ def test_weights_that_count_as_few_rows_are_told() -> None:
     with pytest.warns(DubitoWarning) as caught:
         TemperatureScaling().fit(Logits(logits), y, np.full(50, 1 / 50))
     assert [str(one.message) for one in caught] == [
-        "TemperatureScaling: the weights of 50 rows sum to 1, and count as so few rows. "
-        "Try weights whose mean is 1."
+        "TemperatureScaling: the weights of 50 rows sum to 1, and frequency weights count as that "
+        "many rows. Rescale them to a mean of 1."
     ]
     assert caught[0].filename == __file__
     weight = np.where(np.arange(50) < 4, 1.0, 0.0)

@@ -191,8 +191,8 @@ def test_separable_rows_end_at_the_bound(dtype: Precision, n_classes: int) -> No
         scaling = TemperatureScaling().fit(Logits(logits.astype(dtype)), y)
     assert scaling.temperature_ == pytest.approx(1e-4)
     assert str(caught[0].message) == (
-        "The temperature ended at its bound of 0.0001: every row is right, and more confidence "
-        "only lowers the loss. Try other rows."
+        "The temperature ended at its bound of 0.0001: every prediction is correct, and more "
+        "confidence only lowers the loss. Check the labels."
     )
     p = scaling.predict_proba(Logits(logits.astype(dtype)))
     close(p, np.eye(n_classes)[y], atol=1e-11)
@@ -209,8 +209,8 @@ def test_outputs_that_contradict_the_labels_end_at_the_other_bound(
         scaling = TemperatureScaling().fit(Logits(logits.astype(dtype)), y)
     assert scaling.temperature_ == pytest.approx(1e6)
     assert str(caught[0].message) == (
-        "The temperature ended at its bound of 1e+06: the outputs say nothing of the labels, or "
-        "the contrary. Try other rows."
+        "The temperature ended at its bound of 1e+06: the outputs are unrelated to the labels, or "
+        "contradict them. Check the labels."
     )
     assert caught[0].filename == __file__
     close(scaling.predict_proba(Logits(logits.astype(dtype))), 1 / n_classes, rtol=1e-4)
@@ -315,8 +315,8 @@ def test_an_unknown_objective_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         TemperatureScaling(objective="brier").fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`objective` of TemperatureScaling must be 'log_loss' or 'ece'. "
-        "Got 'brier'. Try objective='log_loss'."
+        "TemperatureScaling: `objective` must be 'log_loss' or 'ece', "
+        "got 'brier'. Pass objective='log_loss'."
     )
 
 
@@ -327,7 +327,7 @@ def test_an_unknown_objective_is_refused() -> None:
 def test_the_summary_says_which_way_confidence_was_off(sharper: float, verdict: str) -> None:
     logits, y = made(500, 3, sharper=sharper)
     scaling = TemperatureScaling().fit(Logits(logits), y)
-    start = f"T = {scaling.temperature_:.3g}: {verdict}; log loss "
+    start = f"T = {scaling.temperature_:.3g}: {verdict}"
     assert scaling.summary().startswith(start)
 
 
@@ -335,4 +335,4 @@ def test_the_summary_of_what_was_right_says_so() -> None:
     logits, y = made(500, 3)
     temperature = TemperatureScaling().fit(Logits(logits), y).temperature_
     scaling = TemperatureScaling().fit(Logits(logits / temperature), y)
-    assert scaling.summary().startswith("T = 1: confidence was right already; log loss ")
+    assert scaling.summary() == "T = 1: confidence was right already"

@@ -117,6 +117,6 @@ def test_the_summary_tells_scales_and_shifts() -> None:
     scaling = VectorScaling().fit(Logits(logits), y)
     weight, bias = scaling.weight_, scaling.bias_
     assert scaling.summary().startswith(
-        f"T = {scaling.temperature_:.3g}, then each class scaled by {weight.min():.2f} to "
-        f"{weight.max():.2f} and shifted by {bias.min():+.2f} to {bias.max():+.2f}; log loss "
+        f"T = {scaling.temperature_:.3g}, then classes scaled by {weight.min():.2f} to "
+        f"{weight.max():.2f} and shifted by {bias.min():+.2f} to {bias.max():+.2f}"
     )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dubito import Logits
-from dubito.calibrate.cross_validation import folds_of
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import OODGate
@@ -34,7 +34,7 @@ def batch_of(n_rows: int = 200) -> Batch:
 
 def fitted(batch: Batch, score: Any) -> tuple[OODGate, Array]:
     gate = OODGate(score, alpha=0.1).resolved(has_features=True)
-    return gate.cross_fit(ArrayShards(batch), batch, folds_of(batch, 5))
+    return gate.cross_fit(ArrayShards(batch), batch, make_folds(batch, 5))
 
 
 def distances(known: Array, y: Array, new: Array) -> Array:
@@ -47,7 +47,7 @@ def distances(known: Array, y: Array, new: Array) -> Array:
 
 def test_the_region_is_made_of_doubts_that_were_held_out() -> None:
     batch = batch_of()
-    folds = folds_of(batch, 5)
+    folds = make_folds(batch, 5)
     gate, doubt = fitted(batch, MahalanobisDistance())
     x, truth = np.asarray(batch.features), batch.labels
     y = np.asarray(getattr(truth, "codes"))  # noqa: B009

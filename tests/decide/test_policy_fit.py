@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from dubito import Logits
 from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
-from dubito.calibrate.cross_validation import folds_of
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound, choose_threshold
@@ -61,7 +61,7 @@ def held_out_by_hand(folds: list[Any]) -> Array:
 
 def test_held_out_rows_are_honest_by_what_others_taught() -> None:
     batch = batch_of(features=X)
-    folds = folds_of(batch, 5, 0)
+    folds = make_folds(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
     scaling = TemperatureScaling().fit(Logits(Z), Y)
     held = HeldOutRows.of(
@@ -89,7 +89,7 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
 
 def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     batch = batch_of()
-    folds = folds_of(batch, 5, 0)
+    folds = make_folds(batch, 5, 0)
     order = np.concatenate([test for _, test in folds])
     p = held_out_by_hand(folds)
     parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)
@@ -105,7 +105,7 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
 
 def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None:
     batch = batch_of()
-    folds = folds_of(batch, 5, 0)
+    folds = make_folds(batch, 5, 0)
     fold_of = np.repeat(np.arange(5), [test.size for _, test in folds])
     y, p = Y[np.concatenate([test for _, test in folds])], held_out_by_hand(folds)
     parts = fit_parts(ArrayShards(batch), config_of(risk=RiskBound(0.25, 0.1)), None)
@@ -186,7 +186,9 @@ def test_curves_lose_knots_but_hardly_move() -> None:
     assert isinstance(thin, OneVsRest)
     kept = [curve.knots_.size for curve in thin.calibrators_]
     assert all(few <= one.knots_.size for few, one in zip(kept, whole.calibrators_, strict=True))
-    gap = np.abs(thin._shares(Logits(Z)) - whole._shares(Logits(Z))).max()
+    gap = np.abs(
+        thin._separate_probabilities(Logits(Z)) - whole._separate_probabilities(Logits(Z))
+    ).max()
     assert gap <= module.KNOT_BOUND + 1e-12
 
 
@@ -223,7 +225,7 @@ def test_groups_are_never_parted() -> None:
     groups = np.arange(500) // 50
     policy = Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=TemperatureScaling(), groups=groups)
     p, y = [], []
-    for train, test in folds_of(batch_of(groups=groups), 5, 0):
+    for train, test in make_folds(batch_of(groups=groups), 5, 0):
         assert not set(groups[train]) & set(groups[test])
         scaling = TemperatureScaling().fit(Logits(Z[train]), Y[train])
         p.append(softmax(Z[test] / scaling.temperature_, axis=1))
@@ -258,7 +260,7 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
 
 
 def test_an_evaluation_set_must_suit_the_policy() -> None:
-    with pytest.raises(BadValueError, match="over the 3 classes of the fit"):
+    with pytest.raises(BadValueError, match="must have 3 columns, as in the fit, got 2"):
         Policy.fit(
             Logits(Z),
             Y,

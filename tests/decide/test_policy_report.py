@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.calibrate.cross_validation import folds_of
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.decide import CostMatrix, Policy, PolicyReport
 from dubito.errors import BadValueError, InfiniteLossWarning
@@ -47,7 +47,7 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
         deploy_prior=prior,
     )
     train = policy.train_prior
-    folds = folds_of(Batch.of(Y, Logits(Z)), 5, 0)
+    folds = make_folds(Batch.of(Y, Logits(Z)), 5, 0)
     order = np.concatenate([test for _, test in folds])
     logs = []
     for rows, test in folds:

@@ -241,5 +241,6 @@ def test_a_strength_below_0_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
         LogLinearPool(strength=-1.0).fit([ROW, ROW], [0])
     assert str(caught.value) == (
-        "`strength` of LogLinearPool must be a finite number from 0 up. Got -1.0. Try strength=1.0."
+        "LogLinearPool: `strength` must be a finite number of at least 0, got -1.0. "
+        "Pass strength=1.0."
     )

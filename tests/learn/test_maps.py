@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from dubito import Logits
 from dubito.arrays import FloatArray
-from dubito.calibrate.inputs import log_odds as kernel_log_odds
+from dubito.calibrate.calibrator import log_odds as kernel_log_odds
 from dubito.learn import modules as maps
 
 ROWS = hnp.arrays(

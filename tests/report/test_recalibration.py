@@ -8,7 +8,7 @@ from scipy import optimize, special
 
 from dubito import Logits, Members, TopLabel
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.calibrate.cross_validation import folds_of
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data.batch import Batch
 from dubito.outputs import Probabilities
 from dubito.report.recalibration import _cross_fitted, as_class_problem, recalibrate
@@ -31,7 +31,7 @@ def best_temperature(y: np.ndarray, logits: np.ndarray) -> float:
 def test_each_fold_is_scaled_by_the_temperature_of_the_others() -> None:
     y, logits = made(200)
     batch = Batch.of(y, Logits(logits))
-    folds = folds_of(batch, 5, 3)
+    folds = make_folds(batch, 5, 3)
     found = _cross_fitted(TemperatureScaling(), batch, folds)
     for train, test in folds:
         temperature = best_temperature(y[train], logits[train])
@@ -42,7 +42,7 @@ def test_each_fold_is_scaled_by_the_temperature_of_the_others() -> None:
 def test_the_label_of_a_row_never_reaches_its_own_probability() -> None:
     y, logits = made(60)
     batch = Batch.of(y, Logits(logits))
-    folds = folds_of(batch, 5, 0)
+    folds = make_folds(batch, 5, 0)
     before = _cross_fitted(VectorScaling(), batch, folds)
     test = folds[0][1]
     changed = y.copy()

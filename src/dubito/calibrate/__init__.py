@@ -1,15 +1,20 @@
-"""What is the honest probability?"""
+"""Calibrators: from model outputs to calibrated probabilities and predictive distributions."""
 
 from dubito.calibrate.auto import AutoCalibrator, IdentityCalibrator
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
+from dubito.calibrate.cross_validation import (
+    CalibrationEvidence,
+    RegressionEvidence,
+    cross_validate_calibrator,
+)
 from dubito.calibrate.forest import ForestCalibration
 from dubito.calibrate.histogram import HistogramBinning
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.loss_decomposition import LossDecomposition, decompose_loss
 from dubito.calibrate.matrix import MatrixScaling, StructuredMatrixScaling, VectorScaling
-from dubito.calibrate.one_vs_rest import OneVsRest, OneVsRestCounts
+from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.quantile_recalibration import QuantileRecalibration
 from dubito.calibrate.regression import VarianceScaling
 from dubito.calibrate.temperature import EnsembleTemperatureScaling, TemperatureScaling
@@ -19,6 +24,7 @@ __all__ = [
     "BaseCalibrator",
     "BetaCalibration",
     "CalibratedClassifier",
+    "CalibrationEvidence",
     "EnsembleTemperatureScaling",
     "ForestCalibration",
     "HistogramBinning",
@@ -27,12 +33,13 @@ __all__ = [
     "LossDecomposition",
     "MatrixScaling",
     "OneVsRest",
-    "OneVsRestCounts",
     "PlattScaling",
     "QuantileRecalibration",
+    "RegressionEvidence",
     "StructuredMatrixScaling",
     "TemperatureScaling",
     "VarianceScaling",
     "VectorScaling",
+    "cross_validate_calibrator",
     "decompose_loss",
 ]

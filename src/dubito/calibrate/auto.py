@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray, RandomState, contiguous, draw_seed, require_random_state
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    RandomState,
+    contiguous,
+    draw_seed,
+    require_random_state,
+)
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
-from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    BaseCalibrator,
+    LabeledRows,
+    drop_unlabeled,
+    labeled_shards,
+    log_probabilities,
+    require_same_classes,
+)
 from dubito.calibrate.cross_validation import (
+    CalibrationEvidence,
     Fold,
-    HeldOut,
-    folds_of,
-    held_out_likelihoods,
+    fit_quietly,
     is_number,
-    labeled_only,
+    make_folds,
+    standard_error,
+    weighted_mean,
 )
 from dubito.calibrate.forest import ForestCalibration
-from dubito.calibrate.inputs import FLOOR, as_class_outputs, labeled_shards, log_probabilities
 from dubito.calibrate.isotonic import IsotonicCalibration
 from dubito.calibrate.matrix import StructuredMatrixScaling, VectorScaling
 from dubito.calibrate.one_vs_rest import OneVsRest
 from dubito.calibrate.temperature import (
     EnsembleTemperatureScaling,
     TemperatureScaling,
-    mixture_weights,
+    fit_mixture_weights,
 )
-from dubito.data.batch import Batch, as_column
-from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.data.batch import Batch
+from dubito.data.shards import Shards, sample_rows
+from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.arrays import array, distribution
@@ -50,37 +63,87 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.objects import estimator
+from dubito.serialization.objects import estimator, record_of
 
-FEW_ROWS = 100  # with fewer, only the simplest can be told from luck
-MANY_ROWS = 1000  # what bends freely needs so many
-MOST_BENT = 100  # classes; above, five numbers a class for every class are too many
-MOST_LOCAL = 30  # classes; above, rows are too far apart for what happens near each
-MOST_MATRIX = 250  # classes; above, a number for every pair of classes is too much work
+MIN_ROWS = 10  # with fewer, nothing is calibrated: no selection can be told from chance
+FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture
+MANY_ROWS = 1000  # flexible candidates need this many
+MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many
+MAX_LOCAL_CLASSES = 30  # above, rows are too far apart for forests and radial basis functions
+MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
+
+MIN_CANDIDATES = 2  # whatever the time budget: unchanged, and temperature scaling
+N_STANDARD_ERRORS = 3.0  # fits on folds have fewer rows, which favors simple candidates
+MIN_WEIGHT = 0.003  # candidates with less weight in the mixture are dropped
+PRIOR_WEIGHT = 1.0  # pseudo-rows that pull the weights of the mixture towards equal ones
+N_PARTS = 5  # of the rows, to evaluate the mixture on, where folds share rows
 
 
 @final
 class IdentityCalibrator(BaseCalibrator):
-    """Leave probabilities as they came: what every calibrator must be better than.
+    """Return probabilities unchanged: the baseline that every calibrator must beat.
 
+    Examples
+    --------
     >>> IdentityCalibrator().fit([[0.7, 0.3]], [0]).predict_proba([[0.7, 0.3]]).round(3).tolist()
     [[0.7, 0.3]]
     """
 
     def _learn(self, shards: Shards) -> None:
-        """Nothing."""
+        """There is nothing to learn."""
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         return log_probabilities(outputs)
 
-    def _words(self) -> str:
-        return "probabilities are left as they came"
+    def _describe(self) -> str:
+        return "probabilities are unchanged"
 
 
-def _candidates(
+class _BaseMixture(BaseCalibrator):
+    """The weighted mean of what several calibrators return."""
+
+    calibrators_: list[BaseCalibrator]
+    weights_: FloatArray
+
+    def _numbers_per_row(self) -> int:
+        return max(one._numbers_per_row() for one in self.calibrators_)
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        mixed, part = np.zeros(outputs.array.shape), np.empty(outputs.array.shape)
+        for weight, calibrator in zip(self.weights_, self.calibrators_, strict=True):
+            softmax_rows(contiguous(calibrator._logits(outputs).astype(np.float64)), FLOOR, part)
+            mixed += weight * part
+        return np.log(mixed)
+
+    def _describe(self) -> str:
+        order = np.argsort(-np.asarray(self.weights_), kind="stable")
+        parts = [f"{self.weights_[k]:.0%} {_name(self.calibrators_[k])}" for k in order[:3]]
+        more = f" and {len(order) - 3} more" if len(order) > 3 else ""
+        return f"a mixture of {', '.join(parts)}{more}"
+
+
+@final
+class _FixedMixture(_BaseMixture):
+    """A mixture whose parts and weights were selected on other rows."""
+
+    def __init__(self, calibrators: Sequence[BaseCalibrator], weights: FloatArray) -> None:
+        self.calibrators = calibrators
+        self.weights = weights
+
+    def _learn(self, shards: Shards) -> None:
+        self.calibrators_ = [clone(one).fit(shards) for one in self.calibrators]
+        self.weights_ = self.weights
+
+
+def _name(calibrator: BaseCalibrator) -> str:
+    """Return the constructor call of a calibrator, on one line."""
+    return " ".join(repr(calibrator).split())
+
+
+def _suitable_calibrators(
     n_classes: int, n_rows: int, parametric_only: bool = False
 ) -> Iterator[BaseCalibrator]:
-    """Yield calibrators, those that are most often of use first, or only parametric ones."""
+    """Yield the candidates for data of this size, those that are most often useful first."""
     has_many = n_rows >= MANY_ROWS
     is_binary = n_classes == 2
     yield IdentityCalibrator()
@@ -88,7 +151,7 @@ def _candidates(
     if n_rows < FEW_ROWS:
         return
     yield PlattScaling() if is_binary else VectorScaling(regularization=1.0)
-    if n_classes <= MOST_BENT:
+    if n_classes <= MAX_SPLINE_CLASSES:
         yield StructuredMatrixScaling(regularization=3.0, basis="spline")
     if has_many and not parametric_only:
         yield IsotonicCalibration() if is_binary else OneVsRest(IsotonicCalibration())
@@ -96,229 +159,189 @@ def _candidates(
         yield EnsembleTemperatureScaling()
     if is_binary:
         yield BetaCalibration()
-    elif n_classes <= MOST_MATRIX:
+    elif n_classes <= MAX_MATRIX_CLASSES:
         yield StructuredMatrixScaling(regularization=3.0)
         if has_many:
             yield OneVsRest(BetaCalibration())
             yield StructuredMatrixScaling(regularization=0.3)
             yield StructuredMatrixScaling(regularization=0.03)
-    if has_many and n_classes <= MOST_LOCAL:
+    if has_many and n_classes <= MAX_LOCAL_CLASSES:
         if not parametric_only:
             yield ForestCalibration()
         yield StructuredMatrixScaling(regularization=0.3, basis="rbf")
-    if has_many and n_classes <= MOST_BENT:
+    if has_many and n_classes <= MAX_SPLINE_CLASSES:
         yield StructuredMatrixScaling(regularization=0.3, basis="spline")
         yield StructuredMatrixScaling(regularization=0.03, basis="spline")
 
 
-@final
-class FixedMixture(BaseCalibrator):
-    """Fit calibrators whose shares are known: what a contest chose, on other rows.
-
-    >>> from dubito.calibrate.auto import IdentityCalibrator
-    >>> mixture = FixedMixture([IdentityCalibrator(), IdentityCalibrator()], [0.5, 0.5]).fit([[0.7, 0.3]], [0])
-    >>> mixture.predict_proba([[0.7, 0.3]]).round(3).tolist()
-    [[0.7, 0.3]]
-    """
-
-    calibrators_: list[BaseCalibrator]
-
-    def __init__(self, calibrators: Sequence[BaseCalibrator], shares: FloatArray) -> None:
-        self.calibrators = calibrators
-        self.shares = shares
-
-    def _learn(self, shards: Shards) -> None:
-        self.calibrators_ = [clone(one).fit(shards) for one in self.calibrators]
-
-    def _n_numbers(self) -> int:
-        return max(one._n_numbers() for one in self.calibrators_)
-
-    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return _mixed_logits(self.calibrators_, self.shares, outputs)
-
-    def _words(self) -> str:
-        return f"a mixture of {len(self.calibrators_)} calibrators"
-
-
-def _mixed_logits(
-    calibrators: Sequence[BaseCalibrator], shares: FloatArray, outputs: Logits | Probabilities
-) -> FloatArray:
-    """Return the log of the mean of what calibrators say, by their shares."""
-    mixed, part = np.zeros(outputs.array.shape), np.empty(outputs.array.shape)
-    for share, calibrator in zip(shares, calibrators, strict=True):
-        softmax_rows(contiguous(calibrator._logits(outputs).astype(np.float64)), FLOOR, part)
-        mixed += share * part
-    return np.log(mixed)
-
-
-FAR_AHEAD = 3.0  # standard errors; fits of folds have fewer rows, which flatters what is plain
-FEWEST_TRIED = 2  # whatever the time: what came in, and a temperature
-LEAST_SHARE = 0.003  # of a mixture; what has less is left out
-N_PARTS = 5  # of the rows, to judge shares on, where folds will not do
-PULL = 1.0  # towards equal shares, as if so many rows were explained by each alike
-
-
-class Tried(NamedTuple):
-    """A candidate, and what it cost to fit it to every fold."""
+class Candidate(NamedTuple):
+    """An unfitted calibrator, the likelihood of each held-out label, and the time its fits took."""
 
     calibrator: BaseCalibrator
+    likelihoods: FloatArray
     seconds: float
 
 
-@final
-class Contest:
-    """What each candidate gives labels it did not see, and who wins by that.
+class HeldOutLabels(NamedTuple):
+    """The weight, row and fold of each held-out label; a soft label has several entries."""
 
-    `held` has an array of likelihoods for each candidate, the first of which leaves everything as
-    it came.
+    weights: FloatArray
+    rows: IntArray
+    folds: IntArray
+
+    @property
+    def n_rows(self) -> int:
+        """The number of different rows."""
+        return int(np.unique(self.rows).size)
+
+    def mean(self, values: FloatArray) -> float:
+        """Return the weighted mean of one value per label."""
+        return weighted_mean(values, self.weights)
+
+    def standard_error(self, values: FloatArray) -> float:
+        """Return the standard error of that mean."""
+        return standard_error(values, self.weights, self.rows)
+
+
+def cross_validated_likelihoods(
+    calibrators: Iterable[BaseCalibrator],
+    batch: Batch,
+    folds: Sequence[Fold],
+    time_budget: float | None = None,
+) -> tuple[list[Candidate], HeldOutLabels]:
+    """Fit each calibrator to all folds while there is time, and evaluate held-out labels."""
+    end = np.inf if time_budget is None else time.perf_counter() + time_budget
+    candidates: list[Candidate] = []
+    for calibrator in calibrators:
+        start = time.perf_counter()
+        if start > end and len(candidates) >= MIN_CANDIDATES:
+            break
+        parts = []
+        for fold, (train, test) in enumerate(folds):
+            fitted = fit_quietly(clone(calibrator), batch.take(train))
+            rows = LabeledRows.of(batch.take(test))
+            found, weights, positions = rows.label_likelihoods([fitted.predict_proba(rows.outputs)])
+            parts.append((found[:, 0], weights, test[positions], np.full(weights.size, fold)))
+        likelihoods, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+        seconds = time.perf_counter() - start
+        candidates.append(Candidate(calibrator, likelihoods, seconds))
+        labels = HeldOutLabels(*columns)
+    return candidates, labels
+
+
+def _disjoint_parts(labels: HeldOutLabels) -> IntArray:
+    """Return the part of each label: its fold, or parts of the rows where folds share rows."""
+    rows, position = np.unique(labels.rows, return_inverse=True)
+    n_pairs = len(np.unique(np.column_stack([labels.rows, labels.folds]), axis=0))
+    are_folds_disjoint = np.unique(labels.folds).size > 1 and n_pairs == rows.size
+    return labels.folds if are_folds_disjoint else position % N_PARTS
+
+
+def _stacked_likelihoods(likelihoods: FloatArray, labels: HeldOutLabels) -> FloatArray:
+    """Return the likelihood of each label under a mixture whose weights it did not influence."""
+    parts = _disjoint_parts(labels)
+    result = np.empty(len(likelihoods))
+    for part in np.unique(parts):
+        is_seen = parts != part
+        weights = fit_mixture_weights(likelihoods[is_seen], labels.weights[is_seen], PRIOR_WEIGHT)
+        result[~is_seen] = likelihoods[~is_seen] @ weights
+    return result
+
+
+class Selection(NamedTuple):
+    """The calibrators to fit on all rows and their weights, with the reason and the figures."""
+
+    calibrators: list[BaseCalibrator]
+    weights: FloatArray
+    chosen: str
+    reason: str
+    leaderboard: list[dict[str, Any]]
+    evidence: CalibrationEvidence
+
+
+def select_calibrators(
+    candidates: Sequence[Candidate], labels: HeldOutLabels, n_folds: int
+) -> Selection:
+    """Return the mixture of candidates, or the single one that beats it clearly.
+
+    The first candidate leaves probabilities unchanged: a mixture that does worse is not taken.
     """
-
-    def __init__(self, tried: list[Tried], held: list[HeldOut]) -> None:
-        self.tried = tried
-        self.likelihoods = np.maximum(np.stack([one.likelihoods for one in held], axis=1), FLOOR)
-        _, self.weights, fold_of, row_of = held[0]
-        rows, self.row_of = np.unique(row_of, return_inverse=True)
-        self.n_rows = int(rows.size)
-        folds_of_row = np.unique(np.column_stack([row_of, fold_of]), axis=0)
-        # Shares are judged on folds they were not fitted to; where folds share rows, on other rows.
-        is_parted = np.unique(fold_of).size > 1 and len(folds_of_row) == self.n_rows
-        self.part_of = fold_of if is_parted else self.row_of % N_PARTS
-
-    @classmethod
-    def held(
-        cls,
-        batch: Batch,
-        folds: list[Fold],
-        time_budget: float | None,
-        parametric_only: bool = False,
-    ) -> Self:
-        """Fit candidates to every fold, one after the other, while there is time."""
-        end = np.inf if time_budget is None else time.perf_counter() + time_budget
-        n_classes = as_class_outputs(batch.outputs, "AutoCalibrator").n_classes
-        tried: list[Tried] = []
-        held = []
-        for candidate in _candidates(n_classes, len(labeled_only(batch)), parametric_only):
-            begun = time.perf_counter()
-            if begun > end and len(tried) >= FEWEST_TRIED:
-                break
-            held.append(held_out_likelihoods(candidate, batch, folds))
-            tried.append(Tried(candidate, time.perf_counter() - begun))
-        return cls(tried, held)
-
-    @cached_property
-    def losses(self) -> FloatArray:
-        """Each candidate's log loss."""
-        return np.asarray(self.mean(-np.log(self.likelihoods)))
-
-    @cached_property
-    def best(self) -> int:
-        """Which candidate has the least loss."""
-        return int(self.losses.argmin())
-
-    @cached_property
-    def mixed(self) -> FloatArray:
-        """What mixtures give labels that their shares were not fitted to."""
-        result = np.empty(len(self.likelihoods))
-        for part in np.unique(self.part_of):
-            is_seen = self.part_of != part
-            shares = mixture_weights(self.likelihoods[is_seen], self.weights[is_seen], PULL)
-            result[~is_seen] = self.likelihoods[~is_seen] @ shares
-        return result
-
-    @cached_property
-    def is_close(self) -> bool:
-        """Whether no candidate is far ahead of the mixture, which is the safer then."""
-        gain = np.log(self.mixed) - np.log(self.likelihoods[:, self.best])
-        return bool(self.mean(gain) + FAR_AHEAD * self.error(gain) >= 0)
-
-    @cached_property
-    def is_mixed(self) -> bool:
-        """Whether the mixture wins; it may not lose to doing nothing, nor be made of luck."""
-        is_helpful = bool(self.mean(-np.log(self.mixed)) <= self.losses[0])
-        return self.is_close and is_helpful and not self.is_short
-
-    @property
-    def is_short(self) -> bool:
-        """Whether shares of a mixture would be luck."""
-        return self.n_rows < FEW_ROWS
-
-    @property
-    def loss(self) -> float:
-        """The winner's log loss."""
-        return float(self.mean(-np.log(self.mixed)) if self.is_mixed else self.losses[self.best])
-
-    @property
-    def chosen(self) -> str:
-        """The winner's name."""
-        return "mixture" if self.is_mixed else _name_of(self.tried[self.best].calibrator)
-
-    @property
-    def reason(self) -> str:
-        """Why it won."""
-        if self.is_mixed:
-            return "no candidate alone is better than the mixture by three standard errors"
-        if self.is_short:
-            return f"fewer than {FEW_ROWS} rows are too few to mix by"
-        if self.is_close:
-            return "the mixture does worse than nothing"
-        return "better alone than in a mixture, by three standard errors"
-
-    @cached_property
-    def shares(self) -> FloatArray:
-        """Each candidate's share of what is used."""
-        if not self.is_mixed:
-            return np.asarray(np.eye(len(self.tried))[self.best])
-        shares = mixture_weights(self.likelihoods, self.weights, PULL)
-        shares[shares < LEAST_SHARE] = 0
-        return np.asarray(shares / shares.sum())
-
-    def winners(self) -> tuple[list[BaseCalibrator], FloatArray]:
-        """Return what is to be fitted on all rows, and the share of each."""
-        kept = np.flatnonzero(self.shares)
-        return [clone(self.tried[k].calibrator) for k in kept], self.shares[kept]
-
-    def leaderboard(self) -> list[dict[str, Any]]:
-        """Return what each candidate and the mixture achieved, best first."""
-        rows = [
-            self.line(_name_of(one.calibrator), self.likelihoods[:, k], one.seconds, self.shares[k])
-            for k, one in enumerate(self.tried)
-        ]
-        seconds = sum(one.seconds for one in self.tried)
-        rows.append(self.line("mixture", self.mixed, seconds, None))  # made of the others
-        return sorted(rows, key=lambda row: float(row["log_loss"]))
-
-    def line(
-        self, name: str, likelihoods: FloatArray, seconds: float, share: float | None
-    ) -> dict[str, Any]:
-        """Return a line of the leaderboard."""
-        losses = -np.log(likelihoods)
-        return {
+    likelihoods = np.maximum(np.stack([one.likelihoods for one in candidates], axis=1), FLOOR)
+    stacked = _stacked_likelihoods(likelihoods, labels)
+    losses = [-np.log(column) for column in (*likelihoods.T, stacked)]
+    means = [labels.mean(loss) for loss in losses]
+    best = int(np.argmin(means[:-1]))
+    gain = losses[best] - losses[-1]
+    is_mixture_close = labels.mean(gain) + N_STANDARD_ERRORS * labels.standard_error(gain) >= 0
+    is_mixed = False
+    if labels.n_rows < FEW_ROWS:
+        reason = f"fewer than {FEW_ROWS} rows are too few to weigh a mixture"
+    elif not is_mixture_close:
+        reason = "it beats the mixture by more than three standard errors"
+    elif means[-1] > means[0]:
+        reason = "the mixture is worse than no calibration"
+    else:
+        is_mixed = True
+        reason = "no single candidate beats the mixture by more than three standard errors"
+    weights = np.asarray(np.eye(len(candidates))[best])
+    if is_mixed:
+        weights = fit_mixture_weights(likelihoods, labels.weights, PRIOR_WEIGHT)
+        weights[weights < MIN_WEIGHT] = 0
+        weights = weights / weights.sum()
+    names = [_name(one.calibrator) for one in candidates]
+    seconds = [one.seconds for one in candidates]
+    columns = (
+        [*names, "mixture"],
+        losses,
+        means,
+        [*weights.tolist(), None],
+        [*seconds, sum(seconds)],
+    )
+    leaderboard = [
+        {
             "name": name,
-            "log_loss": float(self.mean(losses)),
-            "standard_error": self.error(losses),
-            "weight": None if share is None else float(share),
-            "seconds": seconds,
+            "log_loss": mean,
+            "standard_error": labels.standard_error(loss),
+            "weight": weight,
+            "seconds": time_taken,
         }
+        for name, loss, mean, weight, time_taken in zip(*columns, strict=True)
+    ]
+    chosen = -1 if is_mixed else best
+    used = np.flatnonzero(weights).tolist()
+    return Selection(
+        calibrators=[clone(candidates[k].calibrator) for k in used],
+        weights=weights[used],
+        chosen=columns[0][chosen],
+        reason=reason,
+        leaderboard=sorted(leaderboard, key=lambda line: float(line["log_loss"])),
+        evidence=CalibrationEvidence(
+            log_loss_before=means[0],
+            log_loss_after=means[chosen],
+            standard_error=labels.standard_error(losses[chosen] - losses[0]),
+            n_rows=labels.n_rows,
+            n_folds=n_folds,
+        ),
+    )
 
-    def mean(self, values: FloatArray) -> Any:
-        """Return the weighted mean over rows."""
-        return self.weights @ values / self.weights.sum()
 
-    def error(self, values: FloatArray) -> float:
-        """Return the standard error of a weighted mean; all entries of a row stand together."""
-        share = self.weights / self.weights.sum()
-        by_row = np.bincount(self.row_of, share * (values - self.mean(values)))
-        return float(np.sqrt(np.sum(by_row**2)))
+def _select_nothing(batch: Batch) -> Selection:
+    """Return the identity, for too few rows to select anything."""
+    rows = LabeledRows.of(batch)
+    likelihoods, weights, _ = rows.label_likelihoods([np.exp(log_probabilities(rows.outputs))])
+    loss = weighted_mean(-np.log(np.maximum(likelihoods[:, 0], FLOOR)), weights)
+    unchanged = IdentityCalibrator()
+    return Selection(
+        calibrators=[unchanged],
+        weights=np.ones(1),
+        chosen=_name(unchanged),
+        reason=f"{len(batch)} rows are too few to select a calibrator",
+        leaderboard=[],
+        evidence=CalibrationEvidence(loss, loss, 0.0, len(batch), 0),
+    )
 
 
-def _name_of(calibrator: BaseCalibrator) -> str:
-    """Return a calibrator as one would write it, on one line."""
-    return " ".join(repr(calibrator).split())
-
-
-FEWEST_ROWS = 10  # with fewer, no choice can be told from luck
-
-LINE = record(  # of the leaderboard
+_LEADERBOARD_LINE = record(
     name=text,
     log_loss=number(),
     standard_error=number(0),
@@ -327,48 +350,80 @@ LINE = record(  # of the leaderboard
 )
 
 
-def _folds(value: Any, entry: Entry) -> Any:
-    """Check for a number of folds, or the rows of each."""
+def _cv_field(value: Any, entry: Entry) -> Any:
+    """Check for a number of folds, or the rows of each fold."""
     rows = array(None, low=0, is_whole=True)
     is_list = isinstance(value, list | tuple | np.ndarray)
     return (list_of(list_of(rows, 2)) if is_list else optional(integer(2)))(value, entry)
 
 
 @final
-class AutoCalibrator(BaseCalibrator):
-    """Cross-fit the calibrators that suit the number of rows and classes, and mix them.
+class AutoCalibrator(_BaseMixture):
+    """Cross-validate the calibrators that suit the data, and stack them.
 
-    Start here. Shares are those under which held-out labels are most likely; where one calibrator
-    does better than the mixture, on rows neither saw, it is taken alone. What came in is among the
-    candidates, so that the cross-fitted log loss never rises.
+    Start here. The weights of the mixture maximize the likelihood of held-out labels. A single
+    calibrator is taken alone where it beats the mixture by three standard errors, on rows neither
+    was fitted to. Unchanged probabilities are among the candidates, so that the cross-validated
+    log loss never increases.
 
-    `cv` is a number of folds (fewer where there are fewer groups) or any splitter of scikit-learn;
-    after `time_budget` seconds no further candidate is begun. Above `max_samples` rows the choice is
-    made on a seeded subsample of that many, and what was chosen is fitted on all. `parametric_only`
-    leaves out what cannot be written as a formula, such as to append it to a network.
-    `leaderboard_` tells what each candidate achieved, `chosen_` and `reason_` what was taken, and
-    why.
+    Parameters
+    ----------
+    cv : int, scikit-learn splitter or list of splits
+        Number of folds (fewer where there are fewer groups), or how to split.
+    time_budget : float or None
+        After this many seconds no further candidate is tried.
+    max_samples : int
+        Of more rows, a random sample of this size is used to select; the selected calibrators are
+        fitted on all rows.
+    random_state : int, RandomState or None
+        Seed of the folds and the sample.
+    parametric_only : bool
+        Leave out isotonic regression and forests, so that the result can be appended to a
+        network.
 
+    Attributes
+    ----------
+    chosen_ : str
+        "mixture", or the name of the calibrator taken alone.
+    reason_ : str
+        Why it was chosen.
+    leaderboard_ : list of dict
+        Name, log loss, its standard error, weight in the result and fitting time of each
+        candidate and of the mixture, lowest log loss first.
+    evidence_ : CalibrationEvidence
+        Cross-validated log loss before and after calibration.
+    calibrators_ : list of BaseCalibrator
+        The fitted parts of the result.
+    weights_ : array
+        The weight of each part.
+
+    References
+    ----------
+    Wolpert, "Stacked generalization", Neural Networks, 1992.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(0, 3, 300)
     >>> logits = Logits(4 * (np.eye(3)[y] + rng.normal(size=(300, 3))))
     >>> auto = AutoCalibrator().fit(logits, y)
-    >>> auto.leaderboard_[0]["log_loss"] < auto.leaderboard_[-1]["log_loss"]
-    True
+    >>> auto.chosen_
+    'mixture'
+    >>> print(auto.evidence_)
+    log loss 2.194 to 0.766, cross-fitted on 300 rows
     """
 
     chosen_: str
     reason_: str
     leaderboard_: list[dict[str, Any]]
-    calibrators_: list[BaseCalibrator]
-    weights_: FloatArray
-    evidence_: dict[str, Any]
+    evidence_: CalibrationEvidence
 
-    param_fields = declare(cv=Omittable(_folds), parametric_only=Omittable(boolean))
+    param_fields = declare(cv=Omittable(_cv_field), parametric_only=Omittable(boolean))
     fitted_fields = declare(
         chosen_=text,
         reason_=text,
-        leaderboard_=list_of(LINE),
+        leaderboard_=list_of(_LEADERBOARD_LINE),
+        evidence_=record_of(CalibrationEvidence),
         calibrators_=list_of(estimator(BaseCalibrator)),
         weights_=distribution("calibrators_"),
     )
@@ -390,84 +445,80 @@ class AutoCalibrator(BaseCalibrator):
     def fit(
         self, outputs: Any, y: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
-        """Learn from outputs and labels; rows of one group are never parted between folds."""
-        shards = labeled_shards(outputs, y, sample_weight, type(self).__name__)
-        if groups is not None:
-            if not isinstance(shards, ArrayShards) or isinstance(outputs, Shards):
-                rule, fix = "among the columns of shards", "Columns(group=...)"
-                raise BadTypeError("groups", type(self).__name__, rule, "an argument", fix)
-            column = as_column(groups, len(shards.batch), "groups", type(self).__name__)
-            shards = ArrayShards(replace(shards.batch, groups=column))
-        return super().fit(shards)
+        """Select calibrators by cross-validation, and fit them on all rows.
 
-    def for_folds(self) -> BaseCalibrator:
-        """Return what was chosen on all rows, to be fitted to some of them: no contest again."""
-        self._require_fitted("for_folds")
-        return FixedMixture([clone(one) for one in self.calibrators_], self.weights_)
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members, array of probabilities, or Shards
+            Model outputs on rows that the model was not trained on. Shards hold labels, weights
+            and groups themselves.
+        y : array of shape (n_rows,) or (n_rows, n_classes), optional
+            Labels, or label probabilities.
+        sample_weight : array of shape (n_rows,), optional
+            Frequency weights.
+        groups : array of shape (n_rows,), optional
+            Rows of one group stay in one fold.
+
+        Returns
+        -------
+        AutoCalibrator
+            The fitted calibrator itself.
+        """
+        return super().fit(labeled_shards(outputs, y, sample_weight, type(self).__name__, groups))
+
+    def _unfitted_copy(self) -> BaseCalibrator:
+        if not self.__sklearn_is_fitted__():
+            return super()._unfitted_copy()
+        return _FixedMixture([clone(one) for one in self.calibrators_], self.weights_)
 
     def _learn(self, shards: Shards) -> None:
         seed = draw_seed(self.random_state, type(self).__name__)
         batch = sample_rows(shards, self.max_samples, seed)
-        n_used = len(labeled_only(batch))
-        if n_used == 0:
+        labeled = drop_unlabeled(batch)
+        if len(labeled) == 0:
             raise EmptyStateError("A calibrator")
-        if n_used < FEWEST_ROWS:
-            self._take([IdentityCalibrator()], np.ones(1), shards)
-            self.leaderboard_, self.chosen_ = [], "IdentityCalibrator()"
-            self.reason_ = f"{n_used} rows are too few to choose by"
-            return
+        if len(labeled) < MIN_ROWS:
+            found = _select_nothing(labeled)
+        else:
+            self._require_splits_of_all_rows(shards, batch)
+            folds = make_folds(batch, self.cv, seed)
+            tried = _suitable_calibrators(self.n_classes_, len(labeled), self.parametric_only)
+            likelihoods = cross_validated_likelihoods(tried, batch, folds, self.time_budget)
+            found = select_calibrators(*likelihoods, n_folds=len(folds))
+        self.chosen_, self.reason_ = found.chosen, found.reason
+        self.leaderboard_, self.evidence_ = found.leaderboard, found.evidence
+        self.calibrators_ = [one.fit(shards) for one in found.calibrators]
+        self.weights_ = found.weights
+
+    def _require_splits_of_all_rows(self, shards: Shards, batch: Batch) -> None:
+        """Raise where `cv` lists rows, and `batch` is only a sample of them."""
         is_listed = not (is_number(self.cv) or hasattr(self.cv, "split"))
         if is_listed and len(batch) == self.max_samples and shards.sum(len) > len(batch):
-            rule = f"folds or a splitter for more than {self.max_samples:,} rows (`max_samples`)"
-            raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "cv=5")
-        split = folds_of(batch, self.cv, seed)
-        contest = Contest.held(batch, split, self.time_budget, self.parametric_only)
-        members, shares = contest.winners()
-        self.leaderboard_, self.chosen_ = contest.leaderboard(), contest.chosen
-        self.reason_ = contest.reason
-        self.evidence_ = {
-            "before": contest.losses[0].item(),
-            "after": contest.loss,
-            "n_rows": contest.n_rows,
-        }
-        self._take(members, shares, shards)
+            rule = (
+                "must be a number of folds or a splitter for more than "
+                f"{self.max_samples:,} rows (`max_samples`)"
+            )
+            raise BadValueError("cv", type(self).__name__, rule, repr(self.cv), "Pass cv=5")
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.max_samples, int | np.integer) or self.max_samples < FEWEST_ROWS:
-            rule, fix = f"a whole number from {FEWEST_ROWS} up", "max_samples=20_000"
+        if not isinstance(self.max_samples, int | np.integer) or self.max_samples < MIN_ROWS:
+            rule, fix = f"must be an integer of at least {MIN_ROWS}", "Pass max_samples=20_000"
             raise BadValueError("max_samples", name, rule, repr(self.max_samples), fix)
         is_number_of_seconds = isinstance(self.time_budget, int | float | np.number)
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
-            rule, fix = "None, or seconds from 0 up", "time_budget=30"
+            rule, fix = "must be None or a non-negative number of seconds", "Pass time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
         require_random_state(self.random_state, name)
         if not isinstance(self.parametric_only, bool | np.bool_):
-            rule, fix = "True or False", "parametric_only=True"
+            rule, fix = "must be True or False", "Pass parametric_only=True"
             raise BadValueError("parametric_only", name, rule, repr(self.parametric_only), fix)
 
     def _check_fitted(self, entry: Entry) -> None:
         for k, one in enumerate(self.calibrators_):
             require_same_classes(self, one, entry.at(f"calibrators_[{k}]"))
 
-    def _take(self, members: list[BaseCalibrator], shares: FloatArray, shards: Shards) -> None:
-        self.calibrators_ = [member.fit(shards) for member in members]
-        for member in self.calibrators_:
-            del member._shards, member._mark
-        self.weights_ = shares
-
-    def _n_numbers(self) -> int:
-        return max(one._n_numbers() for one in self.calibrators_)
-
-    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return _mixed_logits(self.calibrators_, self.weights_, outputs)
-
-    def _words(self) -> str:
+    def _describe(self) -> str:
         if len(self.calibrators_) == 1:
-            return f"{self.chosen_} ({self.calibrators_[0]._words()})"
-        ranked = sorted(
-            zip(self.weights_, self.calibrators_, strict=True), key=lambda pair: -pair[0]
-        )
-        parts = [f"{share:.0%} {_name_of(member)}" for share, member in ranked[:3]]
-        more = f" and {len(ranked) - 3} more" if len(ranked) > 3 else ""
-        return f"a mixture of {', '.join(parts)}{more}"
+            return f"{self.chosen_} ({self.calibrators_[0]._describe()})"
+        return super()._describe()

@@ -1,18 +1,18 @@
-"""Calibrators of one class against the rest: Platt scaling and beta calibration."""
+"""Calibrators of two classes: their base class, Platt scaling and beta calibration."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from functools import partial
+from typing import final
 
 import numpy as np
 from scipy.special import expit, log_expit
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.inputs import LabelledRows, log_odds
+from dubito.calibrate.calibrator import BaseCalibrator, LabeledRows, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
@@ -20,156 +20,97 @@ from dubito.outputs import Logits, Probabilities
 from dubito.serialization.arrays import array, require_each
 from dubito.serialization.fields import Entry, declare, integer, number
 
+TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
+MAX_ROUNDS = 100
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BinaryRows:
-    """Log odds of a class, how much of each label is that class, and weights."""
+    """Log odds of one class against the rest, the probability of that label, and weights."""
 
     scores: FloatArray
     targets: FloatArray
     weight: FloatArray
 
     @classmethod
-    def of(cls, rows: LabelledRows, scores: FloatArray, k: int) -> BinaryRows:
-        """Return what the labels of some rows say of class k."""
-        is_soft = rows.soft.shape[0] == rows.codes.size
-        targets = rows.soft[:, k] if is_soft else (rows.codes == k).astype(np.float64)
+    def of(cls, rows: LabeledRows, scores: FloatArray, k: int) -> BinaryRows:
+        targets = rows.soft_labels[:, k] if rows.is_soft else (rows.labels == k).astype(np.float64)
         return cls(np.ascontiguousarray(scores[:, k]), targets, rows.weight)
 
+    @property
+    def n_columns(self) -> int:
+        return 1
 
-class Scores(ABC):
-    """The rows of one class against the rest, wherever they are."""
+    def __len__(self) -> int:
+        return int(self.scores.size)
 
-    @abstractmethod
-    def sum(self, function: Callable[[BinaryRows], Any]) -> Any:
-        """Return the sum of `function` over all rows."""
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldScores(Scores):
-    """Rows in memory."""
-
-    rows: BinaryRows
-
-    def sum(self, function: Callable[[BinaryRows], Any]) -> Any:
-        return function(self.rows)
+    def take(self, rows: slice) -> BinaryRows:
+        return BinaryRows(self.scores[rows], self.targets[rows], self.weight[rows])
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamedScores(Scores):
-    """Rows that are read anew for every sum."""
-
-    shards: Shards
-    k: int
-
-    def sum(self, function: Callable[[BinaryRows], Any]) -> Any:
-        def of_batch(batch: Batch) -> Any:
-            rows = LabelledRows.of(batch)
-            return function(BinaryRows.of(rows, log_odds(rows.outputs), self.k))
-
-        return self.shards.sum(of_batch)
-
-
-def scores_by_class(shards: Shards, classes: range) -> Iterator[Scores]:
-    """Yield the rows of each of some classes against the rest."""
+def one_vs_rest_shards(shards: Shards, classes: range) -> Iterator[Shards[BinaryRows]]:
+    """Yield the rows of each class against the rest: one block in memory, or a stream."""
     if isinstance(shards, ArrayShards):
-        rows = LabelledRows.of(shards.batch)
+        rows = LabeledRows.of(shards.batch)
         scores = log_odds(rows.outputs)
-        yield from (HeldScores(BinaryRows.of(rows, scores, k)) for k in classes)
-    else:
-        yield from (StreamedScores(shards, k) for k in classes)
+        n_rows = max(len(scores), 1)
+        yield from (ArrayShards(BinaryRows.of(rows, scores, k), n_rows) for k in classes)
+        return
+    yield from (shards.map(partial(_rows_against_rest, k=k)) for k in classes)
+
+
+def _rows_against_rest(batch: Batch, k: int) -> BinaryRows:
+    rows = LabeledRows.of(batch)
+    return BinaryRows.of(rows, log_odds(rows.outputs), k)
 
 
 class BaseBinaryCalibrator(BaseCalibrator):
-    """Calibrates the second of two classes; `OneVsRest` makes it one for any number."""
+    """Base class of calibrators of two classes; `OneVsRest` extends them to any number.
+
+    A subclass implements `_learn_scores` and `_calibrated` on the log odds of the second class.
+    """
 
     fitted_fields = declare(n_classes_=integer(2, 2))
 
     def _learn(self, shards: Shards) -> None:
         if self.n_classes_ != 2:
             name = type(self).__name__
-            rule, fix = "over 2 classes", f"OneVsRest({name}())"
-            raise BadValueError("outputs", name, rule, f"{self.n_classes_} classes", fix)
-        self._learn_scores(next(scores_by_class(shards, range(1, 2))))
+            rule, fix = "supports exactly 2 classes", f"Use OneVsRest({name}())"
+            raise BadValueError("", name, rule, f"{self.n_classes_}", fix)
+        self._learn_scores(next(one_vs_rest_shards(shards, range(1, 2))))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         odds = self._calibrated(log_odds(outputs)[:, 1])
         return np.column_stack([log_expit(-odds), log_expit(odds)])
 
     @abstractmethod
-    def _learn_scores(self, scores: Scores) -> None:
-        """Set whatever is learned of one class against the rest."""
+    def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
+        """Set the parameters of one class against the rest."""
 
     @abstractmethod
     def _calibrated(self, scores: FloatArray) -> FloatArray:
         """Return calibrated log odds."""
 
 
-CLOSE = 1e-9  # what a Newton step promises to gain, below which a fit has ended
-MOST_ROUNDS = 100
-
-
-def _fit_logistic(
-    scores: Scores,
-    numbers_of: Callable[[FloatArray], FloatArray],
-    targets: tuple[float, float],
-    start: FloatArray,
-    penalty: float,
-) -> FloatArray:
-    """Return the coefficients of least mean log loss, plus `penalty` times the squared step away.
-
-    `_numbers_of` turns log odds into rows x coefficients. `targets` are what a row of the rest and a
-    row of the class count as.
-    """
-
-    def sums(rows: BinaryRows, coefficients: FloatArray) -> FloatArray:
-        numbers = numbers_of(rows.scores)
-        odds = numbers @ coefficients
-        wanted = targets[0] + (targets[1] - targets[0]) * rows.targets
-        p = expit(odds)
-        loss = -(wanted * log_expit(odds) + (1 - wanted) * log_expit(-odds))
-        slope = numbers.T @ (rows.weight * (p - wanted))
-        bend = (numbers * (rows.weight * p * (1 - p))[:, np.newaxis]).T @ numbers
-        return np.concatenate([[rows.weight.sum(), rows.weight @ loss], slope, bend.ravel()])
-
-    def objective(coefficients: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        weight, *rest = scores.sum(lambda rows: sums(rows, coefficients))
-        if not weight > 0:
-            raise EmptyStateError("A calibrator")
-        loss, *derivatives = np.array(rest) / weight
-        away = coefficients - start
-        slope = np.array(derivatives[: start.size]) + 2 * penalty * away
-        bend = np.reshape(derivatives[start.size :], (start.size, start.size))
-        return loss + penalty * away @ away, slope, bend + 2 * penalty * np.eye(start.size)
-
-    best = start
-    loss, slope, bend = objective(best)
-    for _ in range(MOST_ROUNDS):
-        step = -np.linalg.solve(bend, slope)
-        gain = -slope @ step
-        if gain < CLOSE:
-            return best + step
-        length = 1.0
-        while True:
-            trial = best + length * step
-            tried = objective(trial)
-            if tried[0] <= loss - 1e-4 * length * gain or length < 1e-6:
-                break
-            length /= 2
-        best, (loss, slope, bend) = trial, tried
-    return best
-
-
 @final
 class PlattScaling(BaseBinaryCalibrator):
-    """Fit log odds = slope x log odds + intercept, against Platt's smoothed targets.
+    """Fit a logistic regression on log odds, with Platt's smoothed targets.
 
-    For two classes and few rows; the targets keep it finite on separable data. Platt,
-    "Probabilistic outputs for support vector machines", 1999; here on log odds.
+    For two classes and few rows: log odds = slope * log odds + intercept. The smoothed targets
+    keep both finite on separable data.
 
+    Attributes
+    ----------
+    slope_, intercept_ : float
+        Coefficients; a slope below 1 if the model was over-confident.
+
+    References
+    ----------
+    Platt, "Probabilistic outputs for support vector machines", 1999; here on log odds.
+
+    Examples
+    --------
     >>> from dubito import Logits
     >>> platt = PlattScaling().fit(Logits([2.0, 1.0, -1.0, -2.0, 2.0]), [1, 1, 0, 0, 0])
     >>> round(platt.slope_, 2), round(platt.intercept_, 2)
@@ -181,41 +122,53 @@ class PlattScaling(BaseBinaryCalibrator):
 
     fitted_fields = declare(slope_=number(), intercept_=number())
 
-    def _learn_scores(self, scores: Scores) -> None:
-        positive, total = scores.sum(
+    def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
+        positive, total = shards.sum(
             lambda rows: np.array([rows.weight @ rows.targets, rows.weight.sum()])
         )
         targets = 1 / (total - positive + 2), (positive + 1) / (positive + 2)
         start = np.array([1.0, 0.0])
-        found = _fit_logistic(scores, _with_ones, targets, start, penalty=1e-12)
+        found = _fit_logistic(shards, _with_intercept, targets, start, penalty=1e-12)
         self.slope_, self.intercept_ = map(float, found)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
         return self.slope_ * scores + self.intercept_
 
-    def _words(self) -> str:
-        verdict = "too high" if self.slope_ < 1 else "too low"
+    def _describe(self) -> str:
+        verdict = "confidence was too high" if self.slope_ < 1 else "confidence was too low"
         if self.slope_ <= 0:
-            verdict = "the contrary of what was true"
+            verdict = "scores contradict the labels"
         elif abs(self.slope_ - 1) < 0.005:
-            verdict = "right already"
-        return f"log odds x {self.slope_:.3g} {self.intercept_:+.3g}: confidence was {verdict}"
+            verdict = "confidence was right already"
+        return f"log odds x {self.slope_:.3g} {self.intercept_:+.3g}: {verdict}"
 
 
-def _with_ones(scores: FloatArray) -> FloatArray:
-    """Return the scores beside a column of ones."""
+def _with_intercept(scores: FloatArray) -> FloatArray:
+    """Return the features of Platt scaling: log odds, and 1."""
     return np.column_stack([scores, np.ones(scores.size)])
 
 
 @final
 class BetaCalibration(BaseBinaryCalibrator):
-    """Fit log odds = a log(p) - b log(1 - p) + c with a, b from 0 up.
+    """Fit log odds = a log(p) - b log(1 - p) + c, with a and b non-negative.
 
-    For two classes whose confidence is off differently near 0 and near 1. Kull, Silva Filho and
-    Flach, "Beta calibration", 2017.
+    For two classes whose confidence is off differently near 0 and near 1.
 
+    Attributes
+    ----------
+    coefficients_ : array of shape (3,)
+        a, b and c.
+
+    References
+    ----------
+    Kull, Silva Filho and Flach, "Beta calibration: a well-founded and easily implemented
+    improvement on logistic calibration for binary classifiers", AISTATS 2017.
+
+    Examples
+    --------
     >>> from dubito import Probabilities
-    >>> beta = BetaCalibration().fit(Probabilities([0.9, 0.8, 0.3, 0.2, 0.9, 0.1]), [1, 1, 0, 1, 0, 0])
+    >>> p = Probabilities([0.9, 0.8, 0.3, 0.2, 0.9, 0.1])
+    >>> beta = BetaCalibration().fit(p, [1, 1, 0, 1, 0, 0])
     >>> beta.predict_proba([0.5]).round(2).tolist()
     [[0.45, 0.55]]
     """
@@ -224,40 +177,91 @@ class BetaCalibration(BaseBinaryCalibrator):
 
     fitted_fields = declare(coefficients_=array(3))
 
-    def _learn_scores(self, scores: Scores) -> None:
+    def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         is_free = np.ones(3, dtype=bool)
         while True:
-            found = self.coefficients_ = _best_of(scores, is_free)
+            found = self.coefficients_ = _fit_beta(shards, is_free)
             if found[:2].min() >= 0:
                 return
             is_free[np.argmin(found[:2])] = False
 
     def _check_fitted(self, entry: Entry) -> None:
-        is_fine = np.append(self.coefficients_[:2] >= 0, True)
+        is_valid = np.append(self.coefficients_[:2] >= 0, True)
         rule = "two numbers from 0 up, and any third"
-        require_each(is_fine, self.coefficients_, entry.at("coefficients_"), rule)
+        require_each(is_valid, self.coefficients_, entry.at("coefficients_"), rule)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
-        return np.asarray(_numbers_of(scores) @ self.coefficients_)
+        return np.asarray(_beta_features(scores) @ self.coefficients_)
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         a, b, c = self.coefficients_
         return f"log odds = {a:.3g} log(p) - {b:.3g} log(1 - p) {c:+.3g}"
 
 
-def _numbers_of(scores: FloatArray) -> FloatArray:
-    """Return log(p), -log(1 - p) and 1 of log odds."""
+def _beta_features(scores: FloatArray) -> FloatArray:
+    """Return log(p), -log(1 - p) and 1 for log odds."""
     return np.column_stack([log_expit(scores), -log_expit(-scores), np.ones(scores.size)])
 
 
-def _best_of(scores: Scores, is_free: BoolArray) -> FloatArray:
-    """Return the best coefficients among those whose others are 0."""
-    found = np.zeros(3)
-    found[is_free] = _fit_logistic(
-        scores,
-        lambda values: _numbers_of(values)[:, is_free],
+def _fit_beta(shards: Shards[BinaryRows], is_free: BoolArray) -> FloatArray:
+    """Return the best coefficients if those that are not free are 0."""
+    coefficients = np.zeros(3)
+    coefficients[is_free] = _fit_logistic(
+        shards,
+        lambda scores: _beta_features(scores)[:, is_free],
         targets=(0.0, 1.0),
         start=np.array([1.0, 1.0, 0.0])[is_free],
         penalty=1e-6,
     )
-    return found
+    return coefficients
+
+
+def _fit_logistic(
+    shards: Shards[BinaryRows],
+    features_of: Callable[[FloatArray], FloatArray],
+    targets: tuple[float, float],
+    start: FloatArray,
+    penalty: float,
+) -> FloatArray:
+    """Return the coefficients of lowest mean log loss, by Newton's method with backtracking.
+
+    `features_of` turns log odds into rows x coefficients. `targets` are the label values of the
+    rest and of the class. `penalty` multiplies the squared distance from the start.
+    """
+
+    def sums(rows: BinaryRows, coefficients: FloatArray) -> FloatArray:
+        features = features_of(rows.scores)
+        odds = features @ coefficients
+        target = targets[0] + (targets[1] - targets[0]) * rows.targets
+        p = expit(odds)
+        loss = -(target * log_expit(odds) + (1 - target) * log_expit(-odds))
+        gradient = features.T @ (rows.weight * (p - target))
+        hessian = (features * (rows.weight * p * (1 - p))[:, np.newaxis]).T @ features
+        return np.concatenate([[rows.weight.sum(), rows.weight @ loss], gradient, hessian.ravel()])
+
+    def objective(coefficients: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        weight, *rest = shards.sum(lambda rows: sums(rows, coefficients))
+        if not weight > 0:
+            raise EmptyStateError("A calibrator")
+        loss, *derivatives = np.array(rest) / weight
+        away = coefficients - start
+        gradient = np.array(derivatives[: start.size]) + 2 * penalty * away
+        hessian = np.reshape(derivatives[start.size :], (start.size, start.size))
+        return loss + penalty * away @ away, gradient, hessian + 2 * penalty * np.eye(start.size)
+
+    best = start
+    loss, gradient, hessian = objective(best)
+    for _ in range(MAX_ROUNDS):
+        step = -np.linalg.solve(hessian, gradient)
+        decrease = -gradient @ step
+        if decrease < TOLERANCE:
+            return best + step
+        length = 1.0
+        while True:
+            trial = best + length * step
+            tried = objective(trial)
+            if tried[0] <= loss - 1e-4 * length * decrease or length < 1e-6:
+                break
+            length /= 2
+        best, (loss, gradient, hessian) = trial, tried
+    return best

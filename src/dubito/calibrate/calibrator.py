@@ -1,67 +1,84 @@
-"""What every calibrator of class probabilities can do, and what each must say of itself."""
+"""The base class of class-probability calibrators, and how their inputs are read."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Self, final
 
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray, IntArray, as_share, contiguous
-from dubito.calibrate.cross_validation import evidence_of, mark_of
-from dubito.calibrate.inputs import FLOOR, as_class_outputs, labeled_outputs, labeled_shards
+from dubito.arrays import FloatArray, IntArray, as_share, contiguous, freeze
+from dubito.data.batch import Batch
 from dubito.data.cache import cached
-from dubito.data.shards import ArrayShards, CountedShards, Shards
-from dubito.errors import BadValueError
+from dubito.data.labels import Labels
+from dubito.data.shards import ArrayShards, CountedShards, Shards, as_shards
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.kernels.softmax import softmax_rows
+from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities
-from dubito.serialization.fields import (
-    Entry,
-    Omittable,
-    class_names,
-    declare,
-    integer,
-    number,
-    record,
-)
+from dubito.outputs import BaseOutputs, ClassName, Logits, Members, Probabilities, as_outputs
+from dubito.serialization.fields import Entry, class_names, declare, integer
 from dubito.serialization.objects import Serializable
 
-WIDE_ENTRIES = 1 << 18  # of a block whose rows take more numbers than they have: 2 MB
+FLOOR = 1e-12  # the lowest calibrated probability; lower input probabilities are raised to it
+MIN_TOTAL_WEIGHT = 2  # a smaller sum over many rows suggests weights normalized to sum to 1
+WIDE_ENTRIES = 1 << 18  # block size (2 MB) of calibrators that need extra numbers per row
 
 
 class BaseCalibrator(Serializable):
-    """Learns from outputs and labels, and turns outputs into honest probabilities.
+    """Base class of calibrators: fits on outputs and labels, returns calibrated probabilities.
 
-    A calibrator says three things: what it learns of shards (`_learn`), the calibrated logits of
-    some rows (`_logits`), and what it learned in words (`_words`). Learned names end in `_`; they
-    and the settings are what `to_dict` keeps.
+    A subclass implements `_learn` (set the parameters from shards), `_logits` (calibrated logits
+    of a block of rows) and `_describe` (the parameters in words). Parameters are attributes that
+    end in `_`. They and the settings are all that a fitted calibrator holds, pickles and
+    serializes; it never holds its training rows.
+
+    Attributes
+    ----------
+    n_classes_ : int
+        Number of classes, from the columns of the outputs.
+    classes_ : tuple of str or int, or None
+        Class names, if the outputs have any.
+
+    See Also
+    --------
+    cross_validate_calibrator : What a calibrator achieves on held-out rows.
     """
 
     n_classes_: int
     classes_: tuple[ClassName, ...] | None
 
-    fitted_fields = declare(
-        n_classes_=integer(2),
-        classes_=class_names("n_classes_"),
-        evidence_=Omittable(record(before=number(), after=number(), n_rows=integer())),
-    )
+    fitted_fields = declare(n_classes_=integer(2), classes_=class_names("n_classes_"))
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from outputs and labels, or from shards that hold both.
+        """Fit the calibrator.
 
-        Weights count rows: one of 2 is a row twice, and those that sum to 1 are one row in all.
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members, array of probabilities, or Shards
+            Model outputs on rows that the model was not trained on. Shards hold labels and
+            weights themselves.
+        y : array of shape (n_rows,) or (n_rows, n_classes), optional
+            Labels, or label probabilities. Rows with a missing label are left out with a warning.
+        sample_weight : array of shape (n_rows,), optional
+            Frequency weights: a weight of 2 equals two identical rows.
+
+        Returns
+        -------
+        BaseCalibrator
+            The fitted calibrator itself.
         """
         name = type(self).__name__
         shards = labeled_shards(outputs, y, sample_weight, name)
         first = labeled_outputs(next(shards.batches()), name)
         self._forget()
         self.n_classes_, self.classes_ = first.n_classes, first.classes
-        # Rows in memory were counted by now, counted shards are those of a fit around this one.
+        # labeled_shards has counted missing labels in memory; CountedShards belong to an outer fit.
         is_counted = isinstance(shards, ArrayShards | CountedShards)
         try:
             self._check_params()
@@ -69,18 +86,27 @@ class BaseCalibrator(Serializable):
                 counted = None if is_counted else CountedShards(quick)
                 self._learn(counted or quick)
             if counted:
-                is_around = type(self).fit is not BaseCalibrator.fit  # one more frame to leave
-                warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_around)
+                is_overridden = type(self).fit is not BaseCalibrator.fit  # one more stack frame
+                warn_of_missing(*counted.n_missing_and_rows(), name, stacklevel=3 + is_overridden)
         except BaseException:
             self._forget()
             raise
-        # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
-        self._shards, self._mark = shards, mark_of(shards)
         return self
 
     def predict_proba(self, outputs: Any) -> FloatArray:
-        """Return calibrated probabilities, rows x classes, none below 1e-12."""
-        known = self._known(outputs, "predict_proba")
+        """Return calibrated probabilities.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array of probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        array of shape (n_rows, n_classes)
+            Rows sum to 1; no entry is below 1e-12.
+        """
+        known = self._check_outputs(outputs, "predict_proba")
         result = np.empty(known.array.shape, known.array.dtype)
 
         def fill(rows: slice) -> None:
@@ -90,8 +116,19 @@ class BaseCalibrator(Serializable):
         return result
 
     def predict(self, outputs: Any) -> IntArray:
-        """Return the number of each row's most probable class, the first of equals."""
-        known = self._known(outputs, "predict")
+        """Return the index of the most probable class after calibration.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array of probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        array of int of shape (n_rows,)
+            Column indices; ties go to the first column.
+        """
+        known = self._check_outputs(outputs, "predict")
         result = np.empty(known.n_rows, np.int64)
 
         def fill(rows: slice) -> None:
@@ -101,8 +138,19 @@ class BaseCalibrator(Serializable):
         return result
 
     def transform(self, outputs: Any) -> Logits:
-        """Return calibrated logits, for whatever comes next: no small probability is lost."""
-        known = self._known(outputs, "transform")
+        """Return calibrated logits, which keep probabilities too small for `predict_proba`.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array of probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        Logits
+            Their softmax is `predict_proba`, before its floor of 1e-12.
+        """
+        known = self._check_outputs(outputs, "transform")
         result = np.empty(known.array.shape, known.array.dtype)
 
         def fill(rows: slice) -> None:
@@ -112,76 +160,237 @@ class BaseCalibrator(Serializable):
         return Logits(result, self.classes_)
 
     def summary(self) -> str:
-        """Say in words what was learned, and what it does to log loss, out of sample."""
-        self._require_fitted("summary")
-        return f"{self._words()}; {evidence_of(self)}"
+        """Return the fitted parameters in words, as part of a sentence.
 
-    def for_folds(self) -> BaseCalibrator:
-        """Return one of the same settings that knows nothing yet, to be fitted to some rows."""
+        `cross_validate_calibrator` measures what calibration achieves.
+        """
+        self._require_fitted("summary")
+        return self._describe()
+
+    def reduce_knots(self, tolerance: float = 1e-4) -> Self:
+        """Return an equivalent calibrator with fewer knots, for smaller files.
+
+        Parameters
+        ----------
+        tolerance : float
+            How much the calibrated probability of one class against the rest may change.
+
+        Returns
+        -------
+        BaseCalibrator
+            A copy with simplified isotonic curves; the calibrator itself if it has none.
+        """
+        self._require_fitted("reduce_knots")
+        as_share(tolerance, "tolerance", f"{type(self).__name__}.reduce_knots")
+        return self._with_fewer_knots(float(tolerance))
+
+    def _with_fewer_knots(self, tolerance: float) -> Self:
+        """Return a copy whose parts have fewer knots; overridden by curves themselves."""
+        parts = self._learned().get("calibrators_", [])
+        reduced = [one._with_fewer_knots(tolerance) for one in parts]
+        if all(after is before for after, before in zip(reduced, parts, strict=True)):
+            return self
+        twin = copy(self)
+        twin.__dict__["calibrators_"] = reduced
+        return twin
+
+    def _unfitted_copy(self) -> BaseCalibrator:
+        """Return an unfitted copy to fit on folds, which keeps what was selected on all rows."""
         fresh: BaseCalibrator = clone(self)
         return fresh
 
-    def thinned(self, bound: float = 1e-4) -> Self:
-        """Return what needs fewer knots, and no curve of which moves by more than `bound`.
-
-        For keeping: rising curves have a knot or two for every step of theirs. `bound` is a
-        probability, that of one class against the rest; what has no knots is returned as it is.
-        """
-        self._require_fitted("thinned")
-        as_share(bound, "bound", f"{type(self).__name__}.thinned")
-        return self._thinned(float(bound))
-
-    def _thinned(self, bound: float) -> Self:
-        """Return it with its parts thinned, if it has any; what has knots of its own does more."""
-        parts = self._learned().get("calibrators_", [])
-        thinner = [one._thinned(bound) for one in parts]
-        if all(after is before for after, before in zip(thinner, parts, strict=True)):
-            return self
-        twin = copy(self)
-        twin.__dict__["calibrators_"] = thinner
-        return twin
-
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
-        """Set whatever is learned."""
+        """Set the parameters."""
 
     @abstractmethod
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        """Return calibrated log probabilities of a block of rows, up to a shift a row."""
+        """Return calibrated log probabilities of a block, up to a constant per row."""
 
     @abstractmethod
-    def _words(self) -> str:
-        """Say in a few words what was learned."""
+    def _describe(self) -> str:
+        """Return the parameters in a few words."""
 
-    def _n_numbers(self) -> int:
-        """How many numbers a row takes while it is calibrated: what the size of blocks hangs on."""
+    def _numbers_per_row(self) -> int:
+        """Return how many numbers calibrating a row needs, which determines the block size."""
         return self.n_classes_
 
     def _over_blocks(self, fill: Callable[[slice], None], outputs: Logits | Probabilities) -> None:
-        """Call `fill` with every block of rows, over threads."""
-        n_numbers = self._n_numbers()
+        """Call `fill` with every block of rows, using threads."""
+        n_numbers = self._numbers_per_row()
         entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
         with kept_threads():
             for _ in map_in_order(fill, row_blocks(outputs.n_rows, n_numbers, entries)):
                 pass
 
-    def _known(self, outputs: Any, method: str) -> Logits | Probabilities:
-        """Return outputs over the classes it was fitted for."""
+    def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
+        """Return outputs over the classes of the fit, or raise."""
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
-        wrapped = as_class_outputs(outputs, caller)
-        if wrapped.n_classes != self.n_classes_:
-            rule, fix = f"over the {self.n_classes_} classes of the fit", "the same columns"
-            raise BadValueError("outputs", caller, rule, f"{wrapped.n_classes} columns", fix)
-        if None not in (wrapped.classes, self.classes_) and wrapped.classes != self.classes_:
-            rule, fix = f"over the classes {self.classes_}", "the columns in the fit's order"
-            raise BadValueError("outputs", caller, rule, f"{wrapped.classes}", fix)
-        return wrapped
+        known = as_class_outputs(outputs, caller)
+        fix = "Pass the columns of the fit, in the same order"
+        if known.n_classes != self.n_classes_:
+            rule = f"must have {self.n_classes_} columns, as in the fit"
+            raise BadValueError("outputs", caller, rule, f"{known.n_classes}", fix)
+        if None not in (known.classes, self.classes_) and known.classes != self.classes_:
+            rule = f"must have the classes {self.classes_}, as in the fit"
+            raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
+        return known
 
 
 def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
-    """Raise unless a calibrator inside another one is of the same classes."""
+    """Raise unless a calibrator inside another one has the same classes."""
     if inner.n_classes_ != outer.n_classes_:
         raise entry.error(f"of {outer.n_classes_} classes", f"{inner.n_classes_}")
     if inner.classes_ != outer.classes_:
         raise entry.error("of the same classes", "other names")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledRows:
+    """A batch as calibration kernels take it; rows without a label have weight 0.
+
+    `soft_labels` (rows x classes) has no rows unless labels are probabilities.
+    """
+
+    outputs: Logits | Probabilities
+    array: FloatArray
+    is_logits: bool
+    labels: IntArray
+    soft_labels: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch) -> LabeledRows:
+        outputs = as_class_outputs(batch.outputs, "a calibrator")
+        labels = batch.labels
+        assert isinstance(labels, Labels)
+        soft = labels.probabilities
+        return cls(
+            outputs=outputs,
+            array=contiguous(outputs.array),
+            is_logits=isinstance(outputs, Logits),
+            labels=contiguous(labels.codes),
+            soft_labels=contiguous(np.empty((0, outputs.n_classes)) if soft is None else soft),
+            weight=contiguous(batch.labeled_weight),
+        )
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether labels are probabilities."""
+        return len(self.soft_labels) == self.labels.size
+
+    def label_likelihoods(
+        self, probabilities: Sequence[FloatArray]
+    ) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Return the likelihood of each label under several models, with weights and row numbers.
+
+        Likelihoods are entries x models. A labeled row is one entry, a soft label one for each
+        class of positive probability.
+        """
+        if self.is_soft:
+            soft_weight = self.weight[:, np.newaxis] * self.soft_labels
+            rows, classes = np.nonzero(soft_weight)
+            weights: FloatArray = soft_weight[rows, classes]
+        else:
+            rows = np.flatnonzero(self.weight)
+            classes, weights = np.asarray(self.labels[rows]), self.weight[rows]
+        return np.stack([p[rows, classes] for p in probabilities], axis=1), weights, rows
+
+
+def as_penalty(value: Any, argument: str, caller: str) -> float:
+    """Return a penalty weight: a finite, non-negative number."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < np.inf):
+        rule, fix = "must be a finite number of at least 0", f"Pass {argument}=1.0"
+        raise BadValueError(argument, caller, rule, repr(value), fix)
+    return float(value)
+
+
+def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
+    """Return outputs as a single rows x classes matrix: the mean of members, arrays unchanged."""
+    wrapped: BaseOutputs = as_outputs(outputs, "outputs", caller)
+    if isinstance(wrapped, Members):
+        return wrapped.mean
+    if not isinstance(wrapped, Logits | Probabilities):
+        rule = "must be Logits, Probabilities, Members or an array of probabilities"
+        fix = "Pass the whole distribution over classes, or use VarianceScaling for regression"
+        raise BadTypeError("outputs", caller, rule, type(wrapped).__name__, fix)
+    return wrapped
+
+
+def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:
+    """Return the outputs of a batch that must have labels."""
+    outputs = as_class_outputs(batch.outputs, caller)
+    if batch.labels is None:
+        fix = "Pass the labels, or shards with a label column"
+        raise BadTypeError("y", caller, "must hold the labels", "None", fix)
+    return outputs
+
+
+def labeled_shards(
+    outputs: Any, y: Any, sample_weight: Any, caller: str, groups: Any = None
+) -> Shards:
+    """Return labeled rows as shards; arrays warn about missing labels and very small weights."""
+    shards = as_shards(
+        outputs,
+        y,
+        sample_weight=sample_weight,
+        groups=groups,
+        caller=caller,
+        convert=as_class_outputs,
+    )
+    if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
+        batch = shards.batch
+        warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
+        if sample_weight is not None:
+            _warn_about_small_weights(batch.labeled_weight, caller, stacklevel=4)
+    return shards
+
+
+def _warn_about_small_weights(weight: FloatArray, caller: str, stacklevel: int) -> None:
+    """Warn where many rows together count as about one."""
+    n_rows, total = np.count_nonzero(weight), weight.sum()
+    if total < min(MIN_TOTAL_WEIGHT, n_rows / 10):
+        text = (
+            f"{caller}: the weights of {n_rows:,} rows sum to {total:.3g}, and frequency weights "
+            "count as that many rows. Rescale them to a mean of 1."
+        )
+        warnings.warn(text, DubitoWarning, stacklevel)
+
+
+def drop_unlabeled(batch: Batch) -> Batch:
+    """Return the rows that have a label and a positive weight."""
+    is_used = batch.labeled_weight > 0
+    return batch if is_used.all() else batch.take(np.flatnonzero(is_used))
+
+
+def log_probabilities(
+    outputs: Logits | Probabilities, beta: float = 1.0, precision: str = "float64"
+) -> FloatArray:
+    """Return log probabilities at an inverse temperature."""
+    result = np.empty(outputs.array.shape, precision)
+    is_logits = isinstance(outputs, Logits)
+    log_softmax_rows(contiguous(outputs.array), float(beta), is_logits, FLOOR, result)
+    return result
+
+
+def log_odds(outputs: Logits | Probabilities) -> FloatArray:
+    """Return the log odds of each class against the rest, in float64."""
+    result = np.empty(outputs.array.shape)
+    log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, result)
+    return result
+
+
+def class_weights(shards: Shards) -> FloatArray:
+    """Return the total weight of the labels of each class."""
+
+    def weigh(batch: Batch) -> FloatArray:
+        rows = LabeledRows.of(batch)
+        if rows.soft_labels.shape[0]:
+            return rows.weight @ rows.soft_labels
+        labels = np.maximum(rows.labels, 0)
+        return np.bincount(labels, rows.weight, rows.outputs.n_classes).astype(np.float64)
+
+    return freeze(shards.sum(weigh))

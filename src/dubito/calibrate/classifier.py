@@ -22,9 +22,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.cross_validation import n_group_folds
-from dubito.calibrate.inputs import FLOOR
+from dubito.calibrate.calibrator import FLOOR, BaseCalibrator
+from dubito.calibrate.cross_validation import count_group_folds
 from dubito.data.batch import as_weights
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities
@@ -34,21 +33,37 @@ NAME = "CalibratedClassifier"
 
 @final
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier and a calibrator that act as one classifier.
+    """A scikit-learn classifier with calibrated probabilities.
 
-    Clones of the estimator are fitted without one fold each; the calibrator learns from what they
-    say of that fold; then the estimator is fitted on all rows. One model and not an ensemble of
-    folds: it costs one prediction a row, and what the calibrator learned can be read.
+    Clones of the estimator are fitted without one fold each, the calibrator on their outputs for
+    the fold left out; then the estimator is fitted on all rows. The result is one model, not an
+    ensemble over folds: prediction costs the same, and the calibrator can be inspected.
 
-    `estimator` is any classifier (None: `LogisticRegression()`). One that is fitted already comes
-    as `sklearn.frozen.FrozenEstimator(model)`: then all rows, which must be new to it, go to the
-    calibrator. `calibrator` is any of dubito's (None: `AutoCalibrator()`). `cv` is a number of
-    stratified folds (of whole groups, and no more than there are of these), a scikit-learn splitter
-    or a list of splits; folds run in parallel inside `joblib.parallel_config(n_jobs=...)`.
+    Parameters
+    ----------
+    estimator : scikit-learn classifier, optional
+        `LogisticRegression()` by default. Wrap a fitted classifier in
+        `sklearn.frozen.FrozenEstimator`: then all rows, which must be new to it, calibrate it.
+    calibrator : BaseCalibrator, optional
+        `AutoCalibrator()` by default.
+    cv : int, scikit-learn splitter or list of splits
+        Number of stratified folds (of whole groups, at most one per group), or how to split. Folds
+        run in parallel inside `joblib.parallel_config(n_jobs=...)`.
 
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+        Class labels, in the order of the columns.
+    estimator_ : scikit-learn classifier
+        The estimator fitted on all rows.
+    calibrator_ : BaseCalibrator
+        The fitted calibrator.
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.svm import SVC
-    >>> from dubito.calibrate.temperature import TemperatureScaling
+    >>> from dubito.calibrate import TemperatureScaling
     >>> X, y = load_iris(return_X_y=True)
     >>> CalibratedClassifier(SVC(), TemperatureScaling()).fit(X, y).predict_proba(X[:1]).round(2)
     array([[0.96, 0.04, 0.  ]])
@@ -66,7 +81,24 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.cv = cv
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Fit the estimator and the calibrator; rows of one group stay in one fold."""
+        """Fit the estimator and the calibrator.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            Features, as the estimator takes them.
+        y : array of shape (n_rows,)
+            Labels.
+        sample_weight : array of shape (n_rows,), optional
+            Frequency weights, passed to the estimator if it takes any.
+        groups : array of shape (n_rows,), optional
+            Rows of one group stay in one fold.
+
+        Returns
+        -------
+        CalibratedClassifier
+            The fitted classifier itself.
+        """
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
@@ -75,46 +107,68 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if sample_weight is not None:
             # A copy: not every estimator takes weights that are read-only.
             weight = as_weights(sample_weight, labels.size, NAME).copy()
-        data = Data(features, labels, weight)
+        data = _TrainingRows(features, labels, weight)
         estimator, calibrator = self._base(), self._base_calibrator()
         if isinstance(estimator, FrozenEstimator):
             check_is_fitted(estimator)
-            fitted, classes = estimator, _require_classes(np.asarray(estimator.classes_))
-            rows, outputs = np.arange(labels.size), _outputs_of(fitted, features, classes)
+            fitted, classes = estimator, _require_two_classes(np.asarray(estimator.classes_))
+            rows, outputs = np.arange(labels.size), _model_outputs(fitted, features, classes)
         else:
-            classes = _require_classes(np.unique(labels))
-            _warn_of_lost_weights(estimator, weight)
-            splits = _splits_of(self.cv, data, groups)
+            classes = _require_two_classes(np.unique(labels))
+            _warn_about_unused_weights(estimator, weight)
+            splits = _make_splits(self.cv, data, groups)
             rows, outputs = _held_out_outputs(estimator, data, splits, classes)
             fitted = data.fit(estimator)
         weight = None if weight is None else weight[rows]
-        calibrator.fit(outputs, labels[rows], weight, **_groups_for(calibrator, groups, rows))
+        calibrator.fit(outputs, labels[rows], weight, **_group_argument(calibrator, groups, rows))
         self.classes_, self.estimator_, self.calibrator_ = classes, fitted, calibrator
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
-        """Return calibrated probabilities, rows x classes, in the order of `classes_`."""
+        """Return calibrated probabilities.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_rows, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
         check_is_fitted(self)
-        return self.calibrator_.predict_proba(_outputs_of(self.estimator_, X, self.classes_))
+        return self.calibrator_.predict_proba(_model_outputs(self.estimator_, X, self.classes_))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """Return the most probable class of each row, which may not be the estimator's own."""
+        """Return the most probable class, which may differ from the estimator's prediction.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n_rows, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_rows,)
+            Class labels.
+        """
         codes = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def summary(self) -> str:
-        """Say in words what the calibrator learned."""
+        """Return the parameters of the calibrator in words."""
         check_is_fitted(self)
         return self.calibrator_.summary()
 
     @property
     def n_features_in_(self) -> int:
-        """How many features the estimator was fitted on, where it tells."""
+        """Number of features, if the estimator knows it."""
         return int(self.estimator_.n_features_in_)
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """What the features are called, where the estimator knows."""
+        """Feature names, if the estimator knows them."""
         return np.asarray(self.estimator_.feature_names_in_)
 
     def __sklearn_tags__(self) -> Any:
@@ -124,23 +178,23 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
     def _base(self) -> Any:
-        """Return the estimator, or the one there is by default."""
+        """Return the estimator, or the default."""
         if self.estimator is None:
             return LogisticRegression()
         is_instance = hasattr(self.estimator, "fit") and not isinstance(self.estimator, type)
         if not (is_instance and is_classifier(self.estimator)):
-            rule, fix = "a scikit-learn classifier", "LogisticRegression()"
+            rule, fix = "must be a scikit-learn classifier", "Pass LogisticRegression()"
             raise BadTypeError("estimator", NAME, rule, repr(self.estimator), fix)
         return self.estimator
 
     def _base_calibrator(self) -> BaseCalibrator:
-        """Return a new calibrator that knows nothing yet."""
+        """Return an unfitted calibrator."""
         if self.calibrator is None:
             from dubito.calibrate.auto import AutoCalibrator
 
             return AutoCalibrator()
         if not isinstance(self.calibrator, BaseCalibrator):
-            rule, fix = "a calibrator of dubito", "TemperatureScaling()"
+            rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
             raise BadTypeError("calibrator", NAME, rule, repr(self.calibrator), fix)
         fresh: BaseCalibrator = clone(self.calibrator)
         return fresh
@@ -148,15 +202,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Data:
-    """Rows to learn from: features of any kind that can be indexed, labels, weights."""
+class _TrainingRows:
+    """Features of any indexable kind, labels, and weights."""
 
     features: Any
     labels: NDArray[Any]
     weight: FloatArray | None
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
-        """Return a clone of the estimator that is fitted on some rows, or on all."""
+        """Return a clone of the estimator, fitted on some rows or on all."""
         features, labels, weight = self.features, self.labels, self.weight
         if rows is not None:
             features, labels = _safe_split(estimator, features, labels, rows)
@@ -166,93 +220,100 @@ class Data:
 
 
 def _held_out_outputs(
-    estimator: Any, data: Data, splits: list[tuple[IntArray, IntArray]], classes: NDArray[Any]
+    estimator: Any,
+    data: _TrainingRows,
+    splits: list[tuple[IntArray, IntArray]],
+    classes: NDArray[Any],
 ) -> tuple[IntArray, Logits | Probabilities]:
-    """Return the rows that were held out, and what models that never saw them say of them."""
-    run = delayed(_held_out)
+    """Return the rows that were held out, and the outputs of models that were not fitted on them."""
+    run = delayed(_held_out_fold)
     folds = Parallel()(run(estimator, data, train, test, classes) for train, test in splits)
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in folds)])
     n_unseen = sum(test.size for _, test in splits) - rows.size
-    fix = "cv=StratifiedKFold(5, shuffle=True)"
+    fix = "Pass cv=StratifiedKFold(5, shuffle=True)"
     if rows.size == 0:
-        rule = "splits that test on classes they train on"
+        rule = "must hold out rows of classes that it trains on"
         raise BadValueError("cv", NAME, rule, f"{len(splits)} splits with no such row", fix)
     if n_unseen:
-        text = f"{NAME}: the calibrator learns nothing from {n_unseen:,} held-out rows, whose class"
-        warnings.warn(f"{text} their fold's model never saw. Try {fix}.", DubitoWarning, 3)
+        text = (
+            f"{NAME}: {n_unseen:,} held-out rows are not used to calibrate, as the model of their "
+            f"fold was not trained on their class. {fix}."
+        )
+        warnings.warn(text, DubitoWarning, 3)
     parts = [outputs for _, outputs in folds if outputs is not None]
     return rows, type(parts[0])(np.concatenate([part.array for part in parts]), classes)
 
 
-def _held_out(
-    estimator: Any, data: Data, train: IntArray, test: IntArray, classes: NDArray[Any]
+def _held_out_fold(
+    estimator: Any, data: _TrainingRows, train: IntArray, test: IntArray, classes: NDArray[Any]
 ) -> tuple[IntArray, Logits | Probabilities | None]:
-    """Return the rows of one fold that can teach something, and what was said of them.
+    """Return the rows of one fold whose class the other rows have, and the outputs for them.
 
-    A model that never saw a class is sure to be wrong there; the final one, which has seen it,
-    need not be.
+    A model that was not trained on a class is certain to be wrong there; the final one is not.
     """
     model = data.fit(estimator, train)
     rows = test[np.isin(data.labels[test], model.classes_)]
     if rows.size == 0:
         return rows, None
     features, _ = _safe_split(estimator, data.features, None, rows, train)
-    return rows, _outputs_of(model, features, classes)
+    return rows, _model_outputs(model, features, classes)
 
 
-def _outputs_of(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Probabilities:
-    """Return what a fitted model says, a column for each of `classes` whether it saw it or not."""
+def _model_outputs(model: Any, features: Any, classes: NDArray[Any]) -> Logits | Probabilities:
+    """Return the outputs of a fitted model, with a column for each of `classes`."""
     is_score = hasattr(model, "decision_function")
     if not (is_score or hasattr(model, "predict_proba")):
-        rule, fix = "a classifier with decision_function or predict_proba", "another estimator"
+        rule = "must have decision_function or predict_proba"
+        fix = "Pass another estimator"
         raise BadTypeError("estimator", NAME, rule, type(model).__name__, fix)
-    said = np.asarray((model.decision_function if is_score else model.predict_proba)(features))
-    if is_score and said.ndim == 1:
-        said = np.stack([np.zeros_like(said), said], axis=1)
+    array = np.asarray((model.decision_function if is_score else model.predict_proba)(features))
+    if is_score and array.ndim == 1:
+        array = np.stack([np.zeros_like(array), array], axis=1)
     known, names = np.asarray(model.classes_).tolist(), classes.tolist()
-    # Their number tells nothing: three classes have three pairs.
+    # The number of columns does not tell: three classes have three pairs.
     is_pairwise = getattr(_final_model(model), "decision_function_shape", None) == "ovo"
-    if said.shape[1:] != (len(known),) or (is_pairwise and len(known) > 2):
-        rule, fix = "a classifier with one output a class", "decision_function_shape='ovr'"
-        got = "scores of pairs of classes" if is_pairwise else f"outputs of shape {said.shape}"
+    if array.shape[1:] != (len(known),) or (is_pairwise and len(known) > 2):
+        rule, fix = "must have one output per class", "Set decision_function_shape='ovr'"
+        got = "scores of pairs of classes" if is_pairwise else f"outputs of shape {array.shape}"
         raise BadValueError("estimator", NAME, rule, got, fix)
     if known != names:
-        # Below the lowest by as much as probabilities can differ: never chosen, yet no wild number.
-        lowest = said.min(axis=1, keepdims=True) + np.log(FLOOR) if is_score else 0.0
-        aligned = np.full((said.shape[0], len(names)), lowest, np.result_type(said, np.float32))
-        aligned[:, [names.index(name) for name in known]] = said
-        said = aligned
-    return (Logits if is_score else Probabilities)(said, classes)
+        # Below the lowest by as much as probabilities can differ: never predicted, yet moderate.
+        lowest = array.min(axis=1, keepdims=True) + np.log(FLOOR) if is_score else 0.0
+        aligned = np.full((array.shape[0], len(names)), lowest, np.result_type(array, np.float32))
+        aligned[:, [names.index(name) for name in known]] = array
+        array = aligned
+    return (Logits if is_score else Probabilities)(array, classes)
 
 
-def _splits_of(cv: Any, data: Data, groups: Any) -> list[tuple[IntArray, IntArray]]:
-    """Return the rows that each fold trains and tests on."""
+def _make_splits(cv: Any, data: _TrainingRows, groups: Any) -> list[tuple[IntArray, IntArray]]:
+    """Return the training and test rows of each fold."""
     if isinstance(cv, str):
-        rule, fix = "a number, a splitter or splits", "FrozenEstimator(model) for a fitted model"
+        rule = "must be a number, a splitter or splits"
+        fix = "Wrap a fitted model in FrozenEstimator(model)"
         raise BadValueError("cv", NAME, rule, repr(cv), fix)
     if isinstance(cv, Integral) and groups is not None:
-        cv = StratifiedGroupKFold(n_group_folds(np.asarray(groups), int(cv), NAME))
+        cv = StratifiedGroupKFold(count_group_folds(np.asarray(groups), int(cv), NAME))
     rows, splitter = np.arange(data.labels.size), check_cv(cv, data.labels, classifier=True)
     splits = splitter.split(data.features, data.labels, groups)
     return [(rows[train], rows[test]) for train, test in splits]
 
 
-def _groups_for(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
-    """Return the groups of some rows for a calibrator that makes folds of its own."""
+def _group_argument(calibrator: BaseCalibrator, groups: Any, rows: IntArray) -> dict[str, Any]:
+    """Return the groups of some rows, for a calibrator that makes folds of its own."""
     is_taken = groups is not None and has_fit_parameter(calibrator, "groups")
     return {"groups": np.asarray(groups)[rows]} if is_taken else {}
 
 
-def _require_classes(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes, of which there must be two."""
+def _require_two_classes(classes: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes, or raise if there is only one."""
     if classes.size < 2:
-        rule, fix = "labels of 2 classes or more", "rows of another class"
-        raise BadValueError("y", NAME, rule, f"1 class, {classes.tolist()}", fix)
+        rule, fix = "must have at least 2 classes", "Add rows of another class"
+        raise BadValueError("y", NAME, rule, f"1, {classes.tolist()}", fix)
     return classes
 
 
 def _final_model(model: Any) -> Any:
-    """Return the model that speaks in the end, inside searches and pipelines, frozen or not."""
+    """Return the model inside searches and pipelines that gives the outputs."""
     inner = getattr(model, "best_estimator_", None)
     if inner is None and hasattr(model, "named_steps"):
         inner = model.steps[-1][1]
@@ -260,7 +321,7 @@ def _final_model(model: Any) -> Any:
 
 
 def _weight_argument(estimator: Any) -> str | None:
-    """Return by what name `fit` takes weights, or None if it takes none."""
+    """Return the name of the weights in `fit`, None if it takes none."""
     if isinstance(estimator, Pipeline) and not get_config()["enable_metadata_routing"]:
         name, last = estimator.steps[-1]
         inner = _weight_argument(last)
@@ -269,9 +330,9 @@ def _weight_argument(estimator: Any) -> str | None:
     return "sample_weight" if is_taken else None
 
 
-def _warn_of_lost_weights(estimator: Any, weight: FloatArray | None) -> None:
-    """Say so where only the calibrator can use the weights."""
+def _warn_about_unused_weights(estimator: Any, weight: FloatArray | None) -> None:
+    """Warn where only the calibrator can use the weights."""
     if weight is not None and _weight_argument(estimator) is None:
         kind = type(estimator).__name__
-        text = f"{NAME}: fit of {kind} takes no sample_weight; only the calibrator uses it."
+        text = f"{NAME}: {kind}.fit takes no sample_weight; only the calibrator uses it."
         warnings.warn(text, DubitoWarning, stacklevel=3)

@@ -1,170 +1,371 @@
-"""Out-of-sample figures: calibrators fitted on some folds and evaluated on the others."""
+"""Cross-validation: folds, held-out outputs, and evidence of what a calibrator achieves."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, check_cv
 
-from dubito.arrays import FloatArray, IntArray, require_everywhere
-from dubito.calibrate.inputs import FLOOR, LabelledRows, as_class_outputs, log_probabilities
+from dubito.arrays import FloatArray, IntArray, RandomState, draw_seed, require_everywhere
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    BaseCalibrator,
+    LabeledRows,
+    drop_unlabeled,
+    labeled_outputs,
+    labeled_shards,
+    log_probabilities,
+)
+from dubito.calibrate.regression import BaseRegressionCalibrator, as_predictive
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
-from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BadValueError, DubitoWarning
+from dubito.data.shards import ArrayShards, as_shards, sample_rows
+from dubito.errors import BadTypeError, BadValueError, DubitoWarning
+from dubito.measure.calibration_error import ReliabilityState
+from dubito.measure.proper_scores import ProperScoresState
+from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.outputs import Logits
+from dubito.serialization.fields import declare, integer, number, optional
+from dubito.serialization.objects import Record
 
-if TYPE_CHECKING:
-    from dubito.calibrate.calibrator import BaseCalibrator
+CALLER = "cross_validate_calibrator"
+MAX_SAMPLES = 20_000
+N_BINS = 15  # of the expected calibration error
+COVERAGE_LEVEL = 0.9  # of the prediction interval whose coverage is reported
 
-
-N_FOLDS = 5
-MOST_ROWS = 20_000  # of a larger fit, a seeded subsample of so many rows is cross-fitted
-
-Fold = tuple[IntArray, IntArray]
-
-
-def evidence_of(calibrator: BaseCalibrator) -> str:
-    """Say what a fitted calibrator does to log loss, cross-fitted, as far as that can be told."""
-    if not hasattr(calibrator, "evidence_"):
-        shards = getattr(calibrator, "_shards", None)
-        if shards is None:
-            return "what it does to log loss was not asked while its rows were at hand"
-        if mark_of(shards) != calibrator._mark:
-            return "its rows have changed since the fit, which hides what it does to log loss"
-        batch = labeled_only(sample_rows(shards, MOST_ROWS))
-        if len(batch) < 2:
-            return "too few rows to tell what it does to log loss"
-        if batch.groups is not None and len(set(batch.groups.tolist())) < 2:
-            return "what it does to log loss cannot be told by rows that are all of one group"
-        calibrator.evidence_ = _cross_fitted_losses(calibrator, batch)
-    before, after, n_rows = (calibrator.evidence_[key] for key in ("before", "after", "n_rows"))
-    return f"log loss {before:.3f} to {after:.3f}, cross-fitted on {n_rows:,} rows"
+Fold = tuple[IntArray, IntArray]  # rows to fit on, rows held out
 
 
-def _cross_fitted_losses(calibrator: BaseCalibrator, batch: Batch) -> dict[str, Any]:
-    """Return the log loss of what came in, and of rows that each fold's calibrator did not see."""
-    folds = folds_of(batch, min(N_FOLDS, len(batch)))
-    held = held_out_likelihoods(calibrator, batch, folds)
-    after = -(held.weights @ np.log(held.likelihoods)) / held.weights.sum()
-    rows = LabelledRows.of(batch)
-    came, weights, _ = rows.likelihoods_of([np.exp(log_probabilities(rows.outputs))])
-    before = -(weights @ np.log(np.maximum(came[:, 0], FLOOR))) / weights.sum()
-    # Adding 0 takes the sign from a loss of -0.
-    return {"before": float(before) + 0.0, "after": float(after) + 0.0, "n_rows": len(batch)}
+@final
+@dataclass(frozen=True, slots=True)
+class CalibrationEvidence(Record):
+    """Metrics of class probabilities before calibration, and after it on held-out rows.
 
+    Made by `cross_validate_calibrator`, and by `AutoCalibrator.fit` as `evidence_`. `print` gives
+    one line.
 
-class HeldOut(NamedTuple):
-    """What held-out labels are given, entry by entry: their weights, folds, and rows."""
-
-    likelihoods: FloatArray
-    weights: FloatArray
-    fold_of: IntArray
-    row_of: IntArray
-
-
-def held_out_likelihoods(
-    calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
-) -> HeldOut:
-    """Return what labels are given that were held out, by what the other rows taught.
-
-    Warnings of single folds are not passed on: what they are of, the fit on all rows tells.
+    Attributes
+    ----------
+    log_loss_before, log_loss_after : float
+        Log loss, probabilities floored at 1e-12.
+    standard_error : float
+        Standard error of the change in log loss, paired by row.
+    n_rows : int
+        Rows that were held out at least once.
+    n_folds : int
+        Number of folds; 0 if there was nothing to fit.
+    brier_before, brier_after : float or None
+        Brier score; None for `AutoCalibrator.evidence_`, which is made from likelihoods alone.
+    ece_before, ece_after : float or None
+        Expected calibration error of the top label over 15 equal-width bins; None likewise.
     """
-    found = []
-    for fold, (train, test) in enumerate(folds):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DubitoWarning)
-            fitted = clone(calibrator).fit(ArrayShards(batch.take(train)))
-        rows = LabelledRows.of(batch.take(test))
-        likelihoods, weights, held = rows.likelihoods_of([fitted.predict_proba(rows.outputs)])
-        found.append((likelihoods[:, 0], weights, np.full(weights.size, fold), test[held]))
-    return HeldOut(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    log_loss_before: float
+    log_loss_after: float
+    standard_error: float
+    n_rows: int
+    n_folds: int
+    brier_before: float | None = None
+    brier_after: float | None = None
+    ece_before: float | None = None
+    ece_after: float | None = None
+
+    fields = declare(
+        log_loss_before=number(),
+        log_loss_after=number(),
+        standard_error=number(0),
+        n_rows=integer(),
+        n_folds=integer(),
+        brier_before=optional(number(0)),
+        brier_after=optional(number(0)),
+        ece_before=optional(number(0)),
+        ece_after=optional(number(0)),
+    )
+    has_header = False
+
+    def __str__(self) -> str:
+        metrics = [f"log loss {self.log_loss_before:.3f} to {self.log_loss_after:.3f}"]
+        if self.brier_before is not None:
+            metrics.append(f"Brier score {self.brier_before:.3f} to {self.brier_after:.3f}")
+        if self.ece_before is not None:
+            metrics.append(f"ECE ({N_BINS} bins) {self.ece_before:.3f} to {self.ece_after:.3f}")
+        return f"{', '.join(metrics)}, cross-fitted on {self.n_rows:,} rows"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RegressionEvidence:
+    """Audits of predictive distributions before calibration, and after it on held-out rows.
+
+    Made by `cross_validate_calibrator` for calibrators of regressions. `print` gives one line.
+
+    Attributes
+    ----------
+    before, after : RegressionAudit
+        Coverage, CRPS and the other metrics of a regression audit.
+    n_rows : int
+        Rows that were held out.
+    n_folds : int
+        Number of folds.
+    """
+
+    before: RegressionAudit
+    after: RegressionAudit
+    n_rows: int
+    n_folds: int
+
+    def __str__(self) -> str:
+        scores = [one.continuous_ranked_probability_score for one in (self.before, self.after)]
+        text = f"CRPS {scores[0]:.4g} to {scores[1]:.4g}"
+        if self.before.levels.size:
+            k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
+            level = f"{self.before.levels[k] * 100:.3g} %"
+            coverage = f"{self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
+            text = f"coverage of {level} intervals {coverage}, {text}"
+        return f"{text}, cross-fitted on {self.n_rows:,} rows"
+
+
+@overload
+def cross_validate_calibrator(
+    calibrator: BaseCalibrator,
+    outputs: Any,
+    y: Any = ...,
+    *,
+    sample_weight: Any = ...,
+    groups: Any = ...,
+    cv: Any = ...,
+    random_state: RandomState = ...,
+    max_samples: int = ...,
+) -> CalibrationEvidence: ...
+
+
+@overload
+def cross_validate_calibrator(
+    calibrator: BaseRegressionCalibrator,
+    outputs: Any,
+    y: Any = ...,
+    *,
+    sample_weight: Any = ...,
+    groups: Any = ...,
+    cv: Any = ...,
+    random_state: RandomState = ...,
+    max_samples: int = ...,
+) -> RegressionEvidence: ...
+
+
+def cross_validate_calibrator(
+    calibrator: BaseCalibrator | BaseRegressionCalibrator,
+    outputs: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    cv: Any = 5,
+    random_state: RandomState = 0,
+    max_samples: int = MAX_SAMPLES,
+) -> CalibrationEvidence | RegressionEvidence:
+    """Return what a calibrator achieves on rows that it was not fitted on.
+
+    Clones of the calibrator are fitted without one fold each and evaluated on that fold. Whether
+    `calibrator` itself is fitted makes no difference: an `AutoCalibrator` selects anew in each
+    fold.
+
+    Parameters
+    ----------
+    calibrator : BaseCalibrator, VarianceScaling or QuantileRecalibration
+        The calibrator to evaluate.
+    outputs : Logits, Probabilities, Members, array, Normal, Samples, Quantiles, or Shards
+        Model outputs, as in `calibrator.fit`. Shards hold labels and weights themselves.
+    y : array, optional
+        Labels or targets.
+    sample_weight : array of shape (n_rows,), optional
+        Frequency weights.
+    groups : array of shape (n_rows,), optional
+        Rows of one group stay in one fold.
+    cv : int, scikit-learn splitter or list of splits
+        Number of folds (at most one per row or group), or how to split.
+    random_state : int, RandomState or None
+        Seed of the folds, and of the sample where there are more than `max_samples` rows.
+    max_samples : int
+        Of more rows, a random sample of this size is cross-validated.
+
+    Returns
+    -------
+    CalibrationEvidence or RegressionEvidence
+        Metrics before and after calibration.
+
+    Examples
+    --------
+    >>> from dubito.calibrate import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(300, 3))
+    >>> y = (logits + rng.gumbel(size=(300, 3))).argmax(axis=1)
+    >>> evidence = cross_validate_calibrator(TemperatureScaling(), Logits(4 * logits), y)
+    >>> print(evidence)
+    log loss 1.763 to 0.892, Brier score 0.696 to 0.525, ECE (15 bins) 0.285 to 0.066, cross-fitted on 300 rows
+    """
+    seed = draw_seed(random_state, CALLER)
+    if isinstance(calibrator, BaseRegressionCalibrator):
+        rows = as_shards(
+            outputs,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            caller=CALLER,
+            convert=as_predictive,
+        )
+    elif isinstance(calibrator, BaseCalibrator):
+        rows = labeled_shards(outputs, y, sample_weight, CALLER, groups)
+        labeled_outputs(next(rows.batches()), CALLER)
+    else:
+        rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
+        raise BadTypeError("calibrator", CALLER, rule, type(calibrator).__name__, fix)
+    batch = drop_unlabeled(sample_rows(rows, max_samples, seed, is_labeled=True))
+    if len(batch) < 2:
+        fix = "Pass more rows: at least one to fit on and one to evaluate"
+        raise BadValueError("y", CALLER, "must label at least 2 rows", f"{len(batch)}", fix)
+    folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
+    if isinstance(calibrator, BaseRegressionCalibrator):
+        return _regression_evidence(calibrator, batch, folds)
+    return _classification_evidence(calibrator, batch, folds)
+
+
+def _classification_evidence(
+    calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
+) -> CalibrationEvidence:
+    """Return the metrics of a calibrator of classes."""
+    logits = held_out_logits(clone(calibrator), batch, folds)
+    held_out = batch.take(np.concatenate([test for _, test in folds]))
+    calibrated = np.concatenate([part.array for part in logits])
+    rows = LabeledRows.of(held_out)
+    outputs = rows.outputs, Logits(calibrated, logits[0].classes)
+    likelihoods, weights, entry_rows = rows.label_likelihoods(
+        [np.exp(log_probabilities(one)) for one in outputs]
+    )
+    losses = -np.log(np.maximum(likelihoods, FLOOR))
+    change = losses[:, 1] - losses[:, 0]
+    before_loss, after_loss = (weighted_mean(column, weights) for column in losses.T)
+    batches = [replace(held_out, outputs=one) for one in outputs]
+    scores = [ProperScoresState.of(one).score("brier_score") for one in batches]
+    errors = [ReliabilityState.of(one).expected() for one in batches]
+    return CalibrationEvidence(
+        log_loss_before=before_loss,
+        log_loss_after=after_loss,
+        standard_error=standard_error(change, weights, entry_rows),
+        n_rows=len(np.unique(np.concatenate([test for _, test in folds]))),
+        n_folds=len(folds),
+        brier_before=scores[0],
+        brier_after=scores[1],
+        ece_before=errors[0],
+        ece_after=errors[1],
+    )
+
+
+def _regression_evidence(
+    calibrator: BaseRegressionCalibrator, batch: Batch, folds: Sequence[Fold]
+) -> RegressionEvidence:
+    """Return the audits of a calibrator of predictive distributions."""
+    before, after = [], []
+    for train, test in folds:
+        held_out = batch.take(test)
+        fitted = fit_quietly(clone(calibrator), batch.take(train))
+        outputs = as_predictive(held_out.outputs, CALLER)
+        before.append(RegressionState.of(replace(held_out, outputs=fitted._uncalibrated(outputs))))
+        after.append(RegressionState.of(replace(held_out, outputs=fitted.transform(outputs))))
+    pooled = [sum(states[1:], start=states[0]).value for states in (before, after)]
+    return RegressionEvidence(pooled[0], pooled[1], len(batch), len(folds))
 
 
 def held_out_logits(
     calibrator: BaseCalibrator, batch: Batch, folds: Sequence[Fold]
 ) -> list[Logits]:
-    """Return, for each fold, what a calibrator of the other rows makes of its outputs.
+    """Return, for each fold, its outputs calibrated by a fit on the other rows.
 
-    `calibrator` is fitted on all rows: what it chose there stays, what it learned does not.
+    A fitted `AutoCalibrator` keeps its selection, whose parts are fitted again.
     """
-    found = []
-    for train, test in folds:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DubitoWarning)
-            fitted = calibrator.for_folds().fit(ArrayShards(batch.take(train)))
-        found.append(fitted.transform(batch.outputs.take(test)))
-    return found
+    return [
+        fit_quietly(calibrator._unfitted_copy(), batch.take(train)).transform(
+            batch.outputs.take(test)
+        )
+        for train, test in folds
+    ]
 
 
-def folds_of(batch: Batch, cv: Any, seed: int = 0) -> list[Fold]:
-    """Return (fitted, held out) row numbers of each fold, of the rows that have a label and weight.
+def fit_quietly(calibrator: Any, batch: Batch) -> Any:
+    """Fit on one fold, without warnings, which the fit on all rows gives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DubitoWarning)
+        return calibrator.fit(ArrayShards(batch))
 
-    A number makes so many seeded folds; where there are groups, of whole ones, and no more folds
-    than groups. Anything else is what scikit-learn takes as `cv`, and sees all rows. Folds by
-    number do not spread classes evenly: frequencies that all folds share would flatter whatever
-    fits frequencies.
+
+def weighted_mean(values: FloatArray, weights: FloatArray) -> float:
+    """Return a weighted mean, never -0."""
+    return float(weights @ values / weights.sum()) + 0.0
+
+
+def standard_error(values: FloatArray, weights: FloatArray, rows: IntArray) -> float:
+    """Return the standard error of a weighted mean, whose entries of one row vary together."""
+    fraction = weights / weights.sum()
+    deviation = fraction * (values - weighted_mean(values, weights))
+    return float(np.sqrt(np.sum(np.bincount(rows, deviation) ** 2)))
+
+
+def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrator") -> list[Fold]:
+    """Return the rows to fit on and those held out, for each fold, unlabeled rows left out.
+
+    A number makes that many random folds, of whole groups if there are any (and no more folds than
+    groups). Anything else is scikit-learn's `cv`, and sees all rows. Numbered folds are not
+    stratified: class frequencies that all folds share would favor calibrators that fit them.
     """
     rows = np.arange(len(batch))
     is_used = batch.labeled_weight > 0
     if is_number(cv):
         if not 2 <= cv <= is_used.sum():
-            rule, fix = f"a number of folds from 2 to the {is_used.sum():,} rows", "cv=5"
-            raise BadValueError("cv", "AutoCalibrator", rule, repr(cv), fix)
+            rule = f"must be a number of folds from 2 to {is_used.sum():,}, the number of rows"
+            raise BadValueError("cv", caller, rule, repr(cv), "Pass cv=5")
         if batch.groups is None:
             order = np.random.default_rng(seed).permutation(rows[is_used])
             parts = [np.sort(part) for part in np.array_split(order, cv)]
             return [(np.setdiff1d(order, part), part) for part in parts]
-        n_folds = n_group_folds(batch.groups[is_used], cv, "AutoCalibrator")
-        cv = GroupKFold(n_folds, shuffle=True, random_state=seed)
+        cv = GroupKFold(
+            count_group_folds(batch.groups[is_used], cv, caller), shuffle=True, random_state=seed
+        )
     try:
-        splits = list(check_cv(cv).split(rows, _codes_of(batch), batch.groups))
+        splits = list(check_cv(cv).split(rows, _most_probable_labels(batch), batch.groups))
         found = [(rows[train], rows[test]) for train, test in splits]
     except (TypeError, ValueError, IndexError) as error:
-        rule = "a number of folds, or a splitter of scikit-learn that suits the rows"
-        raise BadValueError("cv", "AutoCalibrator", rule, f"{cv!r} ({error})", "cv=5") from error
+        rule = "must be a number of folds, or a scikit-learn splitter that suits the rows"
+        raise BadValueError("cv", caller, rule, f"{cv!r} ({error})", "Pass cv=5") from error
     return [(train[is_used[train]], test[is_used[test]]) for train, test in found]
 
 
-def n_group_folds(groups: NDArray[Any], most: int, caller: str) -> int:
-    """Return how many folds can be made of whole groups, up to so many."""
-    is_there = np.array([one is not None and one == one for one in groups.tolist()], dtype=bool)
-    rule, fix = "given for each row", "a group of their own for rows that have none"
-    require_everywhere(is_there, groups, "groups", caller, rule, fix)
+def count_group_folds(groups: NDArray[Any], n_folds: int, caller: str) -> int:
+    """Return how many folds of whole groups there can be, at most `n_folds`."""
+    is_known = np.array([one is not None and one == one for one in groups.tolist()], dtype=bool)
+    rule, fix = "must have a value for each row", "Give rows without a group one of their own"
+    require_everywhere(is_known, groups, "groups", caller, rule, fix)
     n_groups = len(set(groups.tolist()))
     if n_groups < 2:
-        rule, fix = "two different ones or more", "leaving them out"
-        raise BadValueError("groups", caller, rule, "one for all rows", fix)
-    return min(most, n_groups)
+        rule, fix = "must have at least 2 different values", "Leave `groups` out"
+        raise BadValueError("groups", caller, rule, "1", fix)
+    return min(n_folds, n_groups)
 
 
 def is_number(cv: Any) -> bool:
-    """Tell a number of folds from a splitter."""
+    """Return whether `cv` is a number of folds."""
     return isinstance(cv, int | np.integer) and not isinstance(cv, bool)
 
 
-def _codes_of(batch: Batch) -> IntArray:
-    """Return a class a row: the label, or the most probable one."""
+def _most_probable_labels(batch: Batch) -> IntArray | None:
+    """Return the class of each row, the most probable one of soft labels; None for targets."""
     labels = batch.labels
-    assert isinstance(labels, Labels)
+    if not isinstance(labels, Labels):
+        return None
     soft = labels.probabilities
     return labels.codes if soft is None else np.asarray(soft.argmax(axis=1))
-
-
-def mark_of(shards: Shards) -> int:
-    """Return a number that changes if rows in memory are written over; 0 for others."""
-    if not isinstance(shards, ArrayShards):
-        return 0
-    some = shards.batch.take(slice(0, None, max(1, len(shards.batch) // 100)))
-    return hash(as_class_outputs(some.outputs, "a calibrator").array.tobytes())
-
-
-def labeled_only(batch: Batch) -> Batch:
-    """Return the rows that have a label and weigh something."""
-    is_used = batch.labeled_weight > 0
-    return batch if is_used.all() else batch.take(np.flatnonzero(is_used))

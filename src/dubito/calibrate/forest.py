@@ -1,4 +1,4 @@
-"""Forest calibration: labels counted among rows whose outputs are alike."""
+"""Forest calibration: label frequencies in the leaves of extremely randomized trees."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from dubito.arrays import (
     require_random_state,
 )
 from dubito.calibrate.basis import Basis
-from dubito.calibrate.calibrator import BaseCalibrator, require_same_classes
-from dubito.calibrate.cross_validation import labeled_only
-from dubito.calibrate.inputs import FLOOR, LabelledRows, as_penalty
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    BaseCalibrator,
+    LabeledRows,
+    as_penalty,
+    drop_unlabeled,
+    require_same_classes,
+)
 from dubito.calibrate.matrix import VectorScaling
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError
@@ -31,32 +36,51 @@ from dubito.serialization.arrays import array, require_each, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare
 from dubito.serialization.objects import estimator
 
-HEAVIEST = 1e200  # labels of a leaf; sums of such can be held
-
-
-class Tree(NamedTuple):
-    """The nodes of a tree, and the labels that its leaves counted, leaf by leaf."""
-
-    column: IntArray
-    threshold: FloatArray
-    child: IntArray
-    n_labels: IntArray  # a node
-    labels: IntArray
-    weights: FloatArray
+MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite
 
 
 @final
 class ForestCalibration(BaseCalibrator):
-    """Count labels among rows whose outputs are alike, as random trees see it.
+    """Average label frequencies over the leaves of extremely randomized trees.
 
-    For outputs that are wrong in ways no smooth map follows, and a thousand rows or more. Leaves of
-    at least `min_samples_leaf` rows are pulled towards vector scaling, as if it had counted `prior_weight` rows
-    there. Trees grow on a seeded sample where there are over `max_samples` rows. The predicted class
-    may change. Geurts, Ernst and Wehenkel, "Extremely randomized trees", 2006.
+    For miscalibration that no smooth or monotone map can correct, and at least a thousand rows.
+    Leaves are smoothed towards vector scaling. The predicted class may change.
 
+    Parameters
+    ----------
+    n_estimators : int
+        Number of trees.
+    min_samples_leaf : float
+        Minimum weight of a leaf.
+    prior_weight : float
+        How many rows vector scaling counts as in each leaf.
+    max_samples : int
+        Of more rows, trees are grown on a random sample of this size.
+    random_state : int, RandomState or None
+        Seed of the sample and the trees.
+
+    Attributes
+    ----------
+    prior_ : VectorScaling
+        What leaves are smoothed towards.
+    roots_ : array of int of shape (n_estimators,)
+        The first node of each tree.
+    column_, threshold_, child_ : array of shape (n_nodes,)
+        The feature, threshold and left child (0 for a leaf) of each node.
+    start_ : array of int of shape (n_nodes + 1,)
+        Where the labels of each node start.
+    labels_, weights_ : array
+        The labels in each leaf and their weights.
+
+    References
+    ----------
+    Geurts, Ernst and Wehenkel, "Extremely randomized trees", Machine Learning, 2006.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(2000)
-    >>> y = (p > 0.3) & (p < 0.8)  # no rising curve can follow
+    >>> y = (p > 0.3) & (p < 0.8)  # no monotone curve can follow
     >>> ForestCalibration().fit(p, y).predict_proba([0.1, 0.5, 0.9])[:, 1].round(1).tolist()
     [0.0, 1.0, 0.0]
     """
@@ -78,7 +102,7 @@ class ForestCalibration(BaseCalibrator):
         child_=array("column_", low=0, high=MOST, is_whole=True),
         start_=array(None, low=0, high=MOST, is_whole=True),
         labels_=array(None, low=0, high=MOST, is_whole=True),
-        weights_=array("labels_", low=0, high=HEAVIEST),
+        weights_=array("labels_", low=0, high=MAX_WEIGHT),
     )
 
     def __init__(
@@ -96,11 +120,16 @@ class ForestCalibration(BaseCalibrator):
         self.random_state = random_state
 
     def _check_params(self) -> None:
+        name = type(self).__name__
         for argument, least in {"n_estimators": 1, "max_samples": 2}.items():
-            self._require_whole(argument, least)
+            value = getattr(self, argument)
+            is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not (is_whole and value >= least):
+                rule, fix = f"must be an integer of at least {least}", f"Pass {argument}=30"
+                raise BadValueError(argument, name, rule, repr(value), fix)
         for argument in ("min_samples_leaf", "prior_weight"):
-            as_penalty(getattr(self, argument), argument, type(self).__name__)
-        require_random_state(self.random_state, type(self).__name__)
+            as_penalty(getattr(self, argument), argument, name)
+        require_random_state(self.random_state, name)
 
     def _check_fitted(self, entry: Entry) -> None:
         require_same_classes(self, self.prior_, entry.at("prior_"))
@@ -111,20 +140,13 @@ class ForestCalibration(BaseCalibrator):
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
         self.prior_._learn(shards)
         seed = draw_seed(self.random_state, type(self).__name__)
-        rows = LabelledRows.of(labeled_only(sample_rows(shards, self.max_samples, seed)))
+        rows = LabeledRows.of(drop_unlabeled(sample_rows(shards, self.max_samples, seed)))
         seeds = np.random.default_rng(seed).integers(0, 2**31, self.n_estimators).tolist()
-        grow = partial(_tree_of, Counted.of(rows), float(self.min_samples_leaf))
-        self._plant(list(map_in_order(grow, seeds)))
+        grow = partial(_grow_tree, _TreeRows.of(rows), float(self.min_samples_leaf))
+        self._join_trees(list(map_in_order(grow, seeds)))
 
-    def _require_whole(self, argument: str, least: int) -> None:
-        value = getattr(self, argument)
-        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not (is_whole and value >= least):
-            rule, fix = f"a whole number from {least} up", f"{argument}={max(least, 30)}"
-            raise BadValueError(argument, type(self).__name__, rule, repr(value), fix)
-
-    def _plant(self, trees: list[Tree]) -> None:
-        """Join the nodes of all trees, and what their leaves counted."""
+    def _join_trees(self, trees: list[_Tree]) -> None:
+        """Concatenate the nodes of all trees and the labels of their leaves."""
         sizes = [tree.child.size for tree in trees]
         self.roots_ = np.cumsum([0, *sizes[:-1]])
         self.column_ = np.concatenate([tree.column for tree in trees])
@@ -137,22 +159,22 @@ class ForestCalibration(BaseCalibrator):
         self.weights_ = np.concatenate([tree.weights for tree in trees])
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        shares = np.empty(outputs.array.shape)
-        softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, shares)
+        p = np.empty(outputs.array.shape)
+        softmax_rows(contiguous(self.prior_._logits(outputs)), FLOOR, p)
         nodes = (self.roots_, self.column_, self.threshold_, self.child_, self.start_)
         leaves = (self.labels_, self.weights_)
         add_forest(
-            _numbers_of(outputs), *map(freeze, nodes + leaves), float(self.prior_weight), shares
+            _tree_features(outputs), *map(freeze, nodes + leaves), float(self.prior_weight), p
         )
-        return np.log(np.maximum(shares, FLOOR))
+        return np.log(np.maximum(p, FLOOR))
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         n_leaves = int((self.child_ == 0).sum()) / self.roots_.size
         return f"{self.roots_.size} trees of about {n_leaves:.0f} leaves, on vector scaling"
 
 
 def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
-    """Raise unless every row ends at a leaf, wherever it turns, and finds something there."""
+    """Raise unless every row reaches a leaf that has labels, whatever its features are."""
     n_nodes, n_labels = forest.child_.size, forest.labels_.size
     roots, start, child = forest.roots_, forest.start_, forest.child_
     place = entry.at("roots_")
@@ -160,7 +182,7 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     require_each(roots < n_nodes, roots, place, f"below {n_nodes}, the number of nodes")
     if roots[0] != 0:
         raise place.error("from 0 on", f"{roots[0]}")
-    # Children stand after their parent, and in its own tree: no row goes in circles.
+    # Children follow their parent in the same tree, so that there are no cycles.
     ends = np.append(roots, n_nodes)[np.searchsorted(roots, np.arange(n_nodes), side="right")]
     is_inside = (child == 0) | ((child > np.arange(n_nodes)) & (child + 1 < ends))
     require_each(is_inside, child, entry.at("child_"), "0, or further on in the same tree")
@@ -173,48 +195,59 @@ def _require_trees(forest: ForestCalibration, entry: Entry) -> None:
     if (start.size, start[0], start[-1]) != (n_nodes + 1, 0, n_labels):
         rule = f"{n_nodes + 1} numbers from 0 to {n_labels}, the number of labels"
         raise entry.at("start_").error(rule, f"{start.size} from {start[0]} to {start[-1]}")
-    node_of = np.repeat(np.arange(n_nodes), np.diff(start))
-    counted = np.bincount(node_of, forest.weights_, n_nodes)
-    is_empty = (child == 0) & (counted + float(forest.prior_weight) <= 0)
+    node_of_label = np.repeat(np.arange(n_nodes), np.diff(start))
+    total = np.bincount(node_of_label, forest.weights_, n_nodes)
+    is_empty = (child == 0) & (total + float(forest.prior_weight) <= 0)
     if is_empty.any():
         node = int(np.argmax(is_empty))
         raise entry.at("weights_").error("above 0 in each leaf", f"none in node {node}")
 
 
-def _numbers_of(outputs: Logits | Probabilities) -> FloatArray:
-    """Return what trees look at: log probabilities, and probabilities."""
-    x = Basis(1.0).numbers(outputs)
+def _tree_features(outputs: Logits | Probabilities) -> FloatArray:
+    """Return what trees split on: log probabilities, and probabilities."""
+    x = Basis(1.0).features(outputs)
     return freeze(np.column_stack([x, np.exp(x)]).astype(np.float32))
 
 
-class Counted(NamedTuple):
-    """What trees grow on: numbers, a label and a weight a row, rows again for each soft label."""
+class _TreeRows(NamedTuple):
+    """Features, label and weight of each row; a soft label makes a row per class."""
 
-    numbers: FloatArray
-    codes: IntArray
+    features: FloatArray
+    labels: IntArray
     weight: FloatArray
 
     @classmethod
-    def of(cls, rows: LabelledRows) -> Counted:
-        numbers = _numbers_of(rows.outputs)
-        if not rows.soft.shape[0]:
-            return cls(numbers, rows.codes, rows.weight)
-        shares = rows.weight[:, np.newaxis] * rows.soft
-        chosen, codes = np.nonzero(shares)
-        return cls(freeze(numbers[chosen]), freeze(codes), freeze(shares[chosen, codes]))
+    def of(cls, rows: LabeledRows) -> _TreeRows:
+        features = _tree_features(rows.outputs)
+        if not rows.soft_labels.shape[0]:
+            return cls(features, rows.labels, rows.weight)
+        weight = rows.weight[:, np.newaxis] * rows.soft_labels
+        chosen, labels = np.nonzero(weight)
+        return cls(freeze(features[chosen]), freeze(labels), freeze(weight[chosen, labels]))
 
 
-def _tree_of(rows: Counted, min_samples_leaf: float, seed: int) -> Tree:
+class _Tree(NamedTuple):
+    """The nodes of a tree, and the labels of its leaves."""
+
+    column: IntArray
+    threshold: FloatArray
+    child: IntArray
+    n_labels: IntArray  # per node
+    labels: IntArray
+    weights: FloatArray
+
+
+def _grow_tree(rows: _TreeRows, min_samples_leaf: float, seed: int) -> _Tree:
     """Grow a tree, and count the labels in its leaves."""
-    size = 2 * rows.codes.size + 1
+    size = 2 * rows.labels.size + 1
     column, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
     threshold = np.zeros(size, np.float32)
     n_nodes = grow_tree(*rows, min_samples_leaf, seed, column, threshold, child)
     column, threshold, child = column[:n_nodes], threshold[:n_nodes], child[:n_nodes]
-    leaves = np.empty(rows.codes.size, np.int64)
-    leaves_of(rows.numbers, 0, column, threshold, child, leaves)
-    counts = np.zeros((n_nodes, rows.codes.max() + 1))
-    np.add.at(counts, (leaves, rows.codes), rows.weight)
+    leaves = np.empty(rows.labels.size, np.int64)
+    leaves_of(rows.features, 0, column, threshold, child, leaves)
+    counts = np.zeros((n_nodes, rows.labels.max() + 1))
+    np.add.at(counts, (leaves, rows.labels), rows.weight)
     nodes, labels = np.nonzero(counts)
     n_labels = np.bincount(nodes, minlength=n_nodes)
-    return Tree(column, threshold, child, n_labels, labels, counts[nodes, labels])
+    return _Tree(column, threshold, child, n_labels, labels, counts[nodes, labels])

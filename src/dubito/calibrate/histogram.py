@@ -1,4 +1,4 @@
-"""Histogram binning: what was true of each bin is what it says."""
+"""Histogram binning."""
 
 from __future__ import annotations
 
@@ -8,28 +8,53 @@ import numpy as np
 from scipy.special import expit, logit
 
 from dubito.arrays import FloatArray, IntArray
-from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows, HeldScores, Scores
-from dubito.calibrate.inputs import FLOOR
+from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows
+from dubito.calibrate.calibrator import FLOOR
 from dubito.calibrate.isotonic import GRID
+from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.serialization.arrays import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare, number
 
-TIE = 1e-9  # weights this close, as a share of all, are the same but for rounding
-LEAST = 1e-9  # nearer to 0 or 1, a probability says less about where its mirror image is
-ROUNDING = 1e-12  # a probability at an edge may come back from its log odds this much above it
+TIE = 1e-9  # weights or gaps that differ by less than this fraction of their sum are equal
+MIN_EDGE = 1e-9  # nearer to 0 or 1, rounding would break the symmetry of the classes
+ROUNDING = 1e-12  # by which a probability at an edge may exceed it after a trip through log odds
 
 
 @final
 class HistogramBinning(BaseBinaryCalibrator):
-    """Give every row of a bin the share of positives among the bin's rows.
+    """Replace probabilities by the observed frequency of positives in their bin.
 
-    For two classes and many rows. `strategy` is "uniform" (equal width) or "quantile" (equal mass;
-    of a stream, over a grid of log odds 0.014 wide). A bin that is all one class is smoothed by
-    1 / (n + 1) towards the prior; an empty one says its middle. `counts_` tells the weight of each
-    bin, `n_certain_` that of the smoothed ones. Zadrozny and Elkan 2001.
+    For two classes and many rows. A bin of a single class is smoothed by 1 / (n + 1) towards the
+    prior; an empty bin returns its center.
 
+    Parameters
+    ----------
+    n_bins : int
+        Number of bins.
+    strategy : {"uniform", "quantile"}
+        Bins of equal width or equal mass. For a stream, equal mass is up to a grid of log odds
+        with steps of 0.014.
+
+    Attributes
+    ----------
+    edges_ : array of shape (n_bins + 1,)
+        Bin edges, from 0 to 1.
+    values_ : array of shape (n_bins,)
+        Calibrated probability of each bin.
+    counts_ : array of shape (n_bins,)
+        Total weight of each bin.
+    n_certain_ : float
+        Total weight in bins of a single class, which were smoothed.
+
+    References
+    ----------
+    Zadrozny and Elkan, "Obtaining calibrated probability estimates from decision trees and naive
+    Bayesian classifiers", ICML 2001.
+
+    Examples
+    --------
     >>> bins = HistogramBinning(n_bins=2).fit([0.1, 0.2, 0.3, 0.9, 0.8], [0, 0, 1, 1, 0])
     >>> bins.values_.round(2).tolist()
     [0.33, 0.5]
@@ -52,10 +77,11 @@ class HistogramBinning(BaseBinaryCalibrator):
         self.strategy = strategy
 
     def _check_params(self) -> None:
-        uniform_edges(self.n_bins, type(self).__name__)
+        name = type(self).__name__
+        uniform_edges(self.n_bins, name)
         if self.strategy not in ("uniform", "quantile"):
-            rule, fix = "'uniform' or 'quantile'", "strategy='uniform'"
-            raise BadValueError("strategy", type(self).__name__, rule, repr(self.strategy), fix)
+            rule, fix = "must be 'uniform' or 'quantile'", "Pass strategy='uniform'"
+            raise BadValueError("strategy", name, rule, repr(self.strategy), fix)
 
     def _check_fitted(self, entry: Entry) -> None:
         edges, place = self.edges_, entry.at("edges_")
@@ -64,15 +90,15 @@ class HistogramBinning(BaseBinaryCalibrator):
             rule = f"{self.values_.size + 1} numbers from 0 to 1, one more than values_"
             raise place.error(rule, f"{edges.size} from {edges[0]:g} to {edges[-1]:g}")
 
-    def _learn_scores(self, scores: Scores) -> None:
-        edges = self._edges(scores)
+    def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
+        edges = self._make_edges(shards)
 
         def sums(rows: BinaryRows) -> FloatArray:
-            bins = _bins_of(rows.scores, edges)
+            bins = _assign_bins(rows.scores, edges)
             columns = (rows.weight, rows.weight * rows.targets)
             return np.stack([np.bincount(bins, column, edges.size - 1) for column in columns])
 
-        weight, positive = scores.sum(sums)
+        weight, positive = shards.sum(sums)
         if not weight.sum() > 0:
             raise EmptyStateError("A calibrator")
         prior = (positive.sum() + 0.5) / (weight.sum() + 1)
@@ -82,22 +108,25 @@ class HistogramBinning(BaseBinaryCalibrator):
         self.values_ = np.where(weight > 0, smoothed, (edges[1:] + edges[:-1]) / 2)
         self.n_certain_ = float(weight[is_certain].sum())
 
-    def _edges(self, scores: Scores) -> FloatArray:
+    def _make_edges(self, shards: Shards[BinaryRows]) -> FloatArray:
         if self.strategy == "uniform":
             return uniform_edges(self.n_bins, type(self).__name__)
-        if isinstance(scores, HeldScores):
-            return _equal_mass_edges(scores.rows.scores, scores.rows.weight, self.n_bins)
-        middles = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
-        weight = scores.sum(
-            lambda rows: np.bincount(np.searchsorted(GRID, rows.scores), rows.weight, middles.size)
-        )
-        return _equal_mass_edges(middles, weight, self.n_bins)
+        if isinstance(shards, ArrayShards):
+            return _equal_mass_edges(shards.batch.scores, shards.batch.weight, self.n_bins)
+        centers = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
+
+        def weigh(rows: BinaryRows) -> FloatArray:
+            cells = np.searchsorted(GRID, rows.scores)
+            return np.bincount(cells, rows.weight, centers.size).astype(np.float64)
+
+        weight = shards.sum(weigh)
+        return _equal_mass_edges(centers, weight, self.n_bins)
 
     def _calibrated(self, scores: FloatArray) -> FloatArray:
-        values = self.values_[_bins_of(scores, self.edges_)]
+        values = self.values_[_assign_bins(scores, self.edges_)]
         return np.asarray(logit(np.clip(values, FLOOR, 1 - FLOOR)))
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         n_bins, n_empty = self.values_.size, int((self.counts_ == 0).sum())
         return (
             f"{n_bins} bins ({n_empty} empty) from {self.values_.min():.3g} to "
@@ -106,10 +135,11 @@ class HistogramBinning(BaseBinaryCalibrator):
 
 
 def _equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
-    """Return edges, as probabilities, that part scores into bins of about equal weight.
+    """Return edges, as probabilities, between bins of about equal weight.
 
-    A cut goes to the middle of the gap that is nearest by weight, of two as near to the wider one,
-    and of two as wide to neither: the mirror image of the scores has the mirror image of the cuts.
+    A cut is made in the middle of the gap between scores that is nearest by weight, or of the
+    wider of two equally near gaps. Two equally wide ones get no cut: swapping the classes mirrors
+    the edges.
     """
     values, place = np.unique(scores[weight > 0], return_inverse=True)
     gaps = np.diff(values)
@@ -119,13 +149,16 @@ def _equal_mass_edges(scores: FloatArray, weight: FloatArray, n_bins: int) -> Fl
     wanted = below[-1] * np.arange(1, n_bins) / n_bins
     right = np.clip(np.searchsorted(below, wanted), 0, gaps.size - 1)
     left = np.maximum(right - 1, 0)
-    lead = np.abs(below[right] - wanted) - np.abs(below[left] - wanted)  # of the left one
-    lead = np.where(np.abs(lead) > TIE * below[-1], lead, gaps[left] - gaps[right])
-    nearest = np.where(lead > 0, left, right)[(lead != 0) | (left == right)]
+    advantage = np.abs(below[right] - wanted) - np.abs(below[left] - wanted)  # of the left gap
+    wider = gaps[left] - gaps[right]
+    wider[np.abs(wider) <= TIE * (gaps[left] + gaps[right])] = 0
+    advantage = np.where(np.abs(advantage) > TIE * below[-1], advantage, wider)
+    nearest = np.where(advantage > 0, left, right)[(advantage != 0) | (left == right)]
     cuts = expit((values[nearest] + values[nearest + 1]) / 2)
-    return np.concatenate([[0.0], np.unique(cuts[(cuts > LEAST) & (cuts < 1 - LEAST)]), [1.0]])
+    inside = np.unique(cuts[(cuts > MIN_EDGE) & (cuts < 1 - MIN_EDGE)])
+    return np.concatenate([[0.0], inside, [1.0]])
 
 
-def _bins_of(scores: FloatArray, edges: FloatArray) -> IntArray:
-    """Return the bin of each row's probability, told by its log odds."""
+def _assign_bins(scores: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the bin of each row, from its log odds."""
     return assign(expit(scores) * (1 - ROUNDING), edges)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
-import numpy as np
 from sklearn.base import clone
 
 from dubito.arrays import RandomState, draw_seed
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.inputs import as_class_outputs
+from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, drop_unlabeled
+from dubito.calibrate.cross_validation import held_out_logits, is_number, make_folds
 from dubito.calibrate.temperature import TemperatureScaling
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
-from dubito.errors import BadTypeError, BadValueError, BoundWarning, EmptyStateError
+from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import labeled_batch
 
@@ -26,11 +22,22 @@ SCORES = ("log_loss", "brier_score")
 @final
 @dataclass(frozen=True, slots=True)
 class LossDecomposition:
-    """A score as `calibration`, which recalibration removes, plus `refinement`, which remains.
+    """A proper score as calibration loss plus refinement loss; `print` gives one line.
 
-    `recalibrated` is the score after recalibration as it was found. Where it is above `score`,
-    recalibration only added noise: then `calibration` is 0 and `refinement` the score itself.
-    `print(split)` tells it in words.
+    Attributes
+    ----------
+    score : float
+        The score of the uncalibrated outputs.
+    calibration : float
+        What recalibration removes; 0 where it only adds noise.
+    refinement : float
+        What remains.
+    recalibrated : float
+        The score after recalibration, which may be above `score`.
+    name : str
+        "log_loss" or "brier_score".
+    n_rows, n_folds : int
+        Number of rows and of folds.
     """
 
     score: float
@@ -60,62 +67,64 @@ def decompose_loss(
 ) -> LossDecomposition:
     """Return how much of a proper score recalibration removes, and how much remains.
 
-    Compare models by `refinement`: calibration can be had afterwards. It is the score of rows that
-    `calibrator` (default `TemperatureScaling()`) was not fitted on, over `cv` seeded folds. An
-    infinite log loss stays infinite, and so is its calibration. Berta, Holzmueller, Jordan, Bach,
-    "Rethinking early stopping: refine, then calibrate", 2025.
+    Compare models by `refinement`, as calibration can be corrected afterwards.
 
-    >>> y, says = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10, [0.01] * 40 + [0.99] * 40
-    >>> split = decompose_loss(y, says)
-    >>> round(split.score, 2), round(split.calibration, 2), round(split.refinement, 2)
+    Parameters
+    ----------
+    y_true : array of shape (n_rows,) or (n_rows, n_classes)
+        Labels, or label probabilities.
+    outputs : Logits, Probabilities, Members or array of probabilities
+        Model outputs.
+    score : {"log_loss", "brier_score"}
+        The proper score. An infinite log loss has an infinite calibration loss.
+    calibrator : BaseCalibrator, optional
+        What recalibrates held-out rows; `TemperatureScaling()` by default.
+    cv : int
+        Number of folds, at most one per row.
+    random_state : int, RandomState or None
+        Seed of the folds.
+    sample_weight : array of shape (n_rows,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    LossDecomposition
+        The score, its calibration loss and its refinement loss.
+
+    References
+    ----------
+    Berta, Holzmueller, Jordan and Bach, "Rethinking early stopping: refine, then calibrate", 2025.
+
+    Examples
+    --------
+    >>> y, p = [0, 0, 0, 1] * 10 + [1, 1, 1, 0] * 10, [0.01] * 40 + [0.99] * 40
+    >>> found = decompose_loss(y, p)
+    >>> round(found.score, 2), round(found.calibration, 2), round(found.refinement, 2)
     (1.16, 0.56, 0.6)
     """
     if score not in SCORES:
-        rule = " or ".join(map(repr, SCORES))
-        raise BadValueError("score", CALLER, rule, repr(score), "score='log_loss'")
+        rule = f"must be {' or '.join(map(repr, SCORES))}"
+        raise BadValueError("score", CALLER, rule, repr(score), "Pass score='log_loss'")
     model = TemperatureScaling() if calibrator is None else calibrator
     if not isinstance(model, BaseCalibrator):
-        rule, fix = "a calibrator of classes", "calibrator=TemperatureScaling()"
+        rule, fix = "must be a calibrator of classes", "Pass calibrator=TemperatureScaling()"
         raise BadTypeError("calibrator", CALLER, rule, type(model).__name__, fix)
-    rows = _scored_rows(y_true, outputs, sample_weight)
-    n_folds = _n_folds_of(cv, len(rows))
-    before = ProperScoresState.of(rows).score(score)
-    after = _recalibrated_state(rows, model, n_folds, draw_seed(random_state, CALLER)).score(score)
-    calibration, refinement = max(0.0, before - after), min(before, after)
-    return LossDecomposition(before, calibration, refinement, after, score, len(rows), n_folds)
-
-
-def _scored_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
-    """Return the rows that have a label and a weight."""
+    if not is_number(cv) or cv < 2:
+        raise BadValueError("cv", CALLER, "must be an integer of at least 2", repr(cv), "Pass cv=5")
     wrapped = as_class_outputs(outputs, CALLER)
-    batch = labeled_batch(y_true, wrapped, sample_weight, CALLER)
-    return batch.take(np.flatnonzero(batch.labeled_weight))
-
-
-def _n_folds_of(cv: Any, n_rows: int) -> int:
-    """Return how many folds there can be."""
-    if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
-        rule, fix = "a whole number from 2 up", "cv=5"
-        raise BadValueError("cv", CALLER, rule, repr(cv), fix)
-    if n_rows == 0:
+    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, CALLER))
+    if len(batch) == 0:
         raise EmptyStateError(CALLER)
-    if n_rows == 1:
-        rule, fix = "2 labeled rows or more", "more rows: one is needed to fit, one to score"
+    if len(batch) == 1:
+        rule, fix = "must label at least 2 rows", "Pass more rows: one to fit on, one to evaluate"
         raise BadValueError("y_true", CALLER, rule, "1", fix)
-    return min(int(cv), n_rows)
-
-
-def _recalibrated_state(
-    rows: Batch, calibrator: BaseCalibrator, n_folds: int, seed: int
-) -> ProperScoresState:
-    """Return the scores of each fold after a recalibration fitted on the others."""
-    order = np.random.default_rng(seed).permutation(len(rows))
-    states = []
-    for fold in np.array_split(order, n_folds):
-        others, held_out = np.setdiff1d(order, fold), rows.take(fold)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", BoundWarning)  # a fold may well be separable
-            fitted = clone(calibrator).fit(ArrayShards(rows.take(others)))
-        outputs = fitted.transform(held_out.outputs)
-        states.append(ProperScoresState.of(replace(held_out, outputs=outputs)))
-    return sum(states[1:], start=states[0])
+    folds = make_folds(batch, min(int(cv), len(batch)), draw_seed(random_state, CALLER), CALLER)
+    logits = held_out_logits(clone(model), batch, folds)
+    states = [
+        ProperScoresState.of(replace(batch.take(test), outputs=part))
+        for (_, test), part in zip(folds, logits, strict=True)
+    ]
+    before = ProperScoresState.of(batch).score(score)
+    after = sum(states[1:], start=states[0]).score(score)
+    calibration, refinement = max(0.0, before - after), min(before, after)
+    return LossDecomposition(before, calibration, refinement, after, score, len(batch), len(folds))

@@ -1,4 +1,4 @@
-"""One-vs-rest: a binary calibrator for each class, and what they say together."""
+"""One-vs-rest: a binary calibrator for each class, normalized to probabilities."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from scipy.special import expit
 from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray
-from dubito.calibrate.binary import BaseBinaryCalibrator, scores_by_class
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.inputs import FLOOR, LabelledRows, log_odds, log_probabilities
+from dubito.calibrate.binary import BaseBinaryCalibrator, one_vs_rest_shards
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    BaseCalibrator,
+    LabeledRows,
+    log_odds,
+    log_probabilities,
+)
 from dubito.calibrate.isotonic import Curves, IsotonicCalibration, ScoredRows, fit_curves
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
@@ -24,12 +29,32 @@ from dubito.serialization.objects import estimator
 
 @final
 class OneVsRest(BaseCalibrator):
-    """Calibrate each class against the rest, then divide each row by its sum.
+    """Calibrate each class against the rest, then normalize each row.
 
-    For calibrators of two classes; the predicted class may change. A row to which no class gives
-    anything falls back to what came in. `n_fell_back_` and `n_changed_` count the fit's rows that
-    fell back, or whose class changed; `counts` those of others. Zadrozny and Elkan 2002.
+    Extends calibrators of two classes to any number; the predicted class may change. A row to
+    which no class gives any probability keeps its uncalibrated probabilities.
 
+    Parameters
+    ----------
+    calibrator : BaseBinaryCalibrator
+        A calibrator of two classes, such as `IsotonicCalibration()`.
+
+    Attributes
+    ----------
+    calibrators_ : list of BaseBinaryCalibrator
+        One fitted calibrator per class.
+    n_fell_back_ : int
+        Rows of the fit that kept their uncalibrated probabilities.
+    n_changed_ : int
+        Rows of the fit whose predicted class changed.
+
+    References
+    ----------
+    Zadrozny and Elkan, "Transforming classifier scores into accurate multiclass probability
+    estimates", KDD 2002.
+
+    Examples
+    --------
     >>> from dubito.calibrate import PlattScaling
     >>> p = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7], [0.5, 0.4, 0.1]]
     >>> OneVsRest(PlattScaling()).fit(p, [0, 1, 2, 1]).predict_proba(p)[3].round(2).tolist()
@@ -52,7 +77,7 @@ class OneVsRest(BaseCalibrator):
 
     def _check_params(self) -> None:
         if not isinstance(self.calibrator, BaseBinaryCalibrator):
-            rule, fix = "a calibrator of two classes", "OneVsRest(IsotonicCalibration())"
+            rule, fix = "must be a calibrator of two classes", "Pass IsotonicCalibration()"
             raise BadTypeError("calibrator", "OneVsRest", rule, repr(self.calibrator), fix)
         self.calibrator._check_params()
 
@@ -64,26 +89,46 @@ class OneVsRest(BaseCalibrator):
                 raise place.error(f"{wanted}, like the setting", type(one).__name__)
 
     def _learn(self, shards: Shards) -> None:
+        calibrators = [clone(self.calibrator) for _ in range(self.n_classes_)]
+        for one in calibrators:
+            one.n_classes_, one.classes_ = 2, None
         if isinstance(self.calibrator, IsotonicCalibration):
-            curves = _all_curves(shards, self.n_classes_)
-            for k, one in enumerate(self._start()):
+            # All curves from one pass over the matrix.
+            in_memory = isinstance(shards, ArrayShards)
+            curves = fit_curves(shards.map(_scored_rows), self.n_classes_, in_memory=in_memory)
+            for k, one in enumerate(calibrators):
                 one._take(curves, k)
         else:
-            every = scores_by_class(shards, range(self.n_classes_))
-            for one, scores in zip(self._start(), every, strict=True):
-                one._learn_scores(scores)
-        counted = shards.sum(lambda batch: self._counts(LabelledRows.of(batch).outputs))
-        self.n_fell_back_, self.n_changed_ = map(int, counted)
+            every = one_vs_rest_shards(shards, range(self.n_classes_))
+            for one, rows in zip(calibrators, every, strict=True):
+                one._learn_scores(rows)
+        self.calibrators_ = calibrators
+        counts = shards.sum(lambda batch: self._count(LabeledRows.of(batch).outputs))
+        self.n_fell_back_, self.n_changed_ = map(int, counts)
 
-    def _start(self) -> list[Any]:
-        """Set and return a calibrator for each class, each of two classes, yet to learn."""
-        self.calibrators_ = [clone(self.calibrator) for _ in range(self.n_classes_)]
-        for one in self.calibrators_:
-            one.n_classes_, one.classes_ = 2, None
-        return self.calibrators_
+    def counts(self, outputs: Any) -> OneVsRestCounts:
+        """Count the rows that keep their uncalibrated probabilities or change class.
 
-    def _shares(self, outputs: Logits | Probabilities) -> FloatArray:
-        """Return what each class's own calibrator says, before they are brought together."""
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array of probabilities
+            Model outputs over the classes of the fit.
+
+        Returns
+        -------
+        OneVsRestCounts
+            `n_rows`, `n_fell_back` and `n_changed`.
+        """
+        known = self._check_outputs(outputs, "counts")
+        return OneVsRestCounts(known.n_rows, *map(int, self._count(known)))
+
+    def _count(self, outputs: Logits | Probabilities) -> FloatArray:
+        separate = self._separate_probabilities(outputs)
+        before, after = outputs.array.argmax(axis=1), _combine(separate, outputs).argmax(axis=1)
+        return np.array([_fell_back(separate).sum(), (before != after).sum()])
+
+    def _separate_probabilities(self, outputs: Logits | Probabilities) -> FloatArray:
+        """Return the probability of each class by its own calibrator, not normalized."""
         scores = log_odds(outputs)
         curves = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
         if len(curves) == self.n_classes_:
@@ -93,62 +138,46 @@ class OneVsRest(BaseCalibrator):
                 np.concatenate([curve.values_ for curve in curves]),
                 np.concatenate([[0], np.cumsum(sizes)]),
                 np.zeros(sizes.size),
-            ).read(scores)
+            ).interpolate(scores)
         columns = [one._calibrated(scores[:, k]) for k, one in enumerate(self.calibrators_)]
         return np.asarray(expit(np.column_stack(columns)))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        return _together(self._shares(outputs), outputs)
+        return _combine(self._separate_probabilities(outputs), outputs)
 
-    def counts(self, outputs: Any) -> OneVsRestCounts:
-        """Count the rows that fall back, and those whose predicted class changes."""
-        known = self._known(outputs, "counts")
-        return OneVsRestCounts(known.n_rows, *map(int, self._counts(known)))
-
-    def _counts(self, outputs: Logits | Probabilities) -> FloatArray:
-        shares = self._shares(outputs)
-        before, after = outputs.array.argmax(axis=1), _together(shares, outputs).argmax(axis=1)
-        return np.array([_fell_back(shares).sum(), (before != after).sum()])
-
-    def _words(self) -> str:
+    def _describe(self) -> str:
         return (
-            f"{type(self.calibrator).__name__} for each of {self.n_classes_} classes; of the fit's "
-            f"rows {self.n_changed_:,} changed class, {self.n_fell_back_:,} fell back"
+            f"{type(self.calibrator).__name__} for each of {self.n_classes_} classes; of the "
+            f"fitted rows {self.n_changed_:,} changed class and {self.n_fell_back_:,} stayed "
+            "uncalibrated"
         )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class OneVsRestCounts:
-    """How many rows there were, fell back to what came in, and changed their class."""
+    """How many rows there are, kept uncalibrated probabilities, and changed class."""
 
     n_rows: int
     n_fell_back: int
     n_changed: int
 
 
-def _fell_back(shares: FloatArray) -> BoolArray:
-    """Tell the rows to which no class's calibrator gives anything."""
-    return np.asarray(shares.sum(axis=1) <= shares.shape[1] * FLOOR)
+def _scored_rows(batch: Batch) -> ScoredRows:
+    """Return the log odds of all classes."""
+    rows = LabeledRows.of(batch)
+    return ScoredRows(log_odds(rows.outputs), rows.labels, rows.soft_labels, rows.weight)
 
 
-def _together(shares: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
-    """Return the log probabilities that shares make, those that came in where a row falls back."""
-    is_empty = _fell_back(shares)
-    result = np.log(np.maximum(shares, FLOOR))
+def _fell_back(separate: FloatArray) -> BoolArray:
+    """Return which rows get no probability from any class."""
+    return np.asarray(separate.sum(axis=1) <= separate.shape[1] * FLOOR)
+
+
+def _combine(separate: FloatArray, outputs: Logits | Probabilities) -> FloatArray:
+    """Return log probabilities, up to a constant, uncalibrated ones for rows that fall back."""
+    is_empty = _fell_back(separate)
+    result = np.log(np.maximum(separate, FLOOR))
     if is_empty.any():
         result[is_empty] = log_probabilities(outputs.take(np.flatnonzero(is_empty)))
     return np.asarray(result)
-
-
-def _all_curves(shards: Shards, n_classes: int) -> Curves:
-    """Return every class's rising curve, from one pass over the matrix."""
-
-    def scored(batch: Batch) -> ScoredRows:
-        rows = LabelledRows.of(batch)
-        return ScoredRows(log_odds(rows.outputs), rows.codes, rows.soft, rows.weight)
-
-    def sum_over(function: Any) -> Any:
-        return shards.sum(lambda batch: function(scored(batch)))
-
-    return fit_curves(sum_over, n_classes, is_held=isinstance(shards, ArrayShards))

@@ -1,12 +1,14 @@
-"""Quantile recalibration: from stated levels to levels that hold.
+"""Quantile recalibration: quantiles at levels that hold.
 
-R takes a stated level to the share of truths below it. Levels are kept as normal scores, their
-standard normal quantiles: far tails stay apart there, where levels are all 0 or 1. R is the
-empirical distribution of the probability integral transform: it rises already, so that isotonic
-regression would leave it as it is. Of n truths the k-th stands at k / (n + 1), so that R is never 0
-or 1, and R is linear between them. In memory it is exact. Streamed it comes from cells of the score
-z, each 0.36 % of sqrt(1 + z^2) wide: between the outermost truths, R^-1 moves by at most the width
-of the cells around the two truths next to it, if no weight is below 1.
+R maps a stated level to the observed frequency of targets below it: the empirical distribution of
+the probability integral transform, which needs no isotonic regression as it is increasing. Levels
+are represented by normal scores, their standard normal quantiles, which keep far tails apart where
+levels are all 0 or 1. The k-th of n targets is at k / (n + 1), so that R is never 0 or 1, and R is
+linear between targets.
+
+In memory R is exact. Streamed, it comes from cells of the score z of width 0.36 % of
+sqrt(1 + z^2): between the outermost targets, R^-1 moves by at most the width of the cells around
+the two nearest targets, if no weight is below 1.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
 from dubito.calibrate.regression import (
     BaseRegressionCalibrator,
     Regression,
-    narrowed,
+    cast_finite,
     small_blocks,
 )
 from dubito.data.batch import Batch
@@ -32,54 +34,85 @@ from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.arrays import array, require_increasing
 from dubito.serialization.fields import Entry, Omittable, declare, list_of
 
-LEVELS = tuple(k / 20 for k in range(1, 20))
-FARTHEST = 1e6  # normal scores beyond count as this
-FURTHEST = 40.0  # no share that a float holds has a normal score beyond
-FLAT = float(np.finfo(np.float64).tiny)  # knots may stand at the same place
-STEEPEST = 1e100  # of R^-1 beyond the outermost truths
+DEFAULT_LEVELS = tuple(k / 20 for k in range(1, 20))
+MAX_STATED_SCORE = 1e6  # larger normal scores are clipped
+MAX_OBSERVED_SCORE = 40.0  # no frequency that a float can represent has a larger normal score
+TINY = float(np.finfo(np.float64).tiny)  # knots may coincide
+MAX_TAIL_SLOPE = 1e100  # of R^-1 beyond the outermost targets
 N_CELLS = 8192
-REACH = float(np.arcsinh(FARTHEST))
-CELL = 2 * REACH / N_CELLS  # a cell's width as a share of sqrt(1 + z^2): 0.0035
+REACH = float(np.arcsinh(MAX_STATED_SCORE))
+CELL = 2 * REACH / N_CELLS  # width of a cell relative to sqrt(1 + z^2): 0.0035
 
 
 @final
 class QuantileRecalibration(BaseRegressionCalibrator):
-    """Give the quantiles at which truths really lie below as often as the `levels` say.
+    """Return quantiles below which targets fall as often as their levels state.
 
-    Use it where a factor is not enough: biased or skewed outputs, a few hundred rows or more.
-    Whatever outputs came, `transform` gives `Quantiles`: the stated ones at R^-1 of the `levels`.
+    Use it where one factor is not enough: for biased or skewed outputs, and a few hundred rows.
+    `transform` returns `Quantiles` for every kind of outputs: the stated quantiles at R^-1 of the
+    levels, where R maps a stated level to the observed frequency.
+
     `Quantiles` and sorted `Samples` (the k-th of m at level k / (m + 1)) are linear between
-    neighbors. Beyond the outermost they go on as a normal distribution of the row's own spread,
-    and R beyond the outermost truths likewise, there never narrower than stated. Kuleshov, Fenner
-    and Ermon, "Accurate uncertainties for deep learning using calibrated regression", 2018.
+    neighbors, and continue beyond the outermost as a normal distribution with the spread of the
+    row. R continues likewise beyond the outermost targets, never narrower than stated.
 
+    Parameters
+    ----------
+    levels : sequence of float
+        Increasing levels between 0 and 1 of the quantiles to return.
+
+    Attributes
+    ----------
+    stated_, observed_ : list of array
+        Normal scores of stated levels and observed frequencies at the knots of R, per target.
+
+    References
+    ----------
+    Kuleshov, Fenner and Ermon, "Accurate uncertainties for deep learning using calibrated
+    regression", ICML 2018.
+
+    Examples
+    --------
     >>> stated = Normal([0.0] * 99, [1.0] * 99)
     >>> scaling = QuantileRecalibration([0.1, 0.5, 0.9]).fit(stated, np.arange(-49.0, 50.0))
     >>> scaling.transform(Normal([0.0], [1.0])).array.round(6).tolist()
     [[-40.0, 0.0, 40.0]]
     """
 
-    stated_: list[FloatArray]  # normal scores at the knots of R, rising, a target
+    stated_: list[FloatArray]
     observed_: list[FloatArray]
 
     param_fields = declare(levels=Omittable(array(None, low=0, high=1)))
     fitted_fields = declare(
-        stated_=list_of(array(None, low=-FARTHEST, high=FARTHEST), "n_targets_"),
-        observed_=list_of(array(None, low=-FURTHEST, high=FURTHEST), "n_targets_"),
+        stated_=list_of(array(None, low=-MAX_STATED_SCORE, high=MAX_STATED_SCORE), "n_targets_"),
+        observed_=list_of(
+            array(None, low=-MAX_OBSERVED_SCORE, high=MAX_OBSERVED_SCORE), "n_targets_"
+        ),
     )
 
-    def __init__(self, levels: Sequence[float] | FloatArray = LEVELS) -> None:
+    def __init__(self, levels: Sequence[float] | FloatArray = DEFAULT_LEVELS) -> None:
         self.levels = levels
 
     def observed(self, levels: Any) -> FloatArray:
-        """Return R, the share of truths below some stated levels: levels, or levels x targets."""
+        """Return R, the observed frequency of targets below the quantiles at stated levels.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Increasing levels between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n_levels,) or (n_levels, n_targets)
+            Observed frequencies.
+        """
         self._require_fitted("observed")
-        scores = ndtri(_as_levels(levels, "QuantileRecalibration.observed"))
+        scores = ndtri(_check_levels(levels, "QuantileRecalibration.observed"))
         columns = [ndtr(_observed_score(scores, *knots)) for knots in self._knots()]
         return columns[0] if self.n_targets_ is None else np.stack(columns, axis=1)
 
     def _check_params(self) -> None:
-        _as_levels(self.levels, type(self).__name__)
+        _check_levels(self.levels, type(self).__name__)
 
     def _check_fitted(self, entry: Entry) -> None:
         for k, (stated, observed) in enumerate(self._knots()):
@@ -87,25 +120,25 @@ class QuantileRecalibration(BaseRegressionCalibrator):
             if stated.size != observed.size:
                 raise places[1].error(f"{stated.size} numbers", f"{observed.size}")
             for values, place in zip((stated, observed), places, strict=True):
-                require_increasing(values, place, least=-FLAT)
-            if _tail_slope(stated, observed) > STEEPEST:
+                require_increasing(values, place, least=-TINY)
+            if _tail_slope(stated, observed) > MAX_TAIL_SLOPE:
                 raise places[1].error("further apart at its ends", "almost nothing")
 
     def _learn(self, shards: Shards) -> None:
         if isinstance(shards, ArrayShards):
             knots = _exact_knots(shards)
         else:
-            knots = [_knots_of_cells(mass) for mass in shards.sum(_cell_sums)]
+            knots = [_knots_from_cells(mass) for mass in shards.sum(_cell_sums)]
         self.stated_ = [stated for stated, _ in knots]
         self.observed_ = [observed for _, observed in knots]
 
-    def _mended(self, outputs: Regression) -> Regression:
-        wanted = ndtri(_as_levels(self.levels, type(self).__name__))
+    def _recalibrated(self, outputs: Regression) -> Regression:
+        wanted = ndtri(_check_levels(self.levels, type(self).__name__))
         scores = [_stated_score(wanted, *knots) for knots in self._knots()]
         return self._quantiles(outputs, np.stack(scores, axis=1))
 
-    def _as_stated(self, outputs: Regression) -> Regression:
-        wanted = ndtri(_as_levels(self.levels, type(self).__name__))
+    def _uncalibrated(self, outputs: Regression) -> Regression:
+        wanted = ndtri(_check_levels(self.levels, type(self).__name__))
         return self._quantiles(outputs, np.stack([wanted] * len(self.stated_), axis=1))
 
     def _quantiles(self, outputs: Regression, scores: FloatArray) -> Quantiles:
@@ -115,9 +148,9 @@ class QuantileRecalibration(BaseRegressionCalibrator):
         empty = np.zeros(outputs.n_rows)
         for block in small_blocks(Batch(outputs, None, empty)):
             rows = slice(block.first_row, block.first_row + len(block))
-            # Rounding may undo by a digit what rises.
+            # Rounding may break the order in the last digit.
             array[rows] = np.maximum.accumulate(
-                narrowed(_values_at(block.outputs, scores), kind), axis=1
+                cast_finite(_values_at(block.outputs, scores), kind), axis=1
             )
         is_flat = self.n_targets_ is None
         return Quantiles(array[:, :, 0] if is_flat else array, np.asarray(self.levels))
@@ -125,29 +158,29 @@ class QuantileRecalibration(BaseRegressionCalibrator):
     def _knots(self) -> list[tuple[FloatArray, FloatArray]]:
         return list(zip(self.stated_, self.observed_, strict=True))
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         levels = np.array([0.05, 0.5, 0.95])
-        found = self.observed(levels).reshape(3, -1).mean(axis=1)
+        frequencies = self.observed(levels).reshape(3, -1).mean(axis=1)
         stated = ", ".join(f"{level * 100:.0f} %" for level in levels)
-        below = ", ".join(f"{share * 100:.1f} %" for share in found)
+        below = ", ".join(f"{frequency * 100:.1f} %" for frequency in frequencies)
         over = "" if self.n_targets_ is None else f" (mean of {self.n_targets_} targets)"
-        return f"below the stated {stated} quantiles lay {below} of the truths{over}"
+        return f"{below} of targets were below the stated {stated} quantiles{over}"
 
 
-def _as_levels(levels: Any, caller: str) -> FloatArray:
-    """Return levels that rise between 0 and 1."""
+def _check_levels(levels: Any, caller: str) -> FloatArray:
+    """Return increasing levels between 0 and 1, or raise."""
     array = as_finite(as_floats(levels, "levels", caller), "levels", caller).astype(np.float64)
     require_dimensions(array, (1,), "levels", caller, "a list of numbers")
     if not array.size or not ((array > np.append(0.0, array[:-1])) & (array < 1)).all():
-        rule, fix = "rising between 0 and 1", "levels such as [0.1, 0.5, 0.9]"
+        rule, fix = "must increase between 0 and 1", "Pass levels such as [0.1, 0.5, 0.9]"
         raise BadValueError("levels", caller, rule, f"{array.tolist()}", fix)
     return array
 
 
 def _exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
-    """Return the knots of R, a target: one at each truth, two where it weighs more than a row."""
+    """Return the knots of R per target: one at each value, two where it weighs more than 1."""
     parts = [
-        (_scores_of(block), block.labeled_weight)
+        (_target_scores(block), block.labeled_weight)
         for b in shards.batches()
         for block in small_blocks(b)
     ]
@@ -157,24 +190,24 @@ def _exact_knots(shards: Shards) -> list[tuple[FloatArray, FloatArray]]:
     for column in scores[is_used].T:
         places, which = np.unique(column, return_inverse=True)
         mass = np.bincount(which, weight[is_used]) * 1.0
-        knots.append(_knots_of(places, places, mass))
+        knots.append(_knots_from_masses(places, places, mass))
     return knots
 
 
 def _cell_sums(batch: Batch) -> FloatArray:
-    """Return the weight of truths in each cell, targets x cells."""
+    """Return the total weight of each cell, targets x cells."""
     sums: list[Any] = []
     for block in small_blocks(batch):
-        cells = np.floor((np.arcsinh(_scores_of(block)) + REACH) / CELL).astype(np.int64)
+        cells = np.floor((np.arcsinh(_target_scores(block)) + REACH) / CELL).astype(np.int64)
         inside = np.clip(cells, 0, N_CELLS - 1)
         sums.append([np.bincount(c, block.labeled_weight, N_CELLS) for c in inside.T])
     return np.asarray(np.sum(sums, axis=0))
 
 
-def _knots_of_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the knots of R: the first truth of a cell stands at its lower edge, the last above."""
+def _knots_from_cells(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the knots of R: the first value of a cell at its lower edge, the last at its upper."""
     used = np.flatnonzero(mass)
-    return _knots_of(_cell_edge(used), _cell_edge(used + 1), mass[used])
+    return _knots_from_masses(_cell_edge(used), _cell_edge(used + 1), mass[used])
 
 
 def _cell_edge(cells: Any) -> FloatArray:
@@ -182,8 +215,10 @@ def _cell_edge(cells: Any) -> FloatArray:
     return np.asarray(np.sinh(np.asarray(cells) * CELL - REACH))
 
 
-def _knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return stated and observed normal scores: each mass spread from a low place to a high one."""
+def _knots_from_masses(
+    low: FloatArray, high: FloatArray, mass: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return stated and observed normal scores, each mass spread from a low to a high place."""
     total = mass.sum() + 1
     half = np.minimum(mass, 1) / 2
     below = np.append(0.0, np.cumsum(mass)[:-1])
@@ -191,7 +226,7 @@ def _knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[Floa
     stated = np.stack([low, high], axis=1).ravel()
     under = np.stack([below + half, below + mass - half], axis=1).ravel() + 0.5
     over = np.stack([above + mass - half, above + half], axis=1).ravel() + 0.5
-    # From whichever side is shorter: 1 less a small share would lose its digits.
+    # From the nearer side: 1 minus a small frequency would lose its digits.
     scores = np.where(under <= over, ndtri(under / total), -ndtri(over / total))
     observed = np.maximum.accumulate(scores)
     is_new = np.append(True, (np.diff(stated) > 0) | (np.diff(observed) > 0))
@@ -199,7 +234,7 @@ def _knots_of(low: FloatArray, high: FloatArray, mass: FloatArray) -> tuple[Floa
 
 
 def _tail_slope(stated: FloatArray, observed: FloatArray) -> float:
-    """Return how many stated scores make an observed one beyond the outermost truths."""
+    """Return the slope of R^-1 beyond the outermost targets."""
     reach = float(observed[-1] - observed[0])
     return max(1.0, float(stated[-1] - stated[0]) / reach) if reach > 0 else 1.0
 
@@ -214,13 +249,13 @@ def _stated_score(scores: FloatArray, stated: FloatArray, observed: FloatArray) 
     """Return R^-1 of wanted scores."""
     beyond = scores - np.clip(scores, observed[0], observed[-1])
     found = np.interp(scores, observed, stated) + beyond * _tail_slope(stated, observed)
-    return np.asarray(np.clip(found, -FARTHEST, FARTHEST))
+    return np.asarray(np.clip(found, -MAX_STATED_SCORE, MAX_STATED_SCORE))
 
 
-def _scores_of(batch: Batch) -> FloatArray:
-    """Return the normal score of each truth in its stated distribution, rows x targets.
+def _target_scores(batch: Batch) -> FloatArray:
+    """Return the normal score of each target in its stated distribution, rows x targets.
 
-    Where stated quantiles or draws tie at the truth, it is at the middle of their levels.
+    A target where several quantiles or draws coincide is at the mean of their levels.
     """
     outputs, y = batch.outputs, values_of(batch).reshape(len(batch), -1)
     scores: FloatArray
@@ -230,24 +265,24 @@ def _scores_of(batch: Batch) -> FloatArray:
             scores = (y - mean) / std
         else:
             scores = _scores_among(*_stated_quantiles(outputs), y)
-    return np.clip(scores, -FARTHEST, FARTHEST)
+    return np.clip(scores, -MAX_STATED_SCORE, MAX_STATED_SCORE)
 
 
 def _scores_among(values: FloatArray, levels: FloatArray, y: FloatArray) -> FloatArray:
-    """Return normal scores of truths among quantiles, rows x levels x targets."""
+    """Return the normal scores of targets among quantiles, which are rows x levels x targets."""
     last = levels.size - 1
     n_below = (values < y[:, np.newaxis]).sum(axis=1)
     n_up_to = (values <= y[:, np.newaxis]).sum(axis=1)
     left, right = np.clip(n_below - 1, 0, last), np.clip(n_below, 0, last)
     low = np.take_along_axis(values, left[:, np.newaxis], axis=1)[:, 0]
     high = np.take_along_axis(values, right[:, np.newaxis], axis=1)[:, 0]
-    share = np.where(high > low, (y - low) / (high - low), 0.0)
-    between = levels[left] + (levels[right] - levels[left]) * share
+    fraction = np.where(high > low, (y - low) / (high - low), 0.0)
+    between = levels[left] + (levels[right] - levels[left]) * fraction
     is_tied = n_up_to > n_below
     tied = (levels[right] + levels[np.maximum(n_up_to - 1, 0)]) / 2
     ends = ndtri(levels[[0, -1]])
     spread = _row_spread(values, levels)
-    # A row without spread is a point: whatever is beside it is as far out as can be.
+    # In a row without spread, anything else is infinitely far away.
     under, over = ends[0] + (y - values[:, 0]) / spread, ends[1] + (y - values[:, -1]) / spread
     inside = ndtri(np.where(is_tied, tied, between))
     is_under, is_over = n_up_to == 0, n_below == last + 1
@@ -261,15 +296,15 @@ def _values_at(outputs: BaseOutputs, scores: FloatArray) -> FloatArray:
         mean, std = (a.reshape(n_rows, 1, n_targets) for a in (outputs.mean, outputs.std))
         return np.asarray(mean + std * scores)
     values, levels = _stated_quantiles(outputs)
-    shares, ends = ndtr(scores), ndtri(levels[[0, -1]])
-    right = np.clip(np.searchsorted(levels, shares), 1, levels.size - 1)
+    wanted, ends = ndtr(scores), ndtri(levels[[0, -1]])
+    right = np.clip(np.searchsorted(levels, wanted), 1, levels.size - 1)
     gap = levels[right] - levels[right - 1]
-    share = np.clip((shares - levels[right - 1]) / gap, 0, 1)
+    fraction = np.clip((wanted - levels[right - 1]) / gap, 0, 1)
     targets = np.arange(n_targets)
     low, high = values[:, right - 1, targets], values[:, right, targets]
     beyond = scores - np.clip(scores, *ends)
     return np.asarray(
-        low + (high - low) * share + _row_spread(values, levels)[:, np.newaxis] * beyond
+        low + (high - low) * fraction + _row_spread(values, levels)[:, np.newaxis] * beyond
     )
 
 

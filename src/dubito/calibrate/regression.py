@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
 import numpy as np
-from sklearn.base import clone
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
-from dubito.data.shards import Shards, as_shards, sample_rows
+from dubito.data.shards import Shards, as_shards
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -23,7 +22,6 @@ from dubito.errors import (
 )
 from dubito.kernels.blocks import row_blocks
 from dubito.measure.regression import point_of_rows, require_targets, values_of
-from dubito.measure.regression_audit import RegressionAudit, RegressionState
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.arrays import array
@@ -32,21 +30,29 @@ from dubito.serialization.objects import Serializable
 
 Regression = Normal | Samples | Quantiles
 
-N_FOLDS = 5
-MOST_ROWS = 20_000  # that a summary cross-fits on
-LEVEL = 0.9  # of the interval whose coverage a summary tells
+MIN_FACTOR, MAX_FACTOR = 1e-12, 1e12
+N_EDGES = 4096  # between 1 and either bound; each round of a search is that many times finer
+N_ROUNDS = 3
+ROUNDING = 1e-12  # a slope below this fraction of the sum of all its jumps counts as 0
 
 
 class BaseRegressionCalibrator(Serializable):
-    """Learns from predictive distributions and targets, and mends distributions alike.
+    """Base class of calibrators of predictive distributions.
 
-    It says what it learns of shards (`_learn`), the mended outputs (`_mended`), what these are
-    compared with (`_as_stated`), and what it learned in words (`_words`). Learned names end in `_`;
-    they and the settings are what `to_dict` keeps.
+    A subclass implements `_learn` (set the parameters from shards), `_recalibrated` (recalibrated
+    outputs), `_uncalibrated` (what to compare those with) and `_describe` (the parameters in
+    words). Parameters are attributes that end in `_`.
+
+    Attributes
+    ----------
+    kind_ : str
+        "Normal", "Samples" or "Quantiles", the kind of outputs of the fit.
+    n_targets_ : int or None
+        Targets per row; None if the outputs have no target axis.
     """
 
-    kind_: str  # of outputs, by name
-    n_targets_: int | None  # None for one number a row
+    kind_: str
+    n_targets_: int | None
 
     fitted_fields = declare(
         kind_=one_of("Normal", "Samples", "Quantiles"),
@@ -54,13 +60,28 @@ class BaseRegressionCalibrator(Serializable):
     )
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from outputs and targets, or from shards that hold both.
+        """Fit the calibrator.
 
-        A weight counts rows: 2 is a row that came twice. Rows without a target are left out.
+        Parameters
+        ----------
+        outputs : Normal, Samples, Quantiles or Shards
+            Predictive distributions of rows that the model was not trained on. Shards hold targets
+            and weights themselves.
+        y : array of shape (n_rows,) or (n_rows, n_targets), optional
+            Targets. Rows with a missing target are left out with a warning.
+        sample_weight : array of shape (n_rows,), optional
+            Frequency weights: a weight of 2 equals two identical rows.
+
+        Returns
+        -------
+        BaseRegressionCalibrator
+            The fitted calibrator itself.
         """
         name = type(self).__name__
-        shards = as_shards(outputs, y, sample_weight=sample_weight, caller=name, convert=_as_spread)
-        seen = shards.sum(lambda batch: SeenRows.of(batch, name))
+        shards = as_shards(
+            outputs, y, sample_weight=sample_weight, caller=name, convert=as_predictive
+        )
+        seen = shards.sum(lambda batch: _RowCounts.of(batch, name))
         if not seen.weight > 0:
             raise EmptyStateError(name)
         warn_of_missing(seen.n_missing, seen.n_rows, name, stacklevel=3)
@@ -68,56 +89,67 @@ class BaseRegressionCalibrator(Serializable):
         self.kind_, self.n_targets_ = seen.kind, seen.n_targets
         self._check_params()
         self._learn(shards)
-        # What summary() cross-fits on when asked. It is neither pickled nor kept by to_dict.
-        self._shards = shards
         return self
 
     def transform(self, outputs: Any) -> Regression:
-        """Return recalibrated outputs of the rows given."""
-        return self._mended(self._known(outputs, "transform"))
+        """Return recalibrated outputs.
+
+        Parameters
+        ----------
+        outputs : Normal, Samples or Quantiles
+            Predictive distributions of the kind and targets of the fit.
+
+        Returns
+        -------
+        Normal, Samples or Quantiles
+            Recalibrated distributions of the same rows.
+        """
+        return self._recalibrated(self._check_outputs(outputs, "transform"))
 
     def summary(self) -> str:
-        """Say in words what was learned, and what it does to coverage and CRPS, out of sample."""
+        """Return the fitted parameters in words, as part of a sentence.
+
+        `cross_validate_calibrator` measures what calibration achieves.
+        """
         self._require_fitted("summary")
-        if not hasattr(self, "_shards"):
-            return f"{self._words()}; the rows of the fit are no longer at hand to cross-fit on"
-        return f"{self._words()}; {_evidence_of(self, self._shards)}"
+        return self._describe()
 
     @abstractmethod
     def _learn(self, shards: Shards) -> None:
-        """Set whatever is learned."""
+        """Set the parameters."""
 
     @abstractmethod
-    def _mended(self, outputs: Regression) -> Regression:
+    def _recalibrated(self, outputs: Regression) -> Regression:
         """Return recalibrated outputs."""
 
     @abstractmethod
-    def _as_stated(self, outputs: Regression) -> Regression:
-        """Return outputs as they came, in the form in which they will be after recalibration."""
+    def _uncalibrated(self, outputs: Regression) -> Regression:
+        """Return uncalibrated outputs, in the form of recalibrated ones."""
 
     @abstractmethod
-    def _words(self) -> str:
-        """Say in a few words what was learned."""
+    def _describe(self) -> str:
+        """Return the parameters in a few words."""
 
-    def _known(self, outputs: Any, method: str) -> Regression:
-        """Return outputs of the kind and the targets it was fitted for."""
+    def _check_outputs(self, outputs: Any, method: str) -> Regression:
+        """Return outputs of the kind and targets of the fit, or raise."""
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
-        regression = _as_spread(outputs, caller)
-        kind, n_targets = type(regression).__name__, _n_targets_of(regression)
+        regression = as_predictive(outputs, caller)
+        kind, n_targets = type(regression).__name__, _count_targets(regression)
         if kind != self.kind_:
-            fix = "a fit on outputs of this kind"
-            raise BadTypeError("outputs", caller, f"{self.kind_}, as in the fit", kind, fix)
+            rule, fix = f"must be {self.kind_}, as in the fit", "Fit on outputs of this kind"
+            raise BadTypeError("outputs", caller, rule, kind, fix)
         if n_targets != self.n_targets_:
-            rule = f"of {_named(self.n_targets_)}, as in the fit"
-            raise BadValueError("outputs", caller, rule, _named(n_targets), "the same columns")
+            rule = f"must have {_describe_targets(self.n_targets_)}, as in the fit"
+            fix = "Pass the targets of the fit, in the same order"
+            raise BadValueError("outputs", caller, rule, _describe_targets(n_targets), fix)
         return regression
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class SeenRows:
-    """What the rows of a fit are, and how many."""
+class _RowCounts:
+    """The kind of rows of a fit, and how many there are."""
 
     kind: str
     n_targets: int | None
@@ -126,22 +158,22 @@ class SeenRows:
     weight: float
 
     @classmethod
-    def of(cls, batch: Batch, caller: str) -> SeenRows:
-        outputs = _as_spread(batch.outputs, caller)
+    def of(cls, batch: Batch, caller: str) -> _RowCounts:
+        outputs = as_predictive(batch.outputs, caller)
         require_targets(batch, caller, "y")
         return cls(
             kind=type(outputs).__name__,
-            n_targets=_n_targets_of(outputs),
+            n_targets=_count_targets(outputs),
             n_rows=len(batch),
             n_missing=batch.n_missing,
             weight=float(batch.labeled_weight.sum()),
         )
 
-    def __add__(self, other: SeenRows) -> SeenRows:
+    def __add__(self, other: _RowCounts) -> _RowCounts:
         mine, others = (self.kind, self.n_targets), (other.kind, other.n_targets)
         if mine != others:
             raise StateMismatchError("kinds and targets", mine, others)
-        return SeenRows(
+        return _RowCounts(
             *mine,
             self.n_rows + other.n_rows,
             self.n_missing + other.n_missing,
@@ -149,98 +181,68 @@ class SeenRows:
         )
 
 
-def _as_spread(outputs: Any, caller: str) -> Regression:
-    """Return outputs that are distributions of a number with a spread of their own."""
+def as_predictive(outputs: Any, caller: str) -> Regression:
+    """Return predictive distributions that have a spread, or raise."""
     if not isinstance(outputs, Normal | Samples | Quantiles):
-        rule, fix = "one of Normal, Samples, Quantiles", "wrapping them, say Normal(mean, std)"
+        rule, fix = "must be Normal, Samples or Quantiles", "Wrap them, e.g. Normal(mean, std)"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     if not isinstance(outputs, Normal) and outputs.array.shape[1] < 2:
         what = "draws" if isinstance(outputs, Samples) else "levels"
-        rule, fix = f"of 2 {what} or more a row", f"more {what}: one says nothing of the spread"
-        raise BadValueError("outputs", caller, rule, "1", fix)
+        rule = f"must have at least 2 {what} per row"
+        raise BadValueError("outputs", caller, rule, "1", f"Pass more {what}: one has no spread")
     return outputs
 
 
-def _n_targets_of(outputs: BaseOutputs) -> int | None:
-    """Return how many targets a row has, None for one plain number."""
+def _count_targets(outputs: BaseOutputs) -> int | None:
+    """Return the number of targets per row, None without a target axis."""
     assert isinstance(outputs, Normal | Samples | Quantiles)
     shape = outputs.mean.shape[1:] if isinstance(outputs, Normal) else outputs.array.shape[2:]
     return int(shape[0]) if shape else None
 
 
-def _named(n_targets: int | None) -> str:
+def _describe_targets(n_targets: int | None) -> str:
     """Return a number of targets in words."""
-    return "one number a row" if n_targets is None else f"rows x {n_targets} targets"
+    return "no target axis" if n_targets is None else f"a target axis of length {n_targets}"
 
 
 def small_blocks(batch: Batch) -> Iterator[Batch]:
-    """Yield a batch in parts whose matrices stay small, whatever the number of draws."""
+    """Yield a batch in blocks of bounded size, whatever the number of draws."""
     outputs = batch.outputs
     array = outputs.mean if isinstance(outputs, Normal) else getattr(outputs, "array", np.empty(0))
     n_entries = int(np.prod(array.shape[1:]))
     return (batch.take(rows) for rows in row_blocks(len(batch), n_entries))
 
 
-def narrowed(values: FloatArray, kind: np.dtype[Any]) -> FloatArray:
-    """Return values in a float type, the largest finite one where they are beyond it."""
-    most = float(np.finfo(kind).max)
-    return np.asarray(np.clip(values, -most, most).astype(kind))
-
-
-def _evidence_of(calibrator: BaseRegressionCalibrator, shards: Shards) -> str:
-    """Say what recalibration does to rows that were not fitted on, in seeded folds."""
-    rows = sample_rows(shards, MOST_ROWS, is_labeled=True)
-    if len(rows) < 2:
-        return "too few rows to cross-fit on (1)"
-    before = _audited(rows, calibrator._as_stated(_as_spread(rows.outputs, "summary"))).value
-    order = np.random.default_rng(0).permutation(len(rows))
-    folds = np.array_split(order, min(N_FOLDS, len(rows)))
-    states = []
-    for fold in folds:
-        others, held_out = np.setdiff1d(order, fold), rows.take(fold)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", BoundWarning)  # of a fold: the fit told of its own
-            fitted = clone(calibrator).fit(rows.take(others))
-        states.append(_audited(held_out, fitted.transform(held_out.outputs)))
-    after = sum(states[1:], start=states[0]).value
-    return f"{_compared(before, after)}, cross-fitted on {len(rows):,} rows"
-
-
-def _audited(batch: Batch, outputs: Regression) -> RegressionState:
-    """Return the audit's sums of the rows of a batch with other outputs."""
-    return RegressionState.of(replace(batch, outputs=outputs))
-
-
-def _compared(before: RegressionAudit, after: RegressionAudit) -> str:
-    """Say what coverage and CRPS were, and what they are now."""
-    crps = [one.continuous_ranked_probability_score for one in (before, after)]
-    words = f"CRPS was {crps[0]:.4g}, now {crps[1]:.4g}"
-    if not before.levels.size:
-        return words
-    k = int(np.argmin(np.abs(before.levels - LEVEL)))
-    level = f"{before.levels[k] * 100:.3g} %"
-    held = f"was {before.coverage[k]:.2f}, now {after.coverage[k]:.2f}"
-    return f"interval coverage at {level} {held}; {words}"
-
-
-LOWEST, HIGHEST = 1e-12, 1e12  # bounds of the factor
-N_EDGES = 4096  # between 1 and either bound; each round of a search narrows that many times
-N_ROUNDS = 3
-ROUNDING = 1e-12  # of all jumps of a slope together: less is taken for 0
+def cast_finite(values: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+    """Return values in a float type, clipped to its finite range."""
+    largest = float(np.finfo(dtype).max)
+    return np.asarray(np.clip(values, -largest, largest).astype(dtype))
 
 
 @final
 class VarianceScaling(BaseRegressionCalibrator):
-    """Stretch every predictive distribution by one factor a target; its center stays.
+    """Scale the spread of every predictive distribution by one factor per target.
 
-    Try it first: one number cannot overfit. `factor_` has one entry a target, a single one where
-    rows are plain numbers. For `Normal` it is the likeliest, the root of the mean squared z-score.
-    `Samples` are stretched about their mean, `Quantiles` about their median (interpolated), by the
-    factor of least pinball loss over all levels, which for samples is the CRPS: of few draws,
-    squared z-scores have no finite mean. Of several factors as good, the one nearest to 1 is taken.
-    Laves et al., "Well-calibrated regression uncertainty in medical imaging with deep learning",
-    2020.
+    Try it first: a single parameter does not overfit. The center of each distribution stays: the
+    mean of `Normal` and `Samples`, the interpolated median of `Quantiles`.
 
+    For `Normal` the factor has the highest likelihood: the root mean squared z-score. For
+    `Samples` and `Quantiles` it has the lowest pinball loss over all levels, which for samples is
+    the CRPS, since squared z-scores of a few draws have no finite mean. Of several equally good
+    factors the one nearest to 1 is taken.
+
+    Attributes
+    ----------
+    factor_ : array of shape (n_targets,)
+        Above 1 if the stated spread was too small.
+
+    References
+    ----------
+    Laves, Ihler, Fast, Kahrs and Ortmaier, "Well-calibrated regression uncertainty in medical
+    imaging with deep learning", MIDL 2020.
+
+    Examples
+    --------
     >>> scaling = VarianceScaling().fit(Normal([0.0, 0.0], [1.0, 2.0]), [2.0, -4.0])
     >>> scaling.factor_.tolist()
     [2.0]
@@ -250,68 +252,69 @@ class VarianceScaling(BaseRegressionCalibrator):
 
     factor_: FloatArray
 
-    fitted_fields = declare(factor_=array("n_targets_", low=LOWEST, high=HIGHEST))
+    fitted_fields = declare(factor_=array("n_targets_", low=MIN_FACTOR, high=MAX_FACTOR))
 
     def _learn(self, shards: Shards) -> None:
-        learn = _likeliest_factor if self.kind_ == "Normal" else _stretching_factor
-        factor = learn(shards)
-        self.factor_ = np.clip(factor, LOWEST, HIGHEST)
-        for at in self.factor_[(self.factor_ <= LOWEST) | (self.factor_ >= HIGHEST)]:
-            why = "no spread at all is best" if at < 1 else "no spread is wide enough"
-            text = f"The factor ended at its bound of {at:.3g}: {why}. Try other rows."
+        fit_factor = _normal_factor if self.kind_ == "Normal" else _pinball_factor
+        self.factor_ = np.clip(fit_factor(shards), MIN_FACTOR, MAX_FACTOR)
+        for at in self.factor_[(self.factor_ <= MIN_FACTOR) | (self.factor_ >= MAX_FACTOR)]:
+            why = "no spread at all fits best" if at < 1 else "no spread is wide enough"
+            text = f"The factor ended at its bound of {at:.3g}: {why}. Check the targets."
             warnings.warn(text, BoundWarning, stacklevel=3)
 
-    def _mended(self, outputs: Regression) -> Regression:
+    def _recalibrated(self, outputs: Regression) -> Regression:
         if isinstance(outputs, Normal):
             kind = outputs.std.dtype
             with np.errstate(over="ignore"):
                 std = np.maximum(outputs.std * self.factor_, np.finfo(kind).tiny)
-            return Normal(outputs.mean, narrowed(std, kind))
+            return Normal(outputs.mean, cast_finite(std, kind))
         center = point_of_rows(outputs).astype(np.float64)[:, np.newaxis]
         with np.errstate(over="ignore"):
             stretched = center + self.factor_ * (outputs.array - center)
-        array = narrowed(stretched, outputs.array.dtype)
+        array = cast_finite(stretched, outputs.array.dtype)
         return Samples(array) if isinstance(outputs, Samples) else Quantiles(array, outputs.levels)
 
-    def _as_stated(self, outputs: Regression) -> Regression:
+    def _uncalibrated(self, outputs: Regression) -> Regression:
         return outputs
 
-    def _words(self) -> str:
+    def _describe(self) -> str:
         low, high = float(self.factor_.min()), float(self.factor_.max())
-        by = f"x {low:.3g}" if self.factor_.size == 1 else f"x {low:.3g} to x {high:.3g}"
+        factors = f"x {low:.3g}" if self.factor_.size == 1 else f"x {low:.3g} to x {high:.3g}"
         over = "" if self.factor_.size == 1 else f" over {self.factor_.size} targets"
+        verdict = (
+            "too small" if low >= 1 else "too large" if high <= 1 else "too small or too large"
+        )
         if max(high - 1, 1 - low) < 0.005:
-            return f"stated spread was right already: {by}{over}"
-        too = "too small" if low >= 1 else "too large" if high <= 1 else "too small or too large"
-        return f"stated spread was {too}: {by}{over}"
+            verdict = "right already"
+        return f"stated spread was {verdict}: {factors}{over}"
 
 
-def _likeliest_factor(shards: Shards) -> FloatArray:
-    """Return the root of the mean squared z-score, a target."""
+def _normal_factor(shards: Shards) -> FloatArray:
+    """Return the root mean squared z-score of each target."""
 
     def sums(batch: Batch) -> FloatArray:
         outputs, weight = batch.outputs, batch.labeled_weight
         assert isinstance(outputs, Normal)
         with np.errstate(over="ignore"):
             z = np.abs(values_of(batch) - outputs.mean) / outputs.std.astype(np.float64)
-        # Beyond the bound a distance only says that the bound is reached.
-        squares = np.square(np.minimum(z, 10 * HIGHEST)).reshape(len(batch), -1)
+        # Larger distances would only overflow: the bound is reached anyway.
+        squares = np.square(np.minimum(z, 10 * MAX_FACTOR)).reshape(len(batch), -1)
         return np.append(weight @ squares, weight.sum())
 
     *squares, weight = shards.sum(sums)
     return np.asarray(np.sqrt(np.array(squares) / weight))
 
 
-def _stretching_factor(shards: Shards) -> FloatArray:
-    """Return the factor of least pinball loss, a target.
+def _pinball_factor(shards: Shards) -> FloatArray:
+    """Return the factor of lowest pinball loss of each target.
 
-    The loss is a convex polygon in the factor: a pass over the rows gives its slope at all edges of
-    a grid, the next one is laid between the two edges where the slope changes sign.
+    The loss is convex and piecewise linear in the factor: a pass gives its slope at all edges of a
+    grid, and the next grid lies between the two edges where the slope changes sign.
     """
-    upper = np.geomspace(1.0, HIGHEST, N_EDGES)
+    upper = np.geomspace(1.0, MAX_FACTOR, N_EDGES)
     start = np.concatenate([1 / upper[:0:-1], [np.nextafter(1.0, 0.0)], upper])
     sums = shards.sum(lambda batch: _slope_sums(batch, [start]))
-    searches = [StretchSearch.of(one, start) for one in sums]
+    searches = [_FactorSearch.of(one, start) for one in sums]
     for _ in range(N_ROUNDS - 1):
         edges = [search.edges for search in searches]
         sums = shards.sum(lambda batch: _slope_sums(batch, edges))  # noqa: B023
@@ -321,42 +324,42 @@ def _stretching_factor(shards: Shards) -> FloatArray:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StretchSearch:
-    """Where the slope of one target's loss changes sign: at most the last of the edges.
+class _FactorSearch:
+    """The edges between which the slope of one target's loss changes sign.
 
-    Upwards of 1 it is the first factor whose slope to the right is no longer negative, downwards
-    the first one whose slope to the right is positive: of a flat stretch the end nearest to 1.
+    Above 1, the factor is the first whose slope to the right is not negative; below 1, the first
+    whose slope to the right is positive: the end of a flat part that is nearest to 1.
     """
 
     edges: FloatArray
-    is_up: bool
+    is_above_1: bool
 
     @classmethod
-    def of(cls, sums: FloatArray, edges: FloatArray) -> StretchSearch:
-        slopes, least = _slopes_of(sums)
-        one = N_EDGES  # where 1 stands among the edges, after the number just below it
-        if slopes[one - 1] <= least and slopes[one] >= -least:
+    def of(cls, sums: FloatArray, edges: FloatArray) -> _FactorSearch:
+        slopes, rounding = _slopes(sums)
+        one = N_EDGES  # the index of 1, which follows the number just below 1
+        if slopes[one - 1] <= rounding and slopes[one] >= -rounding:
             return cls(np.ones(N_EDGES), True)
-        return cls(edges, bool(slopes[one] < -least)).narrowed(sums)
+        return cls(edges, bool(slopes[one] < -rounding)).narrowed(sums)
 
-    def narrowed(self, sums: FloatArray) -> StretchSearch:
-        slopes, least = _slopes_of(sums)
-        is_past = slopes >= -least if self.is_up else slopes > least
+    def narrowed(self, sums: FloatArray) -> _FactorSearch:
+        slopes, rounding = _slopes(sums)
+        is_past = slopes >= -rounding if self.is_above_1 else slopes > rounding
         if not is_past.any():
             return replace(self, edges=np.full(N_EDGES, self.edges[-1]))
         k = int(np.argmax(is_past))
         return replace(self, edges=np.linspace(self.edges[max(k - 1, 0)], self.edges[k], N_EDGES))
 
 
-def _slopes_of(sums: FloatArray) -> tuple[FloatArray, float]:
-    """Return the slope just right of each edge, and what counts as no slope at all."""
+def _slopes(sums: FloatArray) -> tuple[FloatArray, float]:
+    """Return the slope to the right of each edge, and the size of its rounding error."""
     first, jumps = sums[0], sums[2:-1]
     return first + np.cumsum(jumps), ROUNDING * float(sums[1])
 
 
 def _slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
-    """Return of each target the slope just right of 0, all jumps, and jumps up to each edge."""
-    n_targets = _n_targets_of(batch.outputs) or 1
+    """Return, for each target, the slope to the right of 0, the sum of jumps, and jumps per cell."""
+    n_targets = _count_targets(batch.outputs) or 1
     each = edges if len(edges) == n_targets else edges * n_targets
     sums = np.zeros((n_targets, 3 + each[0].size))
     for block in small_blocks(batch):
@@ -375,20 +378,20 @@ def _slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
         )
         for target in range(n_targets):
             e, d = errors[:, :, target], away[:, :, target]
-            sums[target] += _slope_row(e, d, levels, block.labeled_weight, each[target])
+            sums[target] += _target_slope_sums(e, d, levels, block.labeled_weight, each[target])
     return sums
 
 
-def _slope_row(
+def _target_slope_sums(
     error: FloatArray, away: FloatArray, levels: FloatArray, weight: FloatArray, edges: FloatArray
 ) -> FloatArray:
-    """Return one target's sums: a loss bends where the stretched value meets the truth."""
+    """Return the sums of one target: the slope jumps where the scaled value meets the target."""
     is_above = (error > 0) | ((error == 0) & (away < 0))
     first = np.where(is_above, -away * levels, away * (1 - levels))
     jumps = weight[:, np.newaxis] * np.abs(away)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        bends = error / away
-    is_met = bends > 0
-    places = np.searchsorted(edges, bends[is_met])
+        kinks = error / away
+    is_met = kinks > 0
+    places = np.searchsorted(edges, kinks[is_met])
     counts = np.bincount(places, jumps[is_met], edges.size + 1)
     return np.concatenate([[weight @ first.sum(axis=1), jumps.sum()], counts])

@@ -47,7 +47,7 @@ def calibrate(
         taken = {"chosen": found.chosen_, "reason": found.reason_}
         say_json({**taken, "leaderboard": board, "output": str(output)})
         return
-    summary = found.summary()
+    summary = f"{found.summary()}; {found.evidence_}"
     say(f"{summary[0].upper()}{summary[1:]}.\n")
     show_table(
         ("calibrator", "log loss", "95 % interval", "share"),

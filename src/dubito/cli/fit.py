@@ -67,7 +67,7 @@ def fit(
 
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
-    from dubito.calibrate.inputs import as_class_outputs
+    from dubito.calibrate.calibrator import as_class_outputs
     from dubito.cli.printing import passes, say, say_json
     from dubito.cli.reading import cost_file, read_costs, require_output_paths
     from dubito.data.sources import open_source

@@ -21,7 +21,7 @@ from dubito.arrays import (
     freeze,
     require_rows,
 )
-from dubito.calibrate.inputs import as_class_outputs, log_odds
+from dubito.calibrate.calibrator import as_class_outputs, log_odds
 from dubito.decide.priors import as_prior, log_posteriors, log_prior, plain_codes, probabilities_of
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks

@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from dubito.arrays import BoolArray, FloatArray, contiguous
-from dubito.calibrate.inputs import FLOOR, LabelledRows, as_penalty, log_probabilities
-from dubito.calibrate.temperature import mixture_weights
+from dubito.calibrate.calibrator import FLOOR, LabeledRows, as_penalty, log_probabilities
+from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -40,8 +40,12 @@ class PoolData:
     @classmethod
     def of(cls, batch: Batch, models: Sequence[Logits | Probabilities]) -> PoolData:
         """Return the rows of a batch, all of which have a label."""
-        rows = LabelledRows.of(batch)
-        labels = rows.soft if rows.soft.shape[0] else np.eye(rows.outputs.n_classes)[rows.codes]
+        rows = LabeledRows.of(batch)
+        labels = (
+            rows.soft_labels
+            if rows.soft_labels.shape[0]
+            else np.eye(rows.outputs.n_classes)[rows.labels]
+        )
         return cls(_logs_of(models), labels, rows.weight)
 
     def take(self, rows: BoolArray) -> PoolData:
@@ -192,7 +196,7 @@ class LinearPool(BasePool):
     fitted_fields = declare(weights_=distribution(None), log_losses_=array("weights_"))
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
-        return {"weights_": mixture_weights(*data.likelihoods())}
+        return {"weights_": fit_mixture_weights(*data.likelihoods())}
 
     def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
         mixed = np.tensordot(learned["weights_"], np.exp(logs), axes=1)

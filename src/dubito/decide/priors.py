@@ -22,7 +22,7 @@ from dubito.arrays import (
     freeze,
     require_dimensions,
 )
-from dubito.calibrate.inputs import as_class_outputs
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning

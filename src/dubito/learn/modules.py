@@ -25,7 +25,7 @@ from dubito.calibrate import (
     VectorScaling,
     basis,
 )
-from dubito.calibrate.inputs import FLOOR
+from dubito.calibrate.calibrator import FLOOR
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
 
 WIDEST = log((1 - FLOOR) / FLOOR)  # log odds, either way
@@ -93,14 +93,14 @@ class Mapped(BaseMap):
         x = _log_probabilities(values * self.get_buffer("beta"))
         parts = [x]
         if not self.is_linear:
-            parts += [x.exp(), *((x - bend).clamp(min=0) for bend in basis.BENDS)]
+            parts += [x.exp(), *((x - bend).clamp(min=0) for bend in basis.SPLINE_KNOTS)]
         if self.has_bumps:
             parts.append(self.bumps(x))
         return torch.cat(parts, -1) @ self.get_buffer("weight").T + self.get_buffer("bias")
 
     def bumps(self, x: Tensor) -> Tensor:
         """Return how near rows are to each known one."""
-        gaps = x.clamp(min=basis.FAR)[..., None, :] - self.get_buffer("centers")
+        gaps = x.clamp(min=basis.MIN_RBF_LOG_PROBA)[..., None, :] - self.get_buffer("centers")
         return (-0.5 * gaps.square().sum(-1) / self.get_buffer("width").square()).exp()
 
 
@@ -174,7 +174,7 @@ class Together(BaseMap):
 
 def _log_probabilities(logits: Tensor) -> Tensor:
     """Return log probabilities, none below what calibrators read."""
-    return logits.log_softmax(-1).clamp(min=basis.LOWEST)
+    return logits.log_softmax(-1).clamp(min=basis.MIN_LOG_PROBA)
 
 
 def _log_odds(logits: Tensor) -> Tensor:
@@ -260,7 +260,7 @@ def _map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
         case VectorScaling():
             return Scaled(calibrator.temperature_, calibrator.weight_, calibrator.bias_)
         case MatrixScaling() | StructuredMatrixScaling():
-            return Mapped(calibrator._basis(), calibrator.weight_, calibrator.bias_)
+            return Mapped(calibrator._features(), calibrator.weight_, calibrator.bias_)
         case EnsembleTemperatureScaling():
             parts = [Tempered(calibrator.temperature_), nn.Identity(), Indifferent()]
             return Mixed(parts, calibrator.weights_)

@@ -12,7 +12,8 @@ from scipy.special import softmax
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate import AutoCalibrator, BaseCalibrator, TemperatureScaling
-from dubito.calibrate.cross_validation import Fold, folds_of, held_out_logits, labeled_only
+from dubito.calibrate.calibrator import drop_unlabeled
+from dubito.calibrate.cross_validation import Fold, held_out_logits, make_folds
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards
@@ -48,7 +49,7 @@ def recalibrate(
     """Return labeled rows after cross-fitting, or with a calibrator fitted on other rows."""
     rows = as_class_problem(batch)
     fitted_on = (
-        labeled_only(as_class_problem(calibration)) if isinstance(calibration, Batch) else rows
+        drop_unlabeled(as_class_problem(calibration)) if isinstance(calibration, Batch) else rows
     )
     if len(fitted_on) < MIN_ROWS:
         method = f"{len(fitted_on)} rows are too few to calibrate: the outputs are unchanged."
@@ -62,7 +63,7 @@ def recalibrate(
             else AutoCalibrator(random_state=seed).fit(shards)
         )
         single = TemperatureScaling().fit(shards)
-        folds = folds_of(rows, min(N_FOLDS, len(rows)), seed)
+        folds = make_folds(rows, min(N_FOLDS, len(rows)), seed)
         after, scaled = (
             _cross_fitted(one, rows, folds) if is_seen else one.predict_proba(rows.outputs)
             for one, is_seen in (

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
-from dubito.calibrate.inputs import log_probabilities
+from dubito.calibrate.calibrator import log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import ArrayShards, sample_rows

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dubito import __version__
 from dubito.arrays import IntArray
 from dubito.calibrate import BaseCalibrator
-from dubito.calibrate.cross_validation import labeled_only
-from dubito.calibrate.inputs import as_class_outputs
+from dubito.calibrate.calibrator import as_class_outputs, drop_unlabeled
 from dubito.data.batch import Batch
 from dubito.data.labels import is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
@@ -132,7 +131,7 @@ class Summary:
         if policy is not None:
             calibration, costs = policy.calibrator, policy.costs
         rows = sample_rows(shards, max_rows, seed)
-        before = labeled_only(rows)
+        before = drop_unlabeled(rows)
         if not len(before):
             raise EmptyStateError("A report")
         recalibration = recalibrate(before, calibration, seed)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, contiguous
-from dubito.calibrate.inputs import FLOOR
+from dubito.calibrate.calibrator import FLOOR
 from dubito.data.labels import Labels
 from dubito.decide.actions import LeastCosts, as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix

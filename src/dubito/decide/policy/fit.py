@@ -12,9 +12,19 @@ from sklearn.base import clone
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, draw_seed, freeze
 from dubito.calibrate.auto import AutoCalibrator
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.cross_validation import folds_of, held_out_logits, labeled_only
-from dubito.calibrate.inputs import as_class_outputs, class_weights, labeled_outputs
+from dubito.calibrate.calibrator import (
+    BaseCalibrator,
+    as_class_outputs,
+    class_weights,
+    drop_unlabeled,
+    labeled_outputs,
+)
+from dubito.calibrate.cross_validation import (
+    CalibrationEvidence,
+    cross_validate_calibrator,
+    held_out_logits,
+    make_folds,
+)
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.data.shards import ArrayShards, Shards, sample_rows
@@ -136,6 +146,7 @@ class PolicyParts:
     """The fitted parts of a policy, and the report on them."""
 
     calibrator: BaseCalibrator
+    calibration: CalibrationEvidence
     ood: OODGate | None
     risk: RiskBound | None
     report: PolicyReport
@@ -144,8 +155,7 @@ class PolicyParts:
 def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> PolicyParts:
     """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
     fitted = config.calibrator.fit(shards)
-    fitted.summary()  # cross-fits its evidence while the rows are at hand
-    calibrator = fitted.thinned(KNOT_BOUND)
+    calibrator = fitted.reduce_knots(KNOT_BOUND)
     held_out = HeldOutRows.of(shards, calibrator, config)
     risk: RiskBound | None = None
     notes: tuple[str, ...] = ()
@@ -159,7 +169,10 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
         rule = config.rule(None if risk is None else risk.threshold_)
         evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
     report = PolicyReport.of(evidence, config.rule(), notes, config.seed)
-    return PolicyParts(calibrator, held_out.ood, risk, report)
+    calibration = getattr(fitted, "evidence_", None)
+    if calibration is None:
+        calibration = cross_validate_calibrator(fitted, shards)
+    return PolicyParts(calibrator, calibration, held_out.ood, risk, report)
 
 
 @final
@@ -177,11 +190,11 @@ class HeldOutRows:
     @classmethod
     def of(cls, shards: Shards, calibrator: BaseCalibrator, config: PolicyConfig) -> HeldOutRows:
         """Fit everything again without each fold."""
-        batch = labeled_only(sample_rows(shards, MAX_SAMPLES, config.seed, is_labeled=True))
+        batch = drop_unlabeled(sample_rows(shards, MAX_SAMPLES, config.seed, is_labeled=True))
         if len(batch) < 2:
             rule, fix = "must have at least 2 labeled rows", "Pass more rows with labels"
             raise BadValueError("outputs", CALLER, rule, f"{len(batch)}", fix)
-        folds = folds_of(batch, min(N_FOLDS, len(batch)), config.seed)
+        folds = make_folds(batch, min(N_FOLDS, len(batch)), config.seed)
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])
         calibrated = unchecked(Logits, {"array": logits, "classes": parts[0].classes})
@@ -293,7 +306,7 @@ def _evidence_on(
     config: PolicyConfig,
 ) -> Evidence:
     """Decide the rows of an evaluation set by what all training rows taught."""
-    batch = labeled_only(sample_rows(evaluate_on, MAX_SAMPLES, config.seed, is_labeled=True))
+    batch = drop_unlabeled(sample_rows(evaluate_on, MAX_SAMPLES, config.seed, is_labeled=True))
     raw = as_class_outputs(batch.outputs, CALLER)
     calibrated = config.adapted(calibrator.transform(raw))
     is_ood = None

@@ -12,8 +12,7 @@ import numpy as np
 
 from dubito import __version__
 from dubito.arrays import FloatArray, RandomState, freeze, require_rows
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.inputs import as_class_outputs
+from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
@@ -205,7 +204,9 @@ class Policy(Record):
             risk=parts.risk,
             feature_names=names,
             report=parts.report,
-            provenance=_provenance_of(shards, parts.calibrator, config.seed),
+            provenance=_provenance_of(
+                shards, f"{parts.calibrator.summary()}; {parts.calibration}", config.seed
+            ),
         )
 
     @property
@@ -447,14 +448,14 @@ class Policy(Record):
         return known, array
 
 
-def _provenance_of(shards: Shards, calibrator: BaseCalibrator, seed: int) -> dict[str, Any]:
+def _provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
     """Return by what a policy was made, when, and of which rows."""
     return {
         "dubito": __version__,
         "created": _now(),
         "fingerprint": fingerprint(shards),
         "n_rows": int(shards.sum(len)),
-        "calibrator": calibrator.summary(),
+        "calibrator": calibrator,
         "random_state": seed,
     }
 
