@@ -278,8 +278,8 @@ def test_what_something_else_wrote_is_refused() -> None:
     with pytest.raises(BadValueError) as other:
         VarianceScaling.from_dict(values)
     assert str(other.value) == (
-        "`values` of VarianceScaling.from_dict must be what VarianceScaling wrote. "
-        "Got 'QuantileRecalibration'. Try QuantileRecalibration.from_dict."
+        "VarianceScaling.from_dict: `values` must be a VarianceScaling, "
+        "got 'QuantileRecalibration'. Use QuantileRecalibration.from_dict."
     )
     with pytest.raises(BadTypeError, match="Got format 9"):
         QuantileRecalibration.from_dict({**values, "format": 9})

@@ -32,7 +32,7 @@ from dubito.calibrate import (
     VarianceScaling,
     VectorScaling,
 )
-from dubito.calibrate.cross_validation import folds_of
+from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import LinearPool, LogLinearPool, OODGate, RiskBound
@@ -128,7 +128,7 @@ def fitted() -> Iterator[Serializable]:
     batch = Batch.of(LABELS, Logits(LOGITS), features=FEATURES)
     for score in ("energy", MahalanobisDistance()):
         gate = OODGate(score, alpha=0.1).resolved(has_features=True)
-        yield gate.cross_fit(ArrayShards(batch), batch, folds_of(batch, 3))[0]
+        yield gate.cross_fit(ArrayShards(batch), batch, make_folds(batch, 3))[0]
     yield LinearPool().fit([logits, Logits(LOGITS / 3, ("a", "b", "c"))], names)
     yield LogLinearPool(has_bias=True).fit([Logits(LOGITS), Logits(LOGITS[:, ::-1])], LABELS)
 
@@ -373,12 +373,12 @@ def test_folds_given_as_rows_are_kept() -> None:
         twin.fit(Logits(LOGITS), LABELS)
 
 
-def test_what_a_summary_found_is_kept() -> None:
-    fitted = VectorScaling().fit(Logits(LOGITS), LABELS)
-    said = fitted.summary()
-    twin = VectorScaling.from_dict(json.loads(json.dumps(fitted.to_dict())))
-    assert twin.summary() == said
-    assert "cross-fitted on 30 rows" in said
+def test_the_evidence_of_a_selection_is_serialized() -> None:
+    fitted = AutoCalibrator(time_budget=0).fit(Logits(LOGITS), LABELS)
+    twin = AutoCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    assert twin.summary() == fitted.summary()
+    assert twin.evidence_ == fitted.evidence_
+    assert str(twin.evidence_).endswith("cross-fitted on 30 rows")
 
 
 def test_regressions_are_kept_too() -> None:

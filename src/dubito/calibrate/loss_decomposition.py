@@ -11,6 +11,7 @@ from dubito.arrays import RandomState, draw_seed
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, drop_unlabeled
 from dubito.calibrate.cross_validation import held_out_logits, is_number, make_folds
 from dubito.calibrate.temperature import TemperatureScaling
+from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import labeled_batch
@@ -111,13 +112,7 @@ def decompose_loss(
         raise BadTypeError("calibrator", CALLER, rule, type(model).__name__, fix)
     if not is_number(cv) or cv < 2:
         raise BadValueError("cv", CALLER, "must be an integer of at least 2", repr(cv), "Pass cv=5")
-    wrapped = as_class_outputs(outputs, CALLER)
-    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, CALLER))
-    if len(batch) == 0:
-        raise EmptyStateError(CALLER)
-    if len(batch) == 1:
-        rule, fix = "must label at least 2 rows", "Pass more rows: one to fit on, one to evaluate"
-        raise BadValueError("y_true", CALLER, rule, "1", fix)
+    batch = _labeled_rows(y_true, outputs, sample_weight)
     folds = make_folds(batch, min(int(cv), len(batch)), draw_seed(random_state, CALLER), CALLER)
     logits = held_out_logits(clone(model), batch, folds)
     states = [
@@ -128,3 +123,15 @@ def decompose_loss(
     after = sum(states[1:], start=states[0]).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
     return LossDecomposition(before, calibration, refinement, after, score, len(batch), len(folds))
+
+
+def _labeled_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
+    """Return the rows that have a label and a weight, at least two."""
+    wrapped = as_class_outputs(outputs, CALLER)
+    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, CALLER))
+    if len(batch) == 0:
+        raise EmptyStateError(CALLER)
+    if len(batch) == 1:
+        rule, fix = "must label at least 2 rows", "Pass more rows: one to fit on, one to evaluate"
+        raise BadValueError("y_true", CALLER, rule, "1", fix)
+    return batch
