@@ -27,12 +27,12 @@ from dubito.calibrate.auto import (
     Candidate,
     HeldOutLabels,
     Selection,
+    _cross_validated_likelihoods,
     _disjoint_parts,
     _FixedMixture,
     _name,
+    _select_calibrators,
     _suitable_calibrators,
-    cross_validated_likelihoods,
-    select_calibrators,
 )
 from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch, Columns, scan
@@ -398,7 +398,7 @@ def selected(likelihoods: FloatArray, weights: FloatArray | None = None) -> Sele
     """Return the selection among as many candidates as columns, in five folds."""
     rows = np.arange(len(likelihoods))
     labels = HeldOutLabels(np.ones(rows.size) if weights is None else weights, rows, rows % 5)
-    return select_calibrators(candidates_with(likelihoods), labels, 5)
+    return _select_calibrators(candidates_with(likelihoods), labels, 5)
 
 
 def candidates_with(likelihoods: FloatArray) -> list[Candidate]:
@@ -472,7 +472,7 @@ def tried_names(n_rows: int, n_classes: int, n_folds: int, **limits: Any) -> lis
     calibrators = _suitable_calibrators(n_classes, n_rows, limits.get("parametric_only", False))
     folds = make_folds(batch, n_folds)
     budget = limits.get("time_budget")
-    candidates, _ = cross_validated_likelihoods(calibrators, batch, folds, budget)
+    candidates, _ = _cross_validated_likelihoods(calibrators, batch, folds, budget)
     return [_name(one.calibrator) for one in candidates]
 
 
@@ -492,7 +492,7 @@ def test_rows_held_out_twice_count_once() -> None:
     rows = np.arange(120)
     once = HeldOutLabels(np.ones(120), rows, rows % 5)
     twice = HeldOutLabels(np.ones(240), np.tile(rows, 2), np.arange(240) // 24)
-    found = select_calibrators(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10)
+    found = _select_calibrators(candidates_with(np.tile(likelihoods, (2, 1))), twice, 10)
     assert found.evidence.n_rows == twice.n_rows == once.n_rows == 120
     values = likelihoods[:, 0]
     assert twice.standard_error(np.tile(values, 2)) == pytest.approx(once.standard_error(values))
@@ -506,7 +506,7 @@ def test_a_single_fold_is_evaluated_in_parts() -> None:
     rows = np.arange(120)
     single = HeldOutLabels(np.ones(120), rows, 0 * rows)
     assert np.unique(_disjoint_parts(single)).size > 1
-    found = select_calibrators(candidates_with(likelihoods), single, 1)
+    found = _select_calibrators(candidates_with(likelihoods), single, 1)
     assert np.isfinite(found.evidence.log_loss_after)
 
 
@@ -515,7 +515,7 @@ def test_held_out_likelihoods_are_those_of_other_folds() -> None:
     weight = np.random.default_rng(0).random(90)
     batch = Batch.of(y, Logits(logits), sample_weight=weight)
     folds = make_folds(batch, 3)
-    (candidate,), labels = cross_validated_likelihoods([TemperatureScaling()], batch, folds)
+    (candidate,), labels = _cross_validated_likelihoods([TemperatureScaling()], batch, folds)
     order = np.concatenate([test for _, test in folds])
     assert labels.rows.tolist() == order.tolist()
     assert labels.folds.tolist() == np.repeat([0, 1, 2], 30).tolist()
@@ -535,7 +535,7 @@ def test_warnings_of_single_folds_are_silenced() -> None:
     folds = [(rows[2:], rows[:2]), (rows[:10], rows[10:])]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (candidate,), _ = cross_validated_likelihoods(
+        (candidate,), _ = _cross_validated_likelihoods(
             [TemperatureScaling()], Batch.of(y, Logits(logits)), folds
         )
     assert candidate.likelihoods[:2].max() < 1e-3 < candidate.likelihoods[2:].min()

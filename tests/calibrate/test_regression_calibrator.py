@@ -281,9 +281,9 @@ def test_what_something_else_wrote_is_refused() -> None:
         "VarianceScaling.from_dict: `values` must be a VarianceScaling, "
         "got 'QuantileRecalibration'. Use QuantileRecalibration.from_dict."
     )
-    with pytest.raises(BadTypeError, match="Got format 9"):
+    with pytest.raises(BadTypeError, match="got format 9"):
         QuantileRecalibration.from_dict({**values, "format": 9})
-    with pytest.raises(BadTypeError, match=r"what `to_dict` wrote\. Got a list"):
+    with pytest.raises(BadTypeError, match="a dict that `to_dict` returned, got a list"):
         VarianceScaling.from_dict([])  # type: ignore[arg-type]
 
 

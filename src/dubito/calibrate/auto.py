@@ -203,7 +203,7 @@ class HeldOutLabels(NamedTuple):
         return standard_error(values, self.weights, self.rows)
 
 
-def cross_validated_likelihoods(
+def _cross_validated_likelihoods(
     calibrators: Iterable[BaseCalibrator],
     batch: Batch,
     folds: Sequence[Fold],
@@ -259,7 +259,7 @@ class Selection(NamedTuple):
     evidence: CalibrationEvidence
 
 
-def select_calibrators(
+def _select_calibrators(
     candidates: Sequence[Candidate], labels: HeldOutLabels, n_folds: int
 ) -> Selection:
     """Return the mixture of candidates, or the single one that beats it clearly.
@@ -483,8 +483,8 @@ class AutoCalibrator(_BaseMixture):
             self._require_splits_of_all_rows(shards, batch)
             folds = make_folds(batch, self.cv, seed)
             tried = _suitable_calibrators(self.n_classes_, len(labeled), self.parametric_only)
-            likelihoods = cross_validated_likelihoods(tried, batch, folds, self.time_budget)
-            found = select_calibrators(*likelihoods, n_folds=len(folds))
+            likelihoods = _cross_validated_likelihoods(tried, batch, folds, self.time_budget)
+            found = _select_calibrators(*likelihoods, n_folds=len(folds))
         self.chosen_, self.reason_ = found.chosen, found.reason
         self.leaderboard_, self.evidence_ = found.leaderboard, found.evidence
         self.calibrators_ = [one.fit(shards) for one in found.calibrators]
