@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.checks import FAULTLESS, first_not_finite, probability_faults
+from dubito.kernels.validation import FAULTLESS, first_not_finite, probability_faults
 
 FloatArray = NDArray[np.floating[Any]]
 RandomState = int | np.random.RandomState | None

@@ -18,7 +18,7 @@ from dubito.cli.printing import (
     typed,
 )
 from dubito.data import Columns, scan
-from dubito.data.progress import watched_by
+from dubito.data.progress import report_progress_to
 from dubito.errors import BadFileError, BadValueError
 
 
@@ -122,7 +122,7 @@ def test_each_pass_begins_anew_with_the_total_of_its_rows(tmp_path: Path) -> Non
     bar = Progress(console=Console(file=io.StringIO()))
     shown = PassProgress(bar)
     rows = scan(path, Columns(probabilities="p"))
-    with watched_by(shown):
+    with report_progress_to(shown):
         rows.sum(len)
         [first] = bar.tasks
         assert (first.completed, first.total, first.description) == (3, 3, "pass 1 over f.csv")

@@ -35,7 +35,7 @@ from dubito.data import (
 )
 from dubito.data import dask as dask_module
 from dubito.data.dask import connected
-from dubito.data.progress import watched_by
+from dubito.data.progress import report_progress_to
 from dubito.data.shards import Result, Sum, sample_rows
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.policy.policy import write_decisions
@@ -501,7 +501,7 @@ def test_doubts_of_features_are_fitted_where_the_rows_are(
 def test_whoever_watches_is_told_of_tasks(client: Any, folder: Path) -> None:
     noting = Noting()
     shards = DaskShards(client, folder, COLUMNS)
-    with watched_by(noting):
+    with report_progress_to(noting):
         shards.sum(len)
         list(shards.apply(lambda number, _: number))
     wait_for(lambda: all(len(told) == 3 + 14 for told in noting.told))

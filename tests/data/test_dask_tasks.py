@@ -24,7 +24,7 @@ from dubito.data.dask_tasks import (
     total,
     write_part,
 )
-from dubito.data.directory_sink import Turn
+from dubito.data.directory_sink import WriteLock
 from dubito.errors import BadFileError, BadValueError
 
 pytestmark = pytest.mark.dask
@@ -42,7 +42,7 @@ def frame_rows(most: int | None) -> Decoded:
 
 
 def test_bad_rows_stop_a_task_or_come_back_with_it() -> None:
-    with pytest.raises(BadValueError, match=r"`p` of partition 3 .* in row 2"):
+    with pytest.raises(BadValueError, match=r"partition 3: `p` .* in row 2"):
         frame_rows(None)
     rows = frame_rows(2)
     assert [(bad.file, bad.row, bad.value) for bad in rows.bad] == [
@@ -79,10 +79,10 @@ def test_no_rows_add_up_to_nothing() -> None:
 def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> None:
     path, out = tmp_path / "f.parquet", tmp_path / "out.parquet"
     parquet.write_table(pa.table({"p": P}), path, row_group_size=2)
-    shards, turn = scan(path, COLUMNS), Turn.begin(f"{tmp_path}/_turn")
+    shards, lock = scan(path, COLUMNS), WriteLock.acquire(f"{tmp_path}/_lock")
     for rows in (shards, decoded(shards, 9)):
         n_rows, bad = write_part(
-            lambda batch, file: {**rows_of(batch), "file": file}, rows, "f", str(out), turn, 9
+            lambda batch, file: {**rows_of(batch), "file": file}, rows, "f", str(out), lock, 9
         )
         assert n_rows == 3
         assert [one.row for one in bad] == [2, 4]
@@ -93,7 +93,7 @@ def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> Non
         assert len(bad) == 2
         assert [one["id"].tolist() for one in written if one is not None] == [[10, 11, 13]]
     out.unlink()
-    none = write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), turn, None)
+    none = write_part(lambda batch, file: {}, Decoded([], []), "f", str(out), lock, None)
     assert none == (None, [])
     assert not out.exists()
 
@@ -101,12 +101,12 @@ def test_a_part_is_written_of_files_or_of_what_is_decoded(tmp_path: Path) -> Non
 def test_a_part_that_comes_too_late_is_not_written(tmp_path: Path) -> None:
     path, out = tmp_path / "f.parquet", tmp_path / "out.parquet"
     parquet.write_table(pa.table({"p": [0.5, 0.25]}), path)
-    turn = Turn.begin(f"{tmp_path}/_turn")
+    lock = WriteLock.acquire(f"{tmp_path}/_lock")
 
     def decided(batch: Batch, file: str) -> dict[str, Any]:
-        turn.end()  # meanwhile the run has failed
+        lock.release()  # meanwhile the run has failed
         return {"row": np.arange(len(batch))}
 
-    with pytest.raises(BadFileError, match="the run that this part is of has ended"):
-        write_part(decided, scan(path, COLUMNS), "f", str(out), turn, None)
+    with pytest.raises(BadFileError, match="the run that writes this part has ended"):
+        write_part(decided, scan(path, COLUMNS), "f", str(out), lock, None)
     assert [one.name for one in tmp_path.iterdir()] == ["f.parquet"]

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose as close
 from scipy.spatial.distance import cdist
 
 from dubito.arrays import contiguous
-from dubito.kernels.affine import bump_rows
+from dubito.kernels.affine_loss import bump_rows
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

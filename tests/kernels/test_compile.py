@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dubito.kernels.compile import CompilationNotice
-from dubito.kernels.rows import narrow_rows
+from dubito.kernels.row_statistics import narrow_rows
 
 NOTICE = "dubito: compiling kernels for this machine and kind of input, once (some seconds).\n"
 

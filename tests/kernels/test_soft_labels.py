@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous
-from dubito.kernels.rows import soft_losses
+from dubito.kernels.row_statistics import soft_losses
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]

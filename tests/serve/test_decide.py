@@ -155,8 +155,8 @@ def test_decompression_bombs_are_rejected(api: Api) -> None:
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.status_code == 413
     assert answer.json()["detail"] == (
-        "`bytes` of an Arrow stream must be 33,554,432 at most, uncompressed. "
-        "Got 120,000,000 or more. Try fewer rows a stream."
+        "Arrow stream: `bytes` must be at most 33,554,432, uncompressed, got 120,000,000 or more. "
+        "Send fewer rows per stream."
     )
     zipped = gzip.compress(b" " * 40_000_000 + b'{"logits": [[1, 2, 3]]}')
     for path in ("decide", "labels", "policies"):

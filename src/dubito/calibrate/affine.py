@@ -20,7 +20,7 @@ from dubito.calibrate.calibrator import LabeledRows
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
-from dubito.kernels.affine import residual_rows, vector_sums
+from dubito.kernels.affine_loss import residual_rows, vector_sums
 from dubito.kernels.blocks import kept_threads
 from dubito.outputs import Logits, Probabilities
 

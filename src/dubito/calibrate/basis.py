@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray, contiguous
 from dubito.calibrate.calibrator import FLOOR, as_class_outputs, drop_unlabeled, log_probabilities
 from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError
-from dubito.kernels.affine import bump_rows
+from dubito.kernels.affine_loss import bump_rows
 from dubito.outputs import Logits, Probabilities
 
 BASES = ("linear", "spline", "rbf")

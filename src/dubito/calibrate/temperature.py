@@ -16,8 +16,8 @@ from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BadValueError, BoundWarning, EmptyStateError
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.mixture import mixture_step
-from dubito.kernels.rows import NARROW
-from dubito.kernels.temperature import (
+from dubito.kernels.row_statistics import NARROW
+from dubito.kernels.temperature_loss import (
     label_scores,
     narrow_temperature_sums,
     temper_rows,

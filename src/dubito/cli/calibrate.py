@@ -35,13 +35,13 @@ def calibrate(
     from dubito.calibrate import AutoCalibrator
     from dubito.cli.printing import passes, say, say_json, show_table
     from dubito.cli.reading import require_output_paths
-    from dubito.data.sink import write_whole
+    from dubito.data.sink import write_atomic
 
     require_output_paths({"--output": output}, [file])
     [predictions] = options.open(file)
     with passes():
         found = AutoCalibrator().fit(reader.rows(predictions))
-    write_whole(output, json.dumps(found.to_dict(), allow_nan=False))
+    write_atomic(output, json.dumps(found.to_dict(), allow_nan=False))
     board = [_with_interval(line) for line in found.leaderboard_]
     if as_json:
         taken = {"chosen": found.chosen_, "reason": found.reason_}

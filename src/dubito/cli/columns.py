@@ -183,7 +183,7 @@ def _two_classes(
     """
     if label is None:
         return None if positive is None else (f"not {positive}", positive)
-    from dubito.data.tables import distinct_values
+    from dubito.data.table_queries import distinct_values
 
     values = distinct_values(source, label)
     if positive is None:

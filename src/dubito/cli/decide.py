@@ -103,7 +103,7 @@ def _write_review(decided: list[str], review: Path, policy: Policy) -> int:
     import numpy as np
 
     from dubito.data import Sink
-    from dubito.data.tables import rows_where
+    from dubito.data.table_queries import rows_where
 
     assert policy.costs.reject is not None
     name = policy.costs.actions[policy.costs.reject]
@@ -177,7 +177,7 @@ class DecisionRun:
         from dubito.data.directory_sink import key_of
 
         with (
-            DirectorySink(output, self.settings).alone() as directory,
+            DirectorySink(output, self.settings).exclusive() as directory,
             progress("deciding", self.n_rows) as show,
         ):
             for one in self.predictions:
@@ -233,7 +233,7 @@ class DecisionRun:
 
     def n_rows(self) -> int | None:
         """Return the number of rows of all files, if it is quick to find out."""
-        from dubito.data.tables import row_count
+        from dubito.data.table_queries import row_count
 
         counts = [row_count(one.source) for one in self.predictions]
         known = [count for count in counts if count is not None]

@@ -122,14 +122,14 @@ def progress(text: str, total: Callable[[], int | None]) -> Iterator[Callable[[i
 @contextmanager
 def passes() -> Iterator[None]:
     """Show the progress of each pass over streamed rows, on a terminal only."""
-    from dubito.data.progress import watched_by
+    from dubito.data.progress import report_progress_to
 
     if not sys.stderr.isatty():
         yield
         return
     # Results go to the standard output, which the bar must not capture.
     bar = _progress_bar(redirect_stdout=False, transient=True)
-    with bar, watched_by(PassProgress(bar)):
+    with bar, report_progress_to(PassProgress(bar)):
         yield
 
 
@@ -145,7 +145,7 @@ class PassProgress:
 
     def start(self, name: str, unit: str, total: int | None) -> Callable[[int], None]:
         """Start a pass and return the function that advances its bar."""
-        from dubito.data.tables import row_count
+        from dubito.data.table_queries import row_count
 
         self.n_passes += 1
         if unit == "rows" and name not in self.totals:

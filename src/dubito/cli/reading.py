@@ -180,7 +180,7 @@ def _as_bytes(size: str) -> int:
 def _memory_needed(shards: FileShards, max_bytes: int) -> int:
     """Return an estimate of the memory that the numbers of files take, in bytes."""
     from dubito.data.sources.locations import files_under, size_of
-    from dubito.data.tables import row_count
+    from dubito.data.table_queries import row_count
 
     source = shards.source
     files = files_under(source.name)

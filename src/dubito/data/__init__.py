@@ -1,4 +1,4 @@
-"""Where rows come from: arrays, frames and files, as batches and shards; and where results go."""
+"""Input and output of rows: arrays, frames and files as batches and shards; sinks for results."""
 
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch

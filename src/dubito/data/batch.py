@@ -23,9 +23,9 @@ from dubito.arrays import (
 )
 from dubito.data.labels import MISSING, Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
-from dubito.kernels import rows as fused
+from dubito.kernels import row_statistics as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.rows import soft_losses
+from dubito.kernels.row_statistics import soft_losses
 from dubito.outputs import (
     BaseClassOutputs,
     BaseOutputs,

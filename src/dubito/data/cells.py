@@ -129,7 +129,7 @@ class Cells:
             raise self.wrong_value(rule, f"length {lengths[row]}", fix, row)
 
     def parsed_numbers(self, first_row: int = 0) -> pa.Array:
-        """Return text parsed as numbers; raise for the first that is neither a number nor missing."""
+        """Return text parsed as numbers; raise for the first that is not a number."""
         texts = pc.utf8_trim_whitespace(self.array.cast(pa.large_string()))
         is_gap = pc.is_in(texts, pa.array(parsing.GAPS, pa.large_string()))
         texts = pc.if_else(is_gap, pa.scalar(None, pa.large_string()), texts)

@@ -262,7 +262,7 @@ class DaskShards(Shards):
         manifest takes up each part once it is whole: a run that was stopped goes on there.
         """
         _require_spans(self.spans)
-        with self.reaching(), folder.alone():
+        with self.reaching(), folder.exclusive():
             self.write_tasks(self.tasks_of(function, folder), folder, on_progress)
             folder.sweep()  # of workers that died
         if not any(folder.is_finished(*part) for part in map(_part_of, self.spans)):
@@ -287,7 +287,14 @@ class DaskShards(Shards):
                 slot = folder.slot(file, label)
                 place = folder.place(slot.file)
                 task = self.client.submit(
-                    write_part, function, some, file, place, folder.turn, self.most, pure=False
+                    write_part,
+                    function,
+                    some,
+                    file,
+                    place,
+                    folder.write_lock,
+                    self.most,
+                    pure=False,
                 )
                 tasks[task] = slot
         return tasks

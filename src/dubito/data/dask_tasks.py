@@ -16,7 +16,7 @@ import pyarrow as pa
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
-from dubito.data.directory_sink import Turn
+from dubito.data.directory_sink import WriteLock
 from dubito.data.files import FileShards, scan
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
@@ -161,12 +161,12 @@ def write_part(
     rows: FileShards | Decoded,
     file: str,
     path: str,
-    turn: Turn,
+    lock: WriteLock,
     most: int | None,
 ) -> tuple[int | None, list[BadRow]]:
     """Write a part, whole or not at all; return how many rows it has, None for no part at all.
 
-    It is none if the turn of the run that asked for it is over by then.
+    It is none if the lock of the run that asked for it is over by then.
     """
     batches, bad = _streamed(rows, most)
     first = next(batches, None)
@@ -176,7 +176,7 @@ def write_part(
         for batch in chain([first], batches):
             # A twin, as in `Numbering.of`: what is worked out of the rows must not stay with them.
             sink.write(function(replace(batch), file))
-        turn.require()
+        lock.require()
     return sink.n_rows, bad()
 
 

@@ -1,4 +1,4 @@
-"""A directory of results, one part per input file, with an advisory lock; an interrupted run resumes."""
+"""A directory of results: one part per input file, written under a lock, resumable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar, final
 from uuid import uuid4
 
 from dubito.data.bad_rows import BadRow, BadRows
-from dubito.data.sink import Sink, write_whole
+from dubito.data.sink import Sink, write_atomic
 from dubito.data.sources.datasets import MANIFEST, Manifest, line_of, read_manifest, text_of
 from dubito.data.sources.locations import (
     files_under,
@@ -29,55 +29,55 @@ from dubito.data.sources.locations import (
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 
-class Turn(NamedTuple):
-    """The right to add parts to a folder, until it ends or another one begins.
+class WriteLock(NamedTuple):
+    """An advisory lock for an output directory.
 
-    A worker of a cluster goes on with a part after the run that asked for it has failed. It looks
-    here before the part takes its name, which may be that of another part by now.
+    A worker of a cluster may continue to write a part after its run has failed. It checks the lock
+    before the part gets its name, which another run may be using by then.
 
     >>> import tempfile
-    >>> turn = Turn.begin(f"{tempfile.mkdtemp()}/_turn")
-    >>> turn.require()
-    >>> turn.end()
+    >>> lock = WriteLock.acquire(f"{tempfile.mkdtemp()}/_lock")
+    >>> lock.require()
+    >>> lock.release()
     """
 
     place: str
     mark: str
 
     @classmethod
-    def begin(cls, place: str) -> Self:
-        """Take the turn, from whoever has it, by a mark in a file or at a URL."""
-        turn = cls(place, uuid4().hex)
-        write_whole(place, turn.mark)
-        return turn
+    def acquire(cls, place: str) -> Self:
+        """Take the lock over from any other run, by a token in a file or at a URL."""
+        lock = cls(place, uuid4().hex)
+        write_atomic(place, lock.mark)
+        return lock
 
     def require(self) -> None:
-        """Raise if the turn is over."""
-        if not self.is_on():
+        """Raise if the lock is no longer held."""
+        if not self.is_held():
             folder = self.place.rpartition("/")[0]
             problem = "the run that writes this part has ended, or another run has started"
             raise BadFileError(folder, problem, "Run one at a time")
 
-    def is_on(self) -> bool:
-        """Whether the mark is still there."""
+    def is_held(self) -> bool:
+        """Whether the token is still there."""
         if not is_there(self.place):
             return False
         with open_file(self.place) as file:
             return bytes(file.read()) == self.mark.encode()
 
-    def end(self) -> None:
-        """Give the turn up, unless another one has begun."""
-        if self.is_on():
+    def release(self) -> None:
+        """Release the lock, unless another run holds it."""
+        if self.is_held():
             remove(self.place)
 
 
-TURN = "_turn"  # the file that says whose turn it is to write
-PAUSE = 5.0  # seconds between two manifests at a URL, where each is sent whole
+LOCK_FILE = "_lock"  # the file with the token of the run that may write
+PAUSE = 5.0  # seconds between two uploads of the manifest to a URL
 Location = TypeVar("Location", str, os.PathLike[str], Path)
 
 
 class Slot(NamedTuple):
-    """The place of a part: which input it is of, its file, and what tells if the input changes."""
+    """A part to be written: its input, its file, and the state of the input."""
 
     key: str
     file: str
@@ -86,14 +86,24 @@ class Slot(NamedTuple):
 
 @final
 class DirectorySink:
-    """A folder of parts, `part-00000.parquet` and so on: one an input file, each whole or absent.
+    """A directory of parts, `part-00000.parquet` and so on: one per input file, each atomic.
 
-    `_manifest.jsonl` says of which input (path, size, time of change) each finished part is, and by
-    which `settings` it was made: anything JSON holds that the results hang on, such as a policy's
-    version. A second run skips finished parts; other settings are refused. The folder may be a
-    URL: a part counts once the manifest has it, so that nothing need be renamed. Bad rows that
-    were set aside are kept with the part that lacks them. `alone` keeps other runs off.
+    `_manifest.jsonl` records the input (path, size, modification time) of each finished part and
+    the `settings` of the run. A second run skips finished parts, and raises an error if the
+    settings differ. At a URL, a part counts once the manifest lists it, so nothing is renamed. Bad
+    rows that were set aside are stored with their part. `exclusive` locks out other runs.
 
+    Parameters
+    ----------
+    path : path or URL
+        The directory, created if it does not exist.
+    settings : mapping
+        JSON values that the results depend on, such as the version of a policy.
+    ending : str, default=".parquet"
+        The format of the parts.
+
+    Examples
+    --------
     >>> import tempfile
     >>> folder = DirectorySink(tempfile.mkdtemp(), settings={"policy": "v1"})
     >>> for path in folder.unfinished([__file__]):
@@ -117,18 +127,18 @@ class DirectorySink:
         self.opened: dict[str, str] = {}  # files of parts that are or were being written
         self.taken: set[str] = set()  # files of all of these
         self.first_free = 0  # all lower numbers are taken
-        self.turn: Turn | None = None  # while other runs are kept off
+        self.write_lock: WriteLock | None = None  # while other runs are kept off
         self.is_behind = False
-        self.kept_at = -PAUSE
+        self.saved_at = -PAUSE
         self.load()
 
     def place(self, file: str) -> str:
-        """Return the path or URL of a file of the folder."""
+        """Return the path or URL of a file of the directory."""
         folder = self.name if is_url(self.name) else os.path.abspath(self.name)
         return f"{folder}/{file}"
 
     def load(self) -> None:
-        """Take up the finished parts of the manifest, or raise if they were made otherwise."""
+        """Load the finished parts from the manifest, or raise if their settings differ."""
         fix = "Use an empty directory"
         if not is_there(self.manifest):
             files = files_under(self.name) or ()
@@ -146,42 +156,42 @@ class DirectorySink:
         self.parts, self.first_free = known.parts, 0
         self.taken = {part["file"] for part in known.parts.values()} | set(self.opened.values())
         if known.settings != self.settings:
-            self.keep()
+            self.save_manifest()
 
     @contextmanager
-    def alone(self) -> Iterator[Self]:
-        """Keep other runs off the folder, take up what they did, and remove what they left.
+    def exclusive(self) -> Iterator[Self]:
+        """Lock out other runs, load what they finished, and remove what they left behind.
 
-        Those of this machine, and of others where its file system knows locks; a lock ends with its
-        process, however that ends. At a URL, the run that began last goes on, and others stop.
+        Excludes runs on this machine, and on others if the file system supports locks; a lock ends
+        with its process. At a URL, the run that started last continues and others stop.
         """
-        if self.turn is not None:
+        if self.write_lock is not None:
             yield self
             return
         with _locked(self.name):
-            self.turn = Turn.begin(self.place(TURN))
+            self.write_lock = WriteLock.acquire(self.place(LOCK_FILE))
             try:
                 self.load()
                 self.sweep()
                 yield self
             finally:
-                if self.is_behind and self.turn.is_on():
-                    self.keep()
-                self.turn.end()
-                self.turn = None
+                if self.is_behind and self.write_lock.is_held():
+                    self.save_manifest()
+                self.write_lock.release()
+                self.write_lock = None
 
     def is_finished(self, source: str | os.PathLike[str], label: str = "") -> bool:
-        """Whether the part of this very input, unchanged since, is there."""
+        """Whether the part of this input exists and the input is unchanged."""
         key, identity = key_of(source, label), _identity_of(source)
         part = self.parts.get(key, {"input": None})
         return bool(part["input"] == identity and is_there(self.place(part["file"])))
 
     def unfinished(self, sources: Iterable[Location]) -> list[Location]:
-        """Return the inputs whose parts are still to be written, in order."""
+        """Return the inputs whose parts are not finished, in order."""
         return [source for source in sources if not self.is_finished(source)]
 
     def bad_rows(self, source: str | os.PathLike[str], label: str = "") -> list[BadRow]:
-        """Return the bad rows of the input of a finished part, which are not in it."""
+        """Return the bad rows of the input of a finished part."""
         kept = self.parts[key_of(source, label)].get("bad_rows", [])
         return [BadRow(**values) for values in kept]
 
@@ -191,18 +201,18 @@ class DirectorySink:
     ) -> Iterator[Sink]:
         """Open the part of an input; it is finished when the block ends without an error.
 
-        `bad_rows` takes those of this input inside the block.
+        `bad_rows` collects those of this input inside the block.
         """
         slot, before = self.slot(source), set(bad_rows or ())
         with Sink(self.place(slot.file)) as sink:
             yield sink
-            self.require_turn()
+            self.require_write_lock()
         self.finish(slot, sink.n_rows, [bad for bad in bad_rows or () if bad not in before])
 
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
-        """Return the place of the part of an input, or of those of its rows that `label` names."""
+        """Return the part of an input, or of the rows of it that `label` identifies."""
         if not is_there(self.manifest):
-            self.keep()  # before any part, so that the folder is known as ours from the start
+            self.save_manifest()  # before any part, so that the directory is recognized from the start
         key = key_of(source, label)
         known = self.parts.get(key)
         file = known["file"] if known else self.opened.get(key) or self.free_name()
@@ -210,29 +220,29 @@ class DirectorySink:
         return Slot(key, file, _identity_of(source))  # the input as it was before it was read
 
     def free_name(self) -> str:
-        """Return the first name that no part has."""
+        """Return the first unused name of a part."""
         numbered = ((k, f"part-{k:05d}{self.ending}") for k in count(self.first_free))
         number, name = next(one for one in numbered if one[1] not in self.taken)
         self.first_free = number + 1
         self.taken.add(name)
         return name
 
-    def require_turn(self) -> None:
-        """Raise where other runs should be kept off, and one has begun."""
-        if self.turn is not None:
-            self.turn.require()
+    def require_write_lock(self) -> None:
+        """Raise if other runs are locked out, and one has started anyway."""
+        if self.write_lock is not None:
+            self.write_lock.require()
 
     def finish(self, slot: Slot, n_rows: int, bad: Sequence[BadRow] = ()) -> None:
-        """Take up a part that is written: from now on it is one of the folder's."""
-        self.require_turn()
+        """Record a part that is written: from now on it counts."""
+        self.require_write_lock()
         part = {"key": slot.key, "file": slot.file, "input": slot.identity, "n_rows": n_rows}
         if bad:
             part["bad_rows"] = list(map(asdict, bad))
         self.parts[slot.key] = part
         if is_url(self.name):
             self.is_behind = True
-            if self.turn is None or monotonic() - self.kept_at > PAUSE:
-                self.keep()
+            if self.write_lock is None or monotonic() - self.saved_at > PAUSE:
+                self.save_manifest()
             return
         with open(self.manifest, "ab") as file:
             file.write(line_of(part).encode())
@@ -240,7 +250,7 @@ class DirectorySink:
             os.fsync(file.fileno())
 
     def drop_stale(self, inputs: Mapping[str, Collection[str]]) -> None:
-        """Drop the parts of inputs that have changed since, or of rows that no label names now."""
+        """Drop the parts of inputs that have changed, or of rows that no label identifies."""
         known = {
             identity["path"]: (identity, {key_of(source, label) for label in labels})
             for source, labels in inputs.items()
@@ -257,12 +267,12 @@ class DirectorySink:
         self.opened = {key: file for key, file in self.opened.items() if key not in stale}
         self.taken -= set(dropped)
         self.first_free = 0
-        self.keep()  # first, so that none is missing that counts
+        self.save_manifest()  # first, so that no part that counts is missing
         for file in dropped:
             remove(self.place(file))
 
     def sweep(self) -> None:
-        """Remove what writers have left that died or came too late: parts no manifest has."""
+        """Remove parts that are not in the manifest, left by writers that died or were too late."""
         kept = {part["file"] for part in self.parts.values()}
         ours = re.compile(rf"part-\d+{re.escape(self.ending)}(\.\w+\.partial)?")
         for name in {PurePath(file).name for file in files_under(self.name) or ()} - kept:
@@ -271,19 +281,19 @@ class DirectorySink:
 
     @property
     def n_rows(self) -> int:
-        """How many rows all finished parts have."""
+        """The number of rows of all finished parts."""
         return sum(part["n_rows"] for part in self.parts.values())
 
-    def keep(self) -> None:
-        """Write the manifest, whole."""
+    def save_manifest(self) -> None:
+        """Write the manifest atomically."""
         text = text_of(Manifest(self.settings, self.parts))
-        self.is_behind, self.kept_at = False, monotonic()
-        write_whole(self.manifest, text)
+        self.is_behind, self.saved_at = False, monotonic()
+        write_atomic(self.manifest, text)
 
 
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold a folder, where there are locks."""
+    """Lock a directory, where the file system supports it."""
     if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
         yield
         return
@@ -297,8 +307,8 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 def _require_lock(held: int, folder: str) -> None:
-    """Lock a folder that is open, or raise if another run has."""
-    import fcntl  # is not everywhere
+    """Lock an open directory, or raise if another run holds the lock."""
+    import fcntl  # not available on all platforms
 
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -312,7 +322,7 @@ def _require_lock(held: int, folder: str) -> None:
 
 
 def _as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as they come back from JSON, or raise."""
+    """Return settings after a round trip through JSON, or raise."""
     try:
         return dict(json.loads(json.dumps(dict(settings), allow_nan=False)))
     except (TypeError, ValueError) as error:
@@ -321,14 +331,14 @@ def _as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def key_of(source: str | os.PathLike[str], label: str = "") -> str:
-    """Return the name of an input, or of some of its rows."""
+    """Return the key of an input, or of some of its rows."""
     name = os.fspath(source)
     path = name if is_url(name) else os.path.realpath(name)
     return f"{path} {label}" if label else path
 
 
 def _identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what tells an input file from what it may become."""
+    """Return the path, size and modification time of an input file."""
     name = os.fspath(source)
     if is_url(name):
         return {"path": name, "size": size_of(name), "changed": mark_of(name)}
@@ -341,7 +351,7 @@ def _identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _differences(before: Any, now: dict[str, Any]) -> str:
-    """Return the settings that are not the same, as they were and as they are."""
+    """Return the settings that differ, with both values."""
     old = before if isinstance(before, dict) else {}
     names = sorted(name for name in {*old, *now} if old.get(name) != now.get(name))
     return (

@@ -15,7 +15,7 @@ from dubito.data.batch import Batch
 from dubito.data.cells import is_list
 from dubito.data.columns import BoundColumns, Columns
 from dubito.data.shards import Shards
-from dubito.data.sources import BaseSource, named_if_broken, open_source
+from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.datasets import DatasetSource
 from dubito.data.sources.frames import TableSource
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -53,7 +53,7 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
     bound = columns.bind(opened.schema.names, opened.name)
     if isinstance(opened, DatasetSource):
         opened.require_alike(lambda file: columns.bind(file.schema.names, file.name).needed)
-    with named_if_broken(opened.name):
+    with file_errors(opened.name):
         widths = _list_widths(opened, bound.needed)
     bound = replace(bound, widths=widths, has_types=opened.has_types)
     return FileShards(opened, bound, bad_rows)
@@ -148,7 +148,7 @@ class FileShards(Shards):
         # Decoding costs a call per column: a wide table is decoded several pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))
         is_empty = True
-        with named_if_broken(self.source.name):
+        with file_errors(self.source.name):
             for piece in _resized(self.source.batches(needed, texts, n_decoded), n_rows):
                 is_empty = False
                 yield piece

@@ -1,4 +1,4 @@
-"""Progress of long passes over rows, reported to whoever listens."""
+"""Progress of long passes over rows."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Literal, Protocol
 Unit = Literal["rows", "tasks"]
 
 
-class Watcher(Protocol):
-    """Whoever is told of each pass over `name`; what it returns takes how many more are done."""
+class ProgressListener(Protocol):
+    """Is told about each pass over `name`; returns a function that takes the number of new steps."""
 
     def start(self, name: str, unit: Unit, total: int | None) -> Callable[[int], None]: ...
 
 
-WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+LISTENER: ContextVar[ProgressListener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Have a watcher told of all passes over streamed rows that begin inside.
+def report_progress_to(listener: ProgressListener) -> Iterator[None]:
+    """Report all passes over streamed rows that start inside the block to a listener.
 
-    It may be told from several threads at once.
+    It may be called from several threads at once.
     """
-    token = WATCHER.set(watcher)
+    token = LISTENER.set(listener)
     try:
         yield
     finally:
-        WATCHER.reset(token)
+        LISTENER.reset(token)
 
 
 def started(
     name: str | None, unit: Unit = "rows", total: int | None = None
 ) -> Callable[[int], None]:
-    """Tell the watcher that a pass begins; return what to tell of its steps.
+    """Report the start of a pass; return a function that reports its steps.
 
-    Rows in memory have no name, and where nobody watches nothing is told.
+    Nothing is reported without a name (rows in memory) or without a listener.
 
     >>> started("predictions/")(1000)
     """
-    watcher = WATCHER.get()
-    if watcher is None or name is None:
+    listener = LISTENER.get()
+    if listener is None or name is None:
         return ignore
-    return watcher.start(name, unit, total)
+    return listener.start(name, unit, total)
 
 
 def ignore(_: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""`Shards`: the single abstraction over where rows are; samples and digests of them."""
+"""`Shards`: the single abstraction over where rows are stored; samples and digests of them."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def as_shards(
 
 @final
 class CountedShards(Shards):
-    """Other shards, whose rows are counted while they are read for whatever else.
+    """Other shards, whose rows are counted during each sum.
 
     >>> counted = CountedShards(ArrayShards(Batch.of([1, None], [0.8, 0.4])))
     >>> counted.n_missing_and_rows()
@@ -289,13 +289,13 @@ class CountedShards(Shards):
         return self.shards.apply(function)
 
     def sum(self, function: Callable[[Batch], Sum]) -> Sum:
-        # The function may travel to where the rows are: these shards need not go with it.
+        # The function may be sent to where the rows are, but not these shards.
         found = self.shards.sum(lambda batch: Tally(function(batch), batch.n_missing, len(batch)))
         self.n_missing, self.n_rows, self.is_counted = found.n_missing, found.n_rows, True
         return found.value
 
     def n_missing_and_rows(self) -> tuple[int, int]:
-        """Return how many rows have no truth, and how many there are; read them if none did yet."""
+        """Return the number of unlabeled rows and of all rows; reads them if nothing did yet."""
         if not self.is_counted:
             self.sum(len)
         return self.n_missing, self.n_rows
@@ -304,7 +304,7 @@ class CountedShards(Shards):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally(Generic[Sum]):
-    """What some rows add up to, how many of them have no truth, and how many there are."""
+    """A sum over rows, with the number of unlabeled rows and of all rows."""
 
     value: Sum
     n_missing: int
@@ -318,17 +318,17 @@ class Tally(Generic[Sum]):
         )
 
 
-OF_ALL_ROWS = ("classes", "levels")  # fields of outputs that have no entry a row
+OF_ALL_ROWS = ("classes", "levels")  # fields of outputs without one entry per row
 
 
 SAMPLE_ROWS = 100_000  # of streamed rows, where all must be in memory at once
 
 
 def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool = False) -> Batch:
-    """Return all rows as one batch, or a seeded sample in order where there are over `n_rows`.
+    """Return all rows as one batch, or a random sample in order if there are over `n_rows`.
 
-    `is_labeled` is for rows with truth and weight alone: the others are neither drawn nor counted.
-    The sample is the same wherever the rows are.
+    `is_labeled` samples only rows with a label and a weight. The sample depends on the rows and the
+    seed only, not on where they are stored.
     """
 
     def n_in(batch: Batch) -> int:
@@ -351,19 +351,19 @@ def sample_rows(shards: Shards, n_rows: int, seed: int = 0, *, is_labeled: bool 
 
 
 def load_rows(shards: Shards, n_rows: int = SAMPLE_ROWS, seed: int = 0) -> Batch:
-    """Return rows in memory as they are, and at most `n_rows` of any others, sampled by the seed."""
+    """Return rows in memory unchanged, and of any others a random sample of at most `n_rows`."""
     return shards.batch if isinstance(shards, ArrayShards) else sample_rows(shards, n_rows, seed)
 
 
 def _choice(total: int, n_rows: int, seed: int) -> IntArray:
-    """Return the numbers of the rows that are taken, in order."""
+    """Return the numbers of the sampled rows, in order."""
     if total <= n_rows:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, n_rows, replace=False))
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return the rows of batches that are alike as one."""
+    """Return batches of the same kind as one."""
 
     def column(name: str) -> Any:
         return _concatenated([getattr(batch, name) for batch in batches])
@@ -380,7 +380,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 
 def _joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
-    """Return outputs of one kind as one."""
+    """Return outputs of the same kind as one."""
     first = parts[0]
     axis = 1 if isinstance(first, Members) else 0
     names: tuple[str, ...] = first.__slots__
@@ -406,14 +406,14 @@ def _joined_labels(parts: Sequence[Labels | Targets | None]) -> Labels | Targets
 
 
 def _concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
-    """Return arrays as one, None if there are none."""
+    """Return arrays as one, or None if there are none."""
     return None if parts[0] is None else np.concatenate(parts, axis=axis)
 
 
 def fingerprint(shards: Shards) -> str:
-    """Return a digest of all that shards hold, in the order of rows (SHA-256).
+    """Return a SHA-256 digest of everything that shards hold, in the order of rows.
 
-    The same rows from the same kind of place give the same digest, whatever the machine.
+    It is the same on every machine for the same rows from the same kind of source.
 
     >>> from dubito.data.shards import ArrayShards
     >>> fingerprint(ArrayShards(Batch.of([1, 0], [0.8, 0.4])))[:16]
@@ -434,17 +434,17 @@ def _digest(batch: Batch) -> bytes:
 
 
 def _arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the name and the entries of everything a batch holds."""
+    """Yield the name and the entries of each array of a batch."""
     for part in (batch.outputs, batch.labels):
         names: tuple[str, ...] = () if part is None else type(part).__slots__
         for name in names:
-            yield from _plain(f"{type(part).__name__}.{name}", getattr(part, name))
+            yield from _as_digestible(f"{type(part).__name__}.{name}", getattr(part, name))
     for name in ("weight", "features", "ids", "groups", "row_costs"):
-        yield from _plain(name, getattr(batch, name))
+        yield from _as_digestible(name, getattr(batch, name))
 
 
-def _plain(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield numbers and texts as they are, other entries as Python writes them, None not at all."""
+def _as_digestible(name: str, value: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield numbers and text unchanged, other entries by their repr, and None not at all."""
     if value is None:
         return
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":

@@ -21,17 +21,17 @@ from dubito.arrays import IntArray
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
-GROUP_ROWS = 1 << 16  # rows that are written at once: what a reader of Parquet decodes at once
+GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at once
 
 
 def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
-    """Return a writer that looks for repetition among names alone: numbers hardly repeat."""
+    """Return a writer that dictionary-encodes names only: numbers hardly repeat."""
     names = [one.name for one in schema if _is_name(one.type)]
     return parquet.ParquetWriter(file, schema, use_dictionary=names)
 
 
 def _is_name(kind: pa.DataType) -> bool:
-    """Whether a column is of text, or of the numbers of names."""
+    """Whether a column holds text or encoded labels."""
     return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
 
@@ -51,8 +51,17 @@ WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedLabels:
-    """A column of few different names, each row by the number of its name: -1 is a gap.
+    """A column of few distinct names, as integer codes.
 
+    Parameters
+    ----------
+    codes : array of int
+        The number of each row's name, -1 for a missing value.
+    names : tuple of str
+        The names.
+
+    Examples
+    --------
     >>> EncodedLabels(np.array([1, 0, -1]), ("accept", "review")).array.to_pylist()
     ['review', 'accept', None]
     """
@@ -62,19 +71,27 @@ class EncodedLabels:
 
     @property
     def array(self) -> pa.Array:
-        """The column as Arrow keeps it."""
+        """The column as an Arrow dictionary array."""
         codes = pa.array(self.codes, pa.int32(), mask=np.asarray(self.codes) < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(self.names, pa.string()))
 
 
 @final
 class Sink:
-    """A Parquet, Arrow or CSV file, by its ending, that takes columns batch by batch.
+    """A Parquet, Arrow or CSV file, by its extension, written batch by batch.
 
-    It is written aside and takes its name, or goes to its URL, when all of it is on the disk; an
-    error or an interrupt leaves nothing, and a file of that name as it was. The first batch says
-    which columns there are and of which types. Memory holds 65,536 rows at most besides the batch.
+    The write is atomic: the file is written under a temporary name and renamed, or uploaded to its
+    URL, when it is complete. An error or an interrupt leaves nothing behind, and an existing file
+    unchanged. The first batch determines the columns and their types. At most 65,536 rows are
+    buffered.
 
+    Parameters
+    ----------
+    path : path or URL
+        The file; its directory must exist.
+
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "decisions.csv"
     >>> with Sink(path) as sink:
@@ -104,9 +121,13 @@ class Sink:
         return self
 
     def write(self, columns: Mapping[str, Any] | None) -> None:
-        """Add rows: columns of one length, each of one kind of value or `EncodedLabels`; or nothing.
+        """Write rows.
 
-        One text stands for a column of nothing else.
+        Parameters
+        ----------
+        columns : mapping or None
+            Arrays of one length, each of one type, or `EncodedLabels`; a single text is repeated
+            in all rows. None or no columns writes nothing.
         """
         if self.file is None:
             rule, fix = "must be open", "Use `with Sink(path) as sink:`"
@@ -126,7 +147,7 @@ class Sink:
             self.flush()
 
     def like_the_first(self, table: pa.Table, names: dict[str, tuple[str, ...]]) -> pa.Table:
-        """Return a table whose columns are those of the first, or raise."""
+        """Return a table with the columns of the first one, or raise."""
         where, wanted = self.name, self.schema.names
         if table.column_names != wanted:
             rule, got = (
@@ -152,7 +173,7 @@ class Sink:
         return table.cast(self.schema)
 
     def flush(self) -> None:
-        """Hand the rows that wait to the writer."""
+        """Write the buffered rows."""
         table = pa.concat_tables(self.waiting).combine_chunks()
         self.waiting = []
         self.writer.write_table(table, GROUP_ROWS)
@@ -169,14 +190,14 @@ class Sink:
                 self.finish(self.file)
         finally:
             if self.writer is not None:
-                with suppress(OSError):  # what it has not written yet goes with the file
+                with suppress(OSError):  # unwritten rows are discarded with the file
                     self.writer.close()
             self.file.close()
             self.file = None
             self.partial.unlink(missing_ok=True)
 
     def finish(self, file: BinaryIO) -> None:
-        """Write what waits, and give the file its name."""
+        """Write the buffered rows, and rename the file."""
         if self.writer is None:
             rule, fix = (
                 "must be given by at least one batch",
@@ -191,11 +212,11 @@ class Sink:
             file.close()
             send(self.partial, self.name)
         else:
-            _replace_whole(file, self.partial, Path(self.name))
+            _rename_synced(file, self.partial, Path(self.name))
 
 
 def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
-    """Return what writes a file of this ending, or raise."""
+    """Return the writer of a file extension, or raise."""
     path = PurePath(name)
     ending = path.suffix.lower()
     if ending not in WRITERS:
@@ -204,13 +225,13 @@ def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
     return WRITERS[ending]
 
 
-def _replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
-    """Give a file that was written aside its name, once all of it is on the disk."""
+def _rename_synced(file: BinaryIO, partial: Path, path: Path) -> None:
+    """Rename a temporary file once it is synced to the disk."""
     file.flush()
     os.fsync(file.fileno())
     file.close()
     partial.replace(path)
-    if hasattr(os, "O_DIRECTORY"):  # the name itself must last too, where folders can be synced
+    if hasattr(os, "O_DIRECTORY"):  # sync the name itself too, where directories can be synced
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -219,7 +240,7 @@ def _replace_whole(file: BinaryIO, partial: Path, path: Path) -> None:
 
 
 def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
-    """Return columns as an Arrow table, or raise and name the one that cannot be."""
+    """Return columns as an Arrow table, or raise and name the invalid one."""
     arrays = {
         name: _column_of(name, values, where)
         for name, values in columns.items()
@@ -252,12 +273,12 @@ def _column_of(name: str, values: Any, where: str) -> pa.Array:
         raise BadTypeError(name, where, rule, got, fix) from error
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text aside, and give it its name, or send it to its URL, when all of it is there.
+def write_atomic(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file atomically, to a path or a URL.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "policy.json"
-    >>> write_whole(path, "{}")
+    >>> write_atomic(path, "{}")
     >>> path.read_text()
     '{}'
     """
@@ -273,6 +294,6 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
     try:
         with partial.open("wb") as file:
             file.write(text.encode())
-            _replace_whole(file, partial, target)
+            _rename_synced(file, partial, target)
     finally:
         partial.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from dubito.arrays import (
 from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
-from dubito.kernels.costs import (
+from dubito.kernels.expected_cost import (
     ACTION,
     CLASS,
     COST,
@@ -32,7 +32,7 @@ from dubito.kernels.costs import (
     narrow_least,
     share_rows,
 )
-from dubito.kernels.rows import NARROW
+from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits, Members, Probabilities, as_outputs
 
 MARGIN = 1e-9  # where reject costs at most so much more than the least, it wins

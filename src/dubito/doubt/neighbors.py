@@ -21,7 +21,7 @@ from dubito.arrays import (
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
-from dubito.kernels.neighbors import nearest_rows, unit_rows
+from dubito.kernels.distances import nearest_rows, unit_rows
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, integer
 

@@ -11,7 +11,7 @@ from dubito.arrays import FloatArray, contiguous
 from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.rows import NARROW
+from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits, Members, Probabilities, TopLabel, as_outputs
 
 KINDS = "Logits, Probabilities, Members or an array of probabilities"

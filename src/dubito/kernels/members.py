@@ -8,7 +8,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import logarithm
-from dubito.kernels.rows import top_class
+from dubito.kernels.row_statistics import top_class
 
 TILE = 1024  # entries at a time, whole rows: what is kept of them stays in the nearest cache
 TINY = 2.2250738585072014e-308  # the smallest normal number

@@ -4,7 +4,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
-from dubito.kernels.rows import CHUNK, top_class
+from dubito.kernels.row_statistics import CHUNK, top_class
 
 LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
 

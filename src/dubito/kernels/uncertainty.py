@@ -4,7 +4,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.rows import top_class
+from dubito.kernels.row_statistics import top_class
 
 # Where each doubt of a row stands in the output of the kernels.
 LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN, ENERGY = range(4)

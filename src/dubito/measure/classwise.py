@@ -13,7 +13,7 @@ from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels.bins import narrow_class_sums, wide_class_sums
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.kernels.rows import NARROW
+from dubito.kernels.row_statistics import NARROW
 from dubito.measure.calibration_error import uniform_edges
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 from dubito.outputs import BaseClassOutputs, Logits, Members

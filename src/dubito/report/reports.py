@@ -13,7 +13,7 @@ from dubito.arrays import draw_seed
 from dubito.calibrate import BaseCalibrator
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
-from dubito.data.sink import write_whole
+from dubito.data.sink import write_atomic
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError
@@ -122,7 +122,7 @@ class Report:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, atomically, and return its path."""
-        write_whole(path, self.html)
+        write_atomic(path, self.html)
         return Path(path)
 
     def _repr_html_(self) -> str:

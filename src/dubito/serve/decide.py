@@ -19,7 +19,7 @@ from dubito.decide import Policy
 from dubito.decide.policy.decide import REASONS
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
-from dubito.kernels.rows import NARROW
+from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import NOT_FOUND, HTTPError

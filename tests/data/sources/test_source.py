@@ -6,7 +6,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from dubito.data.sources import named_if_broken
+from dubito.data.sources import file_errors
 from dubito.errors import BadFileError, BadValueError
 
 
@@ -23,7 +23,7 @@ from dubito.errors import BadFileError, BadValueError
     ids=lambda error: type(error).__name__,
 )
 def test_broken_files_are_named(error: Exception) -> None:
-    with pytest.raises(BadFileError) as caught, named_if_broken("f.csv"):
+    with pytest.raises(BadFileError) as caught, file_errors("f.csv"):
         raise error
     assert str(caught.value).startswith("f.csv cannot be read: damaged. Write the file again")
     assert caught.value.__cause__ is error
@@ -31,7 +31,7 @@ def test_broken_files_are_named(error: Exception) -> None:
 
 def test_an_error_without_words_is_told_too() -> None:
     told = pytest.raises(BadFileError, match=r"f\.csv cannot be read: it is broken")
-    with told, named_if_broken("f.csv"):
+    with told, file_errors("f.csv"):
         raise EOFError
 
 
@@ -39,12 +39,12 @@ def test_an_error_without_words_is_told_too() -> None:
     "error", [UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), pa.ArrowInvalid("invalid UTF8 data")]
 )
 def test_another_encoding_is_told_as_such(error: Exception) -> None:
-    with pytest.raises(BadFileError, match="its text is not UTF-8"), named_if_broken("f.csv"):
+    with pytest.raises(BadFileError, match="its text is not UTF-8"), file_errors("f.csv"):
         raise error
 
 
 @pytest.mark.parametrize("error", [BadValueError("a", "b", "c", "d", "e"), KeyError("bug")])
 def test_all_else_passes_through(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, named_if_broken("f.csv"):
+    with pytest.raises(type(error)) as caught, file_errors("f.csv"):
         raise error
     assert caught.value is error

@@ -1,4 +1,4 @@
-"""The small real predictions that ship with the package."""
+"""Real predictions that ship with the package."""
 
 import json
 from collections.abc import Mapping
@@ -19,11 +19,26 @@ LabelArray = npt.NDArray[np.int8]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FashionMNISTSample:
-    """What an over-confident LeNet5, trained on eight classes of Fashion-MNIST, puts out.
+    """Outputs of an over-confident LeNet5, trained on eight classes of Fashion-MNIST.
 
-    `validation` and `test` halve the official test split; Bag and Ankle boot, never trained on, are
-    `unseen_classes`. `corrupted` are the first rows of `test`, 250 each with noise, blur, low
-    contrast, occlusion. Logits are `features @ weight.T + bias`, but for features kept as float16.
+    Logits are `features @ weight.T + bias`, up to the rounding of features to float16.
+
+    Attributes
+    ----------
+    validation_*, test_*
+        The halves of the official test split, without Bag and Ankle boot.
+    unseen_classes_*
+        Bag and Ankle boot, which the network was not trained on (out-of-distribution).
+    digits_*
+        MNIST digits (out-of-distribution).
+    corrupted_*
+        The first rows of `test`, 250 each with noise, blur, low contrast and occlusion.
+    weight, bias
+        The last layer.
+    classes
+        The names of the eight classes.
+    meta
+        How the sample was made, and the licenses of the images.
     """
 
     validation_logits: Float32Array
@@ -46,10 +61,15 @@ class FashionMNISTSample:
 
 
 def load_fashion_mnist() -> FashionMNISTSample:
-    """Predictions for Fashion-MNIST and three sets of strangers, with features and labels.
+    """Return predictions for Fashion-MNIST and three out-of-distribution sets.
 
-    `meta` says how they were made, and under which licences the images are.
+    Returns
+    -------
+    FashionMNISTSample
+        Logits, features and labels.
 
+    Examples
+    --------
     >>> sample = load_fashion_mnist()
     >>> sample.validation_logits.shape
     (4000, 8)

@@ -1,4 +1,4 @@
-"""Many files as one table: those of a directory or pattern in natural order, or listed in a manifest."""
+"""Many files as one table: of a directory or pattern, or those listed in a manifest."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from dubito.data.sources.locations import is_there, open_file
-from dubito.data.sources.source import BaseSource, Span, named_if_broken
+from dubito.data.sources.source import BaseSource, Span, file_errors
 from dubito.errors import BadFileError
 
-MANIFEST = "_manifest.jsonl"  # readers of datasets skip names that begin with _
+MANIFEST = "_manifest.jsonl"  # readers of datasets skip names that start with _
 FORMAT = 2
 
 
 class Manifest(NamedTuple):
-    """By which settings a folder's parts were made, and what is known of each, by its input."""
+    """The settings of a directory's parts, and a record of each part by its input."""
 
     settings: dict[str, Any]
     parts: dict[str, dict[str, Any]]
 
 
 def text_of(manifest: Manifest) -> str:
-    """Return a manifest as text: a line of settings, then a line a part."""
+    """Return a manifest as text: one line of settings, then one line per part."""
     head = json.dumps({"format": FORMAT, "settings": manifest.settings})
     return head + "".join(map(line_of, manifest.parts.values()))
 
 
 def line_of(part: Mapping[str, Any]) -> str:
-    """Return the line of a part as it is added: it stands by itself, whatever was cut off before.
+    """Return the line of a part; it starts with a line break, in case the last one was truncated.
 
     >>> line_of({"key": "a.csv", "n_rows": 3}).strip()
     '{"key": "a.csv", "n_rows": 3}'
@@ -43,9 +43,9 @@ def line_of(part: Mapping[str, Any]) -> str:
 
 
 def read_manifest(place: str) -> Manifest:
-    """Return a manifest, or raise what its parts raise where it is none of ours.
+    """Return a manifest, or raise KeyError, ValueError and so on if it is something else.
 
-    A line that a writer could not finish is of a part that does not count yet.
+    A truncated line belongs to a part that does not count yet.
     """
     with open_file(place) as file:
         head, *lines = bytes(file.read()).decode().split("\n")
@@ -57,7 +57,7 @@ def read_manifest(place: str) -> Manifest:
 
 
 def _whole_part(line: str) -> dict[str, Any] | None:
-    """Return what a line says of a part, None if it was cut off."""
+    """Return the record of a part, None if the line was truncated."""
     try:
         return dict(json.loads(line))
     except ValueError:
@@ -65,9 +65,9 @@ def _whole_part(line: str) -> dict[str, Any] | None:
 
 
 def counted_files(files: Sequence[str], folder: str) -> list[str]:
-    """Return the files of a folder that its manifest lists, or all where it has none of ours.
+    """Return the files of a directory that its manifest lists, or all if it has no manifest.
 
-    What a run that was stopped has left is in no manifest.
+    Files of an interrupted run are not in the manifest.
     """
     place = f"{folder.rstrip('/')}/{MANIFEST}"
     if not is_there(place):
@@ -75,20 +75,20 @@ def counted_files(files: Sequence[str], folder: str) -> list[str]:
     try:
         listed = {part["file"] for part in read_manifest(place).parts.values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return list(files)  # a file of that name, for something else
+        return list(files)  # a file of that name with another content
     return [file for file in files if file.rpartition("/")[2] in listed]
 
 
-GAP = "__HIVE_DEFAULT_PARTITION__"  # how writers of partitions spell a missing value
+GAP = "__HIVE_DEFAULT_PARTITION__"  # how partitioned datasets write a missing value
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionSource(BaseSource):
-    """A file, and the columns that its path spells, such as day=2026-01-01."""
+    """A file with the partition columns of its path, such as day=2026-01-01."""
 
     file: BaseSource
-    spelt: Mapping[str, pa.Scalar]
+    partition: Mapping[str, pa.Scalar]
 
     @property
     def has_types(self) -> bool:
@@ -97,13 +97,13 @@ class PartitionSource(BaseSource):
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        held = [name for name in columns if name not in self.spelt]
-        # Without a column of its own, a file would not say how many rows it has.
+        held = [name for name in columns if name not in self.partition]
+        # At least one column of the file is read for the number of rows.
         asked = held or self.file.schema.names[:1]
         for batch in self.file.batches(asked, [*texts, *asked] if not held else texts, n_rows):
             arrays = [
-                pa.repeat(self.spelt[name], batch.num_rows)
-                if name in self.spelt
+                pa.repeat(self.partition[name], batch.num_rows)
+                if name in self.partition
                 else batch.column(name)
                 for name in columns
             ]
@@ -119,9 +119,9 @@ class PartitionSource(BaseSource):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetSource(BaseSource):
-    """Files one after the other, of which those columns are the same that are needed.
+    """Consecutive files that agree in the columns needed.
 
-    `schema` is that of the first. Any of them may have no rows.
+    `schema` is that of the first file. Any of them may be empty.
     """
 
     files: tuple[BaseSource, ...]
@@ -137,7 +137,7 @@ class DatasetSource(BaseSource):
         first_row = 0
         for number, file in enumerate(self.files):
             self.starts[number] = first_row
-            with named_if_broken(file.name):
+            with file_errors(file.name):
                 for batch in file.batches(columns, texts, n_rows):
                     first_row += batch.num_rows
                     yield batch.select(list(columns))  # in one order, whatever the file's
@@ -148,43 +148,43 @@ class DatasetSource(BaseSource):
         return self.files[number].name, row - starts[number]
 
     def require_alike(self, needed_in: Callable[[BaseSource], Sequence[str]]) -> None:
-        """Raise unless all files have the columns that are needed in each, of the same types."""
+        """Raise unless all files have the columns needed, of the same types."""
         first = self.files[0]
         needed = needed_in(first)
         for file in self.files:
             if file.schema.equals(first.schema):
                 continue
             _require_columns(file, first, needed)
-            _require_columns(file, first, needed_in(file))  # it may have more of a pattern
+            _require_columns(file, first, needed_in(file))  # a pattern may match more columns here
 
     def spans(self, n_rows: int) -> list[Span]:
         return [span for file in self.files for span in file.spans(n_rows)]
 
 
 def dataset_of(name: str, files: Sequence[BaseSource], base: str) -> DatasetSource:
-    """Return files as one table, or raise and name the one whose folders spell other columns."""
-    spelt = [_partition_of(file.name, base) for file in files]
-    keys = list(spelt[0])
-    for file, own in zip(files, spelt, strict=True):
+    """Return files as one table, or raise and name one with other partition columns."""
+    partition = [_partition_of(file.name, base) for file in files]
+    keys = list(partition[0])
+    for file, own in zip(files, partition, strict=True):
         if list(own) != keys:
             changed = sorted(set(own) ^ set(keys))
-            what = _column_of(changed[0], own) if changed else "other folders"
+            what = _column_of(changed[0], own) if changed else "other directories"
             raise _unlike(file, files[0], f"it has {what}, unlike {files[0].name}")
         if twice := set(keys) & set(file.schema.names):
             problem = f"{min(twice)!r} is both a column of its files and a part of their paths"
             raise BadFileError(name, problem, "Rename one of them")
     if not keys:
         return DatasetSource(name, files[0].schema, tuple(files))
-    types = {key: _type_of([own[key] for own in spelt]) for key in keys}
+    types = {key: _type_of([own[key] for own in partition]) for key in keys}
     parts = [
         PartitionSource(file.name, _with_columns(file.schema, types), file, _scalars(own, types))
-        for file, own in zip(files, spelt, strict=True)
+        for file, own in zip(files, partition, strict=True)
     ]
     return DatasetSource(name, parts[0].schema, tuple(parts))
 
 
 def _with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with more columns."""
+    """Return a schema with additional columns."""
     for key, kind in types.items():
         schema = schema.append(pa.field(key, kind))
     return schema
@@ -203,17 +203,17 @@ def _require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str])
 
 
 def _unlike(file: BaseSource, first: BaseSource, problem: str) -> BadFileError:
-    """Say how a file differs from the first."""
+    """Return the error for a file that differs from the first."""
     return BadFileError(file.name, problem, f"Make all files like {first.name}")
 
 
 def _column_of(name: str, names: Collection[str]) -> str:
-    """Return in words whether there is a column."""
+    """Return "a column ..." or "no column ..."."""
     return f"{'a' if name in names else 'no'} column {name!r}"
 
 
 def _partition_of(file: str, base: str) -> dict[str, str | None]:
-    """Return what the folders between a base and a file spell, None for a gap.
+    """Return the partition values in the path of a file below a base, None for a missing one.
 
     >>> _partition_of("data/day=2026-01-01/part.parquet", "data")
     {'day': '2026-01-01'}
@@ -224,20 +224,20 @@ def _partition_of(file: str, base: str) -> dict[str, str | None]:
 
 
 def _type_of(values: Sequence[str | None]) -> pa.DataType:
-    """Return whole numbers where all values are such, else text."""
+    """Return int64 if all values are integers, otherwise text."""
     known = [value for value in values if value is not None]
     is_whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
     return pa.int64() if known and is_whole else pa.string()
 
 
 def _scalars(
-    spelt: Mapping[str, str | None], types: Mapping[str, pa.DataType]
+    partition: Mapping[str, str | None], types: Mapping[str, pa.DataType]
 ) -> dict[str, object]:
-    """Return the values that a path spells, of the types that they have in all files."""
+    """Return the partition values of a path, in the types of all files."""
     return {
         key: pa.scalar(
             int(value) if value is not None and pa.types.is_integer(types[key]) else value,
             types[key],
         )
-        for key, value in spelt.items()
+        for key, value in partition.items()
     }

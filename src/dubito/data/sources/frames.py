@@ -40,7 +40,7 @@ def open_table(source: Any) -> TableSource:
 
 
 def _frame_of(source: Any) -> nw.DataFrame[Any]:
-    """Return a frame whose columns have different names, or raise."""
+    """Return a frame with distinct column names, or raise."""
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
 
@@ -68,11 +68,11 @@ def _table_of(frame: nw.DataFrame[Any]) -> pa.Table:
     except (pa.ArrowException, TypeError):
         columns = {str(name): _array_of(frame[name].to_list()) for name in frame.columns}
         return pa.table(columns)
-    return table.select(range(len(frame.columns)))  # what follows them is the index of pandas
+    return table.select(range(len(frame.columns)))  # without the index of pandas
 
 
 def _array_of(values: list[Any]) -> pa.Array:
-    """Return values as an Arrow array, as text where they are of several kinds."""
+    """Return values as an Arrow array, as text if their types differ."""
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError):

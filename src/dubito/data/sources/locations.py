@@ -1,4 +1,4 @@
-"""Where files are: on this machine by path, or elsewhere by URL, through fsspec."""
+"""Files on this machine by path, or elsewhere by URL through fsspec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyarrow import fs
 from dubito.data.patterns import natural_order
 from dubito.errors import BadFileError, MissingExtraError
 
-HIDDEN = ("_", ".")  # how names begin of what is no part of a dataset, such as _SUCCESS
+HIDDEN = ("_", ".")  # prefixes of names that are not part of a dataset, such as _SUCCESS
 
 
 def is_url(name: str) -> bool:
@@ -23,7 +23,7 @@ def is_url(name: str) -> bool:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for all files that it matches: *, ? and [...], ** for folders."""
+    """Whether a name is a pattern: *, ? and [...], ** for directories."""
     return glob.has_magic(name) and not (not is_url(name) and os.path.lexists(name))
 
 
@@ -38,7 +38,7 @@ def _reach(url: str) -> tuple[Any, str]:
 
 
 def open_file(name: str, *, is_mapped: bool = False) -> pa.NativeFile:
-    """Open a file anywhere of which parts are read, those of this machine mapped if so wished."""
+    """Open a file for random access, memory-mapped on request if it is on this machine."""
     if not is_url(name):
         return pa.memory_map(name) if is_mapped else pa.OSFile(name)
     system, path = _reach(name)
@@ -46,7 +46,7 @@ def open_file(name: str, *, is_mapped: bool = False) -> pa.NativeFile:
 
 
 def open_stream(name: str, compression: str | None) -> pa.NativeFile:
-    """Open a file anywhere to be read from its start on, unpacked."""
+    """Open a file for sequential reading, decompressed."""
     if not is_url(name):
         return pa.input_stream(name, compression)
     system, path = _reach(name)
@@ -55,7 +55,7 @@ def open_stream(name: str, compression: str | None) -> pa.NativeFile:
 
 
 def size_of(name: str) -> int:
-    """Return how many bytes a file has; raise if there is none."""
+    """Return the size of a file in bytes; raise if it does not exist."""
     try:
         if not is_url(name):
             return Path(name).stat().st_size
@@ -66,7 +66,7 @@ def size_of(name: str) -> int:
 
 
 def is_there(name: str) -> bool:
-    """Whether there is such a file."""
+    """Whether a file exists."""
     if not is_url(name):
         return os.path.exists(name)
     system, path = _reach(name)
@@ -74,14 +74,14 @@ def is_there(name: str) -> bool:
 
 
 def send(local: Path, url: str) -> None:
-    """Copy a file of this machine to a URL; stores of objects show it there whole or not at all."""
+    """Upload a file to a URL; object stores make this atomic."""
     system, path = _reach(url)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
     system.put_file(str(local), path)
 
 
 def remove(name: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     if not is_url(name):
         Path(name).unlink(missing_ok=True)
         return
@@ -91,27 +91,27 @@ def remove(name: str) -> None:
 
 
 def mark_of(url: str) -> str:
-    """Return what changes when a file elsewhere does."""
+    """Return a version marker of a remote file, which changes when the file does."""
     system, path = _reach(url)
     return str(system.ukey(path))
 
 
 def files_under(name: str) -> list[str] | None:
-    """Return the files of a folder or pattern in natural order; None for what is one file.
+    """Return the files of a directory or pattern in natural order; None for a single file.
 
-    Files and folders whose names begin with _ or . are no part of it.
+    Files and directories whose names start with _ or . are ignored.
     """
     found = _remote_files(name) if is_url(name) else _local_files(name)
     if found is None:
         return None
     base = base_of(name)
-    # A pattern may match a file and its folder: it is one file all the same.
+    # A pattern may match a file and its directory.
     kept = {file for file in found if not _is_hidden(file, base)}
     return sorted(kept, key=natural_order)
 
 
 def _local_files(name: str) -> list[str] | None:
-    """Return the files of this machine that a folder or pattern means, in any order."""
+    """Return the local files of a directory or pattern, in any order."""
     if is_pattern(name):
         matched = glob.glob(name, recursive=True)
         found = (_local_files(match) for match in matched)
@@ -126,7 +126,7 @@ def _local_files(name: str) -> list[str] | None:
 
 
 def _walked(folder: str) -> Iterator[str]:
-    """Yield all files below a folder, those of links to folders too: of each folder once."""
+    """Yield all files below a directory, following links; each directory once."""
     seen: set[str] = set()
     waiting = [folder]
     while waiting:
@@ -144,7 +144,7 @@ def _walked(folder: str) -> Iterator[str]:
 
 
 def _remote_files(url: str) -> list[str] | None:
-    """Return the files elsewhere that a folder or pattern means, in any order."""
+    """Return the remote files of a directory or pattern, in any order."""
     system, path = _reach(url)
     if is_pattern(url):
         matched = [
@@ -160,7 +160,7 @@ def _remote_files(url: str) -> list[str] | None:
 
 
 def folder_of(name: str) -> str:
-    """Return the folder below which all files of a folder or pattern are.
+    """Return the directory below which all files of a directory or pattern are.
 
     >>> folder_of("data/day=*/part.parquet")
     'data'
@@ -173,7 +173,7 @@ def folder_of(name: str) -> str:
 
 
 def base_of(name: str) -> str:
-    """Return that folder as it begins the names that `files_under` gives."""
+    """Return that directory as the prefix of the names from `files_under`."""
     folder = folder_of(name)
     if not is_url(folder):
         return folder
@@ -182,6 +182,6 @@ def base_of(name: str) -> str:
 
 
 def _is_hidden(file: str, base: str) -> bool:
-    """Whether a file, or a folder between it and the base, is no part of a dataset."""
+    """Whether a file, or a directory between it and the base, is hidden."""
     below = PurePosixPath(file.replace(os.sep, "/")[len(base) :].lstrip("/"))
     return any(part.startswith(HIDDEN) and "=" not in part for part in below.parts)

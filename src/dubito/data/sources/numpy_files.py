@@ -1,4 +1,4 @@
-"""NPZ files, and the NPY files of a folder: each array is a column, a matrix one of lists."""
+"""NPZ files, and the NPY files of a directory: each array is a column, a matrix one of lists."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dubito.data.sources.source import BaseSource, named_if_broken
+from dubito.data.sources.source import BaseSource, file_errors
 from dubito.errors import BadTypeError, BadValueError
 
 
 class Header(NamedTuple):
-    """What an array says of itself before its entries."""
+    """The shape and type of a stored array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -27,9 +27,9 @@ class Header(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ArraySource(BaseSource):
-    """Arrays as columns. Those asked for must be of one length; the others are never loaded.
+    """Arrays as columns. Those requested must have one length; others are never loaded.
 
-    An NPZ is loaded whole, the NPY files of a folder are memory-mapped.
+    An NPZ is loaded into memory, the NPY files of a directory are memory-mapped.
     """
 
     headers: Mapping[str, Header]
@@ -45,7 +45,7 @@ class ArraySource(BaseSource):
             yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
 
     def require_column(self, column: str, first: str) -> None:
-        """Raise unless an array is one entry a row, of plain numbers or text."""
+        """Raise unless an array has one entry per row, of numbers or text."""
         shape, dtype = self.headers[column]
         n_rows = self.headers[first].shape[:1]
         if dtype.kind not in "biufUSM":
@@ -88,17 +88,17 @@ def open_npz(path: Path) -> ArraySource:
 
 
 def open_npy(path: Path) -> ArraySource:
-    """Open the NPY files of a folder, or of the folder of one of them."""
+    """Open the NPY files of a directory, or of the directory of one of them."""
     folder = path if path.is_dir() else path.parent
     headers = {}
     for path in sorted(folder.glob("*.npy")):
-        with named_if_broken(str(path)), path.open("rb") as file:
+        with file_errors(str(path)), path.open("rb") as file:
             headers[path.stem] = _read_header(file)
     return _source_of(folder, headers)
 
 
 def _source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
-    """Return arrays as a source that knows how wide its matrices are."""
+    """Return arrays as a source with the widths of its matrices."""
     types = {
         name: pa.list_(pa.null(), shape[1]) if len(shape) == 2 else pa.null()
         for name, (shape, _) in headers.items()
@@ -107,7 +107,7 @@ def _source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
 
 
 def _read_header(file: IO[bytes]) -> Header:
-    """Read the shape and type of an array, and nothing of what it holds."""
+    """Read the shape and type of an array, without its entries."""
     is_long = npy.read_magic(file) != (1, 0)
     read = npy.read_array_header_2_0 if is_long else npy.read_array_header_1_0
     shape, _, dtype = read(file)

@@ -1,4 +1,4 @@
-"""Anything with columns, opened: a file by its ending, many as one, a table by its type."""
+"""Opening of sources: a file by its extension, many files as one, a table by its type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dubito.data.sources.locations import (
     size_of,
 )
 from dubito.data.sources.numpy_files import open_npy, open_npz
-from dubito.data.sources.source import BaseSource, named_if_broken
+from dubito.data.sources.source import BaseSource, file_errors
 from dubito.data.sources.text_files import COMPRESSIONS, open_text
 from dubito.errors import BadFileError
 from dubito.kernels.blocks import map_in_order
@@ -39,17 +39,17 @@ OPENERS: dict[str, Callable[[str], BaseSource]] = {
     ".tsv": partial(open_text, separator="\t"),
 }
 TEXTS = (".csv", ".tsv")
-ARRAYS = (".npy", ".npz")  # of which one file, or folder, is a table by itself
+ARRAYS = (".npy", ".npz")  # of which one file or directory is a table by itself
 
 
 def open_source(source: Any) -> BaseSource:
-    """Open a path or a table; what neither its ending nor its type tells is refused."""
+    """Open a path or a table, by its extension or its type."""
     if isinstance(source, BaseSource):
         return source
     if not isinstance(source, str | PathLike):
         return open_table(source)
     name = str(Path(source)) if not is_url(os.fspath(source)) else str(source)
-    with named_if_broken(name):
+    with file_errors(name):
         files = files_under(name)
         if files is None:
             return _open_one(name)
@@ -59,21 +59,21 @@ def open_source(source: Any) -> BaseSource:
 
 
 def _open_one(name: str) -> BaseSource:
-    """Open a file by its ending."""
+    """Open a file by its extension."""
     opener = _opener_of(name)
     if size_of(name) == 0:
         raise BadFileError(name, "it is empty", "Write the file again")
-    with named_if_broken(name):
+    with file_errors(name):
         return opener(name)
 
 
 def _open_many(name: str, files: list[str]) -> BaseSource:
-    """Open the tables of a folder or pattern as one; other files there are no part of it.
+    """Open the tables of a directory or pattern as one; other files are ignored.
 
-    A text file of no bytes at all is a table without rows, as some writers leave them.
+    An empty text file is a table without rows, as some writers leave them.
     """
     counted = files if is_pattern(name) else counted_files(files, base_of(name))
-    tables = {file: _ending_of(file) for file in counted if _ending_of(file) in OPENERS}
+    tables = {file: _extension_of(file) for file in counted if _extension_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:
         fix = (
@@ -91,15 +91,15 @@ def _open_many(name: str, files: list[str]) -> BaseSource:
     return dataset_of(name, list(map_in_order(_open_one, filled)), base_of(name))
 
 
-def _ending_of(name: str) -> str:
-    """Return the ending that says what a file is, without that of its packing."""
+def _extension_of(name: str) -> str:
+    """Return the extension of a file, without that of its compression."""
     *_, before, last = ["", "", *(suffix.lower() for suffix in PurePosixPath(name).suffixes)]
     return before if last in COMPRESSIONS else last
 
 
 def _opener_of(name: str) -> Callable[[str], BaseSource]:
-    """Return what opens a file of this ending; text files may be compressed."""
-    ending, last = _ending_of(name), PurePosixPath(name).suffix.lower()
+    """Return the function that opens a file; text files may be compressed."""
+    ending, last = _extension_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
         problem = f"its extension is none of {', '.join(OPENERS)}"
         if not is_there(name):

@@ -1,4 +1,4 @@
-"""A source: a table that can be read again and again, piece by piece."""
+"""A source: a table that can be read repeatedly, piece by piece."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dubito.errors import BadFileError, DubitoError
 
-# What the readers of files raise over one that is damaged, or is something else altogether.
+# What readers raise for a file that is damaged or of another format.
 BROKEN = (
     pa.ArrowException,
     OSError,
@@ -31,8 +31,8 @@ BROKEN = (
 class BaseSource(ABC):
     """Columns by name, and a stream of their rows.
 
-    `name` is the path of a file, or what errors call a table. A type of null in `schema` says that
-    the type is not known yet.
+    `name` is the path of a file, or the name of a table in error messages. A type of null in
+    `schema` means that the type is not known yet.
     """
 
     name: str
@@ -40,7 +40,7 @@ class BaseSource(ABC):
 
     @property
     def has_types(self) -> bool:
-        """Whether gaps are gaps; if not, texts such as NA stand for them."""
+        """Whether nulls are nulls; if not, text such as NA denotes a missing value."""
         return True
 
     @abstractmethod
@@ -49,24 +49,24 @@ class BaseSource(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of all rows, in order.
 
-        The columns in `texts` are read as text where the file has no types. `n_rows` is how many
+        The columns in `texts` are read as text if the file has no types. `n_rows` is the number of
         rows to decode at once, where that can be chosen.
         """
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row that was read, and the row's number in it."""
+        """Return the file of a row that was read, and its number in the file."""
         return self.name, row
 
     def spans(self, n_rows: int) -> list[Span]:
-        """Return runs of rows of about `n_rows` or fewer, where rows can be reached so; in order.
+        """Return parts of about `n_rows` rows, in order, if rows can be read independently.
 
-        No span is of two files.
+        No part spans two files.
         """
         return [Span(self)]
 
 
 class Span(NamedTuple):
-    """Some rows of a file as a source: which is the first in the file, and how many if known."""
+    """A part of a file as a source, with its first row and, if known, its number of rows."""
 
     source: BaseSource
     first_row: int = 0
@@ -74,8 +74,8 @@ class Span(NamedTuple):
 
 
 @contextmanager
-def named_if_broken(name: str) -> Iterator[None]:
-    """Turn what readers raise over a broken file into an error that names the file."""
+def file_errors(name: str) -> Iterator[None]:
+    """Convert what readers raise for a broken file into a BadFileError that names it."""
     try:
         yield
     except DubitoError:
@@ -85,12 +85,12 @@ def named_if_broken(name: str) -> Iterator[None]:
     except BROKEN as error:
         if "invalid UTF8" in str(error):
             raise _not_utf8(name) from error
-        told = str(error).strip().partition("\n")[0].rstrip(".")
-        problem = "".join(filter(str.isprintable, told)) or "it is broken"
+        text = str(error).strip().partition("\n")[0].rstrip(".")
+        problem = "".join(filter(str.isprintable, text)) or "it is broken"
         fix = "Write the file again: it may be truncated or damaged"
         raise BadFileError(name, problem, fix) from error
 
 
 def _not_utf8(name: str) -> BadFileError:
-    """Say that a file is in another encoding."""
+    """Return the error for a file in another encoding."""
     return BadFileError(name, "its text is not UTF-8", "Save it as UTF-8")

@@ -1,4 +1,4 @@
-"""CSV and TSV, plain or compressed. No type is guessed: numbers are asked for, the rest is text."""
+"""CSV and TSV, plain or compressed. Types are never inferred: columns are numbers or text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TextSource(BaseSource):
-    """A text file with one row a line; what stands in quotes may hold line ends."""
+    """A text file with one row per line; quoted text may contain line breaks."""
 
     separator: str
 
@@ -42,7 +42,7 @@ class TextSource(BaseSource):
             with self.reader(columns, texts) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
-            if "Empty CSV" in str(error):  # a header that no line end follows
+            if "Empty CSV" in str(error):  # a header without a line break
                 return
             self.raise_at_first_bad_row(columns, texts)
             raise
@@ -54,7 +54,7 @@ class TextSource(BaseSource):
         texts: Sequence[str],
         on_bad_row: Callable[[arrow_csv.InvalidRow], str] | None = None,
     ) -> Iterator[arrow_csv.CSVStreamingReader]:
-        """Open the file. Only on one thread is the number of a bad row known."""
+        """Open the file. The number of a bad row is known only with a single thread."""
         reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
         parse_options = arrow_csv.ParseOptions(
             delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_bad_row
@@ -70,7 +70,7 @@ class TextSource(BaseSource):
             yield reader
 
     def raise_at_first_bad_row(self, columns: Sequence[str], texts: Sequence[str]) -> None:
-        """Read the file again, all of it as text, to say which row is bad and why."""
+        """Read the file again as text, to find the first bad row."""
         bad_rows: list[arrow_csv.InvalidRow] = []
 
         def note(row: arrow_csv.InvalidRow) -> str:
@@ -114,5 +114,5 @@ def open_text(name: str, separator: str) -> TextSource:
 
 
 def _byte_stream(name: str) -> pa.NativeFile:
-    """Open a file, unpacking it by its ending."""
+    """Open a file, decompressed by its extension."""
     return open_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))

@@ -16,7 +16,7 @@ from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
-from dubito.data.sink import EncodedLabels, Sink, write_whole
+from dubito.data.sink import EncodedLabels, Sink, write_atomic
 from dubito.decide.actions import as_row_costs, expected_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import (
@@ -304,7 +304,7 @@ class Policy(Record):
         path : str or path
             The file, or a URL.
         """
-        write_whole(path, self.to_json())
+        write_atomic(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Policy:
@@ -351,7 +351,7 @@ class Policy(Record):
         cls._read(document, Entry("values", "Policy.seal", {}))
         if not is_intact:
             document["provenance"] = {**document["provenance"], "edited": _now()}
-            write_whole(path, encode_document(document, "Policy.seal"))
+            write_atomic(path, encode_document(document, "Policy.seal"))
 
     def _values(self) -> dict[str, Any]:
         if self.ood is not None and isinstance(self.ood.score_, NearestNeighborDistance):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dubito.data.tables import MOST_VALUES, distinct_values, row_count, rows_where
+from dubito.data.table_queries import MOST_VALUES, distinct_values, row_count, rows_where
 from dubito.errors import BadFileError
 
 

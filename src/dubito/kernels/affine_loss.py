@@ -4,7 +4,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
-from dubito.kernels.rows import CHUNK
+from dubito.kernels.row_statistics import CHUNK
 
 ROWS = 64  # summed in the precision of x before float64 takes over
 LOWEST = -1000  # shares below exp(-1000) are nothing in any precision

@@ -5,7 +5,7 @@ import pytest
 
 from dubito.data import Columns, read, scan
 from dubito.data.cache import cached
-from dubito.data.progress import ignore, started, watched_by
+from dubito.data.progress import ignore, report_progress_to, started
 from dubito.data.shards import ArrayShards
 
 COLUMNS = Columns(probabilities="p")
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_each_pass_over_files_is_told_also_of_a_cache(path: Path) -> None:
     noting = Noting()
-    with watched_by(noting), cached(scan(path, COLUMNS)) as shards:
+    with report_progress_to(noting), cached(scan(path, COLUMNS)) as shards:
         for _ in range(2):
             shards.sum(len)
         scan(path, COLUMNS).sum(len)
@@ -41,7 +41,7 @@ def test_each_pass_over_files_is_told_also_of_a_cache(path: Path) -> None:
 
 def test_rows_in_memory_are_over_in_a_moment(path: Path) -> None:
     noting = Noting()
-    with watched_by(noting):
+    with report_progress_to(noting):
         ArrayShards(read(path, COLUMNS)).sum(len)
         scan(path.parent.joinpath("f.csv"), COLUMNS).batches()
     assert noting.told == []
@@ -50,7 +50,7 @@ def test_rows_in_memory_are_over_in_a_moment(path: Path) -> None:
 def test_nothing_is_told_where_nobody_watches(path: Path) -> None:
     assert started("f.csv") is ignore
     noting = Noting()
-    with watched_by(noting):
+    with report_progress_to(noting):
         assert started(None) is ignore
     assert started("f.csv") is ignore
     scan(path, COLUMNS).sum(len)

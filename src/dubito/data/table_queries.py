@@ -1,4 +1,4 @@
-"""Tables as such, whatever their columns mean: how many rows, which values, some of the rows."""
+"""Queries of tables, independent of column roles: row counts, distinct values, filtered rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dubito.data import parsing
-from dubito.data.sources import BaseSource, named_if_broken, open_source
+from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.locations import is_url
 
-MOST_VALUES = 1000  # different ones, of which more are of no use to anyone
+MOST_VALUES = 1000  # distinct ones; reading stops above
 CHUNK = 1 << 24
 
 
 def distinct_values(source: Any, column: str) -> list[str]:
-    """Return the different values of a column as text, sorted; gaps are none.
+    """Return the distinct non-missing values of a column as text, sorted.
 
-    It stops reading above 1,000 of them.
+    Reading stops above 1,000 of them.
 
     >>> distinct_values(pa.table({"y": ["ok", "fraud", "ok", None]}), "y")
     ['fraud', 'ok']
@@ -29,7 +29,7 @@ def distinct_values(source: Any, column: str) -> list[str]:
     opened = open_source(source)
     gaps = frozenset() if opened.has_types else parsing.GAPS
     found: set[str] = set()
-    with named_if_broken(opened.name):
+    with file_errors(opened.name):
         for batch in opened.batches([column], [column], n_rows=1 << 16):
             values = pc.unique(batch.column(column)).drop_null().to_pylist()
             found |= {str(value) for value in values} - gaps
@@ -39,13 +39,12 @@ def distinct_values(source: Any, column: str) -> list[str]:
 
 
 def row_count(source: Any) -> int | None:
-    """Return about how many rows a table has, where that is quick to tell: for showing progress.
+    """Return the approximate number of rows of a table for progress bars, None if it is slow.
 
-    Parquet says it in its footers, those of a folder or pattern added up; lines of text are counted
-    on this machine alone.
+    Parquet stores it in its footers; lines of text are counted for local files only.
     """
     opened = open_source(source)
-    with named_if_broken(opened.name):
+    with file_errors(opened.name):
         spans = opened.spans(sys.maxsize)
         counts = [
             _line_count(span.source) if span.n_rows is None else span.n_rows for span in spans
@@ -55,7 +54,7 @@ def row_count(source: Any) -> int | None:
 
 
 def _line_count(source: BaseSource) -> int | None:
-    """Return how many lines a text file of this machine has below its first, None of others."""
+    """Return the number of lines below the header of a local text file, None for others."""
     is_text = source.name.lower().endswith((".csv", ".tsv"))
     if not is_text or is_url(source.name):
         return None
@@ -67,9 +66,9 @@ def _line_count(source: BaseSource) -> int | None:
 
 
 def rows_where(source: Any, column: str, value: str) -> dict[str, NDArray[Any]]:
-    """Return the rows of a table where a column holds a value, column by column.
+    """Return the rows of a table where a column equals a value, as columns.
 
-    What stands in a text file is text.
+    Values of a text file are text.
 
     >>> rows_where(pa.table({"id": [1, 2], "action": ["go", "ask"]}), "action", "ask")["id"]
     array([2])
@@ -77,7 +76,7 @@ def rows_where(source: Any, column: str, value: str) -> dict[str, NDArray[Any]]:
     opened = open_source(source)
     names = opened.schema.names
     parts = []
-    with named_if_broken(opened.name):
+    with file_errors(opened.name):
         for batch in opened.batches(names, names, n_rows=1 << 16):
             table = pa.Table.from_batches([batch])
             parts.append(table.filter(pc.equal(table[column].cast(pa.string()), value)))

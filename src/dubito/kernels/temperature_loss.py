@@ -13,7 +13,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.rows import CHUNK
+from dubito.kernels.row_statistics import CHUNK
 
 TILE = 256  # rows a tile of the narrow kernel
 STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over

@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous, freeze
-from dubito.kernels import rows
-from dubito.kernels.rows import (
+from dubito.kernels import row_statistics as rows
+from dubito.kernels.row_statistics import (
     BRIER,
     CONFIDENCE,
     DOUBT,

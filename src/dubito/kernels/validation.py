@@ -1,7 +1,7 @@
 """One pass that finds the first entry or row a wrapper must refuse."""
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.rows import CHUNK
+from dubito.kernels.row_statistics import CHUNK
 
 FAULTLESS = -1
 

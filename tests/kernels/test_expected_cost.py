@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose as close
 from scipy import special
 
 from dubito.arrays import freeze
-from dubito.kernels.costs import (
+from dubito.kernels.expected_cost import (
     ACTION,
     CLASS,
     COST,

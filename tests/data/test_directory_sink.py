@@ -140,10 +140,10 @@ def test_what_dead_writers_left_is_swept(tmp_path: Path) -> None:
     left = ["part-00000.parquet.0123abcd.partial", "part-00001.parquet", "part-7.csv"]
     for name in (*left, "mine.partial"):
         (tmp_path / name).touch()
-    with DirectorySink(tmp_path, SETTINGS).alone():
+    with DirectorySink(tmp_path, SETTINGS).exclusive():
         names = {path.name for path in tmp_path.iterdir()}
     kept = {"_manifest.jsonl", "part-00000.parquet", "part-7.csv", "mine.partial", "mine.parquet"}
-    assert names == {*kept, "_turn"}
+    assert names == {*kept, "_lock"}
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
@@ -155,9 +155,9 @@ def test_at_a_url_the_run_that_began_last_goes_on(inputs: list[Path]) -> None:
         with folder.part(path) as part:
             part.write({"x": np.zeros(1)})
 
-    with first.alone():
+    with first.exclusive():
         write(first, inputs[0])
-        with second.alone():
+        with second.exclusive():
             write(second, inputs[1])
             with pytest.raises(BadFileError, match="or another run has started"):
                 write(first, inputs[2])
@@ -346,7 +346,7 @@ def test_a_finished_part_adds_a_line_and_nothing_is_written_again(
 
 def test_a_manifest_elsewhere_is_sent_seldom_and_at_the_end(inputs: list[Path]) -> None:
     system, url = fsspec.filesystem("memory"), "memory://seldom"
-    with DirectorySink(url, SETTINGS).alone() as folder:
+    with DirectorySink(url, SETTINGS).exclusive() as folder:
         for path in inputs:
             with folder.part(path) as part:
                 part.write({"x": [1]})
@@ -357,8 +357,8 @@ def test_a_manifest_elsewhere_is_sent_seldom_and_at_the_end(inputs: list[Path]) 
 
 def test_one_run_at_a_time(tmp_path: Path, inputs: list[Path]) -> None:
     first, second = (DirectorySink(tmp_path / "out", SETTINGS) for _ in range(2))
-    with first.alone(), first.alone():
-        with pytest.raises(BadValueError) as caught, second.alone():
+    with first.exclusive(), first.exclusive():
+        with pytest.raises(BadValueError) as caught, second.exclusive():
             pass
         with first.part(inputs[0]) as part:
             part.write({"x": [1]})
@@ -366,5 +366,5 @@ def test_one_run_at_a_time(tmp_path: Path, inputs: list[Path]) -> None:
         f"DirectorySink: `path` must be written by one run at a time, got {tmp_path / 'out'}, "
         f"which another run is writing. Use another directory, or wait until it ends."
     )
-    with second.alone():
+    with second.exclusive():
         assert second.is_finished(inputs[0])  # what the first did meanwhile

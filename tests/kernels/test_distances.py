@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose as close
 
 from dubito.arrays import contiguous
-from dubito.kernels.neighbors import nearest_rows, unit_rows
+from dubito.kernels.distances import nearest_rows, unit_rows
 
 Precision = type[np.floating[Any]]
 
