@@ -48,7 +48,7 @@ from dubito.errors import (
     MissingExtraError,
 )
 from dubito.measure import Audit, AuditState
-from tests.data.test_watching import Noting
+from tests.data.test_progress import Noting
 
 pytestmark = pytest.mark.dask
 
@@ -226,7 +226,7 @@ def test_collections_are_rows_too(client: Any) -> None:
     with pytest.raises(BadValueError, match="the Dask frame: `label` must be a column"):
         DaskShards(client, frame, Columns(label="t", logits="z_*"))
     arrays["z"] = da.from_array(np.where(np.arange(900)[:, None] == 500, np.nan, z), chunks=400)
-    with pytest.raises(BadValueError, match=r"`z` of partition 1 .* in row 100,"):
+    with pytest.raises(BadValueError, match=r"partition 1: `z` .* in row 100,"):
         DaskShards(client, arrays, COLUMNS).sum(len)
 
 

@@ -52,7 +52,7 @@ def test_bad_rows_stop_a_task_or_come_back_with_it() -> None:
     counts = counted(rows)
     assert (counts.n_batches, counts.n_rows) == (1, 5)
     assert nth(rows, 0).ids is not None
-    with pytest.raises(BadValueError, match="good but for at most 1"):
+    with pytest.raises(BadValueError, match="at most 1 bad rows"):
         frame_rows(1)
 
 
