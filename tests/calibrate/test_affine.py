@@ -66,6 +66,7 @@ def test_no_table_has_a_lower_objective(n_classes: int, is_diagonal: bool, stren
     assert got < loss(np.zeros(penalty.size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_diagonal", [True, False], ids=["vector", "matrix"])
 def test_many_rows_in_single_precision_come_close(is_diagonal: bool) -> None:
     logits, q, _ = made(2_000, 40)

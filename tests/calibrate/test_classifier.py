@@ -60,6 +60,7 @@ Y3 = NAMES[CODES]
 X2, Y2 = rows_of(2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")  # some checks fit noise
 @pytest.mark.parametrize(
     "model",
@@ -94,6 +95,7 @@ def test_prefit_is_the_calibrator_after_the_model(estimator: Any, x: Array, y: A
     assert np.array_equal(ours.predict(x), model.classes_[by_hand.argmax(axis=1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [LogisticRegression(), SVC()])
 @pytest.mark.parametrize(("x", "y"), [(X3, CODES), (X2, Y2)])
 def test_temperatures_equal_scikit_learns(estimator: Any, x: Array, y: Array) -> None:
@@ -162,6 +164,7 @@ def test_a_fold_of_one_class_works_where_the_estimator_does() -> None:
     assert model.score(X3, Y3) > 0.5
 
 
+@pytest.mark.slow
 def test_a_class_of_a_single_row_keeps_its_column() -> None:
     y = Y3.copy()
     y[0] = "yak"
@@ -247,6 +250,7 @@ def test_one_class_is_refused() -> None:
         CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X3, ["ant"] * len(X3))
 
 
+@pytest.mark.slow
 def test_weights_go_to_both() -> None:
     weight = np.random.default_rng(0).uniform(0.1, 3, 240)
     folds = StratifiedKFold(3)
@@ -262,6 +266,7 @@ def test_weights_go_to_both() -> None:
     assert ours.predict_proba(X3) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_reach_the_last_step_of_a_pipeline() -> None:
     weight = np.random.default_rng(0).uniform(0.1, 3, 240)
     pipe = Pipeline([("all", "passthrough"), ("model", LogisticRegression())])
@@ -286,6 +291,7 @@ def test_weights_that_only_the_calibrator_can_use_are_told() -> None:
         model.fit(X3, Y3, np.ones(239))
 
 
+@pytest.mark.slow
 def test_groups_stay_whole() -> None:
     groups = np.arange(240) // 4
     by_number = CalibratedClassifier(calibrator=TemperatureScaling(), cv=3)
@@ -301,6 +307,7 @@ def test_groups_stay_whole() -> None:
         by_number.fit(X3, Y3, groups=groups[1:])
 
 
+@pytest.mark.slow
 def test_fewer_groups_than_folds_make_fewer_folds() -> None:
     groups = np.arange(240) % 2
     few = CalibratedClassifier(calibrator=TemperatureScaling(), cv=5).fit(X3, Y3, groups=groups)
@@ -330,6 +337,7 @@ class KeepsGroups(BaseCalibrator):
         return f"{self.n_rows_} rows"
 
 
+@pytest.mark.slow
 def test_groups_reach_a_calibrator_that_takes_them() -> None:
     groups = (np.arange(240) // 4).tolist()
     folds = GroupKFold(3)
@@ -356,6 +364,7 @@ def test_any_splitter_will_do(cv: Any) -> None:
     assert model.predict_proba(X3) == pytest.approx(usual.predict_proba(X3), abs=0.15)
 
 
+@pytest.mark.slow
 def test_searches_and_pipelines_take_it() -> None:
     inner = CalibratedClassifier(LogisticRegression(), TemperatureScaling(), cv=3)
     outer = make_pipeline(StandardScaler(), inner)
@@ -388,6 +397,7 @@ def test_fit_leaves_what_it_was_given_alone() -> None:
     assert weight.flags.writeable
 
 
+@pytest.mark.slow
 def test_a_failed_fit_leaves_it_unfitted() -> None:
     model = CalibratedClassifier(calibrator=TemperatureScaling(objective="mse"))  # type: ignore[arg-type]
     with pytest.raises(BadValueError, match="objective"):
@@ -406,6 +416,7 @@ def containers() -> Iterator[tuple[Any, Any]]:
     yield pd.DataFrame(X3, columns=list("abcdef")), pd.Series(Y3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("X", "y"), list(containers()))
 def test_features_pass_through_as_they_are(X: Any, y: Any) -> None:  # noqa: N803
     model = CalibratedClassifier(calibrator=TemperatureScaling()).fit(X, y)

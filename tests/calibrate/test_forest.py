@@ -54,6 +54,7 @@ def test_more_rows_than_it_may_look_at_are_sampled() -> None:
     assert fitted.threshold_.tolist() != other.threshold_.tolist()
 
 
+@pytest.mark.slow
 def test_it_comes_back_from_json_to_the_last_digit() -> None:
     logits = RNG.normal(size=(400, 3))
     y = (logits + RNG.gumbel(size=logits.shape)).argmax(axis=1)

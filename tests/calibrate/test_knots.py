@@ -60,6 +60,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(ROWS)
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:

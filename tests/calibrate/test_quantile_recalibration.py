@@ -179,6 +179,7 @@ def test_a_part_without_rows_changes_nothing() -> None:
 grid = st.integers(-3, 3).map(float)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([np.float32, np.float64]), st.booleans())
 def test_nothing_is_infinite_and_levels_rise(

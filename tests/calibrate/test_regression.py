@@ -114,6 +114,7 @@ def least_loss(center: Any, values: Any, levels: Any, y: Any, weight: Any) -> fl
 grid = st.integers(-4, 4).map(lambda k: k / 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([np.float32, np.float64]))
 def test_no_factor_does_better_whatever_the_rows(data: st.DataObject, kind: Any) -> None:

@@ -137,6 +137,7 @@ def nasty_logits(draw: Any) -> Floats:
     return array
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(nasty_logits(), st.floats(1e-4, 1e6))
 def test_no_class_changes_at_any_temperature(logits: Floats, temperature: float) -> None:
@@ -148,6 +149,7 @@ def test_no_class_changes_at_any_temperature(logits: Floats, temperature: float)
     close(p.sum(axis=1, dtype=np.float64), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 4), st.sampled_from([2, 3, 66]))), st.data())
 def test_no_class_of_nearly_equal_probabilities_changes(steps: Any, data: Any) -> None:
@@ -159,6 +161,7 @@ def test_no_class_of_nearly_equal_probabilities_changes(steps: Any, data: Any) -
     assert scaling.predict_proba(outputs).argmax(axis=1).tolist() == p.argmax(axis=1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")
 @settings(max_examples=80)
 @given(nasty_logits(), st.data())
@@ -283,6 +286,7 @@ def test_the_objective_ece_lowers_it_as_far_as_a_grid_does(n_bins: int) -> None:
     assert error(by_error.temperature_) <= best + 0.003
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "n_classes"), [(np.float32, 10), (np.float64, 200)])
 def test_the_callers_array_is_neither_copied_nor_changed(dtype: Precision, n_classes: int) -> None:
     n_rows = 10_000_000 // n_classes

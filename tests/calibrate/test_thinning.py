@@ -43,6 +43,7 @@ def curves(draw: Any) -> Any:
     return np.unique(x), np.minimum(y[np.unique(x, return_index=True)[1]], 1.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(curves(), st.sampled_from([0.0, 1e-6, 1e-4, 1e-2, 0.3, 1.0]))
 def test_nothing_moves_by_more_than_the_bound(curve: Any, bound: float) -> None:

@@ -80,6 +80,7 @@ def test_a_warning_is_printed_as_a_sentence(run: Run, monkeypatch: pytest.Monkey
     assert run("doctor", "--json").stderr == "dubito: Rows are few. Try more.\n"
 
 
+@pytest.mark.slow
 def test_piped_output_is_plain_text(run: Run, made: Path) -> None:
     command = [str(SCRIPT), "audit", "sure.csv", "--costs", "costs.csv"]
     settings = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}

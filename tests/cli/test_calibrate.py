@@ -29,6 +29,7 @@ def test_the_winner_is_told_with_intervals_and_written(run: Run, made: Path) -> 
     assert f"{line['log_loss']:.4f}  {low:.4f} to {high:.4f}" in done.stdout
 
 
+@pytest.mark.slow
 def test_figures_are_there_as_json(run: Run, made: Path) -> None:
     words = ["--probability", "chance", "--positive", "fraud", "--json", "-o", "fraud.json"]
     printed = json.loads(run("calibrate", made / "fraud.csv", *words).stdout)

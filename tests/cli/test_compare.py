@@ -7,12 +7,14 @@ import pytest
 from tests.cli.conftest import Run, assert_same
 
 
+@pytest.mark.slow
 def test_the_words_of_a_comparison(run: Run, made: Path) -> None:
     done = run("compare", made / "sure.csv", made / "calm.csv", "-o", "compare.html")
     assert_same(done.stdout, "compare")
     assert Path("compare.html").read_text().count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_ids_bring_rows_together(run: Run, made: Path) -> None:
     frame = pd.read_csv(made / "calm.csv")
     frame.sample(frac=1.0, random_state=0).to_csv("shuffled.csv", index=False)
@@ -28,6 +30,7 @@ def test_ids_bring_rows_together(run: Run, made: Path) -> None:
     assert f"`--id` of {made / 'sure.csv'} must be different in every row. Got cat twice." in told
 
 
+@pytest.mark.slow
 def test_models_are_called_by_as_little_as_tells_them_apart(run: Run, made: Path) -> None:
     Path("calm").mkdir()
     Path("calm/sure.csv").write_bytes((made / "calm.csv").read_bytes())
@@ -35,6 +38,7 @@ def test_models_are_called_by_as_little_as_tells_them_apart(run: Run, made: Path
     assert printed["models"] == [str(made / "sure.csv"), "calm/sure.csv"]
 
 
+@pytest.mark.slow
 def test_costs_decide_which_is_best(run: Run, made: Path) -> None:
     words = ["compare", made / "sure.csv", made / "calm.csv", "--json"]
     printed = json.loads(run(*words, "--costs", made / "costs.csv").stdout)

@@ -30,6 +30,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> FashionMNISTSample:
     return some
 
 
+@pytest.mark.slow
 def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) -> None:
     done = run("demo")
     assert done.exit_code == 0, done.output
@@ -57,6 +58,7 @@ def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) 
     assert digits["action"].tolist() == found.columns()["action"].tolist()
 
 
+@pytest.mark.slow
 def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None:
     printed = json.loads(run("demo", "--json", "--folder", "made/here").stdout)
     logits = Logits(sample.test_logits, sample.classes)
@@ -75,6 +77,7 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     assert told["says"] == pytest.approx(says, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_training_from_nothing_writes_a_report_on_it(run: Run) -> None:
     done = run("demo", "--train")
     assert done.exit_code == 0, done.output

@@ -15,6 +15,7 @@ def test_the_text_of_drift_without_labels(run: Run, made: Path) -> None:
     assert Path("drift.html").read_text().count("<svg") == 2
 
 
+@pytest.mark.slow
 def test_drift_of_files_equals_the_library(run: Run, made: Path) -> None:
     printed = json.loads(run("drift", made / "sure.csv", made / "later.csv", "--json").stdout)
     frames = [pd.read_csv(made / f"{name}.csv") for name in ("sure", "later")]
@@ -47,6 +48,7 @@ def test_a_label_that_is_named_may_be_missing_from_the_new_period(run: Run, made
     assert run("drift", new, made / "sure.csv", "--label", "label").exit_code == 2
 
 
+@pytest.mark.slow
 def test_drift_fails_a_check_only_where_asked_to(run: Run, made: Path) -> None:
     files = made / "sure.csv", made / "later.csv"
     assert run("drift", *files).exit_code == 0

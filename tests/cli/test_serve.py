@@ -68,6 +68,7 @@ def test_others_are_let_in_only_when_told(run: Run, made: Path, served: list[Any
     assert "other machines can reach this address: put a TLS proxy in front of it." in told
 
 
+@pytest.mark.slow
 def test_the_demo_is_filled_and_gives_a_token(run: Run, served: list[Any]) -> None:
     done = run("serve", "--demo", "--port", 0, "--json")
     told = json.loads(done.stdout)
@@ -97,6 +98,7 @@ def test_wrong_calls_are_told(run: Run, made: Path) -> None:
         assert told in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['fastapi'] = None\n"

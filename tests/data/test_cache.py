@@ -268,6 +268,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_file(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(

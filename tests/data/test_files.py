@@ -233,6 +233,7 @@ def test_streamed_equals_whole(
                 assert np.allclose(streamed[part][name], values, rtol=1e-9, atol=1e-9), part
 
 
+@pytest.mark.slow
 def test_digits_depend_on_neither_format_nor_threads(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

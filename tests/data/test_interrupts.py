@@ -48,6 +48,7 @@ def test_an_interrupt_waits_for_the_end_of_the_block(press: Callable[[], None]) 
         interrupt()
 
 
+@pytest.mark.slow
 def test_processes_that_start_inside_see_none() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('went on')"
     with _interrupts_wait():

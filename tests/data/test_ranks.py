@@ -70,6 +70,7 @@ def test_scores_and_weights_are_left_as_they_came() -> None:
     assert (scores.tolist(), weights.tolist()) == ([0.3, 0.1], [1.0, 2.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(

@@ -79,6 +79,7 @@ print((peak() - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_and_takes_no_memory() -> None:
     flat = pa.array(np.zeros(100_000_000, np.float32))
     table = pa.table({"logits": pa.FixedSizeListArray.from_arrays(flat, 2000)})

@@ -107,6 +107,7 @@ def exact_problems(draw: Any) -> tuple[Any, Any, int | None]:
     return np.array(rows), table, draw(st.none() | st.integers(0, n_actions - 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(exact_problems(), st.sampled_from([np.float16, np.float32, np.float64]))
 def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision) -> None:
@@ -123,6 +124,7 @@ def test_ties_go_to_reject_and_else_to_the_first(problem: Any, dtype: Precision)
     assert optimal_actions(p.astype(dtype), costs).tolist() == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_zero_one_costs_are_the_most_probable_class(data: Any) -> None:
@@ -202,6 +204,7 @@ def test_views_in_any_order_and_no_rows_at_all() -> None:
     assert optimal_actions(np.zeros((0, 6)), costs).shape == (0,)
 
 
+@pytest.mark.slow
 def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for shape in ((250_000, 10), (5000, 100)):

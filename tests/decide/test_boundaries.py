@@ -67,6 +67,7 @@ TABLES = hnp.arrays(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(TABLES)
 def test_along_a_line_both_actions_cost_the_same_and_no_other_less(costs: Any) -> None:
@@ -82,6 +83,7 @@ def test_along_a_line_both_actions_cost_the_same_and_no_other_less(costs: Any) -
             assert at[i] <= at[seen].min() + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(TABLES)
 def test_between_two_points_of_different_action_there_is_a_line(costs: Any) -> None:

@@ -34,6 +34,7 @@ def fitted(costs: CostMatrix | None = COSTS) -> CostSensitiveClassifier:
     return CostSensitiveClassifier(GaussianNB(), costs, TemperatureScaling()).fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dubito.errors.BoundWarning")  # some checks fit noise
 @pytest.mark.parametrize(
     "model",
@@ -96,6 +97,7 @@ def test_costs_may_grow_with_amounts() -> None:
     )
 
 
+@pytest.mark.slow
 def test_classes_that_are_numbers_stay_numbers() -> None:
     model = CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one([0, 1, 2])).fit(X, CODES)
     assert model.predict(X).dtype == CODES.dtype
@@ -104,6 +106,7 @@ def test_classes_that_are_numbers_stay_numbers() -> None:
     assert names == {0, 1, 2, "reject"}
 
 
+@pytest.mark.slow
 def test_it_takes_part_in_pipelines_and_searches() -> None:
     cheap, dear = COSTS.with_reject(0.2), COSTS.with_reject(9.0)
     pipeline = make_pipeline(StandardScaler(), CostSensitiveClassifier(LogisticRegression(), COSTS))

@@ -101,6 +101,7 @@ def test_names_of_one_model_are_those_of_all() -> None:
     close(found.array, reference(parts, [0.1, 0.9]), rtol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_the_order_of_models_does_not_matter_and_rows_are_alone(data: Any) -> None:

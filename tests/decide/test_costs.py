@@ -115,6 +115,7 @@ finite = st.floats(-1e100, 1e100)
 tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=finite)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(tables, st.booleans(), st.data())
 def test_kept_and_read_again_it_is_the_same(table: Any, grows: bool, data: Any) -> None:
@@ -235,6 +236,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(sorted(whole())), json_values)
 def test_whatever_is_read_is_costs_or_a_clear_error(key: str, value: Any) -> None:

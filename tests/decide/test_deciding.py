@@ -33,6 +33,7 @@ def batch() -> Batch:
     return Batch.of(None, Logits(5 * rng.normal(size=(200, 3))), features=features, ids=ids)
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_the_policy_decides(
     policy: Policy, batch: Batch, tmp_path: Path
 ) -> None:

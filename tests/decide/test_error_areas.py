@@ -21,6 +21,7 @@ def gaussians(means: Any, widths: Any) -> list[Any]:
     return [stats.norm(mean, width) for mean, width in zip(means, widths, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.floats(0.05, 0.95),
@@ -90,6 +91,7 @@ def test_a_narrow_class_inside_a_wide_one_has_two_boundaries() -> None:
     assert turned.best.at(turned.best.boundaries).tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_no_boundaries_on_a_fine_grid_cost_less_than_the_best() -> None:
     pair = gaussians((0, 1), (2, 0.7))
     costs = CostMatrix([[-1, 4], [1, 0.5]])

@@ -101,6 +101,7 @@ def test_a_strange_input() -> None:
     assert near[3].endswith(" or more; not below 5.00%, so the input is in-distribution.")
 
 
+@pytest.mark.slow
 def test_costs_that_grow_and_many_actions() -> None:
     names = [f"act {k}" for k in range(7)]
     costs = CostMatrix(np.arange(21).reshape(7, 3), names, rate=np.ones((7, 3)))

@@ -47,6 +47,7 @@ def test_classes_are_pooled_by_their_rows() -> None:
     assert found.p_value[0, 1] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_p_values_of_independent_models_are_uniform() -> None:
     values = [
         conditional_independence_test(*made(0.0, 60, seed)).p_value[0, 1] for seed in range(300)

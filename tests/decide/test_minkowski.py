@@ -95,6 +95,7 @@ def test_a_small_power_finds_no_mode_of_a_skewed_density() -> None:
     close(found, 0.3725, atol=0.02)  # the root of the exponential integral Ei; the mode is 0
 
 
+@pytest.mark.slow
 @given(
     hnp.arrays(
         np.float64,

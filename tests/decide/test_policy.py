@@ -218,6 +218,7 @@ def test_few_of_fresh_known_rows_are_strange() -> None:
     assert 0.035 < share < 0.065
 
 
+@pytest.mark.slow
 def test_the_risk_bound_holds_on_fresh_rows() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0.9)
     new_z, new_y, _ = made(20_000, seed=99)
@@ -245,6 +246,7 @@ def test_the_risk_bound_holds_on_fresh_rows() -> None:
     assert max(coverages) > 0.3
 
 
+@pytest.mark.slow
 def test_float32_and_probabilities_and_one_column() -> None:
     policy = fitted()
     z = NEW_Z.astype(np.float32)
@@ -267,6 +269,7 @@ def test_float32_and_probabilities_and_one_column() -> None:
     agree(binary.decide(1 / (1 + np.exp(-NEW_Z[:, 0]))), expected, 1e-6)
 
 
+@pytest.mark.slow
 def test_members_count_as_their_mean() -> None:
     passes = [softmax(Z + shift, axis=1) for shift in np.random.default_rng(0).normal(size=(3, 3))]
     members, mean = Members(np.stack(passes)), np.mean(passes, axis=0)
@@ -293,6 +296,7 @@ def test_no_rows_are_no_decisions() -> None:
     assert str(decisions) == "0 rows: ant 0.0%, bee 0.0%, cat 0.0%, reject 0.0%."
 
 
+@pytest.mark.slow
 def test_weights_count_rows() -> None:
     weight = np.random.default_rng(0).integers(0, 3, 400)
     twice = np.repeat(np.arange(400), weight)
@@ -308,6 +312,7 @@ def test_weights_count_rows() -> None:
     assert weighted.report.n_rows == (weight > 0).sum()
 
 
+@pytest.mark.slow
 def test_missing_labels_are_left_out_and_told() -> None:
     labels = np.where(np.arange(400) < 250, Y, np.nan)
     with pytest.warns(MissingLabelsWarning, match=r"Policy\.fit"):
@@ -321,6 +326,7 @@ def test_missing_labels_are_left_out_and_told() -> None:
     same(partly.decide(Logits(NEW_Z), NEW_X), whole.decide(Logits(NEW_Z), NEW_X))
 
 
+@pytest.mark.slow
 def test_shares_of_labels_are_labels() -> None:
     hard = fitted()
     soft = Policy.fit(Logits(Z), np.eye(3)[Y], costs=REJECTS, calibrator=TemperatureScaling())
@@ -332,6 +338,7 @@ def test_shares_of_labels_are_labels() -> None:
     assert unsure.report.cost.value > hard.report.cost.value
 
 
+@pytest.mark.slow
 def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     row_costs = rng.random(400)
@@ -363,6 +370,7 @@ def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     assert judged.report.n_rows == 400
 
 
+@pytest.mark.slow
 def test_classes_are_found_by_name() -> None:
     names = ["cat", "ant", "bee"]
     order = [2, 0, 1]
@@ -456,6 +464,7 @@ def saved_and_loaded(policy: Policy, folder: Path) -> Policy:
     return again
 
 
+@pytest.mark.slow
 def test_auto_on_many_rows_survives_a_file(tmp_path: Path) -> None:
     z, y, _ = made(1500, seed=4)
     with warnings.catch_warnings():
@@ -466,6 +475,7 @@ def test_auto_on_many_rows_survives_a_file(tmp_path: Path) -> None:
     same(again.decide(Logits(NEW_Z)), policy.decide(Logits(NEW_Z)))
 
 
+@pytest.mark.slow
 def test_the_fitted_and_the_loaded_can_be_pickled(tmp_path: Path) -> None:
     policy = fitted(features=X, risk=RiskBound(0.2))
     for one in (policy, saved_and_loaded(policy, tmp_path)):
@@ -485,6 +495,7 @@ def test_a_file_of_format_1_stays_readable() -> None:
     assert policy.feature_names == ("length", "width")
 
 
+@pytest.mark.slow
 def test_provenance_says_where_it_is_from() -> None:
     one, other = (
         fitted(random_state=3).provenance,
@@ -581,6 +592,7 @@ def test_neighbors_decide_but_are_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_evaluation_set_is_what_it_is_judged_on() -> None:
     batch = Batch.of(NEW_Y, Logits(NEW_Z), features=NEW_X)
     policy = fitted(features=X, evaluate_on=batch, risk=RiskBound(0.2))
@@ -593,6 +605,7 @@ def test_an_evaluation_set_is_what_it_is_judged_on() -> None:
     same(decisions, fitted(features=X, risk=RiskBound(0.2)).decide(Logits(NEW_Z), NEW_X))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_extreme_rows_are_decided(data: Any) -> None:

@@ -192,6 +192,7 @@ def test_curves_lose_knots_but_hardly_move() -> None:
     assert gap <= module.KNOT_BOUND + 1e-12
 
 
+@pytest.mark.slow
 def test_a_contest_is_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
     learn = AutoCalibrator._learn
@@ -205,6 +206,7 @@ def test_a_contest_is_held_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(fits) == 1
 
 
+@pytest.mark.slow
 def test_many_rows_are_judged_by_a_seeded_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SAMPLES", 120)
     scaling = TemperatureScaling()

@@ -14,6 +14,7 @@ def sound() -> dict[str, Policy]:
     return policy_fuzz.sound_policies()
 
 
+@pytest.mark.slow
 def test_broken_files_are_refused_or_decide(sound: dict[str, Policy], tmp_path: Path) -> None:
     outcomes = policy_fuzz.fuzz(sound, 1000, tmp_path, seed=1)
     assert outcomes.faults == []

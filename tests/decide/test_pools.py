@@ -164,6 +164,7 @@ def test_nasty_rows_leave_probabilities(pool: BasePool, data: Any) -> None:
     close(p.sum(axis=1, dtype=np.float64), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_a_penalty_separable_rows_end_somewhere() -> None:
     y = np.arange(30) % 3
     p = 0.7 * np.eye(3)[y] + 0.1

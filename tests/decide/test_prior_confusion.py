@@ -32,6 +32,7 @@ def test_the_prior_solves_the_confusion() -> None:
     close(found, np.linalg.solve(COUNTS / COUNTS.sum(axis=0), predicted / 1000), rtol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(hnp.arrays(np.int64, 3, elements=st.integers(0, 1000)).filter(lambda a: a.sum() > 0))
 def test_shares_are_never_negative_and_fit_best(predicted: Any) -> None:

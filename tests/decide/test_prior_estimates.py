@@ -38,6 +38,7 @@ def saerens(p: Floats, train: Floats, n_steps: int = 3000) -> Floats:
     return prior
 
 
+@pytest.mark.slow
 def test_em_recovers_a_known_shift() -> None:
     _, p = made(20_000, DEPLOYED, seed=2)
     found = estimate_prior(p, TRAIN, level=0.999)
@@ -66,6 +67,7 @@ def test_bbse_recovers_a_known_shift_from_outputs_that_are_not_calibrated() -> N
     close(found.prior, np.linalg.solve(counts / counts.sum(axis=0), tops), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["em", "bbse"])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(method: Any) -> None:
     hits = 0

@@ -19,6 +19,7 @@ def log_likelihood(logits: Any, train: Any, prior: Any) -> float:
     return float(logsumexp(logs, b=prior, axis=1).sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_no_other_prior_is_more_likely(data: Any) -> None:

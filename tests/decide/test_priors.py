@@ -89,6 +89,7 @@ def test_no_saturated_logit_is_lost_in_float32() -> None:
     close(shifted, special.softmax([[0, 60.0 + np.log(1e-30)]], axis=1), rtol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_there_and_back_again(data: Any) -> None:

@@ -23,6 +23,7 @@ def posterior(features: Any) -> Any:
     return joint / joint.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(2, 12), st.booleans())
 def test_each_point_is_decided_as_it_would_be_alone(seed: int, n: int, has_reject: bool) -> None:

@@ -42,6 +42,7 @@ def test_to_nought_it_is_the_most_frequent_draw() -> None:
     assert minkowski_estimate(Samples(draws), 1e-6).tolist() == [1.0, 5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.2, 1.0, 2.0, 3.5])
 def test_of_a_normal_it_is_the_mean(q: float) -> None:
     outputs = Normal([[1.0, -2.0]], [[0.5, 3.0]])

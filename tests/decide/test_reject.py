@@ -37,6 +37,7 @@ def sixteenths(draw: Any) -> Any:
     return np.array([np.diff([0, *sorted(row), 16]) / 16 for row in rows])
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(sixteenths(), st.integers(0, 16), st.sampled_from([np.float16, np.float32, np.float64]))
 def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype: Any) -> None:
@@ -46,6 +47,7 @@ def test_chows_rule_is_a_reject_cost_ties_included(p: Any, sixteenth: int, dtype
     assert by_cost(p.astype(dtype), p.shape[1], threshold) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     hnp.arrays(
@@ -129,6 +131,7 @@ def held(choice: ThresholdChoice, confidence: Any, is_wrong: Any) -> tuple[float
     return (float(is_wrong[is_in].mean()) if is_in.any() else 0.0), float(is_in.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("risk", "delta", "n"), [(0.2, 0.2, 300), (0.18, 0.1, 600)])
 def test_the_risk_is_kept_in_as_many_resamples_as_promised(
     risk: float, delta: float, n: int
@@ -158,12 +161,14 @@ def met_by_luck(delta: float, seed: int) -> int:
     return n_met
 
 
+@pytest.mark.slow
 def test_trying_many_thresholds_does_not_make_luck_a_promise() -> None:
     assert met_by_luck(0.2, seed=0) <= 200
     # Tested at 0.99 / 8 each, so many are: at an uncorrected 0.2 the bound above would break.
     assert met_by_luck(0.99, seed=0) > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digits", [12, 1])  # ties by the dozen
 @pytest.mark.parametrize(("coverage", "delta", "n"), [(0.8, 0.1, 100), (0.5, 0.05, 300)])
 def test_the_coverage_and_its_risk_are_kept_too(
@@ -189,6 +194,7 @@ def test_the_coverage_and_its_risk_are_kept_too(
     assert np.mean(shares) < coverage + (0.12 if digits == 12 else 0.35)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.integers(1, 30), elements=st.sampled_from([0.3, 0.5, 0.9, 1.0])),

@@ -29,6 +29,7 @@ def paid_and_expected(
     return COSTS.array[expected.argmin(axis=1), y], expected.min(axis=1)
 
 
+@pytest.mark.slow
 def test_every_figure_agrees_with_plain_numpy() -> None:
     y, logits = made()
     found = cost_savings(y, Logits(4 * logits), Logits(logits), COSTS)
@@ -49,6 +50,7 @@ def test_every_figure_agrees_with_plain_numpy() -> None:
     assert (found.n_rows, found.level) == (3000, 0.95)
 
 
+@pytest.mark.slow
 def test_it_says_whether_it_saved_lost_or_neither() -> None:
     y, logits = made()
     sharp, honest = Logits(4 * logits), Logits(logits)
@@ -61,6 +63,7 @@ def test_it_says_whether_it_saved_lost_or_neither() -> None:
     assert same.ratio.value == 1.0
 
 
+@pytest.mark.slow
 def test_weights_count_as_repeated_rows() -> None:
     y, logits = made(50)
     weight = np.arange(50) % 3 + 1.0
@@ -70,6 +73,7 @@ def test_weights_count_as_repeated_rows() -> None:
     close(weighted.saved.value, repeated.saved.value)
 
 
+@pytest.mark.slow
 def test_no_ratio_where_there_was_nothing_to_save() -> None:
     found = cost_savings([0, 1], [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
     assert found.ratio is None

@@ -27,6 +27,7 @@ def made(n_rows: int, n_classes: int, seed: int = 0) -> tuple[NDArray[np.int64],
     return np.minimum(y, n_classes - 1), logits
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(2, 5), st.integers(0, 50), st.booleans())
 @settings(max_examples=40)
 def test_every_figure_agrees_with_plain_numpy(
@@ -92,6 +93,7 @@ def test_a_saturated_model_keeps_its_small_risk(dtype: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_honest_model_is_not_accused_and_a_boaster_is() -> None:
     y, logits = made(4000, 3)
     costs = CostMatrix.zero_one(3).with_reject(0.2)
@@ -106,6 +108,7 @@ def test_an_honest_model_is_not_accused_and_a_boaster_is() -> None:
     assert "too much by" in str(modest)
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_a_normal_law_says() -> None:
     y, logits = made(3000, 3)
     found = cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
@@ -116,6 +119,7 @@ def test_intervals_hold_what_a_normal_law_says() -> None:
     assert found == cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
 
 
+@pytest.mark.slow
 def test_the_report_speaks_plainly() -> None:
     costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"]).with_reject(0.7)
     with pytest.warns(MissingLabelsWarning):

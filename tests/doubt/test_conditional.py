@@ -34,6 +34,7 @@ def test_the_density_is_the_ratio_of_joint_and_marginal(n_inputs: int, n_targets
     close(np.exp(conditional.joint(x)).sum(axis=1), marginal, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_mean_and_deviation_are_integrals_of_the_density() -> None:
     conditional, _ = mixture(2, 1)
     for x in RNG.normal(size=(3, 1, 2)):

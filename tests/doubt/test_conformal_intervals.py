@@ -122,6 +122,7 @@ def test_the_method_follows_from_the_declared_kind(kind: str, method: Any) -> No
 VALUES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1 / 3, -0.7, 1e10, 1e16, -1e300, 1e308])
 
 
+@pytest.mark.slow
 @quiet
 @settings(max_examples=200)
 @given(

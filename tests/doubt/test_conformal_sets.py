@@ -145,6 +145,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Any]:
     return logits, y
 
 
+@pytest.mark.slow
 @quiet
 @settings(max_examples=150)
 @given(

@@ -139,6 +139,7 @@ def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
     close([turned.auroc, turned.standard_error], [1 - found.auroc, found.standard_error], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_standard_errors_are_those_of_many_draws() -> None:
     rng = np.random.default_rng(0)
     draws = [

@@ -149,6 +149,7 @@ def test_moving_all_features_far_away_changes_little(doubt: BaseOODScore) -> Non
     close(far, clone(doubt).fit(X, Y).score(NEW), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @each_doubt
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_narrow_floats_are_read_as_what_they_are(doubt: BaseOODScore, kind: Any) -> None:

@@ -93,6 +93,7 @@ def test_several_targets_come_as_columns() -> None:
     assert fitted.log_density(NEW, np.zeros((40, 2))).shape == (40,)
 
 
+@pytest.mark.slow
 def test_units_change_nothing_but_the_units() -> None:
     scale, move = np.array([1e6, 1e-6]), np.array([1e7, 0.0])
     found = JointDensity(n_components=4).fit(X * scale + move, 1e3 * Y)
@@ -100,6 +101,7 @@ def test_units_change_nothing_but_the_units() -> None:
     close(found.score(NEW * scale + move), FITTED.score(NEW), rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_constant_columns_and_equal_rows_are_no_obstacle() -> None:
     x = np.column_stack([X, np.full(600, 0.1)])
     found = JointDensity(n_components=2).fit(x, Y)
@@ -108,6 +110,7 @@ def test_constant_columns_and_equal_rows_are_no_obstacle() -> None:
     assert same_rows.predict([[1.0]]).mean.tolist() == pytest.approx([1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_narrow_floats_are_read_as_what_they_are(kind: Any) -> None:
     x, y = X.astype(kind), Y.astype(kind)
@@ -115,6 +118,7 @@ def test_narrow_floats_are_read_as_what_they_are(kind: Any) -> None:
     close(JointDensity(2).fit(x, y).score(x), wide.score(x.astype(np.float64)), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_shards_hold_inputs_and_targets() -> None:
     batch = Batch.of(Y, Normal(np.zeros(600), np.ones(600)), features=X)
     for source in (ArrayShards(batch), streamed(batch)):

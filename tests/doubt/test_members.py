@@ -94,6 +94,7 @@ def nasty_members(draw: Any) -> Floats:
     return np.asarray(shares / shares.sum(axis=2, keepdims=True), dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]))
 def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> None:
@@ -106,6 +107,7 @@ def test_parts_are_never_negative_and_always_add_up(array: Floats, by: Any) -> N
     close(doubt.total, doubt.aleatoric + doubt.epistemic, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(nasty_members(), st.sampled_from(["entropy", "variance"]), st.integers(2, 9))
 def test_equal_members_leave_no_epistemic_doubt(array: Floats, by: Any, n_passes: int) -> None:

@@ -154,6 +154,7 @@ def nasty_rows(draw: Any) -> tuple[Floats, Floats]:
     return draw(rows), draw(rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(nasty_rows(), st.data())
 def test_ties_repeats_and_extremes_are_measured_exactly(

@@ -75,6 +75,7 @@ def test_p_values_are_counts_and_decide_what_is_strange(
     assert region.predict(new).tolist() == (new > region.threshold_).tolist()
 
 
+@pytest.mark.slow
 @quiet
 @given(doubts, epsilons)
 def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
@@ -90,6 +91,7 @@ def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
     assert n_strange <= alpha * len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.01, 0.05])
 @pytest.mark.parametrize("n_rows", [150, 199])
 def test_the_share_of_known_points_called_strange_follows_its_law(

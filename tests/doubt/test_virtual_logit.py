@@ -153,6 +153,7 @@ def test_strangers_off_the_main_space_are_doubted() -> None:
     close(virtual.mean(), (known @ weights.T + bias).max(axis=1).mean(), rtol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     hnp.arrays(

@@ -123,6 +123,7 @@ def test_of_a_tie_the_first_class_wins(by: Any) -> None:
     close(found.agreement, [0.4] if by == "mean" else [0.5])
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.permutations([0.1, 0.2, 0.7, 0.3, 0.6]), st.permutations([0.7, 0.1, 0.2, 0.6, 0.3]))
 def test_rounding_makes_and_breaks_no_tie(first: list[float], second: list[float]) -> None:
@@ -137,6 +138,7 @@ def test_rounding_makes_and_breaks_no_tie(first: list[float], second: list[float
     assert vote(both, by="mean").prediction[0] != 1
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data(), st.sampled_from(["mode", "mean", "confidence", "certainty"]))
 def test_the_order_of_views_does_not_matter(data: Any, by: Any) -> None:

@@ -207,6 +207,7 @@ def test_maps_work_in_a_process_forked_in_the_middle_of_one() -> None:
     assert list(results) == list(range(1, 100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [4, 70])
 @pytest.mark.parametrize("is_logits", [True, False], ids=["logits", "probabilities"])
 def test_digits_do_not_depend_on_the_number_of_threads(

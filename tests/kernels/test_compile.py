@@ -39,6 +39,7 @@ def run(script: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.slow
 def test_second_process_loads_every_kernel_from_disk(tmp_path: Path) -> None:
     first = run(EVERY_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
     second = run(EVERY_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
@@ -46,6 +47,7 @@ def test_second_process_loads_every_kernel_from_disk(tmp_path: Path) -> None:
     assert first.stdout == second.stdout
 
 
+@pytest.mark.slow
 def test_kernels_compile_in_memory_where_there_is_no_folder_to_write_to(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

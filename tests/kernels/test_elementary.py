@@ -50,6 +50,7 @@ def units_in_the_last_place(got: Floats, exact: NDArray[np.longdouble]) -> float
     return float(np.max(np.abs(got - exact) / np.spacing(np.abs(exact).astype(got.dtype))))
 
 
+@pytest.mark.slow
 @each_precision
 def test_exponential_is_right_to_one_and_a_half_units(dtype: Precision) -> None:
     lowest = np.log(np.finfo(dtype).tiny)
@@ -80,6 +81,7 @@ def test_exponential_never_falls_back_as_it_rises(dtype: Precision) -> None:
     assert (steps >= -2 * np.finfo(dtype).eps * np.exp(x[1:].astype(np.float64))).all()
 
 
+@pytest.mark.slow
 @each_precision
 def test_logarithm_is_right_to_two_and_a_half_units(dtype: Precision) -> None:
     info = np.finfo(dtype)

@@ -21,6 +21,7 @@ from dubito.kernels.expected_cost import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_logits", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(1, 2), (255, 3), (256, 10), (513, 64)])

@@ -32,6 +32,7 @@ def columns(n_rows: int) -> tuple[Floats, Floats, Floats]:
     return doubt, weights, rng.random(n_rows)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40))
 def test_bounds_are_the_cells_of_the_extremes(values: list[float]) -> None:
     cells = [plain_cell(value) for value in values]

@@ -26,6 +26,7 @@ def least_fresh_pages() -> int:
     return min(fresh_pages() for _ in range(5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trimmed", [None, "65536"], ids=["as it is", "as workers of Dask are"])
 def test_memory_of_one_block_is_there_for_the_next(
     monkeypatch: pytest.MonkeyPatch, trimmed: str | None

@@ -40,6 +40,7 @@ def test_neighbors_out_of_order_are_pooled(positive: Any, weight: Any, blocks: A
     assert pooled(positive, weight) == blocks
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), min_size=1, max_size=40))
 def test_blocks_are_those_of_scikit_learn(cells: list[tuple[int, int]]) -> None:

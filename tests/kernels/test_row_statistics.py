@@ -264,6 +264,7 @@ def logits_and_labels(draw: Any) -> tuple[Floats, NDArray[np.int64]]:
     return array, draw(hnp.arrays(np.int64, n_rows, elements=st.integers(-1, n_classes - 1)))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(logits_and_labels())
 def test_numbers_of_nasty_logits_stay_in_their_ranges(

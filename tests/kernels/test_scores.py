@@ -71,6 +71,7 @@ def test_no_rows_overwrite_what_was_there_with_zeros() -> None:
     assert sums_of([], np.empty((6, 0))).tolist() == [0.0] * N_SCORES
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(

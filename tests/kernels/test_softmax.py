@@ -84,6 +84,7 @@ def close_scores(draw: Any) -> Floats:
     return np.asarray(base + ulps * np.spacing(base), dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(close_scores())
 def test_the_first_highest_score_is_the_first_highest_probability(scores: Floats) -> None:

@@ -96,6 +96,7 @@ def test_the_seed_makes_the_tree() -> None:
     assert first[1].tolist() != other[1].tolist()
 
 
+@pytest.mark.slow
 def test_a_forest_is_the_mean_of_what_leaves_counted() -> None:
     rng = np.random.default_rng(0)
     numbers, codes = made(0, 60, 3, 4)

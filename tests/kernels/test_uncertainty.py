@@ -164,6 +164,7 @@ def nasty_logits(draw: Any) -> Floats:
     return array
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(nasty_logits())
 def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:

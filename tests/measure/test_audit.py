@@ -91,6 +91,7 @@ def test_ten_rows_prove_nothing() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "doubt"), [(500, 0.1), (200, 0.002), (50, 0.3)])
 def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) -> None:
     rng = np.random.default_rng(0)
@@ -127,6 +128,7 @@ def test_no_labels_are_refused() -> None:
         audit(None, [[0.5, 0.5]])
 
 
+@pytest.mark.slow
 def test_the_digits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 1000)
     rng = np.random.default_rng(7)

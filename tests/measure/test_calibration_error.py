@@ -78,6 +78,7 @@ def test_a_curve_says_which_bins_it_shows() -> None:
     assert ((left < curve.confidence) & (curve.confidence <= right)).all()
 
 
+@pytest.mark.slow
 def test_rare_errors_are_expected_as_rarely_as_they_are() -> None:
     rng = np.random.default_rng(6)
     confidence = np.full(1000, 0.9999)

@@ -35,6 +35,7 @@ def test_statistic_equals_plain_matrix_algebra() -> None:
     assert test.overconfidence == pytest.approx(scores[1] / np.sqrt(covariance[1, 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_top_only", [False, True])
 def test_calibrated_models_are_rejected_in_5_percent_and_sharpened_ones_nearly_always(
     is_top_only: bool,

@@ -20,6 +20,7 @@ def plain_false_positive_rate(is_outlier: np.ndarray, doubt: np.ndarray, recall:
     return float(min(rates))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -12,6 +12,7 @@ LOGITS, Y = RNG.normal(0, 2, (600, 3)), RNG.integers(0, 3, 600)
 GROUPS = RNG.choice(["north", "south", "west"], 600)
 
 
+@pytest.mark.slow
 def test_each_group_is_audited_as_if_alone() -> None:
     result = audit(Y, Logits(LOGITS), groups=GROUPS)
     assert sorted(result.groups) == ["north", "south", "west"]
@@ -32,6 +33,7 @@ def test_groups_pool_over_shards(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pooled[name].scores.to_dict() == pytest.approx(state.scores.to_dict())
 
 
+@pytest.mark.slow
 def test_streamed_groups_and_groups_without_labels() -> None:
     y = [None if group == "west" else label for group, label in zip(GROUPS, Y, strict=True)]
     batch = Batch.of(y, Logits(LOGITS), groups=GROUPS)

@@ -60,6 +60,7 @@ def test_the_seed_decides() -> None:
     assert of(seed=1) != of(seed=2)
 
 
+@pytest.mark.slow
 def test_intervals_narrow_with_the_level_and_with_rows() -> None:
     of = partial(confidence_interval, brier_score)
     wide, narrow = (of(Y, Logits(LOGITS), level=level) for level in (0.99, 0.5))
@@ -77,6 +78,7 @@ def test_shards_resample_as_one() -> None:
         assert np.array_equal(whole[k], np.concatenate([split[0][k], split[1][k]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [log_loss, brier_score, accuracy])
 def test_intervals_hold_the_truth_19_times_in_20(metric: object) -> None:
     rng = np.random.default_rng(1)
@@ -94,6 +96,7 @@ def test_intervals_hold_the_truth_19_times_in_20(metric: object) -> None:
     assert 0.88 <= np.mean(held) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_paired_difference_is_far_narrower_than_two_intervals() -> None:
     a, b = Logits(LOGITS), Logits(1.1 * LOGITS)
     paired = paired_difference(log_loss, Y, a, b)
@@ -110,6 +113,7 @@ def test_top_labels_have_intervals_too() -> None:
     assert confidence_interval(accuracy, None, top).value == 0.5
 
 
+@pytest.mark.slow
 def test_few_rows_and_infinite_losses_have_intervals_without_nan() -> None:
     few = confidence_interval(accuracy, [0, 1], [0.2, 0.4])
     assert (few.value, few.low, few.high) == (0.5, 0.0, 1.0)
@@ -172,6 +176,7 @@ def test_a_seed_is_a_whole_number(seed: object) -> None:
         confidence_interval(log_loss, Y, Logits(LOGITS), seed=seed)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resampled_is_refused() -> None:
     outputs = Logits(LOGITS)
     with pytest.raises(BadTypeError, match="a whole distribution"):

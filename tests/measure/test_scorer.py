@@ -19,6 +19,7 @@ Y = np.array(["setosa", "versicolor", "virginica"])[NUMBERS]
 MODEL = make_pipeline(StandardScaler(), LogisticRegression())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "theirs"), [("log_loss", "neg_log_loss"), ("accuracy", "accuracy")]
 )
@@ -32,6 +33,7 @@ def test_every_metric_scores(name: str) -> None:
     assert np.isfinite(cross_val_score(MODEL, X, Y, scoring=get_scorer(name), cv=3)).all()
 
 
+@pytest.mark.slow
 def test_settings_searches_and_pickles() -> None:
     one = get_scorer("expected_calibration_error", n_bins=5)
     assert pickle.loads(pickle.dumps(one)) == one

@@ -15,6 +15,7 @@ RNG = np.random.default_rng(0)
 TRUE = audit([0, 1] * 50, [[0.75, 0.25], [0.25, 0.75]] * 50, n_resamples=0)
 
 
+@pytest.mark.slow
 def test_lines_fit_a_terminal() -> None:
     groups = RNG.choice(["a", "b" * 40], 3000)
     names = [f"a class of a long name, number {k}" for k in range(12)]
@@ -25,6 +26,7 @@ def test_lines_fit_a_terminal() -> None:
     assert printed.splitlines()[0].startswith("Over-confident.")
 
 
+@pytest.mark.slow
 def test_small_and_impossible_figures_are_told_in_words() -> None:
     y = np.repeat([0, 1], [700, 300])
     printed = str(audit(y, Probabilities(np.tile([0.999, 0.001], (1000, 1)))))
@@ -98,6 +100,7 @@ def test_certain_classes_that_always_or_never_happen_are_no_finding() -> None:
     assert class_said_wrongly(replace(TRUE, n_effective=1e9, classes=classes)) is None
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_verdict_keeps_its_sign() -> None:
     result = replace(
         audit(None, TopLabel(np.full(400, 0.9), np.arange(400) < 300)),
@@ -109,6 +112,7 @@ def test_the_interval_of_a_verdict_keeps_its_sign() -> None:
     assert float(low) < 30 < float(high)
 
 
+@pytest.mark.slow
 def test_rows_are_worth_what_their_weights_make_them() -> None:
     top = TopLabel(np.full(1000, 0.9), np.arange(1000) >= 100)
     heavy = np.where(np.arange(1000) == 0, 1e6, 1.0)

@@ -309,6 +309,7 @@ def test_a_process_syncs_before_it_answers_and_stops_on_sigterm(
     assert token not in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_postgresql_syncs_its_log_before_the_service_answers(
     policy_file: Path, tmp_path: Path, watching: tuple[list[str], Path]

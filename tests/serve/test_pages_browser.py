@@ -110,6 +110,7 @@ class Someone:
         self.context.close()
 
 
+@pytest.mark.slow
 def test_the_whole_round(browser: Browser, served: Served, policy: Policy) -> None:
     answer = served.send("/v1/decide", {"logits": DOUBTFUL, "ids": ["a", "b", "c"]})
     assert len(answer["decisions"]) == 3
@@ -188,6 +189,7 @@ def test_blind_reviewers_see_no_prediction_on_a_phone_in_dark_mode(
     anna.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("served", [{"audit_fraction": 0.3}], indirect=True)
 def test_labels_a_candidate_and_its_activation(
     browser: Browser, served: Served, policy: Policy

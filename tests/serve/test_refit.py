@@ -60,6 +60,7 @@ def test_a_candidate_is_fitted_to_weighted_labels(stored_policy: Any) -> None:
     assert before.n_rows == after.n_rows == sample.rows.size
 
 
+@pytest.mark.slow
 def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
     logits, y = draw(np.random.default_rng(5), 500, 1.8)

@@ -62,7 +62,7 @@ def test_words_and_pairs_are_those_of_the_figures() -> None:
     results = {"one": figures}
     words = study.temperature_words(results)
     assert "lowers ECE in 2 and log loss in 1 of 2 networks" in words
-    assert words.split(" are ")[1].startswith("vector")
+    assert words.split("losses: ")[1].startswith("vector")
     row = next(line for line in study.paired_table(results).splitlines() if "| vector" in line)
     assert row == (
         "| vector | 0.0000 ± 0.0000 | -0.1000 ± 0.0000 | 0.0000 ± 0.0000 "

@@ -57,6 +57,7 @@ def test_cut_files_are_the_whole(tmp_path: Path, ending: str, cuts: list[int]) -
         np.testing.assert_array_equal(found.rows.correct, whole.rows.correct)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, N_ROWS), max_size=6).map(sorted))
 def test_sums_are_the_same_to_the_last_digit_however_files_are_cut(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int]

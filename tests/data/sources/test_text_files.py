@@ -82,6 +82,7 @@ def test_ids_and_groups_are_texts_as_they_stand(tmp_path: Path) -> None:
     assert batch.groups.tolist() == ["NA", ""]
 
 
+@pytest.mark.slow
 def test_a_row_may_be_wider_than_a_usual_block(tmp_path: Path) -> None:
     names = ",".join(f"z_{k}" for k in range(50_000))
     cells = ",".join(["0.1234567890123456789012"] * 50_000)

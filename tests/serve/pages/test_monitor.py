@@ -59,6 +59,7 @@ def test_the_monitor_moves_with_every_label(anna: Person, store: Store) -> None:
     assert "1 label in the last 30 days; 3 rows wait for" in anna.get("/monitor")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known")
 def test_a_candidate_is_shown_before_anyone_activates_it(anna: Person, store: Store) -> None:
     before = store.active_id()
@@ -132,6 +133,7 @@ def test_older_rows_are_left_out(anna: Person, store: Store) -> None:
     assert "Last 30 days: 4 rows decided" in anna.get("/monitor")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known")
 def test_only_an_admin_may_refit_or_activate(store: Store) -> None:
     ben = Person(store, "ben", ["review"]).sign_in()

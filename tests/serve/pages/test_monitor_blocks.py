@@ -35,6 +35,7 @@ def with_alarms(report: Any, calibration: SequentialAlarm, doubt: SequentialAlar
     return replace(report, alarms={"calibration": calibration, "uncertainty": doubt})
 
 
+@pytest.mark.slow
 def test_verdicts(report: Any) -> None:
     quiet, some = SequentialAlarm(tolerance=0.02), SequentialAlarm().update([0.9], [1])
     over = quiet.update([0.9] * 60, [0] * 60)

@@ -37,6 +37,7 @@ def test_headers_are_strict_and_nothing_comes_from_elsewhere(anna: Person) -> No
     assert "keydown" in _read("dubito.serve.pages", "review.js")
 
 
+@pytest.mark.slow
 def test_style_and_script_are_served(anna: Person) -> None:
     anna.cookie = ""
     style = anna.ask("GET", "/pages/style.css")

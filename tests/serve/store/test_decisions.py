@@ -76,6 +76,7 @@ def test_requests_of_one_group_may_repeat_ids(store: Store, new: New) -> None:
     assert n_rows(store, reviews) == 21
 
 
+@pytest.mark.slow
 def test_more_ids_than_one_query_takes(store: Store, new: New) -> None:
     many = {f"r{k}": TORN for k in range(1100)}
     store.add_decisions(new(many))

@@ -164,6 +164,7 @@ def test_all_rows_go_in_or_the_caller_is_told(store: Store) -> None:
     assert [tuple(row) for row in rows] == [("a", 0, None, 0.5), ("b", 1, None, 0.5)]
 
 
+@pytest.mark.slow
 def test_an_error_while_copying_is_that_of_any_statement(empty_postgres: str) -> None:
     store = Store.open(empty_postgres)
     with pytest.raises(DataError, match=r"COPY labels \(decision_id, label, reviewer, created\)"):
