@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 DIRECTORY_MARKERS = {
     "src/dubito/learn": "torch",
     "tests/learn": "torch",
+    "tests/serve": "slow",
     "tests/studies": "slow",
 }
 

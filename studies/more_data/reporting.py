@@ -64,7 +64,7 @@ class Results:
         by_run = {(one.seed, one.n_rows): arrays for one, arrays in found.items()}
         stacks = [
             np.array([[by_run[seed, size][name] for size in sizes] for seed in seeds])
-            for name in ("figures", "doubts", "aurocs")
+            for name in ("figures", "uncertainties", "aurocs")
         ]
         rate = next(iter(found)).swap_rate
         level = float(entropy(Probabilities([[1 - rate, rate]]))[0])

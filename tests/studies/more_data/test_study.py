@@ -34,7 +34,7 @@ def test_it_prints_tables_of_doubts_that_can_be(
     assert len(paths) == 2
     for path in paths:
         found = np.load(path)
-        total, aleatoric, epistemic = np.moveaxis(found["doubts"], -1, 0)
+        total, aleatoric, epistemic = np.moveaxis(found["uncertainties"], -1, 0)
         assert total.shape == (len(WAYS), len(METHODS), len(KINDS))
         assert total == pytest.approx(aleatoric + epistemic, abs=1e-6)
         assert total.max() <= np.log(10) + 1e-6
