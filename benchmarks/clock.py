@@ -1,4 +1,4 @@
-"""Time and memory of a call, measured the same way for everyone."""
+"""Time and memory of a call, measured in the same way for all libraries."""
 
 import re
 import time
@@ -9,9 +9,9 @@ __all__ = ["best_times", "peak_growth", "resident"]
 
 
 def best_times(calls: Mapping[str, Callable[[], object]], n_times: int) -> dict[str, float]:
-    """Return the least seconds of several calls of each, taken in turn.
+    """Return the minimum seconds of several alternating calls of each function.
 
-    The least is what is left when the machine's noise is not; in turn, noise meets all alike.
+    The minimum is least affected by noise; alternating exposes all functions to the same noise.
     """
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(n_times):
@@ -23,15 +23,15 @@ def best_times(calls: Mapping[str, Callable[[], object]], n_times: int) -> dict[
 
 
 def peak_growth(function: Callable[[], object]) -> float:
-    """Return by how many MB a call raises the memory this process holds, at its peak (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    """Return the increase of the peak resident memory of this process by a call, in MB (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = resident("VmRSS")
     function()
     return resident("VmHWM") - before
 
 
 def resident(field: str) -> float:
-    """Return a figure of the process's memory in MB."""
+    """Return one of the process's memory values in MB."""
     status = Path("/proc/self/status").read_text()
     found = re.search(rf"{field}:\s+(\d+) kB", status)
     assert found is not None

@@ -1,11 +1,11 @@
-"""Every figure of a large matrix of logits, beside numpy.sum and beside peers, in one run.
+"""Every metric of a large matrix of logits, compared with numpy.sum and with peers in one run.
 
     python -m benchmarks.row_pass            # 50,000 x 1,000 float32 logits, 200 MB
-    python -m benchmarks.row_pass --quick    # a hundredth of it
+    python -m benchmarks.row_pass --quick    # a hundredth of the size
 
-"First five" are accuracy, log loss, Brier, ECE and mean entropy, checks of the input included. The
-full audit adds debiased, smooth and class-wise errors, the calibration test, risk-coverage and the
-ranking of errors. Peers get ready probabilities, and are left out where they are not installed.
+"First five" are accuracy, log loss, Brier, ECE and mean entropy, including validation of the input.
+The full audit adds debiased, smooth and class-wise errors, the calibration test, risk-coverage and
+the ranking of errors. Peers get ready-made probabilities, and are left out if not installed.
 """
 
 import argparse
@@ -35,7 +35,7 @@ N_RESAMPLES = 1000
 
 
 def logits_and_labels(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
-    """Return logits of a model that is right in about three rows of four."""
+    """Return logits of a model with an accuracy of about 75 %."""
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((n_rows, n_classes), dtype=np.float32)
     logits *= 2
@@ -45,7 +45,7 @@ def logits_and_labels(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray
 
 
 def ours(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
-    """Return what is timed of dubito."""
+    """Return the functions of dubito that are timed."""
 
     def first_five() -> object:
         batch = Batch.of(y, Logits(logits))
@@ -59,7 +59,7 @@ def ours(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
 
 
 def peers(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
-    """Return what else computes some of these figures."""
+    """Return the peers that compute some of these metrics."""
     calls: dict[str, Callable[[], object]] = {}
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = shares / shares.sum(axis=1, keepdims=True)
@@ -96,7 +96,7 @@ def main() -> None:
     growth = {name: peak_growth(call) for name, call in calls.items()}
     best = best_times({"numpy.sum": logits.sum, **calls}, 15)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a peer's warning about float32 sums is not our subject
+        warnings.simplefilter("ignore")  # a peer's warning about float32 sums is irrelevant here
         theirs = best_times(peers(logits, y), 1)
     theirs["peers together"] = sum(theirs.values())
     print(f"{n_rows:,} x {n_classes:,} float32 logits, {megabytes:.0f} MB, {n_threads()} threads\n")
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def print_bootstrap(logits: FloatArray, y: IntArray) -> None:
-    """Print what intervals cost, the one pass over the matrix that each needs included."""
+    """Print the time of intervals, including the one pass over the matrix that each needs."""
     few = Logits(logits[:, :10])
     for metric in (expected_calibration_error, log_loss):
         interval = confidence_interval(metric, y % 10, few, n_resamples=40)

@@ -1,16 +1,16 @@
-"""Audit, temperature and decisions of Parquet files, beside pyarrow's own reading, in one run.
+"""Audit, temperature and decisions of Parquet files, compared with pyarrow's readers in one run.
 
     python -m benchmarks.scale    # 20,000,000 x 10, 10,000,000 x 100 and 1,000,000 x 1,000
-    python -m benchmarks.scale --rows 100000000    # so many x 10; below an hour
+    python -m benchmarks.scale --rows 100000000    # this many x 10; less than an hour
     python -m benchmarks.scale --quick             # a few thousand
 
-Files are made one at a time in the temporary folder (`TMPDIR`), and deleted: free space of about
-170 bytes for each of the `--rows` is needed, a fit's cache and the decisions included, and 10 GB
-for 1,000,000 x 1,000. A pass reads, checks and sums every row, and "read and check" only counts
-them; "x batches" and "x scanner" are its rate beside pyarrow's two ways to read the same columns of
-the same file: `ParquetFile.iter_batches`, and the scanner of datasets, which reads ahead over
-threads. All are taken in turn. A policy has an action for each tenth of the classes. Memory is
-the peak that a process of its own held. Fewer threads, the cluster and what else could be done are
+Files are created one at a time in the temporary directory (`TMPDIR`) and deleted afterwards. This
+needs about 170 bytes of free space for each of the `--rows`, including a fit's cache and the
+decisions, and 10 GB for 1,000,000 x 1,000. A pass reads, validates and sums every row, and "read
+and validate" only counts them; "x batches" and "x scanner" are its throughput relative to pyarrow's
+two readers of the same columns of the same file: `ParquetFile.iter_batches`, and the dataset
+scanner, which reads ahead in threads. Calls alternate. A policy has one action per tenth of the
+classes. Memory is the peak of a separate process. Fewer threads, the cluster and alternatives are
 measured on up to 20,000,000 rows.
 """
 
@@ -48,12 +48,12 @@ from dubito.measure import AuditState
 
 __all__ = ["main"]
 
-MOST_ENTRIES, MOST_SHARED = 1_000_000_000, 20_000_000  # of the tables that do not grow beyond
+MOST_ENTRIES, MOST_SHARED = 1_000_000_000, 20_000_000  # maximum size of the other tables
 BY_BATCHES, BY_SCANNER = "pyarrow, iter_batches", "pyarrow, dataset scanner"
 
 
 def passes(path: Path, shape: Shape) -> dict[str, Callable[[], object]]:
-    """Return the passes that are compared with reading alone."""
+    """Return the passes that are compared with reading."""
     shards = scan(path, shape.columns)
     policy = policy_of(shards, TemperatureScaling(), shape.n_classes)
 
@@ -63,15 +63,15 @@ def passes(path: Path, shape: Shape) -> dict[str, Callable[[], object]]:
     return {
         BY_BATCHES: lambda: read_by_batches(path),
         BY_SCANNER: lambda: read_by_scanner(path),
-        "read and check": lambda: shards.sum(len),
+        "read and validate": lambda: shards.sum(len),
         "audit": lambda: shards.sum(lambda batch: AuditState.of(batch, is_gridded=True)),
         "one round of a fit": lambda: shards.sum(lambda batch: temperature_sums(batch, 0.5)),
-        "decide, not written": lambda: shards.sum(decided),
+        "decide, no writing": lambda: shards.sum(decided),
     }
 
 
 def passes_table(path: Path, shape: Shape, n_rows: int, n_times: int) -> str:
-    """Return a table of the rate of each pass beside that of pyarrow."""
+    """Return a table of the throughput of each pass relative to pyarrow."""
     best = best_times(passes(path, shape), n_times)
     lines = [f"{shape.title}, {n_rows:,} rows, {path.stat().st_size / 2**20:,.0f} MB"]
     heads = f"{'seconds':>9} {'million rows/s':>15} {'x batches':>10} {'x scanner':>10}"
@@ -88,8 +88,8 @@ def passes_table(path: Path, shape: Shape, n_rows: int, n_times: int) -> str:
 
 
 def threads_table(path: Path, n_rows: int, n_times: int) -> str:
-    """Return a table of the rate of each pass by the number of threads."""
-    names = ["read and check", "audit", "one round of a fit", "decide, not written"]
+    """Return a table of the throughput of each pass by the number of threads."""
+    names = ["read and validate", "audit", "one round of a fit", "decide, no writing"]
     most, best = n_threads(), {}
     for threads in (1, most):
         with patch.dict(os.environ, {"DUBITO_THREADS": str(threads)}):
@@ -104,13 +104,13 @@ def threads_table(path: Path, n_rows: int, n_times: int) -> str:
 
 
 def growth_table(seconds: Mapping[int, Mapping[str, float]]) -> str:
-    """Return what more rows cost: a fixed time, a time a row, and the power of their number.
+    """Return how time grows with rows: a fixed time, a time per row, and an exponent.
 
-    The line is fitted to relative errors, so that small files tell the fixed time.
+    The line minimizes relative errors, so that small files determine the fixed time.
     """
     sizes = np.array(list(seconds), dtype=np.float64)
     head = " ".join(f"{int(size):>12,}" for size in sizes)
-    lines = [f"{'seconds for rows':<24} {head} {'fixed s':>8} {'ns a row':>9} {'power':>6}"]
+    lines = [f"{'seconds for rows':<24} {head} {'fixed s':>8} {'ns per row':>9} {'power':>6}"]
     for name in next(iter(seconds.values())):
         taken = np.array([seconds[size][name] for size in seconds])
         slope, fixed = np.maximum(np.polyfit(sizes, taken, 1, w=1 / taken), 0.0)
@@ -121,14 +121,14 @@ def growth_table(seconds: Mapping[int, Mapping[str, float]]) -> str:
 
 
 def memory_line(path: Path, shape: Shape) -> str:
-    """Return the peak of memory of audit, temperature and decisions, in a process of their own."""
+    """Return the peak memory of audit, temperature and decisions in a separate process."""
     command = [sys.executable, "-m", "benchmarks.scale_work", str(path), shape.title]
     peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return f"audit, temperature and decisions held {peak:,.0f} MB at most"
+    return f"audit, temperature and decisions: {peak:,.0f} MB peak memory"
 
 
 def sizes(n_rows: int) -> list[int]:
-    """Return how many rows files have to tell how time grows: from a million up, if there are."""
+    """Return the numbers of rows for measuring growth: from a million up, if possible."""
     return [min(n_rows // 16, 1_000_000), n_rows // 4, n_rows // 2, n_rows]
 
 

@@ -1,4 +1,4 @@
-"""What a second worker of a Dask cluster on this machine is worth."""
+"""The speedup from a second worker of a local Dask cluster."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from dubito.measure import Audit
 
 __all__ = ["timed", "workers_table"]
 
-N_WARM = 20_000  # rows that are read first, so that kernels are loaded
+N_WARM = 20_000  # warm-up rows, so that kernels are loaded
 
 
 def timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
@@ -26,7 +26,7 @@ def timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def work(client: Any, path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], object]]:
-    """Return what is timed on a cluster; rows are decoded once, and for decisions again."""
+    """Return the functions timed on a cluster; rows are decoded once, and again for decisions."""
     shards = DaskShards(client, path, shape.columns)
     policy = policy_of(DaskShards(client, warm_file(path), shape.columns), TemperatureScaling(), 10)
 
@@ -44,12 +44,12 @@ def work(client: Any, path: Path, shape: Shape, output: Path) -> dict[str, Calla
 
 
 def warm_file(path: Path) -> Path:
-    """Return where the rows are that are read first."""
+    """Return the location of the warm-up rows."""
     return path.with_name("warm.parquet")
 
 
 def on_cluster(path: Path, shape: Shape, n_workers: int, n_times: int) -> dict[str, float]:
-    """Return the least seconds of work on a cluster of so many processes of one thread each."""
+    """Return the minimum seconds of work on a cluster of single-threaded processes."""
     import distributed
 
     local: Any = distributed.LocalCluster
@@ -67,7 +67,7 @@ def on_cluster(path: Path, shape: Shape, n_workers: int, n_times: int) -> dict[s
 
 
 def workers_table(path: Path, shape: Shape, n_rows: int, n_times: int) -> str:
-    """Return a table of one worker beside two."""
+    """Return a table that compares one worker with two."""
     write_rows(warm_file(path), min(N_WARM, n_rows), shape)
     one, two = (on_cluster(path, shape, n_workers, n_times) for n_workers in (1, 2))
     one["together"], two["together"] = sum(one.values()), sum(two.values())

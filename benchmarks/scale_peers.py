@@ -1,4 +1,4 @@
-"""What a user would do otherwise with a Parquet file of ten logits a row: packages, or pandas."""
+"""Alternatives for a Parquet file of ten logits per row: other packages, or pandas."""
 
 import time
 import warnings
@@ -24,7 +24,7 @@ LOGITS = [f"logit_{k}" for k in range(PLAIN.n_classes)]
 
 
 def arrays_of(path: Path) -> Iterator[tuple[FloatArray, IntArray]]:
-    """Yield logits and labels, batch by batch, as pandas takes them from a file."""
+    """Yield logits and labels as pandas reads them from a file, batch by batch."""
     with parquet.ParquetFile(path) as file:
         for batch in file.iter_batches():
             frame = batch.to_pandas()
@@ -49,7 +49,7 @@ def by_pandas(path: Path) -> dict[str, float]:
 
 
 def by_torchmetrics(path: Path) -> dict[str, float]:
-    """Return the ECE of torchmetrics, which keeps lists of all confidences."""
+    """Return the ECE of torchmetrics, which stores all confidences."""
     import torch
     from torchmetrics.classification import MulticlassCalibrationError
 
@@ -62,7 +62,7 @@ def by_torchmetrics(path: Path) -> dict[str, float]:
 def by_dask_ml(path: Path) -> dict[str, float]:
     """Return the log loss of dask-ml, over the threads of this process.
 
-    It hands an `eps` on that scikit-learn no longer takes: this is dropped, or nothing would run.
+    It passes an `eps` that scikit-learn no longer accepts; it is dropped here.
     """
     import dask.dataframe
     import sklearn.metrics
@@ -73,7 +73,7 @@ def by_dask_ml(path: Path) -> dict[str, float]:
 
     kept, frames = sklearn.metrics.log_loss, cast(Any, dask.dataframe)
     log_loss = import_module("dask_ml.metrics").log_loss
-    # In memory, as Dask else reads logits and labels in parts that do not fit each other.
+    # In memory, as Dask otherwise reads logits and labels in parts that do not match.
     frame = frames.read_parquet(path, split_row_groups=4).persist()
     lengths = tuple(frame.map_partitions(len).compute())
     logits, y = (frame[names].to_dask_array(lengths=lengths) for names in (LOGITS, "y"))
@@ -84,13 +84,13 @@ def by_dask_ml(path: Path) -> dict[str, float]:
 
 
 def by_audit(path: Path) -> dict[str, float]:
-    """Return two of the figures of an audit."""
+    """Return two of the metrics of an audit."""
     found = Audit.of(scan(path, PLAIN.columns), n_bins=N_BINS, n_resamples=0)
     assert found.log_loss is not None
     return {"log loss": found.log_loss, "ECE": found.expected_calibration_error}
 
 
-# What each needs beside pyarrow, and what it does.
+# What each alternative needs besides pyarrow, and its function.
 PEERS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]] = {
     "dubito, all of an audit": ((), by_audit),
     "pandas in chunks": (("pandas",), by_pandas),
@@ -100,8 +100,8 @@ PEERS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, float]]]] = {
 
 
 def peers_table(path: Path, n_rows: int) -> str:
-    """Return a table of each way, its seconds and what it found."""
-    lines = [f"what else could be done, {PLAIN.title}, {n_rows:,} rows"]
+    """Return a table of each alternative, its seconds and its results."""
+    lines = [f"alternatives, {PLAIN.title}, {n_rows:,} rows"]
     lines.append(f"{'':<24} {'seconds':>9} {'x audit':>8} {'log loss':>10} {'ECE':>8}")
     first = None
     for name, (needed, call) in PEERS.items():

@@ -1,4 +1,4 @@
-"""The files that `benchmarks.scale` reads: predictions of several shapes, quickly made."""
+"""The files that `benchmarks.scale` reads: predictions of several shapes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +23,13 @@ __all__ = [
     "write_rows",
 ]
 
-GROUP_ENTRIES = 1 << 21  # logits of a row group of the files that are made: 8 MB
+GROUP_ENTRIES = 1 << 21  # logits per row group: 8 MB
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many classes a file has, and how their logits are kept."""
+    """The number of classes of a file, and the layout of its logits."""
 
     title: str
     n_classes: int
@@ -37,27 +37,27 @@ class Shape:
 
     @property
     def columns(self) -> Columns:
-        """Which columns mean what."""
+        """The roles of the columns."""
         return Columns(label="y", logits="logits" if self.is_list else "logit_*")
 
     @property
     def group_rows(self) -> int:
-        """How many rows a row group has."""
+        """The number of rows of a row group."""
         return max(1, GROUP_ENTRIES // self.n_classes)
 
 
 LISTS = Shape("fixed-size lists of 10", 10, is_list=True)
-PLAIN = Shape("10 plain columns", 10, is_list=False)
+PLAIN = Shape("10 scalar columns", 10, is_list=False)
 WIDE = Shape("fixed-size lists of 100", 100, is_list=True)
 WIDER = Shape("fixed-size lists of 1,000", 1_000, is_list=True)
 SHAPES = {shape.title: shape for shape in (LISTS, PLAIN, WIDE, WIDER)}
 
 
 def some_rows(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
-    """Return logits and labels of a model that is too sure."""
+    """Return logits and labels of an over-confident model."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.standard_normal((n_rows, n_classes), dtype=np.float32)
-    # The highest of logits with Gumbel's noise is a draw from their softmax.
+    # The argmax of logits plus Gumbel noise is a draw from their softmax.
     noise = -np.log(rng.standard_exponential(logits.shape, dtype=np.float32))
     return logits, (logits / 2 + noise).argmax(axis=1)
 
@@ -74,10 +74,10 @@ def table_of(logits: FloatArray, y: IntArray, shape: Shape) -> pa.Table:
 
 
 def write_rows(path: Path, n_rows: int, shape: Shape) -> None:
-    """Write so many rows, a row group at a time.
+    """Write rows, one row group at a time.
 
-    Random numbers would take longer than writing them: each group has those of the first, the
-    classes turned by one place and the rows moved on.
+    Drawing random numbers would take longer than writing them: each group reuses those of the
+    first, with classes rotated and rows shifted.
     """
     step = shape.group_rows
     logits, y = some_rows(min(step, n_rows), shape.n_classes)
@@ -90,11 +90,11 @@ def write_rows(path: Path, n_rows: int, shape: Shape) -> None:
 
 
 def read_by_batches(path: Path) -> int:
-    """Read all columns as pyarrow does it, batch by batch."""
+    """Read all columns with pyarrow, batch by batch."""
     with parquet.ParquetFile(path) as file:
         return sum(batch.num_rows for batch in file.iter_batches())
 
 
 def read_by_scanner(path: Path) -> int:
-    """Read all columns as pyarrow's scanner of datasets does it, over threads."""
+    """Read all columns with pyarrow's dataset scanner, in threads."""
     return sum(batch.num_rows for batch in dataset.dataset(path).scanner().to_batches())

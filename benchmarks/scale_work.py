@@ -1,8 +1,8 @@
-"""Audit, temperature and decisions of one file, and the peak of memory they take in all.
+"""Audit, temperature and decisions of one file, and their peak memory.
 
-    python -m benchmarks.scale_work rows.parquet "10 plain columns"
+    python -m benchmarks.scale_work rows.parquet "10 scalar columns"
 
-Started by `benchmarks.scale` in a process of its own; prints the MB that were resident at most.
+Started by `benchmarks.scale` in a separate process; prints the peak resident memory in MB.
 """
 
 import sys
@@ -26,7 +26,7 @@ N_ACTIONS = 10
 
 
 def policy_of(shards: Shards, temperature: TemperatureScaling, n_classes: int) -> Policy:
-    """Return a policy of the first rows: an action for each tenth of the classes, and to ask."""
+    """Return a policy fitted on the first rows: one action per tenth of the classes, and reject."""
     tenth = np.arange(n_classes) * N_ACTIONS // n_classes
     wrong = tenth != np.arange(N_ACTIONS)[:, np.newaxis]
     costs = CostMatrix(wrong.astype(float)).with_reject(0.4)
@@ -36,7 +36,7 @@ def policy_of(shards: Shards, temperature: TemperatureScaling, n_classes: int) -
 
 
 def steps(path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], object]]:
-    """Return a whole audit, a fit, and decisions that are written."""
+    """Return the steps: an audit, a fit, and decisions written to disk."""
     shards = scan(path, shape.columns)
     temperature = TemperatureScaling()
     policy = policy_of(shards, TemperatureScaling(), shape.n_classes)
@@ -53,12 +53,12 @@ def steps(path: Path, shape: Shape, output: Path) -> dict[str, Callable[[], obje
 
 
 def main() -> None:
-    """Take all steps, and print the peak of memory."""
+    """Run all steps, and print the peak memory."""
     path, title = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         for step in steps(Path(path), SHAPES[title], Path(folder) / "decisions.parquet").values():
             step()
-    # Not `ru_maxrss`: that starts with the peak of whoever started this process.
+    # Not `ru_maxrss`: that includes the peak of the parent process.
     print(resident("VmHWM"))
 
 
