@@ -162,6 +162,7 @@ def test_many_rows_are_chosen_on_some_and_fitted_on_all() -> None:
     assert temperature.temperature_ == pytest.approx(on_all.temperature_)
 
 
+@pytest.mark.slow
 def test_streams_give_what_arrays_give(tmp_path: Path) -> None:
     logits, y = overconfident(1500, 3)
     columns = {f"logit_{k}": logits[:, k] for k in range(3)}
@@ -298,6 +299,7 @@ def test_the_evidence_counts_held_out_rows() -> None:
     assert auto.evidence_.n_rows == 120
 
 
+@pytest.mark.slow
 def test_fewer_groups_than_folds_make_fewer_folds() -> None:
     logits, y = overconfident(300, 3)
     groups = np.arange(300) % 3
@@ -348,6 +350,7 @@ def test_an_invalid_random_state_is_refused(seed: Any) -> None:
         AutoCalibrator(random_state=seed).fit(Logits(logits), y)
 
 
+@pytest.mark.slow
 def test_a_random_state_is_a_seed_a_generator_or_none() -> None:
     logits, y = overconfident(60, 3)
 

@@ -81,6 +81,7 @@ def test_a_seed_fixes_the_folds() -> None:
     assert [test.tolist() for _, test in first] != [test.tolist() for _, test in other]
 
 
+@pytest.mark.slow
 def test_groups_stay_whole() -> None:
     groups = np.arange(120) // 6
     folds = make_folds(batch_of(120, groups=groups), 4)

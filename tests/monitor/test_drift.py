@@ -229,6 +229,7 @@ def test_few_rows_are_never_significant() -> None:
     assert detect_drift([[0.9, 0.1]] * 20, [[0.1, 0.9]] * 100, n_resamples=40).has_drifted
 
 
+@pytest.mark.slow
 def test_shards_and_seeds_give_the_same() -> None:
     before, after = made(0, 300), made(1, 300)
     expected = between(before, after, labels=True).to_dict()

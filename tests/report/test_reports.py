@@ -103,6 +103,7 @@ def test_bad_arguments_raise_an_error(given: dict[str, Any], message: str) -> No
         make_report([0, 1], [[0.5, 0.5], [0.5, 0.5]], **given)
 
 
+@pytest.mark.slow
 def test_a_policy_has_its_own_calibrator_and_costs() -> None:
     costs = CostMatrix.zero_one(2).with_reject(0.2)
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20

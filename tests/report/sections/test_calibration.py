@@ -26,6 +26,7 @@ def table_of(section: Any) -> Table:
     return next(block for block in section.blocks if isinstance(block, Table))
 
 
+@pytest.mark.slow
 def test_every_view_can_be_chosen(summary: Summary) -> None:
     cards, _, choice = reliability_section(summary).blocks
     assert isinstance(cards, Cards)
@@ -39,6 +40,7 @@ def test_every_view_can_be_chosen(summary: Summary) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_single_view_needs_no_choice() -> None:
     top = Batch.of(None, TopLabel([0.8, 0.7] * 6, [1, 0] * 6))
     assert isinstance(reliability_section(Summary.of(ArrayShards(top))).blocks[-1], Row)

@@ -18,7 +18,7 @@ def test_it_prints_a_table_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(lines) == len(TASKS) * (2 * len(METHODS) + 2) + len(POWERS) + 2
-    assert printed.count("Differences of the same seed") == len(TASKS)
+    assert printed.count("Paired differences, with 95 % intervals") == len(TASKS)
     assert (tmp_path / "out" / "regression_noise.png").stat().st_size > 10_000
     for path in (tmp_path / "regression_noise-quick").glob("*sine*.npz"):
         figures = np.load(path)["figures"]
