@@ -176,7 +176,7 @@ def _difference_figure(
 ) -> Figure:
     """Return the relative differences of two models."""
     title = f"{model} compared with {baseline}"
-    label = f"relative change from {baseline} to {model}"
+    label = f"Relative change from {baseline} to {model}"
     return Figure(
         title,
         (span_chart(title, rows, label, _change),),
@@ -264,7 +264,7 @@ def _shift_figures(drift: Drift) -> list[Figure]:
     if not rows:
         return []
     title = "Current minus reference"
-    chart = span_chart(title, rows, "difference in percentage points", _in_points)
+    chart = span_chart(title, rows, "Difference in percentage points", _in_points)
     caption = (
         f"Each difference with its {drift.level * 100:.3g}\u00a0% interval. “Shifted” is "
         "significant after correction for all tests (Holm)."
@@ -303,7 +303,7 @@ def _prior_figures(drift: Drift) -> list[Figure]:
     caption = "Estimated from the outputs, without current labels, with intervals."
     if len(rows) > MAX_CLASSES:
         caption += f" The {MAX_CLASSES} classes with the largest change are shown."
-    chart = span_chart("Class priors", spans, "fraction of rows", percent)
+    chart = span_chart("Class priors", spans, "Fraction of rows", percent)
     return [Figure("Class priors", (chart,), caption, table)]
 
 

@@ -64,8 +64,9 @@ def test_metrics_before_after_and_if_calibrated_have_intervals(summary: Summary)
     )
     assert loss[1].startswith(decimal(after.log_loss))
     assert loss[2] == decimal(after.entropy)
-    error = lines["ECE (15 bins of equal width)"]
+    error = lines["ECE"]
     assert error[2] == decimal(after.expected_if_calibrated)
+    assert table.caption.endswith("15 bins of equal width")
     texts = [block.text for block in metrics_section(summary).blocks if isinstance(block, Text)]
     assert texts == [summary.recalibration.method, NEAR_ZERO, "1 row without a label left out."]
 
@@ -109,8 +110,8 @@ def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> Non
     ("accuracy", "text"),
     [
         (0.75, "All rows (400 rows): every bin is within the range of a calibrated model."),
-        (0.5, "All rows (400 rows): of 1 bin, 1 over-confident is beyond chance."),
-        (1.0, "All rows (400 rows): of 1 bin, 1 under-confident is beyond chance."),
+        (0.5, "All rows (400 rows): 1 of 1 bin over-confident, beyond chance."),
+        (1.0, "All rows (400 rows): 1 of 1 bin under-confident, beyond chance."),
     ],
 )
 def test_a_caption_counts_miscalibrated_bins(accuracy: float, text: str) -> None:

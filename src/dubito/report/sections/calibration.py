@@ -55,7 +55,7 @@ def _cards(before: Audit, after: Audit) -> Cards:
         (
             Card("Mean confidence", confidence, f"after: {percentage(after.confidence)}"),
             Card("Accuracy", accuracy, f"after: {percentage(after.accuracy)}"),
-            Card("Confidence - accuracy, points", points(before.gap), ends),
+            Card("Confidence - accuracy", f"{points(before.gap)} points", ends),
             *errors,
         )
     )
@@ -109,17 +109,15 @@ def _caption(curve: ReliabilityCurve, subset: str) -> str:
     n_under = int((curve.accuracy > curve.high).sum())
     if not n_over + n_under:
         return f"{subject}: every bin is within the range of a calibrated model."
-    parts = [f"{n_over} over-confident"] * bool(n_over)
-    parts += [f"{n_under} under-confident"] * bool(n_under)
-    verb = "is" if n_over + n_under == 1 else "are"
     bins = quantity(curve.count.size, "bin")
-    return f"{subject}: of {bins}, {' and '.join(parts)} {verb} beyond chance."
+    parts = [f"{n_over} of {bins} over-confident"] * bool(n_over)
+    parts += [f"{n_under} of {bins} under-confident"] * bool(n_under)
+    return f"{subject}: {' and '.join(parts)}, beyond chance."
 
 
 def metrics_section(summary: Summary) -> Section:
     """Return the metrics before and after, and those of a calibrated model."""
     before, after = summary.audit_before, summary.audit_after
-    bins = f"({before.n_bins} bins of equal width)"
     brier = None if after.sharpness is None else 1 - after.sharpness
     lines = (
         ("accuracy", "accuracy", ""),
@@ -127,11 +125,11 @@ def metrics_section(summary: Summary) -> Section:
         ("confidence - accuracy", "gap", "0"),
         ("log loss", "log_loss", decimal(after.entropy)),
         ("Brier score", "brier_score", decimal(brier)),
-        (f"ECE {bins}", "expected_calibration_error", decimal(after.expected_if_calibrated)),
-        (f"debiased ECE {bins}", "debiased_calibration_error", "0"),
+        ("ECE", "expected_calibration_error", decimal(after.expected_if_calibrated)),
+        ("debiased ECE", "debiased_calibration_error", "0"),
         ("smooth calibration error", "smooth_calibration_error", ""),
-        (f"class-wise calibration error {bins}", "classwise_calibration_error", ""),
-        (f"maximum calibration error {bins}", "maximum_calibration_error", ""),
+        ("class-wise calibration error", "classwise_calibration_error", ""),
+        ("maximum calibration error", "maximum_calibration_error", ""),
         ("AURC", "area_under_risk_coverage", ""),
         ("AUGRC", "area_under_generalized_risk_coverage", ""),
         ("error detection AUROC (0.5: chance)", "auroc_of_errors", ""),
@@ -144,7 +142,10 @@ def metrics_section(summary: Summary) -> Section:
     tests = (p_value(before.calibration_p_value), p_value(after.calibration_p_value))
     rows.append(("p-value of calibration", *tests, "> 0.05 with 95\u00a0% probability"))
     columns = ("metric", "before", "after, out of sample", "if calibrated")
-    caption = f"{before.n_rows:,} rows; 95\u00a0% bootstrap intervals in parentheses"
+    caption = (
+        f"{before.n_rows:,} rows; 95\u00a0% bootstrap intervals in parentheses; calibration errors "
+        f"with {before.n_bins} bins of equal width"
+    )
     notes = [Text(summary.recalibration.method)]
     if any(_is_near_zero(one) for one in (before, after)):
         notes.append(Text(NEAR_ZERO))

@@ -60,7 +60,7 @@ def _cost_text(summary: Summary) -> str:
     return keep_percent_signs(
         f"{subject} the action of lowest expected cost for each row costs {realized} per 1,000 "
         f"rows (95 % interval {low} to {high}; expected by the model: {expected}). Always taking "
-        f"“{report.constant_action}” would cost {constant}; an oracle, {oracle}."
+        f"“{report.constant_action}” would cost {constant}, an oracle {oracle}."
     )
 
 

@@ -48,7 +48,7 @@ def _error_figure(summary: Summary) -> Figure:
 def _ood_figures(scores: OODScores) -> list[Block]:
     """Return the scores of in-distribution and OOD rows: by confidence, and by distance."""
     figures: list[Block] = []
-    caption = "Each kind adds up to 100\u00a0%; the last bin includes all beyond."
+    caption = "Each kind adds up to 100\u00a0%; the last bin includes larger values."
     if scores.ood_doubt is not None:
         populations = [
             Population("in-distribution rows", "known", scores.doubt, np.ones(scores.doubt.size)),
