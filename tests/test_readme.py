@@ -46,7 +46,7 @@ def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
     shown = re.findall(r"```\n( +(?:value|before) .*?)```", page, flags=re.DOTALL)
     assert len(shown) == 2
     assert all(table in done.stdout for table in shown)
-    assert "Over-confident. It says 95.4% and is right 87.1% of the time" in done.stdout
+    assert "Over-confident: mean confidence 95.4 %, accuracy 87.1 %" in done.stdout
     written = {path.name for path in (tmp_path / "dubito-demo").iterdir()}
     assert written == {"decisions.parquet", "policy.json", "report.html"}
 

@@ -35,7 +35,7 @@ def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) 
     done = run("demo")
     assert done.exit_code == 0, done.output
     told = done.stdout
-    assert "Over-confident. It says" in told
+    assert "Over-confident: mean confidence" in told
     assert re.search(r"^ +value +95 % interval$", told, flags=re.MULTILINE)
     before, after = map(float, re.findall(r"log loss +([\d.]+) +([\d.]+)$", told, re.MULTILINE)[-1])
     assert after < 0.8 * before

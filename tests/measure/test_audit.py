@@ -58,8 +58,8 @@ def test_the_sample_is_over_confident_in_words() -> None:
     sample = load_fashion_mnist()
     result = audit(sample.test_labels, Logits(sample.test_logits))
     assert result.verdict == (
-        "Over-confident. It says 95.4% and is right 87.1% of the time: 8.2 points too sure "
-        "(95 % interval 7.4 to 9.2)."
+        "Over-confident: mean confidence 95.4 %, accuracy 87.1 % "
+        "(gap 8.2 points, 95 % interval 7.4 to 9.2)."
     )
 
 
@@ -68,7 +68,7 @@ def test_the_sample_is_over_confident_in_words() -> None:
     [
         (np.full(1000, 0.9), 0.7, "Over-confident"),
         (np.full(1000, 0.6), 0.9, "Under-confident"),
-        (np.full(1000, 0.8), 0.8, "No sign of false confidence"),
+        (np.full(1000, 0.8), 0.8, "No sign of miscalibration"),
     ],
 )
 def test_verdicts(confidence: np.ndarray, share_right: float, words: str) -> None:
@@ -80,15 +80,14 @@ def test_errors_that_cancel_are_still_told() -> None:
     confidence = np.repeat([0.9, 0.6], 1000)
     correct = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
     verdict = audit(None, TopLabel(confidence, correct)).verdict
-    assert verdict.startswith("Wrong in places.")
-    assert "off by 15.0 points" in verdict
+    assert verdict.startswith("Miscalibrated in places:")
+    assert "differ by 15.0 points" in verdict
 
 
 def test_ten_rows_prove_nothing() -> None:
     verdict = audit(None, TopLabel(np.full(10, 0.8), [1] * 6 + [0] * 4)).verdict
-    assert (
-        verdict == "Too few rows to tell (10 rows). It says 80.0% and is right 60.0% of the time."
-    )
+    both = "mean confidence 80.0 %, accuracy 60.0 %"
+    assert verdict == f"Too few rows for a verdict (10 rows): {both}."
 
 
 @pytest.mark.slow
@@ -105,7 +104,7 @@ def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) ->
 
 def test_what_is_left_out_is_said() -> None:
     printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
-    assert "2 rows, 2 classes; 1 more without a label left out" in printed
+    assert "2 rows, 2 classes; 1 unlabeled row left out" in printed
     assert "1 row at probability 0" in printed
     assert "15 uniform bins" in printed
 

@@ -38,7 +38,7 @@ def test_an_audit_holds_what_the_functions_return() -> None:
 
 @pytest.mark.parametrize(
     ("factor", "words"),
-    [(1.0, "No sign of false certainty"), (0.7, "Over-confident"), (1.5, "Under-confident")],
+    [(1.0, "No sign of miscalibration"), (0.7, "Over-confident"), (1.5, "Under-confident")],
 )
 def test_verdicts(factor: float, words: str) -> None:
     assert audit(Y, Normal(MEAN, factor * STD)).verdict.startswith(words)
@@ -86,7 +86,7 @@ def test_draws_from_the_truth_are_calibrated_however_few(n_draws: int) -> None:
     rng = np.random.default_rng(1)
     draws = Samples(MEAN[:, np.newaxis] + rng.normal(size=(2000, n_draws)))
     result = audit(MEAN + rng.normal(size=2000), draws)
-    assert result.verdict.startswith("No sign of false certainty")
+    assert result.verdict.startswith("No sign of miscalibration")
     assert max(result.levels) <= (n_draws - 1) / (n_draws + 1) + 1e-12
 
 
@@ -101,4 +101,6 @@ def test_groups_figures_and_notebooks() -> None:
 
 
 def test_few_rows_prove_nothing() -> None:
-    assert audit(Y[:1], Normal(MEAN[:1], STD[:1])).verdict.startswith("Too few rows to tell (1).")
+    assert audit(Y[:1], Normal(MEAN[:1], STD[:1])).verdict.startswith(
+        "Too few rows for a verdict (1 row):"
+    )

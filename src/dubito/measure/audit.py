@@ -178,7 +178,7 @@ def audit(
     `n_resamples=0` leaves out the intervals; by default there are 1,000, fewer above 50,000 rows.
 
     >>> print(audit([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict)
-    No sign of false confidence on 120 rows. It says 75.0% and is right 75.0% of the time.
+    No sign of miscalibration on 120 rows: mean confidence 75.0 %, accuracy 75.0 %.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):

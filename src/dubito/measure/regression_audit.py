@@ -24,12 +24,13 @@ from dubito.measure.regression import (
     values_of,
 )
 from dubito.measure.state import GroupedState, from_plain, pooled, to_plain
+from dubito.measure.text import percent, plural
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 N_PIT_BINS = 20
-FEWEST_ROWS = 20
+MIN_ROWS = 20
 
 
 @final
@@ -151,24 +152,25 @@ class RegressionAudit:
     def verdict(self) -> str:
         """What the figures mean, in a sentence."""
         if not self.levels.size:
-            return f"No two quantiles that make a central interval ({self.n_rows:,} rows)."
+            return f"No central interval among the quantile levels ({plural(self.n_rows, 'row')})."
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
-        level, held = float(self.levels[k]), float(self.coverage[k])
-        said = f"Intervals that should hold {level:.0%} of the truths hold {held:.1%}"
-        if self.n_rows < FEWEST_ROWS:
-            return f"Too few rows to tell ({self.n_rows:,}). {said}."
-        if abs(held - level) <= 3 * self.coverage_deviation[k]:
-            return f"No sign of false certainty on {self.n_rows:,} rows. {said}."
-        name = "Over-confident" if held < level else "Under-confident"
-        return f"{name}. {said}: they are too {'narrow' if held < level else 'wide'}."
+        level, covered = float(self.levels[k]), float(self.coverage[k])
+        coverage = f"{level * 100:.0f} % intervals contain {percent(covered)} of the targets"
+        if self.n_rows < MIN_ROWS:
+            return f"Too few rows for a verdict ({plural(self.n_rows, 'row')}): {coverage}."
+        if abs(covered - level) <= 3 * self.coverage_deviation[k]:
+            return f"No sign of miscalibration on {plural(self.n_rows, 'row')}: {coverage}."
+        if covered < level:
+            return f"Over-confident: {coverage}, so they are too narrow."
+        return f"Under-confident: {coverage}, so they are too wide."
 
     @property
     def figures(self) -> dict[str, float]:
         """All single numbers, flat, as experiment trackers take them."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
-        for level, held in zip(self.levels, self.coverage, strict=True):
-            numbers[f"coverage/{level:g}"] = float(held)
+        for level, covered in zip(self.levels, self.coverage, strict=True):
+            numbers[f"coverage/{level:g}"] = float(covered)
         for group, inner in self.groups.items():
             numbers |= {f"groups/{group}/{k}": v for k, v in inner.figures.items()}
         return numbers
@@ -184,8 +186,9 @@ class RegressionAudit:
         return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        missing = f"; {self.n_missing:,} more without a target left out" if self.n_missing else ""
-        lines = [self.verdict, "", f"{self.n_rows:,} rows{missing}", ""]
+        left_out = plural(self.n_missing, "row") + " without a target left out"
+        missing = f"; {left_out}" if self.n_missing else ""
+        lines = [self.verdict, "", f"{plural(self.n_rows, 'row')}{missing}", ""]
         figures = {
             "root mean squared error": self.root_mean_squared_error,
             "CRPS": self.continuous_ranked_probability_score,
@@ -194,9 +197,9 @@ class RegressionAudit:
         }
         lines += [f"  {name:<24} {v:>10.4f}" for name, v in figures.items() if v is not None]
         if self.levels.size:
-            lines += ["", f"  {'interval':>8} {'holds':>8} {'mean width':>12}"]
-        for level, held, width in zip(self.levels, self.coverage, self.width, strict=True):
-            lines.append(f"  {level:>8.0%} {held:>8.1%} {width:>12.4f}")
+            lines += ["", f"  {'interval':>8} {'coverage':>9} {'mean width':>12}"]
+        for level, covered, width in zip(self.levels, self.coverage, self.width, strict=True):
+            lines.append(f"  {level:>8.0%} {covered:>9.1%} {width:>12.4f}")
         for name, one in self.groups.items():
             lines += ["", f"{name}: {one.verdict}"]
         return "\n".join(lines)

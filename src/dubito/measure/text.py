@@ -1,8 +1,9 @@
-"""An audit as text: the verdict first, then metrics, then a terminal chart."""
+"""An audit as text: the verdict, the metrics with intervals, and a reliability diagram."""
 
 from __future__ import annotations
 
 from math import exp, log
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from dubito.charts import Axis, Bars, Chart, Line, Points, draw_text
@@ -12,49 +13,59 @@ if TYPE_CHECKING:
     from dubito.measure.audit import Audit, ClassReport
 
 
-MOST_CLASSES = 10
-FEWEST_ROWS = 20
-CLEAR = 0.001  # p-value below which confidence is called false
-LEAST = 1e-12  # probability, so that rounding alone is never evidence
+MAX_CLASSES = 10
+MIN_ROWS = 20
+ALPHA = 0.001  # p-value below which confidence is called miscalibrated
+MIN_PROBABILITY = 1e-12  # so that rounding alone is never evidence
 
 
 def verdict_on(audit: Audit) -> str:
-    """Say in a sentence or two what the figures mean; the calibration test decides."""
-    said = f"It says {audit.confidence:.1%} and is right {audit.accuracy:.1%} of the time"
-    if audit.n_effective < FEWEST_ROWS:
-        return f"Too few rows to tell ({_worth(audit)}). {said}."
-    if audit.calibration_p_value >= CLEAR:
+    """Return the verdict in one sentence; the calibration test decides."""
+    both = f"mean confidence {percent(audit.confidence)}, accuracy {percent(audit.accuracy)}"
+    if audit.n_effective < MIN_ROWS:
+        return f"Too few rows for a verdict ({_rows(audit)}): {both}."
+    if audit.calibration_p_value >= ALPHA:
         one = class_said_wrongly(audit)
         if one is not None:
             return (
-                f"Wrong by class. {said}, but calls {one.probability:.1%} '{one.name}' where "
-                f"{one.frequency:.1%} are."
+                f"Miscalibrated by class: {both}, but class '{one.name}' has mean probability "
+                f"{percent(one.probability)} and observed frequency {percent(one.frequency)}."
             )
-        return f"No sign of false confidence on {_worth(audit)}. {said}."
+        return f"No sign of miscalibration on {_rows(audit)}: {both}."
     if abs(audit.gap) > 2 * audit.gap_if_calibrated:
-        is_over = audit.gap > 0
-        name, how = ("Over-confident", "sure") if is_over else ("Under-confident", "modest")
-        return f"{name}. {said}: {abs(audit.gap) * 100:.1f} points too {how}{_margin(audit)}."
+        name = "Over-confident" if audit.gap > 0 else "Under-confident"
+        return f"{name}: {both}{_gap(audit)}."
     return (
-        f"Wrong in places. {said}, but single confidences are off by "
-        f"{audit.expected_calibration_error * 100:.1f} points on average, some too high, "
-        "some too low."
+        f"Miscalibrated in places: {both}, but confidence and accuracy differ by "
+        f"{audit.expected_calibration_error * 100:.1f} points on average within bins, in both "
+        "directions."
     )
+
+
+def percent(value: float) -> str:
+    """Return a proportion as a percentage.
+
+    >>> percent(0.954)
+    '95.4 %'
+    """
+    return f"{value * 100:.1f} %"
 
 
 def class_said_wrongly(audit: Audit) -> ClassReport | None:
     """Return the class whose mean probability is furthest from its frequency, beyond chance.
 
-    Errors of two classes may cancel in the confidence of top labels; here they do not. Sums of
-    independent outcomes stray no further than this bound, however rare a class: Hoeffding, 1963.
+    Errors of two classes may cancel in the top-label confidence, but not here. The bound holds for
+    sums of independent outcomes, however rare a class is: Hoeffding, 1963.
     """
     found = []
     for one in audit.classes:
-        true, says = one.frequency, min(max(one.probability, LEAST), 1 - LEAST)
-        divergence = _relative_entropy(true, says) + _relative_entropy(1 - true, 1 - says)
-        if 2 * len(audit.classes) * exp(-audit.n_effective * divergence) < CLEAR:
+        observed = one.frequency
+        stated = min(max(one.probability, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
+        divergence = _relative_entropy(observed, stated)
+        divergence += _relative_entropy(1 - observed, 1 - stated)
+        if 2 * len(audit.classes) * exp(-audit.n_effective * divergence) < ALPHA:
             found.append((one.probability - one.frequency, one))
-    # Of two classes one is said as much too often as the other too rarely: the former is told.
+    # Of two classes, one is predicted as much too often as the other too rarely: take the former.
     return max(found, key=lambda pair: (round(abs(pair[0]), 9), pair[0]))[1] if found else None
 
 
@@ -63,27 +74,28 @@ def _relative_entropy(observed: float, stated: float) -> float:
     return observed * log(observed / stated) if observed > 0 else 0.0
 
 
-def _margin(audit: Audit) -> str:
-    """Return the interval of the gap in points, counted in its own direction."""
-    between = audit.intervals.get("gap")
-    if between is None:
-        return ""
+def _gap(audit: Audit) -> str:
+    """Return the gap in points with its interval, counted in its own direction."""
     sign = 1 if audit.gap > 0 else -1
-    low, high = sorted([sign * between.low * 100, sign * between.high * 100])
-    return f" (95 % interval {low:.1f} to {high:.1f})"
+    text = f"gap {sign * audit.gap * 100:.1f} points"
+    interval = audit.intervals.get("gap")
+    if interval is None:
+        return f" ({text})"
+    low, high = sorted([sign * interval.low * 100, sign * interval.high * 100])
+    return f" ({text}, 95 % interval {low:.1f} to {high:.1f})"
 
 
-def _worth(audit: Audit) -> str:
-    """Return how many rows there are, and how many they are worth where weights make it fewer."""
-    rows = _count(audit.n_rows, "row")
+def _rows(audit: Audit) -> str:
+    """Return the number of rows, and the effective number where weights make it smaller."""
+    rows = plural(audit.n_rows, "row")
     if audit.n_effective < 0.95 * audit.n_rows:
-        return f"{rows}, worth {audit.n_effective:,.0f} by their weights"
+        return f"{rows}, effectively {audit.n_effective:,.0f} by weight"
     return rows
 
 
 def audit_lines(audit: Audit) -> list[str]:
-    """Tell an audit line by line, in 80 columns."""
-    lines = [*_wrapped(audit.verdict), "", _size(audit), "", *_figure_lines(audit), ""]
+    """Return an audit as lines of at most 80 columns, as far as names allow."""
+    lines = [*wrap(audit.verdict, 80), "", _size(audit), "", *_metric_lines(audit), ""]
     lines += draw_text(reliability_chart(audit.curve))
     if audit.classes:
         lines += ["", *_class_lines(audit)]
@@ -92,72 +104,56 @@ def audit_lines(audit: Audit) -> list[str]:
     return lines
 
 
-def _wrapped(text: str) -> list[str]:
-    """Break a text into lines of 80 columns."""
-    from textwrap import wrap
-
-    return wrap(text, 80)
-
-
 def _size(audit: Audit) -> str:
-    """Say how much was looked at, and what was left out."""
+    """Return the numbers of rows and classes, and of rows left out."""
     classes = "" if audit.n_classes is None else f", {audit.n_classes:,} classes"
-    missing = f"; {audit.n_missing:,} more without a label left out" if audit.n_missing else ""
-    return f"{_worth(audit)}{classes}{missing}"
+    missing = f"; {plural(audit.n_missing, 'unlabeled row')} left out" if audit.n_missing else ""
+    return f"{_rows(audit)}{classes}{missing}"
 
 
-def _count(number: int, what: str) -> str:
-    """Return a number and what it counts, in the plural where it should be.
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun.
 
-    >>> _count(1, "row"), _count(1200, "row")
+    >>> plural(1, "row"), plural(1200, "row")
     ('1 row', '1,200 rows')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _figure_lines(audit: Audit) -> list[str]:
-    """Tell each known figure, its interval, and what to hold it against."""
-    bins = f"({audit.n_bins} uniform bins)"
+def _metric_lines(audit: Audit) -> list[str]:
+    """Return a line for each known metric: its value, interval, and a reference value."""
+    loss_note = ""
     if audit.n_impossible:
-        loss_note = f"{_count(audit.n_impossible, 'row')} at probability 0"
-    elif audit.entropy is not None:
-        loss_note = f"{audit.entropy:.4f} if calibrated"
-    else:
-        loss_note = ""
-    brier_note = "" if audit.sharpness is None else f"{1 - audit.sharpness:.4f} if calibrated"
-    error_note = f"{audit.expected_if_calibrated:.4f} if calibrated"
-    figures: list[tuple[str, str, float | None, str]] = [
+        loss_note = f"{plural(audit.n_impossible, 'row')} at probability 0"
+    expected = f"{audit.expected_if_calibrated:.4f} expected if calibrated"
+    ece, debiased = "expected_calibration_error", "debiased_calibration_error"
+    metrics: list[tuple[str, str, float | None, str]] = [
         ("accuracy", "accuracy", audit.accuracy, ""),
         ("mean confidence", "confidence", audit.confidence, ""),
         ("log loss", "log_loss", audit.log_loss, loss_note),
-        ("Brier score", "brier_score", audit.brier_score, brier_note),
-        (f"ECE {bins}", "expected_calibration_error", audit.expected_calibration_error, error_note),
-        (
-            "  debiased, same bins",
-            "debiased_calibration_error",
-            audit.debiased_calibration_error,
-            "",
-        ),
-        ("  smooth", "", audit.smooth_calibration_error, ""),
-        ("  class-wise, same bins", "", audit.classwise_calibration_error, ""),
-        ("  largest, same bins", "", audit.maximum_calibration_error, ""),
-        ("p-value, if calibrated", "", audit.calibration_p_value, ""),
-        ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverage"),
-        ("AUGRC", "", audit.area_under_generalized_risk_coverage, "half the error if guessing"),
-        ("AUROC of own errors", "", audit.auroc_of_errors, "0.5 is guessing"),
-        ("FPR95 of own errors", "", audit.false_positive_rate_of_errors, "0.95 is guessing"),
+        ("Brier score", "brier_score", audit.brier_score, ""),
+        (f"ECE ({audit.n_bins} uniform bins)", ece, audit.expected_calibration_error, expected),
+        ("  debiased, same bins", debiased, audit.debiased_calibration_error, ""),
+        ("  classwise, same bins", "", audit.classwise_calibration_error, ""),
+        ("  maximum, same bins", "", audit.maximum_calibration_error, ""),
+        ("  smooth, no bins", "", audit.smooth_calibration_error, ""),
+        ("calibration p-value", "", audit.calibration_p_value, ""),
+        ("AURC", "", audit.area_under_risk_coverage, "mean risk over coverages"),
+        ("AUGRC", "", audit.area_under_generalized_risk_coverage, "error rate / 2 if random"),
+        ("error detection AUROC", "", audit.auroc_of_errors, "0.5 if random"),
+        ("error detection FPR95", "", audit.false_positive_rate_of_errors, "0.95 if random"),
     ]
     has_intervals = bool(audit.intervals)
-    lines = [f"  {'':<23} {'value':>7}  {'95 % interval' if has_intervals else ''}".rstrip()]
-    for name, key, value, note in figures:
+    lines = [f"  {'':<22} {'value':>7} {'95 % interval' if has_intervals else ''}".rstrip()]
+    for name, key, value, note in metrics:
         if value is None:
             continue
         between = audit.intervals.get(key)
         interval = f"{between.low:.4f} to {between.high:.4f}" if between else ""
-        is_tiny = name.startswith("p-value") and value < 0.00005
-        shown = "<0.0001" if is_tiny else f"{value:.4f}"
-        columns = f"{interval:<17}  {note}" if has_intervals else note
-        lines.append(f"  {name:<23} {shown:>7}  {columns}".rstrip())
+        is_tiny = name == "calibration p-value" and value < 0.00005
+        text = "<0.0001" if is_tiny else f"{value:.4f}"
+        columns = f"{interval:<16}  {note}" if has_intervals else f" {note}"
+        lines.append(f"  {name:<22} {text:>7} {columns}".rstrip())
     return lines
 
 
@@ -187,28 +183,30 @@ def reliability_chart(
 
 
 def _class_lines(audit: Audit) -> list[str]:
-    """Tell of each class how often it was said and how often it was, the worst first."""
+    """Return mean probability, observed frequency and ECE of each class, the worst first."""
     ranked = sorted(audit.classes, key=lambda one: one.calibration_error, reverse=True)
-    shown = ranked[:MOST_CLASSES]
-    title = "class" if len(shown) == len(ranked) else f"class (worst {MOST_CLASSES})"
-    lines = [f"  {title:<22} {'says':>7} {'is':>7} {'ECE':>8}  ({audit.n_bins} uniform bins)"]
-    for one in shown:
-        name = str(one.name)[:22]
-        says, true = f"{one.probability:.1%}", f"{one.frequency:.1%}"
-        lines.append(f"  {name:<22} {says:>7} {true:>7} {one.calibration_error:>8.4f}")
-    return lines
+    worst = ranked[:MAX_CLASSES]
+    title = "class" if len(worst) == len(ranked) else f"class (worst {MAX_CLASSES})"
+    lines = [
+        f"  {title:<20} {'probability':>11} {'observed frequency':>18} {'ECE':>7}"
+        f"  ({audit.n_bins} uniform bins)"
+    ]
+    return lines + [
+        f"  {str(one.name)[:20]:<20} {one.probability:>11.1%} {one.frequency:>18.1%} "
+        f"{one.calibration_error:>7.4f}"
+        for one in worst
+    ]
 
 
 def _group_lines(audit: Audit) -> list[str]:
-    """Tell of the worst groups what they say and how often they are right."""
-    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))[:MOST_CLASSES]
+    """Return confidence, accuracy and ECE of the groups with the largest gaps."""
+    worst = sorted(audit.groups.items(), key=lambda pair: -abs(pair[1].gap))[:MAX_CLASSES]
     lines = [
-        f"  {'group':<22} {'rows':>9} {'says':>7} {'right':>7} {'ECE':>8} {'if calibrated':>14}"
+        f"  {'group':<18} {'rows':>8} {'confidence':>10} {'accuracy':>8} {'ECE':>7} "
+        "expected if calibrated"
     ]
-    for name, one in worst:
-        error, expected = one.expected_calibration_error, one.expected_if_calibrated
-        lines.append(
-            f"  {name[:22]:<22} {one.n_rows:>9,} {one.confidence:>7.1%} {one.accuracy:>7.1%} "
-            f"{error:>8.4f} {expected:>14.4f}"
-        )
-    return lines
+    return lines + [
+        f"  {name[:18]:<18} {one.n_rows:>8,} {one.confidence:>10.1%} {one.accuracy:>8.1%} "
+        f"{one.expected_calibration_error:>7.4f} {one.expected_if_calibrated:>22.4f}"
+        for name, one in worst
+    ]
