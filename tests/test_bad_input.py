@@ -527,7 +527,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "no targets for a calibrator": (
         lambda: VarianceScaling().fit(Normal([0.0], [1.0])),
         BadTypeError,
-        "`y` of VarianceScaling must be the targets. Got None. Try one number a row.",
+        "VarianceScaling: `y` must be given, got None. Pass one number per row.",
     ),
     "a single label": (
         lambda: accuracy(1, HALVES),
@@ -579,16 +579,14 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "log loss of top labels": (
         lambda: log_loss(None, SURE),
         BadTypeError,
-        "`outputs` of log_loss must be a whole distribution. "
-        "Got TopLabel. "
-        "Try Logits or Probabilities: a top label says nothing of the other classes.",
+        "log_loss: `outputs` must be class probabilities, got TopLabel. "
+        "Use Logits or Probabilities.",
     ),
     "Brier score of top labels": (
         lambda: brier_score(None, SURE),
         BadTypeError,
-        "`outputs` of brier_score must be a whole distribution. "
-        "Got TopLabel. "
-        "Try Logits or Probabilities: a top label says nothing of the other classes.",
+        "brier_score: `outputs` must be class probabilities, got TopLabel. "
+        "Use Logits or Probabilities.",
     ),
     "a negative weight": (
         lambda: log_loss([0, 1], HALVES, sample_weight=[1.0, -1.0]),
@@ -641,35 +639,30 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "no bins": (
         lambda: expected_calibration_error([0, 1], HALVES, n_bins=0),
         BadValueError,
-        "`n_bins` of expected_calibration_error must be a whole number from 1 to 100,000. "
-        "Got 0. "
-        "Try n_bins=15.",
+        "expected_calibration_error: `n_bins` must be an integer from 1 to 100,000, got 0. "
+        "Use n_bins=15.",
     ),
     "a bin and a half": (
         lambda: audit([0, 1], HALVES, n_bins=1.5),  # type: ignore[call-overload]
         BadValueError,
-        "`n_bins` of audit must be a whole number from 1 to 100,000. Got 1.5. Try n_bins=15.",
+        "audit: `n_bins` must be an integer from 1 to 100,000, got 1.5. Use n_bins=15.",
     ),
     "True for the number of bins": (
         lambda: reliability_curve([0, 1], HALVES, n_bins=True),
         BadValueError,
-        "`n_bins` of reliability_curve must be a whole number from 1 to 100,000. "
-        "Got True. "
-        "Try n_bins=15.",
+        "reliability_curve: `n_bins` must be an integer from 1 to 100,000, got True. "
+        "Use n_bins=15.",
     ),
     "an unknown strategy": (
         lambda: expected_calibration_error([0, 1], HALVES, strategy="equal"),  # type: ignore[arg-type]
         BadValueError,
-        "`strategy` of expected_calibration_error must be 'uniform' or 'quantile'. "
-        "Got 'equal'. "
-        "Try strategy='uniform'.",
+        "expected_calibration_error: `strategy` must be 'uniform' or 'quantile', got 'equal'. "
+        "Use strategy='uniform'.",
     ),
     "an unknown norm": (
         lambda: expected_calibration_error([0, 1], HALVES, norm="l3"),  # type: ignore[arg-type]
         BadValueError,
-        "`norm` of expected_calibration_error must be 'l1', 'l2' or 'max'. "
-        "Got 'l3'. "
-        "Try norm='l1'.",
+        "expected_calibration_error: `norm` must be 'l1', 'l2' or 'max', got 'l3'. Use norm='l1'.",
     ),
     "features of other rows": (
         lambda: Batch.of([0, 1], HALVES, features=np.zeros((3, 2))),

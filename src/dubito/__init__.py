@@ -34,7 +34,8 @@ __all__ = [
 ]
 
 _PACKAGES = (
-    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "monitor", "report", "serve"
+    "calibrate", "data", "decide", "doubt", "errors", "learn", "measure", "monitor", "report",
+    "serve",
 )  # fmt: skip
 _HOMES = {
     "AutoCalibrator": "calibrate",

@@ -157,8 +157,8 @@ def test_a_number_of_bins_is_a_whole_number_from_1_up(n_bins: Any, strategy: Any
     with pytest.raises(BadValueError) as caught:
         HistogramBinning(n_bins, strategy).fit([0.1, 0.9], [0, 1])
     assert str(caught.value) == (
-        "`n_bins` of HistogramBinning must be a whole number from 1 to 100,000. "
-        f"Got {n_bins!r}. Try n_bins=15."
+        "HistogramBinning: `n_bins` must be an integer from 1 to 100,000, "
+        f"got {n_bins!r}. Use n_bins=15."
     )
 
 

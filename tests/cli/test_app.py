@@ -75,7 +75,7 @@ def test_a_warning_is_printed_as_a_sentence(run: Run, monkeypatch: pytest.Monkey
         warnings.warn("Rows are few. Try more.", DubitoWarning, stacklevel=2)
         return {}
 
-    monkeypatch.setattr("dubito.cli.doctor._figures", warned)
+    monkeypatch.setattr("dubito.cli.doctor._computed_metrics", warned)
     monkeypatch.setattr("dubito.cli.doctor.STORED", {})
     assert run("doctor", "--json").stderr == "dubito: Rows are few. Try more.\n"
 

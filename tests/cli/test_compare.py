@@ -8,14 +8,14 @@ from tests.cli.conftest import Run, assert_same
 
 
 @pytest.mark.slow
-def test_the_words_of_a_comparison(run: Run, made: Path) -> None:
+def test_the_text_of_a_comparison(run: Run, made: Path) -> None:
     done = run("compare", made / "sure.csv", made / "calm.csv", "-o", "compare.html")
     assert_same(done.stdout, "compare")
     assert Path("compare.html").read_text().count("<svg") == 1
 
 
 @pytest.mark.slow
-def test_ids_bring_rows_together(run: Run, made: Path) -> None:
+def test_rows_are_matched_by_id(run: Run, made: Path) -> None:
     frame = pd.read_csv(made / "calm.csv")
     frame.sample(frac=1.0, random_state=0).to_csv("shuffled.csv", index=False)
     straight = json.loads(run("compare", made / "sure.csv", made / "calm.csv", "--json").stdout)
@@ -24,14 +24,14 @@ def test_ids_bring_rows_together(run: Run, made: Path) -> None:
         assert one == pytest.approx(straight["metrics"]["calm"][name])
     frame.iloc[1:].to_csv("short.csv", index=False)
     told = run("compare", made / "sure.csv", "short.csv", "--id", "id").stderr
-    assert f"`--id` of short.csv must be the same ids as in {made / 'sure.csv'}" in told
-    assert "Got r0 in one of them only" in told
+    assert f"short.csv: `--id` must hold the ids of {made / 'sure.csv'}" in told
+    assert "got r0 in only one of them" in told
     told = run("compare", made / "sure.csv", "short.csv", "--id", "label").stderr
-    assert f"`--id` of {made / 'sure.csv'} must be different in every row. Got cat twice." in told
+    assert f"{made / 'sure.csv'}: `--id` must be unique per row, got cat twice." in told
 
 
 @pytest.mark.slow
-def test_models_are_called_by_as_little_as_tells_them_apart(run: Run, made: Path) -> None:
+def test_model_names_are_as_short_as_possible(run: Run, made: Path) -> None:
     Path("calm").mkdir()
     Path("calm/sure.csv").write_bytes((made / "calm.csv").read_bytes())
     printed = json.loads(run("compare", made / "sure.csv", "calm/sure.csv", "--json").stdout)
@@ -46,8 +46,8 @@ def test_costs_decide_which_is_best(run: Run, made: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [["sure.csv"], ["sure.csv", "sure.csv"]])
-def test_one_model_alone_is_refused(run: Run, made: Path, files: list[str]) -> None:
+def test_a_single_model_is_refused(run: Run, made: Path, files: list[str]) -> None:
     done = run("compare", *(made / file for file in files))
     assert done.exit_code == 2
-    assert "`FILES` of dubito compare must be two or more, none of them twice." in done.stderr
-    assert done.stderr.endswith("Try dubito compare old.csv new.csv.\n")
+    assert "dubito compare needs two or more different files, got " in done.stderr
+    assert done.stderr.endswith("\nRun dubito compare old.csv new.csv.\n")

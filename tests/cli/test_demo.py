@@ -39,9 +39,9 @@ def test_the_demo_tells_the_whole_journey(run: Run, sample: FashionMNISTSample) 
     assert re.search(r"^ +value +95 % interval$", told, flags=re.MULTILINE)
     before, after = map(float, re.findall(r"log loss +([\d.]+) +([\d.]+)$", told, re.MULTILINE)[-1])
     assert after < 0.8 * before
-    costs = [float(cost) for cost in re.findall(r"([\d.]+) a row", told)]
+    costs = [float(cost) for cost in re.findall(r"([\d.]+) per image", told)]
     assert costs == sorted(costs, reverse=True)
-    assert "never seen" in told
+    assert "unseen classes" in told
     for command in ("audit FILE", "fit FILE", "decide policy.json"):
         assert f"  dubito {command}" in told
     assert max(map(len, told.splitlines())) <= 80
@@ -70,11 +70,11 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     is_wrong = found.class_ != sample.test_labels
     cost = np.where(found.is_rejected, 0.2, is_wrong).mean()
     assert printed["decisions"]["the policy"] == pytest.approx(cost)
-    assert printed["decisions"]["share asked"] == pytest.approx(found.is_rejected.mean())
+    assert printed["decisions"]["fraction rejected"] == pytest.approx(found.is_rejected.mean())
     raw = np.exp(sample.unseen_classes_logits - sample.unseen_classes_logits.max(1, keepdims=True))
     says = (raw.max(1) / raw.sum(1)).mean()
-    told = printed["strangers"]["bags and boots, never seen"]
-    assert told["says"] == pytest.approx(says, rel=1e-5)
+    told = printed["out-of-distribution"]["bags and boots (unseen classes)"]
+    assert told["confidence"] == pytest.approx(says, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -83,5 +83,5 @@ def test_training_from_nothing_writes_a_report_on_it(run: Run) -> None:
     assert done.exit_code == 0, done.output
     assert "AUROC of its loss for swapped labels" in done.stdout
     folder = Path("dubito-demo")
-    assert "Digits, learned with wrong labels" in (folder / "report.html").read_text()
+    assert "Digits, trained with noisy labels" in (folder / "report.html").read_text()
     assert {path.name for path in folder.iterdir()} >= {"policy.json", "decisions.parquet"}

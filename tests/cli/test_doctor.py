@@ -6,17 +6,15 @@ import dubito
 from tests.cli.conftest import Run
 
 
-def test_all_is_well_here(run: Run) -> None:
+def test_all_checks_pass(run: Run) -> None:
     done = run("doctor")
     assert done.exit_code == 0
-    assert done.stdout.endswith("\nAll is well.\n")
+    assert done.stdout.endswith("\nAll checks passed.\n")
     assert dubito.__version__ in done.stdout
-    assert done.stdout.count(" right") == 6
+    assert done.stdout.count(" ok") == 6
 
 
-def test_a_figure_that_is_not_what_is_stored_is_found(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_result_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("dubito.cli.doctor").cli.doctor.STORED, "log loss", 0.7)
     done = run("doctor", "--json")
     assert done.exit_code == 1

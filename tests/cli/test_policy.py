@@ -6,7 +6,7 @@ from dubito.decide import Policy
 from tests.cli.conftest import Run, assert_same
 
 
-def test_a_policy_says_what_it_does(run: Run, made: Path) -> None:
+def test_a_policy_is_shown(run: Run, made: Path) -> None:
     done = run("policy", "show", made / "policy.json")
     words, _, last = done.stdout.rstrip().rpartition("\n")
     assert_same(words, "policy")
@@ -17,7 +17,7 @@ def test_a_policy_says_what_it_does(run: Run, made: Path) -> None:
     assert printed["report"]["n_rows"] == 400
 
 
-def test_an_edit_is_refused_until_it_is_sealed(run: Run, made: Path) -> None:
+def test_an_edited_policy_is_refused_until_sealed(run: Run, made: Path) -> None:
     shutil.copy(made / "policy.json", "policy.json")
     text = Path("policy.json").read_text()
     edited = json.loads(text)
@@ -26,7 +26,7 @@ def test_an_edit_is_refused_until_it_is_sealed(run: Run, made: Path) -> None:
     refused = run("policy", "show", "policy.json")
     assert refused.exit_code == 2
     assert "seal" in refused.stderr
-    assert run("policy", "seal", "policy.json").stdout == "policy.json is sealed.\n"
+    assert run("policy", "seal", "policy.json").stdout == "Updated the checksum of policy.json.\n"
     assert Policy.load("policy.json").costs.array[0, 1] == 7.0
     printed = json.loads(run("policy", "seal", "policy.json", "--json").stdout)
     assert printed == {"sealed": "policy.json"}
@@ -40,5 +40,5 @@ def test_one_row_is_explained(run: Run, made: Path) -> None:
     told = json.loads(
         run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2", "--json").stdout
     )
-    assert " ".join(told["words"].split()) == " ".join(done.stdout.split())
+    assert " ".join(told["explanation"].split()) == " ".join(done.stdout.split())
     assert run("policy", "explain", "policy.json", made / "sure.csv", "--row", "-1").exit_code == 2

@@ -199,8 +199,8 @@ EVEN = [0.5, 0.5]
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "n_resamples": 3},
-            "`n_resamples` of estimate_prior must be a whole number from 40 up. Got 3. "
-            "Try n_resamples=1000.",
+            "estimate_prior: `n_resamples` must be an integer of at least 40, got 3. "
+            "Use n_resamples=1000.",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "seed": -1},

@@ -157,8 +157,7 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(BadValueError) as raised:
         cost_report([0], [[0.5, 0.5]], costs, n_resamples=3)
     assert str(raised.value) == (
-        "`n_resamples` of cost_report must be a whole number from 40 up. Got 3. "
-        "Try n_resamples=1000."
+        "cost_report: `n_resamples` must be an integer of at least 40, got 3. Use n_resamples=1000."
     )
     with pytest.raises(EmptyStateError):
         expected_risk(np.empty((0, 2)))

@@ -148,5 +148,5 @@ def test_accuracy_without_exception_has_an_interval_of_some_width() -> None:
 
 @pytest.mark.parametrize("n_resamples", [-1, 5, 1.5])
 def test_too_few_resamples_are_refused(n_resamples: int) -> None:
-    with pytest.raises(BadValueError, match="a whole number from 40 up"):
+    with pytest.raises(BadValueError, match="an integer of at least 40"):
         audit([0, 1], [0.2, 0.7], n_resamples=n_resamples)

@@ -19,9 +19,10 @@ def test_resamples_show_the_figures_of_an_audit() -> None:
 
 
 def test_streamed_intervals_are_those_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = audit(Y, Logits(LOGITS), n_resamples=60, seed=5).intervals
+    whole = audit(Y, Logits(LOGITS), n_resamples=60, random_state=5).intervals
     monkeypatch.setattr("dubito.kernels.blocks.BLOCK_ENTRIES", 2000)
-    streamed = Audit.of(ArrayShards(Batch.of(Y, Logits(LOGITS))), n_resamples=60, seed=5).intervals
+    rows = ArrayShards(Batch.of(Y, Logits(LOGITS))).map(lambda batch: batch)  # streamed
+    streamed = Audit.of(rows, n_resamples=60, random_state=5).intervals
     assert set(streamed) == set(whole)
     for name, interval in whole.items():
         assert streamed[name].low == pytest.approx(interval.low, abs=1e-9)

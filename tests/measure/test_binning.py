@@ -50,5 +50,5 @@ def test_a_weight_counts_as_so_many_rows() -> None:
 
 @pytest.mark.parametrize("n_bins", [0, -1, 1.5, True, "15", 10**12])
 def test_a_number_of_bins_is_a_whole_number_from_1_up(n_bins: object) -> None:
-    with pytest.raises(BadValueError, match="must be a whole number from 1 to 100,000"):
+    with pytest.raises(BadValueError, match="must be an integer from 1 to 100,000"):
         uniform_edges(n_bins)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 
 from dubito import Logits, Normal, TopLabel
 from dubito.data import Batch
-from dubito.errors import BadTypeError, BadValueError, InfiniteLossWarning
+from dubito.errors import BadTypeError, BadValueError, DubitoError, InfiniteLossWarning
 from dubito.measure import (
     accuracy,
     area_under_risk_coverage,
@@ -54,10 +54,10 @@ def test_a_name_a_partial_and_any_function_give_the_same_interval() -> None:
     assert ten.value == expected_calibration_error(Y, Logits(LOGITS), n_bins=10)
 
 
-def test_the_seed_decides() -> None:
+def test_an_integer_random_state_is_reproducible() -> None:
     of = partial(confidence_interval, log_loss, Y, Logits(LOGITS), n_resamples=50)
-    assert of(seed=1) == of(seed=1)
-    assert of(seed=1) != of(seed=2)
+    assert of(random_state=1) == of(random_state=1)
+    assert of(random_state=1) != of(random_state=2)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_few_rows_and_infinite_losses_have_intervals_without_nan() -> None:
         assert log_loss([1, 0], [[1.0, 0.0]] * 2) == np.inf
     infinite = confidence_interval(log_loss, [1, 0] * 9, [[1.0, 0.0]] * 18)
     assert infinite.value == infinite.high == np.inf
-    with pytest.raises(BadValueError, match="finite for both"):
+    with pytest.raises(BadValueError, match="must be finite for both models"):
         paired_difference(log_loss, [1, 0] * 9, [[1.0, 0.0]] * 18, [[0.5, 0.5]] * 18)
 
 
@@ -158,9 +158,9 @@ def test_another_doubt_has_an_interval_too() -> None:
     ("metric", "message"),
     [
         (partial(ECE, norm="L1"), "'l1', 'l2' or 'max'"),
-        (partial(ECE, bins=3), "what expected_calibration_error takes"),
+        (partial(ECE, bins=3), "must be arguments of expected_calibration_error"),
         (partial(coverage_at_risk, risk=5), "a number between 0 and 1"),
-        ("coverage_at_risk", "what coverage_at_risk takes"),
+        ("coverage_at_risk", "must be arguments of coverage_at_risk"),
     ],
 )
 def test_wrong_settings_are_refused_as_the_function_itself_would(
@@ -170,24 +170,27 @@ def test_wrong_settings_are_refused_as_the_function_itself_would(
         confidence_interval(metric, Y, Logits(LOGITS))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", [-1, "a", None])
-def test_a_seed_is_a_whole_number(seed: object) -> None:
-    with pytest.raises(BadValueError, match="a whole number from 0 up"):
-        confidence_interval(log_loss, Y, Logits(LOGITS), seed=seed)  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [-1, "a", 1.5])
+def test_a_random_state_is_none_an_integer_or_a_generator(value: object) -> None:
+    with pytest.raises(DubitoError, match="random_state"):
+        confidence_interval(log_loss, Y, Logits(LOGITS), random_state=value)
+    for valid in (None, np.random.RandomState(0)):
+        of = partial(confidence_interval, log_loss, Y, Logits(LOGITS), n_resamples=50)
+        assert np.isfinite(of(random_state=valid).low)
 
 
 @pytest.mark.slow
 def test_what_cannot_be_resampled_is_refused() -> None:
     outputs = Logits(LOGITS)
-    with pytest.raises(BadTypeError, match="a whole distribution"):
+    with pytest.raises(BadTypeError, match="must be class probabilities"):
         confidence_interval("log_loss", None, TopLabel([0.5], [1]))
     with pytest.raises(BadTypeError, match="a metric or its name"):
         confidence_interval("ece", Y, outputs)
-    with pytest.raises(BadValueError, match="a whole number from 40 up"):
+    with pytest.raises(BadValueError, match="an integer of at least 40"):
         confidence_interval(log_loss, Y, outputs, n_resamples=10)
     with pytest.raises(BadValueError, match="between 0 and 1"):
         confidence_interval(log_loss, Y, outputs, level=95)
     with pytest.raises(BadValueError, match="must be of length 10, like the outputs"):
         paired_difference(log_loss, Y, outputs, Logits(LOGITS[:10]))
-    with pytest.raises(BadValueError, match="of the same rows as outputs_a"):
+    with pytest.raises(BadValueError, match="must have the rows of outputs_a"):
         paired_difference(accuracy, None, TopLabel([0.5], [1]), TopLabel([0.5] * 2, [1, 0]))

@@ -117,9 +117,9 @@ def test_what_does_not_fit_is_refused() -> None:
         interval_coverage([0.5], Probabilities([0.5]))
     with pytest.raises(BadTypeError, match="one of Quantiles"):
         pinball_loss(Y, Normal(MEAN, STD))
-    with pytest.raises(BadTypeError, match="the targets"):
+    with pytest.raises(BadTypeError, match="`y_true` must be given"):
         interval_coverage(None, Normal(MEAN, STD))
-    with pytest.raises(BadValueError, match="of the shape of the predictions"):
+    with pytest.raises(BadValueError, match="must have the shape"):
         interval_coverage(Y[:, np.newaxis], Normal(MEAN, STD))
-    with pytest.raises(BadValueError, match="are among the levels"):
+    with pytest.raises(BadValueError, match="among the quantile levels"):
         interval_coverage(Y, QUANTILES, level=0.8)

@@ -47,7 +47,7 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
 
 
 def test_what_would_fail_inside_a_search_is_refused_before_it() -> None:
-    with pytest.raises(BadValueError, match="what log_loss takes"):
+    with pytest.raises(BadValueError, match="must be arguments of log_loss"):
         get_scorer("log_loss", bins=3)
-    with pytest.raises(BadTypeError, match="a classifier with predict_proba"):
+    with pytest.raises(BadTypeError, match="must have predict_proba, got SVC"):
         get_scorer("log_loss")(SVC().fit(X, Y), X, Y)

@@ -19,7 +19,7 @@ OTHERS = Batch.of([1, 1], Logits([[0.0, 1.0], [2.0, 0.0]]))
 
 
 def test_metrics_are_those_of_an_audit(summary: Summary, batch: Batch) -> None:
-    expected = audit(batch.labels, batch.outputs, sample_weight=batch.weight, seed=3)  # type: ignore[call-overload]
+    expected = audit(batch.labels, batch.outputs, sample_weight=batch.weight, random_state=3)  # type: ignore[call-overload]
     assert summary.whole.figures | expected.figures == summary.whole.figures
     assert summary.audit_after.n_rows == expected.n_rows == len(summary.before)
     assert summary.audit_after.log_loss < summary.audit_before.log_loss  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The command line: one file a command, which parses, calls and prints."""
+"""The command line: one module per command, which parses, calls the library and prints."""
 
 from dubito.cli.app import app
 
@@ -6,5 +6,5 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run a command: 0 if all is fine, 1 for findings, 2 for bad input."""
+    """Run a command. Exit codes: 0 success, 1 a check failed, 2 invalid input."""
     app()

@@ -22,7 +22,7 @@ from dubito.cli.serve import serve, token
 
 @final
 class Commands(TyperGroup):
-    """Commands whose errors are told in two lines, with exit code 2."""
+    """Commands that report errors on two lines and exit with code 2."""
 
     def invoke(self, ctx: Any) -> Any:
         from dubito.errors import DubitoError
@@ -32,19 +32,19 @@ class Commands(TyperGroup):
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except DubitoError as error:
-            told: Exception = error
+            caught: Exception = error
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever was reading has seen enough
+            if error.errno == errno.EPIPE:  # the reader of the pipe is gone
                 raise
-            told = error
+            caught = error
         from dubito.cli.printing import say_error
 
-        say_error(told)
+        say_error(caught)
         raise typer.Exit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Tell a warning as a person reads it."""
+    """Print a warning as a sentence, without its source line."""
     from dubito.cli.printing import say_note
 
     say_note(f"{message}")
@@ -69,9 +69,9 @@ app.add_typer(token, name="token")
 app.command()(doctor)
 
 
-def _print_version(is_wanted: bool) -> None:
-    """Print the version and leave."""
-    if is_wanted:
+def _print_version(is_requested: bool) -> None:
+    """Print the version and exit."""
+    if is_requested:
         typer.echo(f"dubito {__version__}")
         raise typer.Exit
 

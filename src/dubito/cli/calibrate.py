@@ -8,7 +8,7 @@ import typer
 from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
-STANDARD_ERRORS = 1.96  # each way, for an interval of 95 %
+Z = 1.96  # standard errors to each side of a 95 % interval
 
 
 @with_columns("id", "cost", "features", *NOT_CLASSIFICATION)
@@ -40,17 +40,17 @@ def calibrate(
     require_output_paths({"--output": output}, [file])
     [predictions] = options.open(file)
     with passes():
-        found = AutoCalibrator().fit(reader.rows(predictions))
-    write_atomic(output, json.dumps(found.to_dict(), allow_nan=False))
-    board = [_with_interval(line) for line in found.leaderboard_]
+        calibrator = AutoCalibrator().fit(reader.rows(predictions))
+    write_atomic(output, json.dumps(calibrator.to_dict(), allow_nan=False))
+    leaderboard = [_with_interval(line) for line in calibrator.leaderboard_]
     if as_json:
-        taken = {"chosen": found.chosen_, "reason": found.reason_}
-        say_json({**taken, "leaderboard": board, "output": str(output)})
+        chosen = {"chosen": calibrator.chosen_, "reason": calibrator.reason_}
+        say_json({**chosen, "leaderboard": leaderboard, "output": str(output)})
         return
-    summary = f"{found.summary()}; {found.evidence_}"
+    summary = f"{calibrator.summary()}; {calibrator.evidence_}"
     say(f"{summary[0].upper()}{summary[1:]}.\n")
     show_table(
-        ("calibrator", "log loss", "95 % interval", "share"),
+        ("calibrator", "log loss", "95 % interval", "weight"),
         [
             (
                 line["name"],
@@ -58,16 +58,16 @@ def calibrate(
                 f"{line['low']:.4f} to {line['high']:.4f}",
                 "" if line["weight"] is None else f"{line['weight']:.1%}",
             )
-            for line in board
+            for line in leaderboard
         ],
     )
-    say(f"\nLog loss, cross-fitted. Taken: {found.chosen_}, as {found.reason_}.")
+    say(f"\nCross-validated log loss. Chosen: {calibrator.chosen_}, because {calibrator.reason_}.")
     say(f"Written to {output}. In Python:")
     say("  from dubito.calibrate import BaseCalibrator")
     say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")
 
 
 def _with_interval(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of the leaderboard with the ends of its interval."""
-    reach = STANDARD_ERRORS * line["standard_error"]
+    """Return a line of the leaderboard with the 95 % interval of its log loss."""
+    reach = Z * line["standard_error"]
     return {**line, "low": line["log_loss"] - reach, "high": line["log_loss"] + reach}

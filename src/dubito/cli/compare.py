@@ -38,16 +38,16 @@ def compare(
     """
     from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.reading import read_costs, require_output_paths
-    from dubito.monitor import compare as compared
+    from dubito.monitor import compare as compare_models
 
     require_output_paths({"--output": output}, files)
-    names = _names_of_models(files)
+    names = _model_names(files)
     predictions = options.open(*files)
     with passes():
         rows = list(map(reader.rows, predictions))
         if options.id is not None:
-            rows = _by_ids(files, _drawn(files, rows))
-        found = compared(
+            rows = _matched_by_id(files, _sampled(files, rows))
+        comparison = compare_models(
             None,
             dict(zip(names, rows, strict=True)),
             costs=None if costs is None else read_costs(costs, next(rows[0].batches()).outputs),
@@ -55,54 +55,54 @@ def compare(
     if output is not None:
         from dubito.report import comparison_report
 
-        comparison_report(found, command=typed()).save(output)
+        comparison_report(comparison, command=typed()).save(output)
     if as_json:
-        say_json(found.to_dict())
+        say_json(comparison.to_dict())
         return
-    say(str(found))
+    say(str(comparison))
     if output is not None:
         say(f"\nThe report is in {output}.")
 
 
-def _names_of_models(files: list[str]) -> list[str]:
-    """Return what models are called: their files, by as little as tells them apart."""
+def _model_names(files: list[str]) -> list[str]:
+    """Return short names of the models that tell them apart: file stems, or the paths."""
     from dubito.cli.reading import resolved
     from dubito.errors import BadValueError
 
     if len(set(map(resolved, files))) < max(len(files), 2):
-        rule, got = "two or more, none of them twice", ", ".join(files)
-        raise BadValueError("FILES", "dubito compare", rule, got, "dubito compare old.csv new.csv")
+        rule, fix = "needs two or more different files", "Run dubito compare old.csv new.csv"
+        raise BadValueError("", "dubito compare", rule, ", ".join(files), fix)
     short = [PurePath(file).stem for file in files]
     return short if len(set(short)) == len(files) else files
 
 
-def _drawn(files: list[str], rows: list[Shards]) -> list[Batch]:
-    """Return all rows of each model, or those of a sample of the first where rows are streamed."""
+def _sampled(files: list[str], rows: list[Shards]) -> list[Batch]:
+    """Return all rows of each model, or the rows of one sample if they are streamed."""
     import numpy as np
 
     from dubito.data import ArrayShards
     from dubito.data.shards import SAMPLE_ROWS, joined, sample_rows
     from dubito.errors import BadValueError
 
-    held = [one.batch for one in rows if isinstance(one, ArrayShards)]
-    if len(held) == len(rows):
-        return held
+    in_memory = [one.batch for one in rows if isinstance(one, ArrayShards)]
+    if len(in_memory) == len(rows):
+        return in_memory
     sizes = [one.sum(len) for one in rows]
     for file, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
-            rule, got = f"the same ids as in {files[0]}", f"{size:,} rows beside {sizes[0]:,}"
-            raise BadValueError("--id", file, rule, got, "files of the same rows")
+            rule, got = f"must hold the ids of {files[0]}", f"{size:,} rows instead of {sizes[0]:,}"
+            raise BadValueError("--id", file, rule, got, "Pass predictions for the same rows")
     first = sample_rows(rows[0], SAMPLE_ROWS)
     wanted = np.asarray(first.ids).astype(str)
 
-    def among(_: int, batch: Batch) -> Batch:
+    def matching(_: int, batch: Batch) -> Batch:
         return batch.take(np.flatnonzero(np.isin(np.asarray(batch.ids).astype(str), wanted)))
 
-    return [first, *(joined(list(one.apply(among))) for one in rows[1:])]
+    return [first, *(joined(list(one.apply(matching))) for one in rows[1:])]
 
 
-def _by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:
-    """Return the rows of each file in the order of the first, by their ids, which are the same."""
+def _matched_by_id(files: list[str], batches: list[Batch]) -> list[Shards]:
+    """Return the rows of each file in the order of the first, matched by their ids."""
     import numpy as np
 
     from dubito.data import ArrayShards
@@ -114,14 +114,14 @@ def _by_ids(files: list[str], batches: list[Batch]) -> list[Shards]:
     back = np.argsort(orders[0])
     for file, ids, order in zip(files, keys, orders, strict=True):
         rows = ids[order]
-        is_twice = rows[1:] == rows[:-1]
-        if is_twice.any():
-            rule, got = "different in every row", f"{rows[1:][is_twice][0]} twice"
-            raise BadValueError("--id", file, rule, got, "a column that tells rows apart")
-        odd = np.setxor1d(rows, wanted)
-        if odd.size:
-            rule, got = f"the same ids as in {files[0]}", f"{odd[0]} in one of them only"
-            raise BadValueError("--id", file, rule, got, "files of the same rows")
+        is_repeated = rows[1:] == rows[:-1]
+        if is_repeated.any():
+            rule, got = "must be unique per row", f"{rows[1:][is_repeated][0]} twice"
+            raise BadValueError("--id", file, rule, got, "Pass a column of unique identifiers")
+        unmatched = np.setxor1d(rows, wanted)
+        if unmatched.size:
+            rule, got = f"must hold the ids of {files[0]}", f"{unmatched[0]} in only one of them"
+            raise BadValueError("--id", file, rule, got, "Pass predictions for the same rows")
     return [
         ArrayShards(batch.take(order[back])) for batch, order in zip(batches, orders, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""`dubito demo`: the whole journey, on predictions that ship with dubito."""
+"""`dubito demo`: audit, calibrate and decide on bundled predictions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from dubito.decide import Policy
 
 
-STRANGERS = {
-    "bags and boots, never seen": "unseen_classes",
+OOD_SETS = {
+    "bags and boots (unseen classes)": "unseen_classes",
     "handwritten digits": "digits",
     "corrupted clothes": "corrupted",
 }
-REJECT_COST, EPSILON = 0.2, 0.02
+REJECT_COST, OOD_ALPHA = 0.2, 0.02
 
 
 def demo(
@@ -49,60 +49,60 @@ def demo(
     names = [sample.classes[label] for label in sample.test_labels]
     found = audit(names, _logits_of(sample, "test"))
     if not as_json:
-        say("A small network learned to tell eight kinds of clothes apart. Is its confidence true?")
+        say("A small network classifies eight kinds of clothes. Is its confidence calibrated?")
         say(f"\n{found}\n")
-        say("What to do about it? Learning from 4,000 validation images, which takes a moment ...")
+        say("Fitting a policy on 4,000 validation images, which takes a moment ...")
     policy = Policy.fit(
         _logits_of(sample, "validation"),
         [sample.classes[label] for label in sample.validation_labels],
-        costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "ask a person"),
+        costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "review"),
         features=sample.validation_features,
-        ood=OODGate(MahalanobisDistance(normalize=True), alpha=EPSILON),
+        ood=OODGate(MahalanobisDistance(normalize=True), alpha=OOD_ALPHA),
     )
     policy.save(folder / "policy.json")
     _write_all_decisions(policy, sample, folder / "decisions.parquet")
     _write_demo_report(policy, sample, folder / "report.html")
     figures: dict[str, dict[str, Any]] = {
         "before and after": _before_and_after(policy, sample),
-        "decisions": _decided(policy, sample),
-        "strangers": _strangers(policy, sample),
+        "decisions": _decision_costs(policy, sample),
+        "out-of-distribution": _ood_results(policy, sample),
     }
     if as_json:
         say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
         return
-    _tell(figures, policy, folder)
+    _print_results(figures, policy, folder)
 
 
 def _train_and_report(folder: Path, *, is_quiet: bool) -> None:
-    """Train a network that doubts, with wrong labels among its data, and write the report."""
+    """Train a network on data with noisy labels, and write the report."""
     from dubito.cli.printing import say, say_json
     from dubito.learn.demo import train_demo
     from dubito.report import make_report
 
     folder.mkdir(parents=True, exist_ok=True)
-    found = train_demo(folder, say=(lambda words: None) if is_quiet else say)
+    found = train_demo(folder, say=(lambda text: None) if is_quiet else say)
     make_report(
         found.test.labels,
         found.test.logits,
         features=found.test.features,
         ood=found.strange,
         policy=found.policy,
-        title="Digits, learned with wrong labels",
+        title="Digits, trained with noisy labels",
         command="dubito demo --train",
     ).save(folder / "report.html")
     if is_quiet:
         say_json({**found.policy.report.to_dict(), "folder": str(folder)})
         return
-    say(f"Written to {folder}: report.html (open it) and what is named above.")
+    say(f"Written to {folder}: report.html (open it) and the files named above.")
 
 
 def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:
-    """Write what is done with test images and strangers, one after the other."""
+    """Write the decisions for the test images and the out-of-distribution sets."""
     from dubito.data import ArrayShards, Batch, Sink
     from dubito.decide import write_decisions
 
     with Sink(path) as sink:
-        for field in ("test", *STRANGERS.values()):
+        for field in ("test", *OOD_SETS.values()):
             batch = Batch.of(None, _logits_of(sample, field), features=_features_of(sample, field))
             write_decisions(policy, ArrayShards(batch), sink, source=field)
 
@@ -125,7 +125,7 @@ def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -
 
 
 def _before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, list[float]]:
-    """Return figures of test images, as the network says and as the policy does."""
+    """Return metrics of the test images, uncalibrated and calibrated."""
     from dubito import audit
 
     before = _logits_of(sample, "test")
@@ -139,13 +139,13 @@ def _before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, l
         "log loss": "log_loss",
         "Brier score": "brier_score",
         "ECE (15 uniform bins)": "expected_calibration_error",
-        "ECE of a calibrated model": "expected_if_calibrated",
+        "  expected if calibrated": "expected_if_calibrated",
     }
     return {name: [getattr(one, key) for one in reports] for name, key in figures.items()}
 
 
-def _decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
-    """Return what deciding the test images costs, by the policy and by the network alone."""
+def _decision_costs(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
+    """Return the cost per test image of the policy and of the network alone."""
     import numpy as np
 
     from dubito.decide import optimal_actions, realized_cost
@@ -157,38 +157,38 @@ def _decided(policy: Policy, sample: FashionMNISTSample) -> dict[str, float]:
     raw = optimal_actions(outputs, policy.costs)
     return {
         "always the most probable class": realized_cost(truth, argmax, policy.costs),
-        "the network's own probabilities": realized_cost(truth, raw, policy.costs),
+        "uncalibrated probabilities": realized_cost(truth, raw, policy.costs),
         "the policy": realized_cost(truth, found.action, policy.costs),
-        "share asked": float(1 - is_open.mean()),
-        "errors of the network": float(np.mean(argmax != truth)),
-        "errors among decided": float(np.mean(found.class_[is_open] != truth[is_open])),
+        "fraction rejected": float(1 - is_open.mean()),
+        "error rate of the network": float(np.mean(argmax != truth)),
+        "error rate of decided images": float(np.mean(found.class_[is_open] != truth[is_open])),
     }
 
 
-def _strangers(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
-    """Return how sure the network is of what it never learned, and how much of it is asked about."""
+def _ood_results(policy: Policy, sample: FashionMNISTSample) -> dict[str, dict[str, float]]:
+    """Return mean confidence and rejections for images unlike the training data."""
     from dubito.data import Batch
     from dubito.decide.policy.decide import OUT_OF_DISTRIBUTION
 
-    told = {}
-    for name, field in STRANGERS.items():
+    results = {}
+    for name, field in OOD_SETS.items():
         outputs = _logits_of(sample, field)
         found = policy.decide(outputs, _features_of(sample, field))
-        told[name] = {
-            "says": float(Batch.of(None, outputs).rows.confidence.mean()),
-            "asked": float(found.is_rejected.mean()),
-            "strange": float((found.reason == OUT_OF_DISTRIBUTION).mean()),
+        results[name] = {
+            "confidence": float(Batch.of(None, outputs).rows.confidence.mean()),
+            "rejected": float(found.is_rejected.mean()),
+            "detected as OOD": float((found.reason == OUT_OF_DISTRIBUTION).mean()),
         }
-    return told
+    return results
 
 
-def _tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
-    """Tell the story."""
+def _print_results(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> None:
+    """Print what the demo found."""
     from dubito.cli.printing import say, show_table
 
-    say("\nThe honest probability, on test images:\n")
+    say("\nCalibration, on the test images:\n")
     show_table(
-        ("  ", "before", "after"),
+        ("  ", "uncalibrated", "calibrated"),
         [
             (f"  {name}", f"{was:.4f}", f"{now:.4f}")
             for name, (was, now) in figures["before and after"].items()
@@ -196,20 +196,20 @@ def _tell(figures: dict[str, dict[str, Any]], policy: Policy, folder: Path) -> N
     )
     costs = figures["decisions"]
     say(f"\n  Calibrator: {policy.provenance['calibrator']}.")
-    say(f"\nThe action that costs least, where an error costs 1 and asking {REJECT_COST}:\n")
+    say(f"\nCost per image, where an error costs 1 and a review {REJECT_COST}:\n")
     for name in list(costs)[:3]:
-        say(f"  {name:<32} {costs[name]:.4f} a row")
+        say(f"  {name:<32} {costs[name]:.4f} per image")
     say(
-        f"\n  The policy asks about {costs['share asked']:.1%} of images; of the rest "
-        f"{costs['errors among decided']:.1%} are wrong, where the network alone errs in "
-        f"{costs['errors of the network']:.1%}."
+        f"\n  The policy sends {costs['fraction rejected']:.1%} of the images to review. Of the "
+        f"rest {costs['error rate of decided images']:.1%} are wrong, compared with "
+        f"{costs['error rate of the network']:.1%} for the network alone."
     )
-    say("\nWhat it should not be sure of, and how much of that a person gets to see:\n")
+    say("\nOut-of-distribution images, and how many of them are sent to review:\n")
     show_table(
-        ("  ", "it says", "asked", "as strange"),
+        ("  ", "mean confidence", "rejected", "detected as OOD"),
         [
             (f"  {name}", *(f"{value:.1%}" for value in one.values()))
-            for name, one in figures["strangers"].items()
+            for name, one in figures["out-of-distribution"].items()
         ],
     )
     say(f"\nWritten to {folder}: report.html (open it), policy.json, decisions.parquet.")

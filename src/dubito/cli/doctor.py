@@ -1,4 +1,4 @@
-"""`dubito doctor`: is everything in order here?"""
+"""`dubito doctor`: is the installation in order?"""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STORED = {
     "Brier score": 0.2138246,
     "ECE (15 uniform bins)": 0.0852124,
     "temperature": 2.8293724,
-    "cost with a reject at 0.2": 0.0851500,
+    "cost with reject at 0.2": 0.0851500,
 }
-CLOSE = 1e-6  # what single precision may move them by, and more than was rounded away
+TOLERANCE = 1e-6  # above rounding in single precision
 
 
 def doctor(
@@ -30,25 +30,25 @@ def doctor(
     """
     from dubito.cli.printing import say, say_json, show_table
 
-    facts, found = _environment(), _figures()
+    facts, found = _environment(), _computed_metrics()
     checks = {name: [found[name], stored] for name, stored in STORED.items()}
-    wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > CLOSE]
+    wrong = [name for name, (now, stored) in checks.items() if abs(now - stored) > TOLERANCE]
     if as_json:
         say_json({**facts, "checks": checks, "wrong": wrong})
     else:
-        say("\n".join(f"{name:<14} {value}" for name, value in facts.items()) + "\n")
+        say("\n".join(f"{name:<15} {value}" for name, value in facts.items()) + "\n")
         lines = [
-            (name, f"{now:.7f}", f"{stored:.7f}", "wrong" if name in wrong else "right")
+            (name, f"{now:.7f}", f"{stored:.7f}", "wrong" if name in wrong else "ok")
             for name, (now, stored) in checks.items()
         ]
-        show_table(("figure", "here", "stored", ""), lines)
-        say(f"\n{'All is well' if not wrong else 'Something is wrong: ' + ', '.join(wrong)}.")
+        show_table(("value", "computed", "expected", ""), lines)
+        say(f"\n{'All checks passed' if not wrong else 'Checks failed: ' + ', '.join(wrong)}.")
     if wrong:
         raise typer.Exit(1)
 
 
 def _environment() -> dict[str, Any]:
-    """Return what runs where."""
+    """Return versions, platform, threads and the number of compiled kernels."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
     from pathlib import Path
@@ -68,12 +68,12 @@ def _environment() -> dict[str, Any]:
         "python": f"{platform.python_version()} on {platform.machine()}, {platform.system()}",
         **{name: installed(name) for name in (*PACKAGES, *OPTIONAL)},
         "threads": n_threads(),
-        "kernels kept": len(list(folder.glob("*.nbc"))),
+        "cached kernels": len(list(folder.glob("*.nbc"))),
     }
 
 
-def _figures() -> dict[str, float]:
-    """Return figures of the sample, as they are computed here and now."""
+def _computed_metrics() -> dict[str, float]:
+    """Return metrics of the bundled sample, computed on this machine."""
     from dubito import Logits
     from dubito.calibrate import TemperatureScaling
     from dubito.data import load_fashion_mnist
@@ -91,5 +91,5 @@ def _figures() -> dict[str, float]:
         "Brier score": brier_score(labels, outputs),
         "ECE (15 uniform bins)": expected_calibration_error(labels, outputs),
         "temperature": learned.temperature_,
-        "cost with a reject at 0.2": realized_cost(labels, actions, costs),
+        "cost with reject at 0.2": realized_cost(labels, actions, costs),
     }

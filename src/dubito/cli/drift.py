@@ -1,4 +1,4 @@
-"""`dubito drift REFERENCE CURRENT`: has anything moved?"""
+"""`dubito drift REFERENCE CURRENT`: has the data or the model drifted?"""
 
 from pathlib import Path, PurePath
 from typing import Annotated
@@ -21,7 +21,7 @@ def drift(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write an HTML report, e.g. drift.html.")
     ] = None,
-    is_failing: Annotated[
+    fail_on_drift: Annotated[
         bool, typer.Option("--fail-on-drift", help="Exit with code 1 if drift is detected.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -32,23 +32,23 @@ def drift(
     """
     from dubito.cli.printing import passes, say, say_json, typed
     from dubito.cli.reading import require_output_paths
-    from dubito.monitor import detect_drift as drifted
+    from dubito.monitor import detect_drift
 
     files = [reference, current]
     require_output_paths({"--output": output}, files)
     predictions = options.open(*files, label="optional", has_features=True)
     with passes():
-        found = drifted(*map(reader.rows, predictions))
+        result = detect_drift(*map(reader.rows, predictions))
     if output is not None:
         from dubito.report import drift_report
 
         title = f"{PurePath(reference).name} and {PurePath(current).name}"
-        drift_report(found, title=title, command=typed()).save(output)
+        drift_report(result, title=title, command=typed()).save(output)
     if as_json:
-        say_json(found.to_dict())
+        say_json(result.to_dict())
     else:
-        say(str(found))
+        say(str(result))
         if output is not None:
             say(f"\nThe report is in {output}.")
-    if is_failing and found.has_drifted:
+    if fail_on_drift and result.has_drifted:
         raise typer.Exit(1)

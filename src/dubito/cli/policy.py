@@ -28,8 +28,8 @@ def show(
         say_json({"report": loaded.report.to_dict(), "provenance": loaded.provenance})
         return
     say(str(loaded))
-    made = loaded.provenance
-    say(f"Fitted {made['created']} on {made['n_rows']:,} rows by dubito {made['dubito']}.")
+    origin = loaded.provenance
+    say(f"Fitted {origin['created']} on {origin['n_rows']:,} rows by dubito {origin['dubito']}.")
 
 
 @policy.command()
@@ -55,11 +55,11 @@ def explain(
         rows, label="unused", has_features=has_features, classes=loaded.costs.classes
     )
     batch = read(predictions.source, predictions.columns)
-    words = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
+    explanation = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
     if as_json:
-        say_json({"row": row, "words": words})
+        say_json({"row": row, "explanation": explanation})
         return
-    say(words)
+    say(explanation)
 
 
 @policy.command()
@@ -78,4 +78,4 @@ def seal(
     if as_json:
         say_json({"sealed": str(file)})
     else:
-        say(f"{file} is sealed.")
+        say(f"Updated the checksum of {file}.")

@@ -208,7 +208,7 @@ def read_costs(
     reject_cost: float | None = None,
     reject_action: str | None = None,
 ) -> CostMatrix:
-    """Return the cost matrix of a JSON or CSV file, or 0-1 costs, with a reject action if wanted."""
+    """Return the cost matrix of a JSON or CSV file, or 0-1 costs, with any reject action."""
     from dubito.data.labels import names_of
     from dubito.decide import CostMatrix
     from dubito.outputs import BaseClassOutputs

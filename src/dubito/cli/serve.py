@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from dubito.serve.store import Store
-from typing import Any
 
 DATABASE = "sqlite:///dubito.db"
 Database = Annotated[
@@ -55,7 +54,8 @@ def serve(
 
     if (policy is None) != demo:
         got = "neither" if policy is None else "both"
-        raise BadValueError("policy", "dubito serve", "given, or else --demo", got, "policy.json")
+        rule, fix = "needs a policy file or --demo", "Run dubito serve policy.json"
+        raise BadValueError("", "dubito serve", rule, got, fix)
     settings = Settings(audit_fraction, blind, retention_days)
     loaded = sample.demo_policy() if policy is None else Policy.load(policy)
     store = Store.open(database)
@@ -87,7 +87,7 @@ def serve(
 
 
 def _where(store: Store) -> str:
-    """Return the address of a database without its password."""
+    """Return the URL of the database without its password."""
     return store.engine.url.render_as_string(hide_password=True)
 
 
@@ -118,22 +118,23 @@ def create(
     from dubito.serve.store import Store
 
     if days is not None and not 0 < days < 36_500:
-        raise BadValueError("--days", "dubito token create", "above 0", f"{days:g}", "--days 90")
+        rule, fix = "must be above 0 and below 36500", "Pass --days 90"
+        raise BadValueError("--days", "dubito token create", rule, f"{days:g}", fix)
     store = Store.open(database)
     try:
         lifetime = None if days is None else days * DAY
-        made = store.create_token(check_name(name, "--name"), scope, lifetime)
+        created = store.create_token(check_name(name, "--name"), scope, lifetime)
     finally:
         store.close()
     if as_json:
-        say_json({"name": name, "scopes": sorted(set(scope)), "token": made})
+        say_json({"name": name, "scopes": sorted(set(scope)), "token": created})
         return
-    say_note(f"keep it safe, as it is shown this once; it lets {name} {', '.join(scope)}.")
-    print(made)
+    say_note(f"keep this token safe, it is shown only once. Scopes of {name}: {', '.join(scope)}.")
+    print(created)
 
 
 @token.command("list")
-def listed(database: Database = DATABASE, as_json: AsJson = False) -> None:
+def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
     """List tokens with their users, scopes and validity.
 
     Example: dubito token list
@@ -161,11 +162,11 @@ def listed(database: Database = DATABASE, as_json: AsJson = False) -> None:
     if as_json:
         say_json(rows)
     elif not rows:
-        say("There is no token yet.")
+        say("No tokens yet.")
     else:
         lines = [
             (f"{row['id']} {row['name']}", " ".join(row["scopes"]), row["created"],
-             "valid" if row["is_valid"] else "not valid")
+             "valid" if row["is_valid"] else "revoked or expired")
             for row in rows
         ]  # fmt: skip
         show_table(("token", "scopes", "created", ""), lines)
@@ -192,4 +193,4 @@ def revoke(
     if as_json:
         say_json({"revoked": number})
     else:
-        say(f"Token {number} is not valid any more.")
+        say(f"Token {number} was revoked.")

@@ -177,7 +177,7 @@ class MeanInterval:
                 None,
                 values,
                 level=self.level,
-                seed=self.seed,
+                random_state=self.seed,
                 n_resamples=self.n_resamples,
                 sample_weight=weight,
             )

@@ -1,6 +1,6 @@
-"""How far is stated confidence from truth?"""
+"""Measure: is the confidence calibrated?"""
 
-from dubito.measure.audit import Audit, ClassReport, audit
+from dubito.measure.audit import Audit, audit
 from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
@@ -22,7 +22,6 @@ from dubito.measure.detection import average_precision, false_positive_rate_at_r
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
 from dubito.measure.pixels import PixelShards
 from dubito.measure.proper_scores import (
-    ProperScores,
     ProperScoresState,
     accuracy,
     brier_score,
@@ -38,7 +37,7 @@ from dubito.measure.regression import (
     sharpness,
 )
 from dubito.measure.regression_audit import RegressionAudit, RegressionState
-from dubito.measure.scorers import Scorer, get_scorer
+from dubito.measure.scorers import get_scorer
 from dubito.measure.selective import (
     RiskCoverageCurve,
     area_under_generalized_risk_coverage,
@@ -55,12 +54,10 @@ __all__ = [
     "BootstrapState",
     "CalibrationTest",
     "CalibrationTestState",
-    "ClassReport",
     "ClasswiseCalibrationState",
     "GroupedState",
     "Interval",
     "PixelShards",
-    "ProperScores",
     "ProperScoresState",
     "RankingState",
     "RegressionAudit",
@@ -68,7 +65,6 @@ __all__ = [
     "ReliabilityCurve",
     "ReliabilityState",
     "RiskCoverageCurve",
-    "Scorer",
     "SmoothCalibrationErrorState",
     "State",
     "accuracy",

@@ -1,4 +1,4 @@
-"""`audit`: all figures of a model's confidence at once, in plain words first."""
+"""`audit`: all metrics of a model's confidence in one call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dubito.arrays import draw_seed
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.measure.audit_state import AuditState, BootstrapState
@@ -29,13 +30,25 @@ from dubito.measure.text import audit_lines, verdict_on
 from dubito.outputs import BaseClassOutputs, ClassName, Normal, Quantiles, Samples, TopLabel
 
 LEVEL = 0.95
-ROW_RESAMPLES = 50_000_000  # as many rows are redrawn by default: about a second
+ROW_RESAMPLES = 50_000_000  # rows drawn in all resamples by default: about a second
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ClassReport:
-    """One class: how often it happened, how probable it was said to be, its calibration error."""
+    """Calibration of one class.
+
+    Attributes
+    ----------
+    name : str or int
+        The class.
+    frequency : float
+        Observed frequency of the class.
+    probability : float
+        Mean predicted probability of the class.
+    calibration_error : float
+        Binned calibration error of the class.
+    """
 
     name: ClassName
     frequency: float
@@ -46,16 +59,64 @@ class ClassReport:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """What a model's confidence is worth. `print(audit)` tells it in words.
+    """Metrics of a classifier's confidence; `print(audit)` gives a readable summary.
 
-    `expected_if_calibrated` is the calibration error, and `gap_if_calibrated` the standard
-    deviation of the gap between confidence and accuracy, that a perfectly calibrated model would
-    show on so many rows. `n_rows` counts those with a label and a weight, `n_effective` what they
-    are worth by their weights. What top labels alone cannot tell is None. `intervals` hold the
-    truth in 19 cases of 20, but for `expected_calibration_error` near 0: see `confidence_interval`.
-    The figures "of errors" say how well doubt finds the model's own errors, the false positive rate
-    at a recall of 95 %. `risk_coverage_bounds` and `auroc_bounds` are between what AURC and AUROC
-    lie whatever the order of rows of equal doubt: the bounds of the fixed grid when streamed.
+    Made by :func:`audit` from arrays, or by :meth:`Audit.of` from shards. Metrics that need a whole
+    distribution are None for `TopLabel` outputs.
+
+    Attributes
+    ----------
+    n_rows, n_effective : int, float
+        Rows with a label and positive weight, and their effective number (Kish) by weight.
+    n_missing, n_impossible : int
+        Rows without a label, and rows whose true class had probability 0.
+    n_classes, n_bins : int
+        Number of classes and of confidence bins.
+    accuracy, confidence, gap : float
+        Accuracy, mean top-label confidence, and confidence minus accuracy.
+    log_loss, brier_score : float or None
+        Proper scores.
+    entropy, sharpness : float or None
+        Mean predictive entropy, and mean sum of squared probabilities.
+    expected_calibration_error, maximum_calibration_error, debiased_calibration_error : float
+        Binned calibration errors of the top label (`n_bins` uniform bins).
+    smooth_calibration_error : float
+        Calibration error without bins (smECE).
+    classwise_calibration_error : float or None
+        Mean calibration error over all classes, same bins.
+    expected_if_calibrated : float
+        ECE that a perfectly calibrated model would show on so many rows.
+    gap_if_calibrated : float
+        Standard deviation of `gap` for a perfectly calibrated model.
+    calibration_p_value : float
+        p-value of the calibration test.
+    area_under_risk_coverage, excess_area_under_risk_coverage : float
+        AURC and E-AURC of least confidence.
+    area_under_generalized_risk_coverage : float
+        AUGRC of least confidence.
+    auroc_of_errors, average_precision_of_errors, false_positive_rate_of_errors : float or None
+        How well least confidence detects the model's errors: AUROC, average precision, and the
+        false positive rate at 95 % recall (FPR95).
+    risk_coverage_bounds, auroc_bounds : tuple of float
+        Range of AURC and error detection AUROC over all orders of tied rows; for streamed rows, the
+        error bounds of the fixed grid.
+    curve : ReliabilityCurve
+        Confidence and accuracy per bin.
+    selective : RiskCoverageCurve
+        Risk at each coverage.
+    classes : tuple of ClassReport
+        Calibration per class.
+    intervals : dict of str to Interval
+        95 % bootstrap intervals. That of `expected_calibration_error` lies too high near 0.
+    groups : dict of str to Audit
+        Audits per group.
+
+    Examples
+    --------
+    >>> from dubito import Probabilities, audit
+    >>> report = audit([0, 1, 1], Probabilities([0.2, 0.9, 0.6]))
+    >>> report.accuracy
+    1.0
     """
 
     n_rows: int
@@ -95,27 +156,48 @@ class Audit:
 
     @classmethod
     def of(
-        cls, shards: Shards, *, n_bins: int = 15, n_resamples: int | None = None, seed: int = 0
+        cls,
+        shards: Shards,
+        *,
+        n_bins: int = 15,
+        n_resamples: int | None = None,
+        random_state: Any = 0,
     ) -> Audit:
-        """Audit rows wherever they are: exactly in memory, as `audit` does; streamed otherwise.
+        """Audit rows wherever they are.
 
-        Streamed, rankings are taken on a fixed fine grid, and intervals and groups take a pass of
-        their own.
+        In memory (`ArrayShards`) this equals `audit`. Streamed, rankings come from a fixed fine
+        grid, and intervals and groups each take another pass.
+
+        Parameters
+        ----------
+        shards : Shards
+            The rows: `ArrayShards`, `scan(...)` or `DaskShards`.
+        n_bins : int, default=15
+            Number of uniform confidence bins.
+        n_resamples : int, optional
+            Bootstrap resamples, as in `audit`.
+        random_state : None, int or RandomState, default=0
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        Audit
         """
         if isinstance(shards, ArrayShards):
-            return _audit_batch(shards.batch, n_bins, n_resamples, seed)
+            return _audit_batch(shards.batch, n_bins, n_resamples, random_state)
         has_groups = next(shards.batches()).groups is not None
+        seed = draw_seed(random_state, "audit")
         settings = Settings(n_bins, n_resamples, seed, has_groups, is_gridded=True)
         return _audited(shards.sum, settings)
 
     @property
     def verdict(self) -> str:
-        """What the figures mean, in a sentence or two."""
+        """The result in one sentence."""
         return verdict_on(self)
 
     @property
     def figures(self) -> dict[str, float]:
-        """All single numbers that are known, flat, as experiment trackers take them."""
+        """All finite single numbers in a flat dictionary, for experiment trackers."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float) and np.isfinite(v)}
         for name, interval in self.intervals.items():
@@ -125,7 +207,7 @@ class Audit:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, texts and lists, ready for JSON; an infinite log loss is None."""
+        """Return the audit as JSON-ready values; an infinite log loss is None."""
         values = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
         return {**values, "verdict": self.verdict}
 
@@ -157,7 +239,7 @@ def audit(
     groups: Any = None,
     n_bins: int = 15,
     n_resamples: int | None = None,
-    seed: int = 0,
+    random_state: Any = 0,
 ) -> Audit: ...
 
 
@@ -169,25 +251,50 @@ def audit(
     groups: Any = None,
     n_bins: int = 15,
     n_resamples: int | None = None,
-    seed: int = 0,
+    random_state: Any = 0,
 ) -> Audit | RegressionAudit:
-    """Return all figures of a model's confidence, taken in one pass over its outputs.
+    """Audit a model's confidence: calibration, accuracy, proper scores, error detection.
 
-    `outputs` are wrapped (`Logits`, `Members`, `TopLabel` with `y_true=None`; for regression
-    `Normal`, `Samples`, `Quantiles`) or plain probabilities. `groups` has one name a row.
-    `n_resamples=0` leaves out the intervals; by default there are 1,000, fewer above 50,000 rows.
+    Start here to find out whether confidence can be trusted. All metrics are computed in one pass
+    over the outputs. For files and clusters use `Audit.of(shards)`.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels, or targets for regression; None with `TopLabel`.
+    outputs : array-like or outputs
+        `Logits`, `Probabilities`, `Members`, `TopLabel`; for regression `Normal`, `Samples`,
+        `Quantiles`. A plain array holds probabilities.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+    groups : array-like of shape (n_samples,), optional
+        Group of each row; each group is audited as well.
+    n_bins : int, default=15
+        Number of uniform confidence bins.
+    n_resamples : int, optional
+        Bootstrap resamples for the intervals; 0 leaves them out. Default: 1,000, fewer above 50,000
+        rows.
+    random_state : None, int or RandomState, default=0
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    Audit or RegressionAudit
+
+    Examples
+    --------
     >>> print(audit([0, 0, 0, 1] * 30, [[0.75, 0.25]] * 120).verdict)
     No sign of miscalibration on 120 rows: mean confidence 75.0 %, accuracy 75.0 %.
     """
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
-    return _audit_batch(batch, n_bins, n_resamples, seed)
+    return _audit_batch(batch, n_bins, n_resamples, random_state)
 
 
-def _audit_batch(batch: Batch, n_bins: int, n_resamples: int | None, seed: int) -> Audit:
+def _audit_batch(batch: Batch, n_bins: int, n_resamples: int | None, random_state: Any) -> Audit:
     """Audit rows in memory, with exact rankings."""
+    seed = draw_seed(random_state, "audit")
     settings = Settings(n_bins, n_resamples, seed, batch.groups is not None, is_gridded=False)
     return _audited(lambda function: function(batch), settings)
 
@@ -195,7 +302,7 @@ def _audit_batch(batch: Batch, n_bins: int, n_resamples: int | None, seed: int) 
 @final
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an audit is to be made."""
+    """Settings of an audit."""
 
     n_bins: int
     n_resamples: int | None
@@ -205,7 +312,7 @@ class Settings:
 
 
 def _audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) -> Audit:
-    """Make an audit of rows over which `total` sums any state."""
+    """Make an audit from a function that sums any state over the rows."""
     n_bins = settings.n_bins
     of = partial(AuditState.of, n_bins=n_bins, is_gridded=settings.is_gridded)
     result = _read(total(of))
@@ -226,12 +333,12 @@ def _audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings)
 
 
 def _default_resamples(n_rows: int) -> int:
-    """Return how many resamples to draw if nobody says: 1,000, or as many as a second allows."""
+    """Return the default number of resamples: 1,000, or what takes about a second."""
     return int(np.clip(ROW_RESAMPLES // max(n_rows, 1), 100, 1000))
 
 
 def _read(state: AuditState) -> Audit:
-    """Read all figures off their sums."""
+    """Compute all metrics from their sums."""
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)
     wrong, weight = state.ranked.positive.sum(), state.ranked.weight.sum()
@@ -277,7 +384,7 @@ def _read(state: AuditState) -> Audit:
 def _class_reports(
     by_class: ClasswiseCalibrationState, names: Iterable[ClassName] | None
 ) -> tuple[ClassReport, ...]:
-    """Return a line a class."""
+    """Return a report for each class."""
     total = by_class.weight.sum(axis=1)
     frequency = by_class.true.sum(axis=1) / total
     probability = by_class.probability.sum(axis=1) / total
@@ -287,14 +394,14 @@ def _class_reports(
 
 
 def _with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
-    """Return an audit with the intervals that its resamples show."""
+    """Return an audit with bootstrap intervals."""
     intervals = {
         name: interval_of(getattr(result, name), values, LEVEL, "audit")
         for name, values in resamples.value.items()
     }
     if result.n_impossible:
         intervals.pop("log_loss", None)
-    if result.accuracy in (0, 1):  # no resample differs: what n rows without an exception tell
+    if result.accuracy in (0, 1):  # all resamples are alike: the exact binomial bound
         least = ((1 - LEVEL) / 2) ** (1 / result.n_effective)
         ends = (least, 1.0) if result.accuracy == 1 else (0.0, 1 - least)
         intervals["accuracy"] = Interval(result.accuracy, *ends)
@@ -302,7 +409,7 @@ def _with_intervals(result: Audit, resamples: BootstrapState) -> Audit:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON takes it: a number that is none is None."""
+    """Return a value as JSON-ready numbers, strings and lists; non-finite numbers are None."""
     if isinstance(value, Audit):
         return value.to_dict()
     if isinstance(value, dict):

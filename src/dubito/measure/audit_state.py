@@ -1,4 +1,4 @@
-"""The states of every figure in an audit, taken in one pass over the rows."""
+"""The sums of every metric in an audit, computed in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,17 @@ from dubito.outputs import BaseClassOutputs, ClassName
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditState:
-    """The states of every figure in an audit; `by_class` is None for top labels only."""
+    """Sums of every metric in an audit; `by_class` is None for `TopLabel` outputs.
+
+    Adding two states pools their rows: use it to audit data that arrives in parts.
+
+    Examples
+    --------
+    >>> from dubito.data import Batch
+    >>> state = AuditState.of(Batch.of([0], [0.1])) + AuditState.of(Batch.of([1], [0.8]))
+    >>> state.value.scores.value.accuracy
+    1.0
+    """
 
     scores: ProperScoresState
     reliability: ReliabilityState
@@ -38,7 +48,7 @@ class AuditState:
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
-        """Sum all figures of a batch; on a grid, rankings of any number of batches stay small."""
+        """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small."""
         batch.require_labels("audit")
         edges = uniform_edges(n_bins, "audit")
         outputs = batch.outputs
@@ -58,7 +68,7 @@ class AuditState:
 
     @property
     def value(self) -> Self:
-        """The state itself, which `Audit` reads; raises for no rows."""
+        """The state itself, from which `Audit` is computed; raises for no rows."""
         _ = self.scores.value
         return self
 
@@ -70,8 +80,11 @@ class AuditState:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         if missing := {f.name for f in fields(cls)} - set(values):
-            rule, fix = "all parts of an audit", "what `to_dict` of the same version wrote"
-            got = f"no {', '.join(sorted(missing))}"
+            rule, fix = (
+                "must hold all parts of an audit",
+                "Pass what `to_dict` of the same version returned",
+            )
+            got = f"none of {', '.join(sorted(missing))}"
             raise BadValueError("values", "AuditState.from_dict", rule, got, fix)
         by_class, classes = values["by_class"], values["classes"]
         return cls(
@@ -88,9 +101,10 @@ class AuditState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BootstrapState:
-    """Scores and reliability of many Poisson bootstrap resamples, each a state that adds up.
+    """Proper scores and reliability bins of many Poisson bootstrap resamples.
 
-    A row's draw depends on its number in the whole, so that shards resample as one.
+    A row's draw depends on its number in the whole data set, so that any split into shards gives
+    the same resamples.
     """
 
     scores: tuple[ProperScoresState, ...]
@@ -114,7 +128,7 @@ class BootstrapState:
 
     @property
     def value(self) -> dict[str, list[float]]:
-        """What each figure was in each resample; what is unknown or infinite is left out."""
+        """The values of each metric over the resamples; unknown or infinite ones are left out."""
         values: dict[str, list[float]] = {}
         for scores, bins in zip(self.scores, self.reliability, strict=True):
             if not scores.weight > 0:

@@ -1,4 +1,4 @@
-"""Reliability bins and the calibration errors computed from them, and the smooth calibration error."""
+"""Reliability diagrams, binned calibration errors, and the smooth calibration error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dubito.kernels.bins import bin_indices, reliability_sums
 from dubito.kernels.sums import residual_sums
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 
-MOST_BINS = 100_000
+MAX_BINS = 100_000
 
 
 def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
@@ -33,10 +33,10 @@ def uniform_edges(n_bins: int, caller: str = "uniform_edges") -> FloatArray:
 def _quantile_edges(
     values: FloatArray, weight: FloatArray, n_bins: int, caller: str = "quantile_edges"
 ) -> FloatArray:
-    """Return edges between which bins hold equal weight, as far as ties allow.
+    """Return the edges of bins of equal weight, as far as ties allow.
 
-    A cut inside a tie moves to the tie's end, and cuts that meet become one: there may be fewer
-    bins than asked for, and never an empty one.
+    A cut inside a tie moves to its end, and equal cuts are merged: there may be fewer bins than
+    asked for, but none is empty.
 
     >>> _quantile_edges(np.array([0.1, 0.1, 0.1, 0.9]), np.ones(4), 2).tolist()
     [0.0, 0.1, 1.0]
@@ -55,11 +55,11 @@ def _quantile_edges(
 
 
 def _as_n_bins(n_bins: Any, caller: str) -> int:
-    """Return a number of bins that is a whole number from 1 up."""
+    """Return a valid number of bins, or raise."""
     is_whole = isinstance(n_bins, int | np.integer) and not isinstance(n_bins, bool)
-    if not is_whole or not 1 <= n_bins <= MOST_BINS:
-        rule = f"a whole number from 1 to {MOST_BINS:,}"
-        raise BadValueError("n_bins", caller, rule, repr(n_bins), "n_bins=15")
+    if not is_whole or not 1 <= n_bins <= MAX_BINS:
+        rule = f"must be an integer from 1 to {MAX_BINS:,}"
+        raise BadValueError("n_bins", caller, rule, repr(n_bins), "Use n_bins=15")
     return int(n_bins)
 
 
@@ -77,10 +77,20 @@ Norm = Literal["l1", "l2", "max"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReliabilityCurve:
-    """Stated confidence against how often it was right, bin by bin; empty bins are left out.
+    """A reliability diagram: confidence and accuracy per bin, without empty bins.
 
-    `bins` says which bins those are: bin k lies between edges k and k + 1. `low` and `high` bound
-    the accuracy that a calibrated model would show in the bin, 19 times in 20.
+    Attributes
+    ----------
+    edges : ndarray of shape (n_bins + 1,)
+        Edges of all bins; bin k covers (edges[k], edges[k + 1]].
+    bins : ndarray
+        Indices of the bins that hold rows.
+    count : ndarray
+        Rows per bin.
+    confidence, accuracy : ndarray
+        Mean confidence and accuracy per bin.
+    low, high : ndarray
+        95 % range of the accuracy that a calibrated model would show in each bin.
     """
 
     edges: FloatArray
@@ -95,9 +105,10 @@ class ReliabilityCurve:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReliabilityState:
-    """Sums a bin that determine the reliability curve and the calibration errors.
+    """Sums per bin that determine the reliability diagram and the binned calibration errors.
 
-    `variance` is the variance the sum of `correct` would have if every confidence were true.
+    `variance` is the variance that the sum of `correct` would have if every confidence were
+    calibrated.
     """
 
     edges: FloatArray
@@ -144,13 +155,13 @@ class ReliabilityState:
 
     @property
     def used(self) -> Any:
-        """Which bins hold any weight."""
+        """Mask of the bins that hold any weight."""
         if not self.weight.any():
             raise EmptyStateError("Calibration error")
         return self.weight > 0
 
     def expected(self, norm: Norm = "l1") -> float:
-        """Return the mean (L1), root mean square (L2) or largest gap over the bins."""
+        """Return the mean (L1), root mean square (L2) or maximum gap over the bins."""
         # Sums, not means: each gap already carries its bin's weight.
         gaps = np.abs(self.confidence - self.correct)[self.used]
         weight = self.weight[self.used]
@@ -160,17 +171,17 @@ class ReliabilityState:
             return float(np.sqrt((gaps**2 / weight).sum() / weight.sum()))
         if norm == "max":
             return float((gaps / weight).max())
-        caller, rule = "expected_calibration_error", "'l1', 'l2' or 'max'"
-        raise BadValueError("norm", caller, rule, repr(norm), "norm='l1'")
+        caller, rule = "expected_calibration_error", "must be 'l1', 'l2' or 'max'"
+        raise BadValueError("norm", caller, rule, repr(norm), "Use norm='l1'")
 
     @property
     def debiased(self) -> float:
-        """The L2 error less what the chance of each bin's accuracy adds to it, 0 at least."""
+        """The L2 error minus the part that sampling noise adds, at least 0."""
         weight, correct = self.weight[self.used], self.correct[self.used]
         gaps = (self.confidence[self.used] - correct) / weight
         accuracy = correct / weight
         n_effective = weight**2 / self.squared_weight[self.used]
-        # A bin of one row tells nothing of its own chance: all of its gap may be chance.
+        # The gap of a bin with one row may be all noise.
         is_several = n_effective > 1 + 1e-9
         chance = accuracy * (1 - accuracy) / np.where(is_several, n_effective - 1, 1.0)
         squares = np.where(is_several, gaps**2 - chance, 0.0)
@@ -178,9 +189,9 @@ class ReliabilityState:
 
     @property
     def expected_if_calibrated(self) -> float:
-        """The L1 error a perfectly calibrated model of this size would show on average."""
-        # The mean of |x| is sqrt(2 / pi) standard deviations where x is normal around 0, and twice
-        # the mean where it counts rare errors: the less of both comes close to either.
+        """The mean L1 error of a perfectly calibrated model on so many rows."""
+        # The mean of |x| is sqrt(2 / pi) standard deviations if x is normal around 0, and twice the
+        # mean if it counts rare errors: the smaller one approximates either case.
         variance = self.variance[self.used]
         row_weight = self.squared_weight[self.used] / self.weight[self.used]
         mean = np.minimum(np.sqrt(2 / np.pi * variance), 2 * variance / row_weight)
@@ -203,14 +214,14 @@ def reliability_of(
     if strategy == "quantile":
         confidence, weight = batch.rows.confidence, batch.labeled_weight
         return ReliabilityState.of(batch, _quantile_edges(confidence, weight, n_bins, caller))
-    fix = "strategy='uniform'"
-    raise BadValueError("strategy", caller, "'uniform' or 'quantile'", repr(strategy), fix)
+    rule, fix = "must be 'uniform' or 'quantile'", "Use strategy='uniform'"
+    raise BadValueError("strategy", caller, rule, repr(strategy), fix)
 
 
 def _reliability_state(
     y_true: Any, outputs: Any, n_bins: int, strategy: str, sample_weight: Any, caller: str
 ) -> ReliabilityState:
-    """Return the reliability bins of a metric's arguments."""
+    """Return the reliability bins for the arguments of a metric."""
     batch = labeled_batch(y_true, outputs, sample_weight, caller)
     return reliability_of(batch, n_bins, strategy, caller)
 
@@ -224,11 +235,39 @@ def expected_calibration_error(
     norm: Norm = "l1",
     sample_weight: Any = None,
 ) -> float:
-    """Return the mean gap between confidence and accuracy over bins of confidence (ECE).
+    """Return the expected calibration error (ECE) of the top label.
 
-    A calibrated model shows more than 0 on few rows: see `Audit.expected_if_calibrated`. Naeini,
-    Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning", 2015.
+    The weighted mean over confidence bins of |confidence - accuracy|. Even a calibrated model has a
+    positive ECE on a finite sample: compare with `Audit.expected_if_calibrated`.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    n_bins : int, default=15
+        Number of confidence bins.
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width, or of equal weight as far as ties allow.
+    norm : {"l1", "l2", "max"}, default="l1"
+        Mean, root mean square, or maximum over the bins.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; lower is better.
+
+    References
+    ----------
+    Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning",
+    AAAI 2015. Guo et al., "On calibration of modern neural networks", ICML 2017.
+
+    Examples
+    --------
     >>> expected_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """
@@ -246,12 +285,36 @@ def debiased_calibration_error(
     strategy: Strategy = "uniform",
     sample_weight: Any = None,
 ) -> float:
-    """Return the L2 calibration error without the part that chance adds on few rows.
+    """Return the L2 calibration error without the bias of small samples.
 
-    Near 0 for a calibrated model, where the plain error is not; a bin of a single row tells nothing
-    of its own chance and counts as 0.
-    Kumar, Liang and Ma, "Verified uncertainty calibration", 2019.
+    Near 0 for a calibrated model, where the plain ECE is not. A bin of a single row tells nothing
+    about its own variance and counts as 0.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    n_bins : int, default=15
+        Number of confidence bins.
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width, or of equal weight as far as ties allow.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    References
+    ----------
+    Kumar, Liang and Ma, "Verified uncertainty calibration", NeurIPS 2019.
+
+    Examples
+    --------
     >>> debiased_calibration_error([0, 1], [[0.5, 0.5], [0.5, 0.5]])
     0.0
     """
@@ -269,6 +332,32 @@ def maximum_calibration_error(
 ) -> float:
     """Return the largest gap between confidence and accuracy of any bin (MCE).
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    n_bins : int, default=15
+        Number of confidence bins.
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width, or of equal weight as far as ties allow.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; lower is better.
+
+    References
+    ----------
+    Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning",
+    AAAI 2015.
+
+    Examples
+    --------
     >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     0.5
     """
@@ -286,8 +375,34 @@ def reliability_curve(
     strategy: Strategy = "uniform",
     sample_weight: Any = None,
 ) -> ReliabilityCurve:
-    """Return confidence against accuracy, bin by bin, with the band of a calibrated model.
+    """Return the reliability diagram of the top label: confidence and accuracy per bin.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    n_bins : int, default=15
+        Number of confidence bins.
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width, or of equal weight as far as ties allow.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    ReliabilityCurve
+        With the range that a calibrated model would show in each bin.
+
+    References
+    ----------
+    Niculescu-Mizil and Caruana, "Predicting good probabilities with supervised learning", ICML
+    2005.
+
+    Examples
+    --------
     >>> reliability_curve([0, 1], [[0.75, 0.25], [0.5, 0.5]]).accuracy.tolist()
     [0.0, 1.0]
     """
@@ -301,11 +416,10 @@ N_CELLS = 1 << 14
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothCalibrationErrorState:
-    """Residuals (correct less confidence) summed on a fixed fine grid of confidence.
+    """Residuals (correct minus confidence), summed on a fixed fine grid of confidence.
 
-    Each residual is shared between its two nearest grid points in proportion, which keeps the mean
-    place of every residual: the error of the grid is of second order, (1 / (16,384 width))^2 of the
-    value.
+    Each residual is split between its two nearest grid points so that its mean position is kept:
+    the error of the grid is of second order, (1 / (16,384 width))^2 of the value.
     """
 
     residual: FloatArray
@@ -337,9 +451,9 @@ class SmoothCalibrationErrorState:
 
 
 def _smoothed_error(spectrum: FloatArray, width: float) -> float:
-    """Return the area of |residuals smoothed by a Gaussian of this width, reflected at 0 and 1|.
+    """Return the integral of the absolute residuals after Gaussian smoothing of this width.
 
-    Reflection at both ends is what the cosine transform assumes; a Gaussian damps its terms.
+    Reflection at 0 and 1 is what the cosine transform assumes; a Gaussian damps its coefficients.
     """
     frequencies = np.pi * np.arange(spectrum.size)
     damped = spectrum * np.exp(-0.5 * (width * frequencies) ** 2)
@@ -374,7 +488,7 @@ def _phases(n: int) -> NDArray[np.complex128]:
 
 
 def _fixed_point(error: Callable[[float], float]) -> float:
-    """Return the width at which a falling error equals it, by false position (Illinois)."""
+    """Return the width that equals the (decreasing) error at this width, by false position."""
     low, high = 0.0, 1.0
     above, below = error(low), error(high) - high
     if above <= 0:
@@ -392,11 +506,33 @@ def _fixed_point(error: Callable[[float], float]) -> float:
 
 
 def smooth_calibration_error(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
-    """Return the calibration error of the top label smoothed at its own scale (smECE).
+    """Return the smooth calibration error of the top label (smECE).
 
-    The width s of the smoothing is the one at which the error is s: no bins to choose.
-    Blasiok and Nakkiran, "Smooth ECE: principled reliability diagrams via kernel smoothing", 2023.
+    Residuals are smoothed by a Gaussian kernel whose width equals the resulting error: there are no
+    bins to choose.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    References
+    ----------
+    Blasiok and Nakkiran, "Smooth ECE: principled reliability diagrams via kernel smoothing", ICLR
+    2024.
+
+    Examples
+    --------
     >>> round(smooth_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]]), 3)
     0.25
     """

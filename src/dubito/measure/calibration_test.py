@@ -1,4 +1,4 @@
-"""Is this model calibrated? A test with a p-value, by scores and not by bins."""
+"""A calibration test with a p-value, by scores instead of bins."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from dubito.errors import EmptyStateError
 from dubito.kernels.sums import N_SURPRISES, surprise_sums
 from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
 
-FEW_ERRORS = 10  # expected; below, a sum of scores is far from normal, but their number is Poisson
+FEW_ERRORS = 10  # expected; below, the sum of scores is not normal, but their number is Poisson
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CalibrationTest:
-    """Chi-squared of two scores that are 0 on average if the model is calibrated, and its p-value.
+    """Result of a calibration test.
 
-    `surprise` is how many standard deviations log loss lies above the model's own entropy,
-    `overconfidence` how many its confidence lies above its accuracy.
+    Attributes
+    ----------
+    statistic : float
+        Chi-squared statistic of two scores that have mean 0 for a calibrated model.
+    p_value : float
+        Probability of a statistic at least as large if the model is calibrated.
+    surprise : float
+        Log loss minus the model's own entropy, in standard deviations.
+    overconfidence : float
+        Confidence minus accuracy, in standard deviations.
     """
 
     statistic: float
@@ -35,9 +43,9 @@ class CalibrationTest:
 @final
 @dataclass(frozen=True, slots=True)
 class CalibrationTestState:
-    """Sums of both scores, and of their variances and covariance if the model is calibrated.
+    """Sums of both scores, and of their variances and covariance under calibration.
 
-    `n_impossible` counts rows whose class had probability 0: no calibrated model shows one.
+    `n_impossible` counts rows whose true class had probability 0: a calibrated model has none.
     """
 
     n_impossible: int
@@ -64,7 +72,7 @@ class CalibrationTestState:
 
     @classmethod
     def of_top_labels(cls, rows: RowStatistics, weight: FloatArray) -> Self:
-        """Of a top label alone: how the gap moves with the log odds, as a temperature would."""
+        """Return the sums for top labels: how the gap varies with the log odds."""
         confidence, doubt = rows.confidence, rows.least_confidence
         gap, variance = confidence - rows.correct, confidence * doubt
         odds = np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(doubt, 1e-300))
@@ -103,19 +111,19 @@ class CalibrationTestState:
 
     @property
     def rare_errors(self) -> tuple[float, float]:
-        """How many errors there were and were to be expected, in rows of mean weight."""
+        """The observed and the expected number of errors, in rows of mean weight."""
         row = self.squared_weight / self.weight
         return self.errors / row, self.expected_errors / row
 
     @property
     def chi_squared(self) -> tuple[float, int]:
-        """Both scores squared in units of their covariance, and how many of them differ."""
+        """The chi-squared statistic of both scores, and its degrees of freedom."""
         a, b = self.surprise, self.overconfidence
         v, w, c = self.variance_surprise, self.variance_overconfidence, self.covariance
         determinant = v * w - c * c
         if determinant > 1e-9 * v * w:
             return (w * a * a - 2 * c * a * b + v * b * b) / determinant, 2
-        # One says what the other says, as where every row has the same two probabilities.
+        # The scores are collinear, e.g. if every row has the same two probabilities.
         return _standardized(b, w) ** 2, 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,7 +135,7 @@ class CalibrationTestState:
 
 
 def _poisson_p_value(errors: float, expected: float) -> float:
-    """Return how likely so many or so few rare errors are, both sides counted."""
+    """Return the two-sided Poisson p-value of a number of rare errors."""
     from scipy.special import gammainc, gammaincc  # slow to import, and rarely needed
 
     at_least = float(gammainc(errors, expected)) if errors > 0 else 1.0
@@ -143,12 +151,34 @@ def _standardized(total: float, variance: float) -> float:
 
 
 def calibration_test(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> CalibrationTest:
-    """Return whether the labels could come from the stated probabilities: a small p-value says no.
+    """Test whether the labels could have been drawn from the predicted probabilities.
 
-    If the model is calibrated, log loss equals its own entropy and accuracy its own confidence, up
-    to chance that the stated probabilities themselves give. A score test after Spiegelhalter,
-    "Probabilistic prediction in patient management and clinical trials", 1986.
+    For a calibrated model, log loss equals its entropy and accuracy equals its confidence up to
+    sampling noise, whose variance the probabilities themselves determine. A score test without
+    bins.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    CalibrationTest
+        A small p-value is evidence of miscalibration.
+
+    References
+    ----------
+    Spiegelhalter, "Probabilistic prediction in patient management and clinical trials", Statistics
+    in Medicine 1986.
+
+    Examples
+    --------
     >>> calibration_test([0] * 99 + [1], [[0.6, 0.4]] * 100).p_value < 1e-9
     True
     """

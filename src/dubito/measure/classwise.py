@@ -1,4 +1,4 @@
-"""Reliability of every class, not only of the predicted one."""
+"""Calibration of every class, not only of the predicted one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dubito.outputs import BaseClassOutputs, Logits, Members
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ClasswiseCalibrationState:
-    """Sums a class and bin: weight, stated probability, and how often the class was true."""
+    """Sums per class and bin: weight, predicted probability, and how often the class was true."""
 
     edges: FloatArray
     weight: FloatArray
@@ -34,7 +34,7 @@ class ClasswiseCalibrationState:
         edges = uniform_edges(15) if edges is None else edges
         outputs, labels = batch.outputs, batch.labels
         if not isinstance(outputs, BaseClassOutputs) or not isinstance(labels, Labels):
-            rule, fix = "a whole distribution with labels", "Logits or Probabilities"
+            rule, fix = "must be class probabilities with labels", "Use Logits or Probabilities"
             caller = "classwise_calibration_error"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
         matrix = outputs.mean if isinstance(outputs, Members) else outputs
@@ -74,7 +74,7 @@ class ClasswiseCalibrationState:
         """The calibration error of each class: its mean gap between probability and frequency."""
         total = self.weight.sum(axis=1)
         if not total.any():
-            raise EmptyStateError("Class-wise calibration error")
+            raise EmptyStateError("Classwise calibration error")
         return np.asarray(np.abs(self.probability - self.true).sum(axis=1) / total)
 
     @property
@@ -82,9 +82,9 @@ class ClasswiseCalibrationState:
         return float(self.by_class.mean())
 
     def resampled_values(self, seed: int, n_resamples: int) -> FloatArray:
-        """Return the error in Poisson bootstrap resamples of the bins, not of the rows.
+        """Return the error in Poisson bootstrap resamples of the bins instead of the rows.
 
-        In each bin the rows of the class and the other ones are drawn anew; all keep the bin's mean
+        In each bin, the rows of the class and the other rows are resampled; all keep the bin's mean
         probability.
         """
         _ = self.by_class
@@ -115,11 +115,34 @@ class ClasswiseCalibrationState:
 def classwise_calibration_error(
     y_true: Any, outputs: Any, *, n_bins: int = 15, sample_weight: Any = None
 ) -> float:
-    """Return the mean over classes of the gap between stated probability and frequency.
+    """Return the classwise calibration error: the ECE of each class, averaged.
 
-    Every probability counts, not only the largest of a row. Bins have equal width.
-    Kull et al., "Beyond temperature scaling", 2019.
+    Unlike the ECE of the top label, every predicted probability counts. Bins have equal width.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    n_bins : int, default=15
+        Number of bins.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    References
+    ----------
+    Kull et al., "Beyond temperature scaling: obtaining well-calibrated multi-class probabilities
+    with Dirichlet calibration", NeurIPS 2019.
+
+    Examples
+    --------
     >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """

@@ -1,4 +1,4 @@
-"""How well a doubt tells strangers (or errors) from the rest."""
+"""How well an uncertainty score detects outliers or errors: AUROC, AUPR, FPR95."""
 
 from __future__ import annotations
 
@@ -21,21 +21,54 @@ from dubito.measure.ranking import RankingState
 
 
 def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
-    """Return the probability that an outlier has more doubt than a known row; a tie counts half.
+    """Return the area under the ROC curve of an outlier or error score (AUROC).
 
-    0.5 is guessing, 1 perfect. For the model's own errors give `y_true != predicted` as outliers.
+    The probability that an outlier scores higher than an inlier; ties count half. 0.5 is random. To
+    detect the model's errors, pass `y_true != predicted` as `is_outlier`.
 
+    Parameters
+    ----------
+    is_outlier : array-like of shape (n_samples,)
+        True or 1 for outliers (or errors), False or 0 for inliers.
+    doubt : array-like of shape (n_samples,)
+        Uncertainty or OOD score per row, higher is more uncertain.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; higher is better.
+
+    Examples
+    --------
     >>> roc_auc([False, False, True], [0.1, 0.4, 0.4])
     0.75
     """
-    return auroc_of(_ranked_scores(is_outlier, doubt, sample_weight, "auroc"))
+    return auroc_of(_ranked_scores(is_outlier, doubt, sample_weight, "roc_auc"))
 
 
 def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
-    """Return the area under the precision-recall curve (AUPR), as the mean precision over recall.
+    """Return the area under the precision-recall curve (AUPR) as average precision.
 
-    A guess shows the share of outliers, so compare on the same share only.
+    A random score reaches the fraction of outliers, so compare only at the same fraction.
 
+    Parameters
+    ----------
+    is_outlier : array-like of shape (n_samples,)
+        True or 1 for outliers (or errors), False or 0 for inliers.
+    doubt : array-like of shape (n_samples,)
+        Uncertainty or OOD score per row, higher is more uncertain.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; higher is better.
+
+    Examples
+    --------
     >>> average_precision([False, True, True], [0.1, 0.4, 0.9])
     1.0
     """
@@ -47,8 +80,26 @@ def average_precision(is_outlier: Any, doubt: Any, *, sample_weight: Any = None)
 def false_positive_rate_at_recall(
     is_outlier: Any, doubt: Any, *, recall: float = 0.95, sample_weight: Any = None
 ) -> float:
-    """Return the share of known rows flagged when at least `recall` of the outliers are (FPR95).
+    """Return the fraction of inliers flagged at a given recall of the outliers (FPR95).
 
+    Parameters
+    ----------
+    is_outlier : array-like of shape (n_samples,)
+        True or 1 for outliers (or errors), False or 0 for inliers.
+    doubt : array-like of shape (n_samples,)
+        Uncertainty or OOD score per row, higher is more uncertain.
+    recall : float, default=0.95
+        Fraction of the outliers that must be flagged.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; lower is better.
+
+    Examples
+    --------
     >>> false_positive_rate_at_recall([False, False, True], [0.1, 0.9, 0.4])
     0.5
     """
@@ -59,7 +110,7 @@ def false_positive_rate_at_recall(
 
 
 def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
-    """Rank scores, of which some must be outliers and some not."""
+    """Rank scores; there must be outliers and inliers."""
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
     require_dimensions(scores, (1,), "doubt", caller, "one number per row")
     flags = as_array(is_outlier, "is_outlier", caller)
@@ -70,14 +121,17 @@ def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str)
     weight = as_weights(sample_weight, len(scores), caller)
     state = RankingState.of_scores(flags, scores, weight)
     if not 0 < state.positive.sum() < state.weight.sum():
-        kind = "outliers" if state.positive.sum() else "known rows"
-        rule, fix = "of both kinds", "rows of both, each with weight"
+        kind = "outliers" if state.positive.sum() else "inliers"
+        rule, fix = (
+            "must hold outliers and inliers",
+            "Add rows of the other kind, with positive weight",
+        )
         raise BadValueError("is_outlier", caller, rule, f"{kind} only", fix)
     return state
 
 
 def auroc_of(state: RankingState) -> float:
-    """Read the area under the ROC curve off a ranking."""
+    """Return the area under the ROC curve of a ranking."""
     negative = state.weight - state.positive
     below = np.cumsum(negative) - negative
     pairs = state.positive @ (below + negative / 2)
@@ -85,9 +139,9 @@ def auroc_of(state: RankingState) -> float:
 
 
 def auroc_bounds(state: RankingState) -> tuple[float, float]:
-    """Return between what AUROC lies, whatever the order of rows that share a step of the ranking.
+    """Return the range of AUROC over all orders of rows that share a step of the ranking.
 
-    AUGRC, which is linear in it, lies between what these give.
+    AUGRC is linear in it and has the corresponding bounds.
     """
     negative = state.weight - state.positive
     doubtful = state.positive @ negative / (state.positive.sum() * negative.sum()) / 2
@@ -95,17 +149,17 @@ def auroc_bounds(state: RankingState) -> tuple[float, float]:
 
 
 def average_precision_of(state: RankingState) -> float:
-    """Read the mean precision over recall off a ranking."""
+    """Return the average precision of a ranking."""
     positive, weight = state.positive[::-1], state.weight[::-1]
     precision = np.cumsum(positive) / np.cumsum(weight)
     return float(positive @ precision / positive.sum())
 
 
 def false_positive_rate_of(state: RankingState, recall: float = 0.95) -> float:
-    """Read the share of known rows flagged off a ranking, flagging from the most doubtful down."""
+    """Return the fraction of inliers flagged, from the highest score down, at this recall."""
     positive = state.positive[::-1]
     negative = state.weight[::-1] - positive
     caught = np.cumsum(positive) / positive.sum()
     flagged = np.cumsum(negative) / negative.sum()
-    # Shares that equal the wish but for rounding reach it.
+    # A recall that misses the target only by rounding reaches it.
     return float(flagged[np.argmax(caught >= recall - 1e-12)])

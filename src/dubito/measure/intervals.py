@@ -1,4 +1,4 @@
-"""How sure is the measure itself? Bootstrap intervals, on row numbers and never on the matrix."""
+"""Bootstrap confidence intervals of metrics and of differences between models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_share, freeze
+from dubito.arrays import FloatArray, as_share, draw_seed, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
@@ -23,7 +23,20 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate, and the range that holds the truth as often as was asked for."""
+    """An estimate with its confidence interval.
+
+    Attributes
+    ----------
+    value : float
+        The estimate.
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> print(Interval(0.5, 0.4, 0.6))
+    0.5000 (0.4000 to 0.6000)
+    """
 
     value: float
     low: float
@@ -39,23 +52,50 @@ def confidence_interval(
     outputs: Any,
     *,
     level: float = 0.95,
-    seed: int = 0,
+    random_state: Any = 0,
     n_resamples: int = 1000,
     sample_weight: Any = None,
 ) -> Interval:
-    """Return a metric with the interval that holds its true value in `level` of all cases.
+    """Return a metric with its bootstrap confidence interval.
 
-    `metric` is a function of `dubito.measure`, its name, or a `functools.partial` of one with its
-    settings; any other function of (y_true, outputs, sample_weight=), such as `auroc` or a metric
-    of your own, works too, more slowly. The class-wise error is resampled bin by bin.
-    Poisson bootstrap, percentiles; the same seed gives the same interval. The interval of a binned
-    calibration error lies too high where the error is near 0: prefer the debiased one there.
+    Poisson bootstrap with percentiles. The interval of a binned calibration error lies too high
+    where the error is near 0: prefer `debiased_calibration_error` there.
 
+    Parameters
+    ----------
+    metric : callable or str
+        A function of `dubito.measure`, its name, or a `functools.partial` of one. Any other
+        function of (y_true, outputs, sample_weight=) works as well, but more slowly.
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    level : float, default=0.95
+        Confidence level.
+    random_state : None, int or RandomState, default=0
+        Seed of the resamples; an integer gives the same interval every time.
+    n_resamples : int, default=1000
+        Number of bootstrap resamples, at least 40.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    Interval
+
+    References
+    ----------
+    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+
+    Examples
+    --------
     >>> from dubito.measure import accuracy
     >>> print(confidence_interval(accuracy, [0, 1, 1, 0], [[0.9, 0.1], [0.2, 0.8]] * 2))
     0.5000 (0.0000 to 1.0000)
     """
     caller = "confidence_interval"
+    seed = draw_seed(random_state, caller)
     n_resamples = as_n_resamples(n_resamples, caller)
     known, settings = _in_catalog(metric, caller)
     if known is None:
@@ -64,7 +104,7 @@ def confidence_interval(
         return interval_of(of_weight(weight), values, level, caller)
     batch = labeled_batch(y_true, outputs, sample_weight, caller)
     value_of = partial(known.of_batch, **settings)
-    if known.resampled is not None:  # from sums that are smaller than the rows
+    if known.resampled is not None:  # a faster bootstrap from sums
         values = known.resampled(batch, seed, n_resamples, **settings)
     else:
         values = _resampled_values(batch, value_of, seed, n_resamples)
@@ -78,20 +118,45 @@ def paired_difference(
     outputs_b: Any,
     *,
     level: float = 0.95,
-    seed: int = 0,
+    random_state: Any = 0,
     n_resamples: int = 1000,
     sample_weight: Any = None,
 ) -> Interval:
-    """Return the metric of A less that of B on the same rows, with its interval.
+    """Return the difference of a metric between two models on the same rows, with its interval.
 
-    Both see the same resamples, so that what the rows share cancels: far narrower than two
-    intervals.
+    Both models see the same resamples, so that what the rows have in common cancels: the interval
+    is far narrower than those of the two metrics suggest.
 
+    Parameters
+    ----------
+    metric : callable or str
+        As in `confidence_interval`.
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    outputs_a, outputs_b : array-like or outputs
+        Outputs of both models for the same rows.
+    level : float, default=0.95
+        Confidence level.
+    random_state : None, int or RandomState, default=0
+        Seed of the resamples; an integer gives the same interval every time.
+    n_resamples : int, default=1000
+        Number of bootstrap resamples, at least 40.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    Interval
+        The metric of A minus that of B.
+
+    Examples
+    --------
     >>> a, b = [[0.9, 0.1], [0.2, 0.8]], [[0.6, 0.4], [0.4, 0.6]]
     >>> paired_difference("log_loss", [0, 1], a, b).value < 0
     True
     """
     caller = "paired_difference"
+    seed = draw_seed(random_state, caller)
     n_resamples = as_n_resamples(n_resamples, caller)
     known, settings = _in_catalog(metric, caller)
     values, estimates = [], []
@@ -108,18 +173,24 @@ def paired_difference(
             estimates.append(value_of(batch))
             values.append(_resampled_values(batch, value_of, seed, n_resamples))
     if values[0].shape != values[1].shape:
-        rule, fix = "of the same rows as outputs_a", "both models' outputs of the same rows"
+        rule, fix = (
+            "must have the rows of outputs_a",
+            "Pass outputs of both models for the same rows",
+        )
         raise BadValueError("outputs_b", caller, rule, "other rows", fix)
     if not np.isfinite(estimates).all():
-        got, fix = f"{estimates[0]} and {estimates[1]}", "brier_score, or outputs that are never 0"
-        raise BadValueError("metric", caller, "finite for both", got, fix)
+        got, fix = (
+            f"{estimates[0]} and {estimates[1]}",
+            "Use brier_score, or calibrate the outputs first",
+        )
+        raise BadValueError("metric", caller, "must be finite for both models", got, fix)
     return interval_of(estimates[0] - estimates[1], values[0] - values[1], level, caller)
 
 
 def _resampled_values(
     batch: Batch, value_of: Callable[[Batch], float], seed: int, n_resamples: int
 ) -> FloatArray:
-    """Return a metric of each resample; one that draws no row at all has no value."""
+    """Return the metric of each resample, except for resamples without any row."""
 
     def value_if_any(resample: Batch) -> float | None:
         return value_of(resample) if resample.labeled_weight.any() else None
@@ -131,23 +202,24 @@ def _resampled_values(
 def over_resamples(
     batch: Batch, function: Callable[[Batch], Result], seed: int, n_resamples: int
 ) -> Iterable[Result]:
-    """Yield a function of each Poisson bootstrap resample of a batch, over threads."""
-    _ = batch.rows.ranks  # made once here, shared by all
+    """Yield a function of each Poisson bootstrap resample of a batch, using threads."""
+    _ = batch.rows.ranks  # computed once, shared by all resamples
     return map_in_order(lambda k: function(_resampled(batch, seed, k)), range(n_resamples))
 
 
 def _resampled(batch: Batch, seed: int, resample: int) -> Batch:
     """Return the same rows, weighted by how often each is drawn.
 
-    A row's draw depends on the seed and on its number in the whole, so that shards resample as one.
+    A row's draw depends on its number in the whole data set, so that any split into shards gives
+    the same resamples.
     """
     return batch.reweighted(_redrawn(batch.weight, seed, resample, batch.first_row))
 
 
 def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -> FloatArray:
-    """Return weights times how often each row is drawn in a resample."""
+    """Return weights multiplied by how often each row is drawn."""
     drawn = np.empty(weight.size)
-    key = np.random.SeedSequence([_as_seed(seed), resample]).generate_state(1, np.uint64)[0]
+    key = np.random.SeedSequence([seed, resample]).generate_state(1, np.uint64)[0]
     poisson_weights(freeze(weight), key, first_row, drawn)
     return drawn
 
@@ -155,7 +227,7 @@ def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -
 def _over_weights(
     of_weight: Callable[[FloatArray], float], weight: FloatArray, seed: int, n_resamples: int
 ) -> FloatArray:
-    """Return a metric of each resample that has a value: one without outliers has no AUROC."""
+    """Return the metric of each resample that has one: without outliers there is no AUROC."""
 
     def value_if_any(resample: int) -> float:
         try:
@@ -172,13 +244,13 @@ def interval_of(
 ) -> Interval:
     """Return the percentile interval of resampled values around an estimate."""
     tail = (1 - as_share(level, "level", caller, is_open=True)) / 2
-    # The nearest value, as between infinite ones there is none.
+    # The nearest value: infinite values cannot be interpolated.
     low, high = np.quantile(np.asarray(values), [tail, 1 - tail], method="nearest")
     return Interval(value, float(low), float(high))
 
 
 def _in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]:
-    """Return the metric as we know it, or None for any other function, and its settings."""
+    """Return the catalog entry of a metric, or None for any other function, and its settings."""
     settings: dict[str, Any] = {}
     if isinstance(metric, partial):
         metric, settings = metric.func, metric.keywords
@@ -188,8 +260,8 @@ def _in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]
         known.require_settings(settings, caller)
         return known, settings
     if not callable(metric):
-        fix = f"one of {', '.join(sorted(CATALOG))}"
-        raise BadTypeError("metric", caller, "a metric or its name", repr(metric), fix)
+        fix = f"Use one of {', '.join(sorted(CATALOG))}"
+        raise BadTypeError("metric", caller, "must be a metric or its name", repr(metric), fix)
     return None, settings
 
 
@@ -201,7 +273,7 @@ def _plain_metric(
     settings: dict[str, Any],
     caller: str,
 ) -> tuple[Callable[[FloatArray], float], FloatArray]:
-    """Return any function of (y_true, outputs, sample_weight=) as one of weights alone."""
+    """Return any function of (y_true, outputs, sample_weight=) as a function of weights."""
     function = metric.func if isinstance(metric, partial) else metric
     n_rows = len(outputs if y_true is None else y_true)
     weight = as_weights(sample_weight, n_rows, caller)
@@ -213,19 +285,11 @@ def _plain_metric(
 
 
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
-    """Return a number of resamples that percentiles can be taken of."""
+    """Return a number of resamples that is large enough for percentiles, or raise."""
     if not _is_whole(n_resamples) or n_resamples < 40:
-        rule = "a whole number from 40 up"
-        raise BadValueError("n_resamples", caller, rule, repr(n_resamples), "n_resamples=1000")
+        rule, fix = "must be an integer of at least 40", "Use n_resamples=1000"
+        raise BadValueError("n_resamples", caller, rule, repr(n_resamples), fix)
     return int(n_resamples)
-
-
-def _as_seed(seed: Any) -> int:
-    """Return a seed that is a whole number from 0 up."""
-    if not _is_whole(seed) or seed < 0:
-        rule = "a whole number from 0 up"
-        raise BadValueError("seed", "a bootstrap", rule, repr(seed), "seed=0")
-    return int(seed)
 
 
 def _is_whole(value: Any) -> bool:

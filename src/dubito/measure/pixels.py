@@ -1,4 +1,4 @@
-"""Segmentation maps as shards: every pixel is a row, and no more than one map is held at a time."""
+"""Segmentation maps as shards: every pixel is a row, with one map in memory at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from dubito.outputs import Logits, Probabilities
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PixelShards(Shards):
-    """Maps of labels and of outputs, pixel by pixel: `Audit.of(PixelShards(maps))` audits them.
+    """Segmentation maps as shards, one row per pixel; `Audit.of(PixelShards(maps))` audits them.
 
-    `maps` yields (labels, outputs) pairs anew each time it is iterated: a list, or an object such
-    as a data loader. Labels are height x width, or images x height x width. Outputs have one more
-    axis, `class_axis`, for the classes (-3 as PyTorch has it, -1 for channels last), and are
-    `kind`, "logits" or "probabilities". Pixels labeled `ignore` are left out and counted as
-    missing.
+    Parameters
+    ----------
+    maps : iterable of (labels, outputs)
+        A list, or an object such as a data loader that can be iterated again. Labels have shape
+        (height, width) or (images, height, width); outputs have one more axis for the classes.
+    kind : {"logits", "probabilities"}, default="logits"
+        What the outputs are.
+    ignore : int or None, default=255
+        Label of pixels that are left out and counted as missing.
+    class_axis : int, default=-3
+        Axis of the classes: -3 for channels first (PyTorch), -1 for channels last.
 
+    Examples
+    --------
     >>> labels, logits = np.array([[0, 255]]), np.zeros((3, 1, 2))
     >>> PixelShards([(labels, logits)], kind="logits").sum(lambda batch: batch.n_missing)
     1
@@ -38,18 +46,17 @@ class PixelShards(Shards):
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
         if self.kind not in ("logits", "probabilities"):
-            rule, fix = "'logits' or 'probabilities'", "kind='logits'"
+            rule, fix = "must be 'logits' or 'probabilities'", "Use kind='logits'"
             raise BadValueError("kind", "PixelShards", rule, repr(self.kind), fix)
         if not isinstance(self.maps, Iterable) or iter(self.maps) is self.maps:
-            fix = "a list of pairs, or an object that can be iterated again"
-            got = type(self.maps).__name__
-            raise BadTypeError("maps", "PixelShards", "readable again", got, fix)
+            rule, fix = "must be iterable more than once", "Pass a list of pairs or a data loader"
+            raise BadTypeError("maps", "PixelShards", rule, type(self.maps).__name__, fix)
         first_row = 0
         for i, pair in enumerate(self.maps):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                fix = "(labels, outputs) for every map"
-                got = type(pair).__name__
-                raise BadTypeError(f"maps[{i}]", "PixelShards", "a pair", got, fix)
+                rule, got = "must be a pair", type(pair).__name__
+                fix = "Pass (labels, outputs) for every map"
+                raise BadTypeError(f"maps[{i}]", "PixelShards", rule, got, fix)
             whole = self.batch(pair[0], pair[1], i, first_row)
             first_row += len(whole)
             yield from ArrayShards(whole).parts()
@@ -61,8 +68,8 @@ class PixelShards(Shards):
         has_axis = array.ndim == y.ndim + 1 and -array.ndim <= self.class_axis < array.ndim
         pixels = np.moveaxis(array, self.class_axis, -1) if has_axis else array
         if not has_axis or pixels.shape[:-1] != y.shape:
-            rule = f"labels' shape {y.shape} with an axis for the classes"
-            fix = "class_axis=-1 for channels last, -3 for channels first"
+            rule = f"must have the shape {y.shape} of the labels and an axis for the classes"
+            fix = "Use class_axis=-1 for channels last, -3 for channels first"
             got = f"shape {array.shape}"
             raise BadValueError(f"maps[{i}][1]", "PixelShards", rule, got, fix)
         wrap = Logits if self.kind == "logits" else Probabilities

@@ -1,4 +1,4 @@
-"""Accuracy, log loss and Brier score: sums over rows that need no bins."""
+"""Accuracy, log loss and Brier score."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dubito.outputs import TopLabel
 @final
 @dataclass(frozen=True, slots=True)
 class ProperScores:
-    """Means over the rows, weighted. What top labels alone cannot tell is None.
+    """Weighted means over the rows; None where top labels are not enough.
 
-    `entropy` is the log loss, and 1 - `sharpness` the Brier score, that a calibrated model would
-    show.
+    For a calibrated model, `entropy` is the expected log loss and 1 - `sharpness` the expected
+    Brier score.
     """
 
     accuracy: float
@@ -34,17 +34,23 @@ class ProperScores:
 
     @property
     def gap(self) -> float:
-        """Confidence less accuracy: above 0 is over-confident."""
+        """Confidence minus accuracy: positive for an over-confident model."""
         return self.confidence - self.accuracy
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ProperScoresState:
-    """Weighted sums that determine accuracy, log loss, Brier score, confidence, entropy, sharpness.
+    """Sums that determine accuracy, confidence, log loss, Brier score, entropy and sharpness.
 
-    A row whose class had probability 0 makes log loss infinite: its weight is kept in `impossible`
-    apart from the finite sum, with their number in `n_impossible`.
+    A row whose true class had probability 0 makes log loss infinite: its weight is kept in
+    `impossible` apart from the finite sum, and such rows are counted in `n_impossible`.
+
+    Examples
+    --------
+    >>> state = ProperScoresState.of(Batch.of([0, 1], [0.1, 0.8]))
+    >>> (state + state).value.accuracy
+    1.0
     """
 
     n_rows: int
@@ -64,7 +70,7 @@ class ProperScoresState:
     def of(cls, batch: Batch) -> Self:
         rows, weight = batch.rows, freeze(batch.labeled_weight)
         sums = np.zeros(N_SCORES)
-        # Of top labels only, what is not known is summed as 0 and told as None.
+        # What top labels do not determine is summed as 0 and returned as None.
         others = (rows.entropy, rows.sum_of_squares, rows.brier_score, rows.log_loss)
         known = [rows.confidence if column is None else column for column in others]
         columns = [freeze(column) for column in (rows.correct, rows.confidence, *known)]
@@ -95,13 +101,13 @@ class ProperScoresState:
         )
 
     def score(self, name: str) -> float:
-        """Return one of the scores, or raise where there is none: no rows, or top labels only."""
+        """Return one of the scores, or raise if there are no rows or only top labels."""
         if not self.weight > 0:
             raise EmptyStateError(name)
         value: float | None = getattr(self.value, name)
         if value is None:
-            fix = "Logits or Probabilities: a top label says nothing of the other classes"
-            raise BadTypeError("outputs", name, "a whole distribution", "TopLabel", fix)
+            rule, fix = "must be class probabilities", "Use Logits or Probabilities"
+            raise BadTypeError("outputs", name, rule, "TopLabel", fix)
         return float(value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,22 +119,41 @@ class ProperScoresState:
 
 
 def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
-    """Return one of the proper scores, and warn where it is infinite."""
+    """Return one of the proper scores, with a warning if it is infinite."""
     state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name))
     value = state.score(name)
     if np.isinf(value):
         text = (
-            f"log_loss is infinite: in {state.n_impossible:,} of {state.n_rows:,} rows the class "
-            "that happened had probability 0. Try logits instead of rounded probabilities, or "
-            "a calibrator."
+            f"log_loss is infinite: {state.n_impossible:,} of {state.n_rows:,} rows have "
+            "probability 0 for the true class. Use logits instead of rounded probabilities, or "
+            "calibrate first."
         )
         warnings.warn(text, InfiniteLossWarning, stacklevel=3)
     return value
 
 
 def accuracy(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
-    """Return the share of rows whose most probable class is the true one (on a tie, the first).
+    """Return the fraction of rows whose most probable class is the true one.
 
+    On a tie the first class is predicted.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; higher is better.
+
+    Examples
+    --------
     >>> accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     0.5
     """
@@ -136,10 +161,31 @@ def accuracy(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
 
 
 def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
-    """Return the mean of -log(probability of the true class), in nats: lower is better.
+    """Return the mean negative log probability of the true class, in nats.
 
-    Infinite, with a warning that counts them, if a class of probability exactly 0 happened.
+    Infinite, with a warning that counts the rows, if a true class had probability exactly 0.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        At least 0; lower is better.
+
+    References
+    ----------
+    Good, "Rational decisions", Journal of the Royal Statistical Society B 1952.
+
+    Examples
+    --------
     >>> round(log_loss([0, 1], [[0.5, 0.5], [0.5, 0.5]]), 4)
     0.6931
     """
@@ -147,11 +193,32 @@ def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
 
 
 def brier_score(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
-    """Return the mean squared distance to the truth, summed over classes: 0 is best, 2 worst.
+    """Return the mean squared error of the probabilities, summed over classes.
 
-    Brier, "Verification of forecasts expressed in terms of probability", 1950. For two classes it
-    is twice the figure of those who count the positive class alone.
+    For two classes it is twice the value of the convention that counts only the positive class.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 2; lower is better.
+
+    References
+    ----------
+    Brier, "Verification of forecasts expressed in terms of probability", Monthly Weather Review
+    1950.
+
+    Examples
+    --------
     >>> brier_score([0], [[0.5, 0.5]])
     0.5
     """

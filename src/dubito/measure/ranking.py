@@ -1,4 +1,4 @@
-"""Rows ranked by doubt, a tie being one step: what selective and detection metrics are read off."""
+"""Rows ranked by an uncertainty score, the basis of selective and detection metrics."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through
 
 
 def _on_grid(doubt: FloatArray) -> FloatArray:
-    """Return doubts between 0 and 1 moved to a fixed grid, in their order.
+    """Return scores between 0 and 1 moved to a fixed grid that keeps their order.
 
-    The grid is relative to the doubt below 1/2 and to the confidence above: finest near 0, where
-    the doubt of good models lies, and near 1, where that of many classes does. Rows that share a
-    cell differ by less than one part in 1,024.
+    The grid is relative to the score below 1/2 and to the confidence above: finest near 0, where
+    good models are, and near 1, where models of many classes are. Rows that share a cell differ by
+    less than one part in 1,024.
     """
     return np.where(doubt <= 0.5, _shortened(doubt), 1 - _shortened(1 - doubt))
 
 
 def _shortened(values: FloatArray) -> FloatArray:
-    """Return numbers cut to 10 bits behind the leading one."""
+    """Return numbers truncated to 10 bits after the leading one."""
     bits = values.astype(np.float64).view(np.int64)
     return (bits >> CUT << CUT).view(np.float64)
 
 
 def _doubt_of(cells: IntArray) -> FloatArray:
-    """Return where on the grid cells are."""
+    """Return the scores of grid cells."""
     near = (np.where(cells <= HALF, cells, 2 * HALF - cells) << CUT).view(np.float64)
     return np.where(cells <= HALF, near, 1 - near)
 
@@ -42,10 +42,10 @@ def _doubt_of(cells: IntArray) -> FloatArray:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RankingState:
-    """For each different doubt, rising: the weight of its rows, and of those that are positive.
+    """For each distinct uncertainty score, ascending: the weight of its rows, and of the positives.
 
-    Positive means wrong, or an outlier. In memory the doubts are exact; streamed they lie on a
-    fixed grid, which bounds how many there can be.
+    Positives are errors or outliers. In memory the scores are exact; streamed, they lie on a fixed
+    grid, which bounds their number.
     """
 
     doubt: FloatArray
@@ -54,7 +54,7 @@ class RankingState:
 
     @classmethod
     def of(cls, batch: Batch, *, is_gridded: bool = False) -> Self:
-        """Rank the rows of a batch by least confidence; positive are the wrong ones."""
+        """Rank the rows of a batch by least confidence; positives are the errors."""
         rows, weight = batch.rows, batch.labeled_weight
         if is_gridded and len(batch):
             return cls.of_cells(freeze(rows.least_confidence), freeze(weight), freeze(rows.correct))
@@ -73,14 +73,14 @@ class RankingState:
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, weight: FloatArray, positive: FloatArray) -> Self:
-        """Sum weights over the runs of a ranking; runs without weight are left out."""
+        """Sum weights over the ties of a ranking; ties without weight are left out."""
         total = ranks.sums(weight)
         held = total > 0
         return cls(ranks.values[held], total[held], ranks.sums(positive)[held])
 
     @classmethod
     def of_scores(cls, is_positive: FloatArray, doubt: FloatArray, weight: FloatArray) -> Self:
-        """Rank any scores; `is_positive` is 0 or 1, or a share between."""
+        """Rank any scores; `is_positive` is 0, 1 or a fraction."""
         return cls.of_ranks(Ranks.of(doubt), weight, weight * is_positive)
 
     def __add__(self, other: Self) -> Self:
@@ -91,7 +91,7 @@ class RankingState:
 
     @property
     def value(self) -> RankingState:
-        """The state itself: selective and detection metrics are read off it."""
+        """The state itself, from which selective and detection metrics are computed."""
         if not self.weight.size:
             raise EmptyStateError("A ranking")
         return self

@@ -1,6 +1,6 @@
-"""Predictive distributions of a number: likelihood, CRPS, pinball loss, coverage, PIT, sharpness.
+"""Metrics of predictive distributions: likelihood, CRPS, pinball loss, coverage, PIT, sharpness.
 
-Vector targets are taken coordinate by coordinate; means are over rows, then over coordinates.
+Vector targets are treated coordinate by coordinate; means are over rows, then over coordinates.
 """
 
 from __future__ import annotations
@@ -20,8 +20,24 @@ Regression = Normal | Samples | Quantiles
 
 
 def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
-    """Return the mean of -log density of the truth under `Normal` outputs, in nats.
+    """Return the mean negative log density of the targets under `Normal` outputs, in nats.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Normal
+        Predictive distributions.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    Examples
+    --------
     >>> round(negative_log_likelihood([0.0], Normal([0.0], [1.0])), 4)
     0.9189
     """
@@ -32,12 +48,31 @@ def negative_log_likelihood(y_true: Any, outputs: Any, *, sample_weight: Any = N
 def continuous_ranked_probability_score(
     y_true: Any, outputs: Any, *, sample_weight: Any = None
 ) -> float:
-    """Return the mean distance between predicted and true distribution functions (CRPS).
+    """Return the continuous ranked probability score (CRPS), in the unit of the target.
 
-    In the unit of the target; the absolute error where the prediction is a single point. Of
-    `Quantiles` it is twice the mean pinball loss, each level standing for the levels nearest to it.
-    Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", 2007.
+    It equals the absolute error if the prediction is a single point. For `Quantiles` it is twice
+    the pinball loss, with each level representing the levels nearest to it.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        At least 0; lower is better.
+
+    References
+    ----------
+    Gneiting and Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+
+    Examples
+    --------
     >>> continuous_ranked_probability_score([1.0], Samples([[0.0, 0.0]]))
     1.0
     """
@@ -49,8 +84,26 @@ def continuous_ranked_probability_score(
 def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     """Return the mean pinball loss of `Quantiles` over their levels.
 
-    Koenker and Bassett, "Regression quantiles", 1978.
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Quantiles
+        Predictive distributions.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
 
+    Returns
+    -------
+    float
+        At least 0; lower is better.
+
+    References
+    ----------
+    Koenker and Bassett, "Regression quantiles", Econometrica 1978.
+
+    Examples
+    --------
     >>> pinball_loss([1.0], Quantiles([[0.0]], levels=[0.9]))
     0.9
     """
@@ -62,8 +115,26 @@ def pinball_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> flo
 def interval_coverage(
     y_true: Any, outputs: Any, *, level: float = 0.9, sample_weight: Any = None
 ) -> float:
-    """Return the share of truths inside the central interval that should hold `level` of them.
+    """Return the fraction of targets inside the central prediction interval.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+    level : float, default=0.9
+        Nominal coverage of the interval.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Equal to `level` for a calibrated model.
+
+    Examples
+    --------
     >>> interval_coverage([0.0, 9.0], Normal([0.0, 0.0], [1.0, 1.0]), level=0.9)
     0.5
     """
@@ -74,12 +145,30 @@ def interval_coverage(
 
 
 def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
-    """Return where each truth lies in its predicted distribution, 0 to 1 (PIT).
+    """Return the predicted cumulative probability of each target (PIT).
 
-    Uniform if the model is calibrated. Among `Samples` a tie counts half. Between `Quantiles`
-    levels are interpolated; beyond the outermost it is half way to 0 or 1. Rows without a truth
-    are left out.
+    Uniform on [0, 1] if the model is calibrated. Among `Samples` a tie counts half; between
+    `Quantiles` levels are interpolated, and beyond the outermost the value is halfway to 0 or 1.
+    Rows without a target are left out.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_targets)
+        True values; NaN where missing.
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,) or (n_samples, n_targets)
+        Values between 0 and 1.
+
+    References
+    ----------
+    Dawid, "Present position and potential developments: the prequential approach", 1984.
+
+    Examples
+    --------
     >>> probability_integral_transform([0.0], Normal([0.0], [1.0])).tolist()
     [0.5]
     """
@@ -88,10 +177,29 @@ def probability_integral_transform(y_true: Any, outputs: Any) -> FloatArray:
 
 
 def sharpness(outputs: Any, *, level: float = 0.9) -> float:
-    """Return the mean width of the central interval that should hold `level` of the truths.
+    """Return the mean width of the central prediction interval.
 
-    Narrow is good only where coverage is right.
+    Narrow intervals are good only if their coverage is right.
 
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+    level : float, default=0.9
+        Nominal coverage of the interval.
+
+    Returns
+    -------
+    float
+        In the unit of the target.
+
+    References
+    ----------
+    Gneiting, Balabdaoui and Raftery, "Probabilistic forecasts, calibration and sharpness", JRSS B
+    2007.
+
+    Examples
+    --------
     >>> round(sharpness(Normal([0.0], [1.0]), level=0.95), 3)
     3.92
     """
@@ -100,14 +208,14 @@ def sharpness(outputs: Any, *, level: float = 0.9) -> float:
 
 
 def nll_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
-    """Return -log density of each truth."""
+    """Return the negative log density of each target."""
     assert isinstance(outputs, Normal)
     std = outputs.std.astype(np.float64)
     return np.asarray(0.5 * np.log(2 * np.pi) + np.log(std) + 0.5 * ((y - outputs.mean) / std) ** 2)
 
 
 def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
-    """Return the CRPS of each truth: in closed form, over all pairs of draws, or over levels."""
+    """Return the CRPS of each row: in closed form, over all pairs of draws, or over levels."""
     if isinstance(outputs, Normal):
         std = outputs.std.astype(np.float64)
         z = (y - outputs.mean) / std
@@ -129,14 +237,14 @@ def crps_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
 
 
 def pinballs(outputs: Quantiles, y: FloatArray) -> FloatArray:
-    """Return the pinball loss of each truth at each level."""
+    """Return the pinball loss of each row at each level."""
     error = y[:, np.newaxis] - outputs.array
     levels = outputs.levels.reshape(-1, *[1] * (error.ndim - 2))
     return np.maximum(levels * error, (levels - 1) * error)
 
 
 def pit_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
-    """Return where each truth lies in its predicted distribution."""
+    """Return the predicted cumulative probability of each target."""
     if isinstance(outputs, Normal):
         from scipy.special import ndtr
 
@@ -150,7 +258,7 @@ def pit_of_rows(outputs: BaseOutputs, y: FloatArray) -> FloatArray:
 
 
 def _interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
-    """Return the level of each value, linear between quantiles, half way out beyond them."""
+    """Return the level of each value, linear between quantiles, halfway to 0 or 1 beyond them."""
     levels = np.concatenate(
         [[outputs.levels[0] / 2], outputs.levels, [(1 + outputs.levels[-1]) / 2]]
     )
@@ -171,7 +279,7 @@ def _interpolated_levels(outputs: Quantiles, value: FloatArray) -> FloatArray:
 def central_interval(
     outputs: BaseOutputs, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both ends of the central interval of each row."""
+    """Return both ends of the central prediction interval of each row."""
     share = as_share(level, "level", caller, is_open=True)
     tail = (1 - share) / 2
     if isinstance(outputs, Normal):
@@ -182,8 +290,9 @@ def central_interval(
     if isinstance(outputs, Samples):
         widest = _widest_level(outputs)
         if share > widest + 1e-9:
-            rule = f"at most {widest:.3g} with {outputs.array.shape[1]} draws"
-            raise BadValueError("level", caller, rule, f"{share:g}", "more draws, or a lower level")
+            rule = f"must be at most {widest:.3g} with {outputs.array.shape[1]} draws"
+            fix = "Use more draws or a lower level"
+            raise BadValueError("level", caller, rule, f"{share:g}", fix)
         # Of m draws and the truth, each is as likely to be the k-th: k / (m + 1) lies below.
         low, high = np.quantile(outputs.array, [tail, 1 - tail], axis=1, method="weibull")
         return low, high
@@ -191,21 +300,20 @@ def central_interval(
     ends = [np.flatnonzero(np.isclose(outputs.levels, q)) for q in (tail, 1 - tail)]
     if any(end.size == 0 for end in ends):
         have = ", ".join(f"{q:g}" for q in outputs.levels)
-        rule = f"one whose ends {tail:g} and {1 - tail:g} are among the levels"
-        raise BadValueError(
-            "level", caller, rule, f"{share:g}", f"another level (there are {have})"
-        )
+        rule = f"must have its ends {tail:g} and {1 - tail:g} among the quantile levels"
+        fix = f"Use another level (the quantiles are {have})"
+        raise BadValueError("level", caller, rule, f"{share:g}", fix)
     return outputs.array[:, ends[0][0]], outputs.array[:, ends[1][0]]
 
 
 def _widest_level(outputs: Samples) -> float:
-    """Return the level of the interval from the least to the largest draw."""
+    """Return the nominal coverage of the interval from the smallest to the largest draw."""
     n_draws = int(outputs.array.shape[1])
     return (n_draws - 1) / (n_draws + 1)
 
 
 def point_of_rows(outputs: BaseOutputs) -> FloatArray:
-    """Return the mean of each row's distribution (of `Quantiles`: the median, interpolated)."""
+    """Return the mean of each distribution; for `Quantiles` the interpolated median."""
     if isinstance(outputs, Normal):
         return outputs.mean
     if isinstance(outputs, Samples):
@@ -220,19 +328,19 @@ def point_of_rows(outputs: BaseOutputs) -> FloatArray:
 
 
 def _require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ()) -> Regression:
-    """Return outputs that are predictive distributions of a number, of the kinds a metric takes."""
+    """Return predictive distributions of the kinds that a metric supports, or raise."""
     allowed = kinds or (Normal, Samples, Quantiles)
     if not isinstance(outputs, allowed):
         names = ", ".join(kind.__name__ for kind in allowed)
-        fix = "wrapping the predictions, say Normal(mean, std)"
-        raise BadTypeError("outputs", caller, f"one of {names}", type(outputs).__name__, fix)
+        rule, fix = f"must be one of {names}", "Wrap the predictions, e.g. Normal(mean, std)"
+        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return cast(Regression, outputs)
 
 
 def target_batch(
     y_true: Any, outputs: Any, sample_weight: Any, caller: str, kinds: tuple[type, ...] = ()
 ) -> Batch:
-    """Return a batch of regression outputs with targets, and warn of those that are missing."""
+    """Return a batch of predictive distributions with targets, and warn about missing targets."""
     wrapped = _require_regression(outputs, caller, kinds)
     batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
@@ -241,18 +349,18 @@ def target_batch(
 
 
 def require_targets(batch: Batch, caller: str, argument: str = "y_true") -> None:
-    """Raise unless there are targets, of the shape of the predictions."""
+    """Raise unless there are targets of the shape of the predictions."""
     if batch.labels is None:
-        raise BadTypeError(argument, caller, "the targets", "None", "one number a row")
+        raise BadTypeError(argument, caller, "must be given", "None", "Pass one number per row")
     shape = point_of_rows(batch.outputs).shape
     if values_of(batch).shape != shape:
         got = f"shape {values_of(batch).shape}"
-        rule = f"of the shape of the predictions, {shape}"
-        raise BadValueError(argument, caller, rule, got, "`.ravel()` or `.reshape`")
+        rule = f"must have the shape {shape} of the predictions"
+        raise BadValueError(argument, caller, rule, got, "Use .ravel() or .reshape(...)")
 
 
 def values_of(batch: Batch) -> FloatArray:
-    """Return the targets as float64, 0 where they are missing (their weight is 0)."""
+    """Return the targets as float64, with 0 where they are missing (their weight is 0)."""
     assert isinstance(batch.labels, Targets)
     return np.nan_to_num(batch.labels.values.astype(np.float64))
 

@@ -1,4 +1,4 @@
-"""The audit of a regression: do the intervals hold what they promise, and how wide are they?"""
+"""The audit of a regression: coverage and width of its prediction intervals, and scores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIN_ROWS = 20
 class RegressionState:
     """Weighted sums that determine the audit of a regression.
 
-    `nll` is None but for `Normal`, `pinball` but for `Quantiles`.
+    `nll` is None except for `Normal`, `pinball` except for `Quantiles`.
     """
 
     levels: FloatArray
@@ -120,10 +120,34 @@ class RegressionState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionAudit:
-    """What a regression's own uncertainty is worth. `print(audit)` tells it in words.
+    """Metrics of a regression's predictive distributions; `print(audit)` gives a readable summary.
 
-    `coverage` is the share of truths inside the central interval of each of `levels`,
-    `coverage_deviation` its standard deviation on so many rows, `width` the interval's mean width.
+    Made by :func:`audit` from arrays, or by :meth:`RegressionAudit.of` from shards.
+
+    Attributes
+    ----------
+    n_rows, n_missing : int
+        Rows with and without a target.
+    root_mean_squared_error, continuous_ranked_probability_score : float
+        RMSE of the mean (median for `Quantiles`), and CRPS.
+    negative_log_likelihood, pinball_loss : float or None
+        For `Normal` and `Quantiles` outputs.
+    levels : ndarray
+        Nominal coverage of the central prediction intervals.
+    coverage, coverage_deviation : ndarray
+        Fraction of targets inside them, and its standard deviation on so many rows.
+    width : ndarray
+        Their mean width.
+    pit : ndarray
+        Histogram of the probability integral transform in 20 bins.
+    groups : dict of str to RegressionAudit
+        Audits per group.
+
+    Examples
+    --------
+    >>> from dubito import Normal, audit
+    >>> audit([0.0, 1.0], Normal([0.0, 0.0], [1.0, 1.0])).coverage.tolist()
+    [0.5, 1.0, 1.0, 1.0]
     """
 
     n_rows: int
@@ -141,7 +165,7 @@ class RegressionAudit:
 
     @classmethod
     def of(cls, shards: Shards) -> RegressionAudit:
-        """Audit rows wherever they are, in one pass, and in another by group if there are any."""
+        """Audit rows wherever they are, in one pass, and in a second one if there are groups."""
         result = shards.sum(RegressionState.of).value
         if next(shards.batches()).groups is None:
             return result
@@ -150,7 +174,7 @@ class RegressionAudit:
 
     @property
     def verdict(self) -> str:
-        """What the figures mean, in a sentence."""
+        """The result in one sentence."""
         if not self.levels.size:
             return f"No central interval among the quantile levels ({plural(self.n_rows, 'row')})."
         k = int(np.argmax(np.abs(self.coverage - self.levels) / self.coverage_deviation))
@@ -166,7 +190,7 @@ class RegressionAudit:
 
     @property
     def figures(self) -> dict[str, float]:
-        """All single numbers, flat, as experiment trackers take them."""
+        """All single numbers in a flat dictionary, for experiment trackers."""
         flat = {f.name: getattr(self, f.name) for f in fields(self)}
         numbers = {k: v for k, v in flat.items() if isinstance(v, int | float)}
         for level, covered in zip(self.levels, self.coverage, strict=True):
@@ -176,7 +200,7 @@ class RegressionAudit:
         return numbers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, ready for JSON."""
+        """Return the audit as JSON-ready numbers and lists."""
         values = {f.name: getattr(self, f.name) for f in fields(self)[:-1]}
         lists = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
         groups = {name: inner.to_dict() for name, inner in self.groups.items()}

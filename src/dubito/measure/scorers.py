@@ -12,9 +12,7 @@ from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import calibration_error as bins
-from dubito.measure import calibration_error as smooth
-from dubito.measure import classwise as class_wise
-from dubito.measure import proper_scores, selective
+from dubito.measure import classwise, proper_scores, selective
 from dubito.measure.calibration_error import uniform_edges
 from dubito.outputs import Probabilities
 
@@ -22,9 +20,9 @@ from dubito.outputs import Probabilities
 @final
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A public function, how to compute it of a batch, and whether higher is better.
+    """A public metric, how to compute it for a batch, and whether higher is better.
 
-    `resampled` is a shorter way to resample it than by weighing every row anew, where there is one.
+    `resampled` is a faster bootstrap than reweighting every row, where there is one.
     """
 
     function: Callable[..., float]
@@ -33,12 +31,12 @@ class Metric:
     resampled: Callable[..., FloatArray] | None = None
 
     def require_settings(self, settings: Mapping[str, Any], caller: str) -> None:
-        """Raise unless the function could be called with these settings."""
+        """Raise unless the function accepts these settings."""
         try:
             signature(self.function).bind(None, None, **settings)
         except TypeError as error:
-            rule, fix = f"what {self.name} takes", f"see help({self.name})"
-            raise BadValueError("settings", caller, rule, str(error), fix) from error
+            rule, fix = f"must be arguments of {self.name}", f"See help({self.name})"
+            raise BadValueError("settings", caller, rule, f"{error}", fix) from error
 
     @property
     def name(self) -> str:
@@ -78,22 +76,22 @@ def _debiased(batch: Batch, **settings: Any) -> float:
     return bins.reliability_of(batch, **settings).debiased
 
 
-def _class_wise_error(batch: Batch, n_bins: int = 15) -> float:
-    """Return the class-wise calibration error."""
-    return class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
+def _classwise_error(batch: Batch, n_bins: int = 15) -> float:
+    """Return the classwise calibration error."""
+    return classwise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
 
 
-def _resampled_class_wise_errors(
+def _resampled_classwise_errors(
     batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
 ) -> FloatArray:
-    """Return resampled class-wise errors, from the bins of one pass over the matrix."""
-    state = class_wise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins))
+    """Return resampled classwise errors, from the bins of one pass over the matrix."""
+    state = classwise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins))
     return state.resampled_values(seed, n_resamples)
 
 
 def _smoothed(batch: Batch) -> float:
     """Return the smooth calibration error."""
-    return smooth.SmoothCalibrationErrorState.of(batch).value
+    return bins.SmoothCalibrationErrorState.of(batch).value
 
 
 CATALOG = {
@@ -105,11 +103,11 @@ CATALOG = {
         Metric(bins.expected_calibration_error, _expected),
         Metric(bins.maximum_calibration_error, _maximum),
         Metric(bins.debiased_calibration_error, _debiased),
-        Metric(smooth.smooth_calibration_error, _smoothed),
+        Metric(bins.smooth_calibration_error, _smoothed),
         Metric(
-            class_wise.classwise_calibration_error,
-            _class_wise_error,
-            resampled=_resampled_class_wise_errors,
+            classwise.classwise_calibration_error,
+            _classwise_error,
+            resampled=_resampled_classwise_errors,
         ),
         Metric(selective.area_under_risk_coverage, partial(_curve, "area")),
         Metric(selective.excess_area_under_risk_coverage, partial(_curve, "excess_area")),
@@ -121,29 +119,43 @@ CATALOG = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Scorer:
-    """A metric of a fitted classifier, larger is better, as `scoring=` takes it.
-
-    Classes are matched by name with the classifier's own `classes_`.
-    """
+class _Scorer:
+    """A metric of a fitted classifier, higher is better, for `scoring=`."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the metric of the classifier's probabilities, negative if it is a loss."""
+        """Return the metric of the classifier's probabilities, negated if it is a loss."""
         metric = CATALOG[self.name]
         if not hasattr(estimator, "predict_proba"):
-            rule, fix = "a classifier with predict_proba", "CalibratedClassifierCV around it"
+            rule, fix = "must have predict_proba", "Wrap it in CalibratedClassifierCV"
             raise BadTypeError("estimator", "get_scorer", rule, type(estimator).__name__, fix)
         outputs = Probabilities(estimator.predict_proba(X), classes=estimator.classes_)
         value = metric.function(y, outputs, sample_weight=sample_weight, **self.settings)
         return value if metric.is_higher_better else -value
 
 
-def get_scorer(name: str, **settings: Any) -> Scorer:
-    """Return a scikit-learn scorer of the metric of that name; losses come with a minus sign.
+def get_scorer(name: str, **settings: Any) -> _Scorer:
+    """Return a metric of `dubito.measure` as a scikit-learn scorer.
 
+    Use it as `scoring=` in `cross_val_score` or `GridSearchCV`. Losses are negated, so that higher
+    is better. Classes are matched by name with the classifier's `classes_`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the metric, e.g. "log_loss" or "expected_calibration_error".
+    **settings
+        Arguments of the metric, e.g. `n_bins=10`.
+
+    Returns
+    -------
+    callable
+        A function of (estimator, X, y, sample_weight=None).
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.model_selection import cross_val_score
@@ -152,7 +164,7 @@ def get_scorer(name: str, **settings: Any) -> Scorer:
     True
     """
     if name not in CATALOG:
-        fix = f"one of {', '.join(sorted(CATALOG))}"
-        raise BadValueError("name", "get_scorer", "a metric's name", repr(name), fix)
+        fix = f"Use one of {', '.join(sorted(CATALOG))}"
+        raise BadValueError("name", "get_scorer", "must be the name of a metric", repr(name), fix)
     CATALOG[name].require_settings(settings, "get_scorer")
-    return Scorer(name, settings)
+    return _Scorer(name, settings)

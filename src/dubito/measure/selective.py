@@ -1,4 +1,4 @@
-"""What is left of the errors when the most doubtful rows are sent away."""
+"""Selective prediction: the risk that remains when the most uncertain rows are rejected."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ from dubito.measure.state import labeled_batch
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskCoverageCurve:
-    """Keeping rows of doubt up to `doubt` keeps the share `coverage`, of which `risk` is wrong.
+    """Selective risk at each coverage.
 
-    One step for each different doubt, from the least doubtful rows to all of them.
+    Accepting all rows with an uncertainty score up to `doubt` covers the fraction `coverage` of the
+    rows, and the fraction `risk` of these is wrong. There is one step for each distinct score.
+
+    Attributes
+    ----------
+    doubt, coverage, risk : ndarray
+        Threshold, coverage and selective risk of each step, from the most certain rows to all rows.
     """
 
     doubt: FloatArray
@@ -34,40 +40,40 @@ class RiskCoverageCurve:
 
     @classmethod
     def of(cls, state: RankingState) -> RiskCoverageCurve:
-        """Read the curve off a ranking."""
+        """Return the curve of a ranking."""
         kept = np.cumsum(state.value.weight)
         return cls(state.doubt, kept / kept[-1], np.cumsum(state.positive) / kept)
 
     @property
     def area(self) -> float:
-        """The mean risk over ranks, a tie being one step (AURC)."""
+        """The mean selective risk over ranks, with a tie as one step (AURC)."""
         return float(np.diff(self.coverage, prepend=0.0) @ self.risk)
 
     @property
     def generalized_area(self) -> float:
-        """The mean over coverages of the share of all rows that is kept and wrong (AUGRC)."""
+        """The mean over coverages of the fraction of rows accepted and wrong (AUGRC)."""
         coverage = np.concatenate([[0.0], self.coverage])
         joint = np.concatenate([[0.0], self.risk * self.coverage])
         return float(np.trapezoid(joint, coverage))
 
     @property
     def excess_area(self) -> float:
-        """The area above that of the best ranking at this error rate (E-AURC)."""
+        """AURC minus that of the best ranking at this error rate (E-AURC)."""
         error = float(self.risk[-1])
         best = error + (1 - error) * np.log1p(-error) if error < 1 else 1.0
         return float(self.area - best)
 
     def coverage_at(self, risk: float) -> float:
-        """Return the largest share that can be kept with at most this risk; 0 if none."""
+        """Return the largest coverage with at most this risk; 0 if there is none."""
         risk = as_share(risk, "risk", "coverage_at_risk")
         return float(self.coverage[self.risk <= risk].max(initial=0.0))
 
 
 def area_bounds(state: RankingState) -> tuple[float, float]:
-    """Return between what AURC lies, whatever the order of rows that share a step of the ranking.
+    """Return the range of AURC over all orders of rows that share a step of the ranking.
 
-    On the streamed grid these bound the exact figure: inside a step, the least risk comes with all
-    right rows first, the most with all wrong ones first.
+    On the streamed grid these bound the exact value: within a step, the risk is lowest with all
+    correct rows first, and highest with all wrong rows first.
     """
     kept, wrong = np.cumsum(state.value.weight), np.cumsum(state.positive)
     kept_before, wrong_before = kept - state.weight, wrong - state.positive
@@ -78,12 +84,12 @@ def area_bounds(state: RankingState) -> tuple[float, float]:
 
 
 def _ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
-    """Rank rows in memory by least confidence, or by another doubt."""
+    """Rank rows in memory by least confidence, or by another uncertainty score."""
     return ranked_by(doubt, labeled_batch(y_true, outputs, sample_weight, caller), caller)
 
 
 def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankingState:
-    """Rank the rows of a batch by least confidence, or by another doubt."""
+    """Rank the rows of a batch by least confidence, or by another uncertainty score."""
     if doubt is None:
         return RankingState.of(batch)
     scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
@@ -95,11 +101,33 @@ def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankingState:
 def risk_coverage_curve(
     y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
 ) -> RiskCoverageCurve:
-    """Return the share of errors among the rows kept, for every share that can be kept.
+    """Return the selective risk (error rate of the accepted rows) at each coverage.
 
-    Rows are sent away by `doubt`, one number a row, larger first; without it, by least confidence.
-    Rows of equal doubt go together, so that the order of rows does not matter.
+    Rows with the highest uncertainty are rejected first. Tied rows are rejected together, so that
+    the order of rows does not matter.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    doubt : array-like of shape (n_samples,), optional
+        Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    RiskCoverageCurve
+
+    References
+    ----------
+    El-Yaniv and Wiener, "On the foundations of noise-free selective classification", JMLR 2010.
+
+    Examples
+    --------
     >>> risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]]).risk.tolist()
     [0.0, 0.5]
     """
@@ -110,11 +138,32 @@ def risk_coverage_curve(
 def area_under_risk_coverage(
     y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
-    """Return the mean selective risk over all ranks, a tie being one step (AURC): lower is better.
+    """Return the area under the risk-coverage curve (AURC).
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    doubt : array-like of shape (n_samples,), optional
+        Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Mean selective risk over ranks, with a tie as one step; lower is better.
+
+    References
+    ----------
     Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
-    2019.
+    ICLR 2019.
 
+    Examples
+    --------
     >>> area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.25
     """
@@ -125,10 +174,36 @@ def area_under_risk_coverage(
 def excess_area_under_risk_coverage(
     y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
-    """Return AURC less that of the best ranking at this error rate (E-AURC).
+    """Return AURC minus that of the best ranking at this error rate (E-AURC).
 
-    With error rate r, the best ranking's area is r + (1 - r) log(1 - r). Geifman, Uziel and
-    El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers", 2019.
+    With error rate r, the area of the best ranking is r + (1 - r) log(1 - r).
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    doubt : array-like of shape (n_samples,), optional
+        Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        0 is best.
+
+    References
+    ----------
+    Geifman, Uziel and El-Yaniv, "Bias-reduced uncertainty estimation for deep neural classifiers",
+    ICLR 2019.
+
+    Examples
+    --------
+    >>> round(excess_area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]]), 4)
+    0.0966
     """
     state = _ranked(y_true, outputs, doubt, sample_weight, "excess_area_under_risk_coverage")
     return RiskCoverageCurve.of(state).excess_area
@@ -137,11 +212,35 @@ def excess_area_under_risk_coverage(
 def area_under_generalized_risk_coverage(
     y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
-    """Return the mean, over coverages, of the share of all rows kept and wrong (AUGRC).
+    """Return the area under the generalized risk-coverage curve (AUGRC).
 
-    It is (1 - AUROC of doubt for errors) x accuracy x error + error^2 / 2. Traub et al.,
-    "Overcoming common flaws in the evaluation of selective classification systems", 2024.
+    The mean over coverages of the fraction of all rows that are accepted and wrong. It equals
+    (1 - AUROC of error detection) x accuracy x error rate + error rate^2 / 2.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    doubt : array-like of shape (n_samples,), optional
+        Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Lower is better.
+
+    References
+    ----------
+    Traub et al., "Overcoming common flaws in the evaluation of selective classification systems",
+    NeurIPS 2024.
+
+    Examples
+    --------
     >>> area_under_generalized_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.125
     """
@@ -152,10 +251,32 @@ def area_under_generalized_risk_coverage(
 def coverage_at_risk(
     y_true: Any, outputs: Any, *, risk: float, doubt: Any = None, sample_weight: Any = None
 ) -> float:
-    """Return the largest share of rows that can be kept with at most this share of them wrong.
+    """Return the largest coverage whose selective risk is at most `risk`.
 
-    Measured on these rows: no promise about new ones.
+    Measured on these rows, without a guarantee for new ones: for that, use a risk bound of a
+    policy.
 
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels: class names or indices, or label probabilities of shape (n_samples, n_classes).
+        Rows whose label is missing are left out, with a warning.
+    outputs : array-like, Logits, Probabilities, Members or TopLabel
+        Model outputs. A plain array holds probabilities; one column is the positive class.
+    risk : float
+        Highest accepted error rate.
+    doubt : array-like of shape (n_samples,), optional
+        Uncertainty score per row, higher is more uncertain. Default: least confidence, 1 - MSP.
+    sample_weight : array-like of shape (n_samples,), optional
+        Frequency weights.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 0 if no coverage has so low a risk.
+
+    Examples
+    --------
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """

@@ -1,4 +1,4 @@
-"""A metric is a small immutable state that can be added; batches it accepts; states per group."""
+"""Metrics as small immutable states that can be added, also per group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, 
 
 
 class State(Protocol):
-    """Sums that determine a metric. Adding two states pools their rows, exactly up to rounding.
+    """Sums that determine a metric; adding two states pools their rows, exactly up to rounding.
 
-    The state of no rows is neutral; any split of the rows gives the state of the whole; a state
-    goes through JSON and comes back the same.
+    The state of no rows is neutral, any split of the rows adds up to the state of the whole, and a
+    state survives JSON unchanged.
     """
 
     @classmethod
@@ -34,7 +34,7 @@ class State(Protocol):
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and lists, ready for JSON."""
+        """Return JSON-ready numbers and lists."""
         ...
 
     @classmethod
@@ -47,7 +47,7 @@ Kind = TypeVar("Kind")
 
 
 def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
-    """Add two states field by field; the `shared` one, such as bin edges, must be the same."""
+    """Add two states field by field; the `shared` field, such as bin edges, must be equal."""
     if type(left) is not type(right):
         raise StateMismatchError("kinds", type(left).__name__, type(right).__name__)
     sums: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as an error shows it: an array by its shape, if it is large."""
+    """Return a value as an error shows it: a large array by its shape."""
     return value.tolist() if np.size(value) <= 20 and hasattr(value, "tolist") else np.shape(value)
 
 
@@ -73,20 +73,21 @@ def to_plain(state: Any) -> dict[str, Any]:
 
 
 def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
-    """Make a state of numbers and lists."""
+    """Return a state from numbers and lists."""
     arrays = {
         k: np.array(v, dtype=np.float64) if isinstance(v, list) else v for k, v in values.items()
     }
     try:
         return kind(**arrays)
     except TypeError as error:
-        rule, fix = f"the fields of {kind.__name__}", "what `to_dict` of the same version wrote"
+        rule = f"must be the fields of {kind.__name__}"
+        fix = "Pass what `to_dict` of the same version returned"
         got = ", ".join(map(str, values)) or "none"
         raise BadValueError("values", "from_dict", rule, got, fix) from error
 
 
 def labeled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
-    """Return a batch that has labels, and warn of those that are missing."""
+    """Return a batch with labels, and warn about missing ones."""
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
     batch.require_labels(caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
@@ -94,7 +95,7 @@ def labeled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) ->
 
 
 def warn_of_missing(n_missing: int, n_rows: int, caller: str, stacklevel: int) -> None:
-    """Say how many rows have no truth and are left out."""
+    """Warn how many rows have no label and are left out."""
     if n_missing:
         text = f"{caller}: {n_missing:,} of {n_rows:,} rows have no label and were left out."
         warnings.warn(text, MissingLabelsWarning, stacklevel)
@@ -106,13 +107,21 @@ Inner = TypeVar("Inner")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedState(Generic[Inner]):
-    """A state for each group that occurs; a batch without groups has none."""
+    """A state per group; a batch without groups has none.
+
+    Examples
+    --------
+    >>> from dubito.measure import AuditState
+    >>> batch = Batch.of([0, 1], [0.1, 0.8], groups=["a", "b"])
+    >>> list(GroupedState.of(batch, of=AuditState.of).states)
+    ['a', 'b']
+    """
 
     states: dict[str, Inner]
 
     @classmethod
     def of(cls, batch: Batch, *, of: Callable[[Batch], Inner]) -> Self:
-        """Take a state of each group of a batch, in the order of their names."""
+        """Return the state of each group of a batch, in the order of their names."""
         if batch.groups is None:
             return cls({})
         names = np.array(["(missing)" if is_absent(n) else str(n) for n in batch.groups.tolist()])
@@ -131,12 +140,12 @@ class GroupedState(Generic[Inner]):
 
     @property
     def value(self) -> dict[str, Inner]:
-        """The state of each group that has any weight."""
+        """The states of the groups with any weight."""
         return {name: state for name, state in self.states.items() if _has_value(state)}
 
 
 def _has_value(state: Any) -> bool:
-    """Whether a state holds any labeled row of positive weight."""
+    """Return whether a state holds any labeled row of positive weight."""
     try:
         _ = state.value
     except EmptyStateError:

@@ -142,7 +142,7 @@ class Summary:
             decided = _apply_policy(policy, sample_rows(ArrayShards(before), MAX_ROWS, seed), seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
-            whole=audit_before if is_all else Audit.of(shards, seed=seed),
+            whole=audit_before if is_all else Audit.of(shards, random_state=seed),
             before=before,
             audit_before=audit_before,
             audit_after=_audit_of(recalibration.batch, seed),
@@ -239,7 +239,7 @@ def _audit_of(batch: Batch, seed: int) -> Audit:
     """Audit rows in memory, of which some may have no label."""
     outputs: Any = batch.outputs
     result = audit(
-        batch.labels, outputs, sample_weight=batch.weight, groups=batch.groups, seed=seed
+        batch.labels, outputs, sample_weight=batch.weight, groups=batch.groups, random_state=seed
     )
     assert isinstance(result, Audit)
     return result
