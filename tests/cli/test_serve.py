@@ -85,7 +85,7 @@ def test_wrong_calls_are_reported(run: Run, made: Path) -> None:
             str(made / "policy.json"),
             "--audit-fraction",
             "2",
-        ): "`audit_fraction` of Settings must be",
+        ): "Settings: `audit_fraction` must be a number",
         (
             str(made / "policy.json"),
             "--database",

@@ -50,7 +50,9 @@ def test_resamples_are_those_of_an_interval() -> None:
     name = "log_loss"
     drawn = resampled_metrics(Batch.of(Y, Logits(Z)), [name], 3, 100)[name]
     assert drawn.size == 100
-    interval = measure.confidence_interval(name, Y, Logits(Z), seed=3, n_resamples=100, level=0.5)
+    interval = measure.confidence_interval(
+        name, Y, Logits(Z), random_state=3, n_resamples=100, level=0.5
+    )
     low, high = np.quantile(drawn, [0.25, 0.75], method="nearest")
     assert (interval.low, interval.high) == pytest.approx((low, high))
 

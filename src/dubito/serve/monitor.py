@@ -223,7 +223,7 @@ def _estimate(metric: str, labeled: StoredRows, sample: WeightedSample, seed: in
             labeled.label,
             Probabilities(labeled.probabilities),
             level=LEVEL,
-            seed=seed,
+            random_state=seed,
             n_resamples=N_RESAMPLES,
             sample_weight=sample.weight,
         )
