@@ -246,7 +246,8 @@ def test_an_uploaded_policy_is_evaluated_on_live_rows(small_store: Store, add: A
     assert found.active.n_rows == found.candidate.n_rows == 400
     assert found.rows == "rows of the last 30 days"
     assert found.notes == (
-        f"Policy {number} was uploaded: if it was fitted to these rows, its metrics are optimistic.",
+        f"Policy {number} was uploaded: if it was fitted to these rows, its metrics are "
+        "optimistic.",
         "Their costs differ: each policy is evaluated with its own.",
     )
 

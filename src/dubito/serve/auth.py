@@ -127,6 +127,16 @@ def require_scope(*scopes: str) -> Callable[[Request], Awaitable[Token]]:
 
     The token comes in the header `Authorization: Bearer ...`, or by the session cookie. Requests
     with a cookie that change something need a CSRF token.
+
+    Parameters
+    ----------
+    *scopes : {"decide", "review", "admin"}
+        One of them is enough.
+
+    Returns
+    -------
+    callable
+        For `fastapi.Depends`; returns the token.
     """
 
     async def authenticate(request: Request) -> Token:

@@ -21,26 +21,17 @@ from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits
+from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
-from dubito.serve.schemas import (
-    ARROW,
-    BEARER,
-    ERRORS,
-    DecideRequest,
-    DecideResponse,
-    StoredDecision,
-    check_name,
-    parse_json,
-    read_body,
-    request_body,
-)
 from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
-router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["decide"])
+router = APIRouter(
+    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["decide"]
+)
 INLINE_BYTES = 64_000  # smaller bodies are decided faster than a thread is found for them
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -133,7 +124,22 @@ class DecisionRequest:
 def decide_batch(
     requests: Sequence[DecisionRequest], settings: Settings, rng: np.random.Generator
 ) -> list[NewDecisions]:
-    """Decide the rows of several requests of one kind, and draw the rows to audit."""
+    """Decide the rows of several requests of one kind, and draw the rows to audit.
+
+    Parameters
+    ----------
+    requests : sequence of DecisionRequest
+        Requests with the same `batch_kind`, or a single one.
+    settings : Settings
+        The audit fraction.
+    rng : Generator
+        Draws the audited rows.
+
+    Returns
+    -------
+    list of NewDecisions
+        One per request, to be stored.
+    """
     first = requests[0]
     rows, policy = RequestRows.concatenate([one.rows for one in requests]), first.policy
     row_costs = rows.batch.row_costs
@@ -167,18 +173,21 @@ def decide_batch(
 
 @router.post(
     "/decide",
-    openapi_extra={**request_body(DecideRequest, or_arrow=True), "parameters": [IDEMPOTENCY_KEY]},
-    responses={200: {"model": DecideResponse}},
+    openapi_extra={
+        **schemas.request_body(schemas.DecideRequest, or_arrow=True),
+        "parameters": [IDEMPOTENCY_KEY],
+    },
+    responses={200: {"model": schemas.DecideResponse}},
 )
 async def decide(
     request: Request, token: Annotated[Token, Depends(require_scope("decide"))]
 ) -> Response:
     """Decide rows and store the decisions; the response is sent once they are on disk."""
     service = get_service(request)
-    body = await read_body(request, service.settings.max_bytes)
+    body = await schemas.read_body(request, service.settings.max_bytes)
     key = request.headers.get("idempotency-key")
     if key is not None:
-        check_name(key, "The header Idempotency-Key")
+        schemas.check_name(key, "The header Idempotency-Key")
     is_arrow = has_arrow_body(request)
     if is_arrow or len(body) > INLINE_BYTES:
         new = await run_in_threadpool(_decide_alone, service, body, is_arrow, key)
@@ -198,14 +207,14 @@ async def decide(
     request.state.n_rows = len(new)
     if is_arrow:
         columns["class"] = list(map(str, columns["class"]))
-        return Response(await run_in_threadpool(write_stream, columns), media_type=ARROW)
+        return Response(await run_in_threadpool(write_stream, columns), media_type=schemas.ARROW)
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return Response(json.dumps({"decisions": rows}), media_type="application/json")
 
 
 def has_arrow_body(request: Request) -> bool:
     """Return whether the body of a request is an Arrow stream."""
-    return request.headers.get("content-type", "").partition(";")[0].strip() == ARROW
+    return request.headers.get("content-type", "").partition(";")[0].strip() == schemas.ARROW
 
 
 def _decide_alone(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
@@ -221,7 +230,7 @@ def _parse_request(
     """Return the validated rows of a body with the active policy."""
     settings = service.settings
     policy_id, policy = service.catalog.active
-    content: Any = parse_arrow(body, settings) if is_arrow else parse_json(body)
+    content: Any = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body)
     rows = RequestRows.of(content, policy.costs.n_classes, settings, key)
     digest = b"" if key is None else blake2b(body, digest_size=16).digest()
     return DecisionRequest(rows, policy_id, policy, key, digest)
@@ -280,7 +289,7 @@ def _response_of(row: Mapping[str, Any], policies: Callable[[int], Policy]) -> d
     }
 
 
-@router.get("/decisions/{decision_id:path}", response_model=StoredDecision)
+@router.get("/decisions/{decision_id:path}", response_model=schemas.StoredDecision)
 async def get_decision(
     request: Request,
     decision_id: str,
@@ -292,7 +301,7 @@ async def get_decision(
 
 def _stored_decision(service: Service, decision_id: str) -> dict[str, Any]:
     """Return a decision with its labels."""
-    store, name = service.store, check_name(decision_id, "The id")
+    store, name = service.store, schemas.check_name(decision_id, "The id")
     row = store.get_decision(name)
     if row is None:
         problem = f"There is no decision {name!r}"

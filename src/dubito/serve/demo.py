@@ -37,10 +37,24 @@ def demo_policy() -> Policy:
 
 
 def fill_demo(store: Store, policy: Policy, *, random_state: int = 0) -> str:
-    """Fill an empty store with decisions of the active policy; return a token with all scopes.
+    """Fill an empty store with decisions of the active policy.
 
     The rows are LeNet5 outputs on Fashion-MNIST, decided over two weeks; the last quarter of the
     images is noisy, blurred, faded or occluded. Audited rows and most rejected rows have labels.
+
+    Parameters
+    ----------
+    store : Store
+        A store whose active policy is `policy`.
+    policy : Policy
+        From `demo_policy`.
+    random_state : int, default 0
+        Draws the audited rows.
+
+    Returns
+    -------
+    str
+        A token with all scopes.
     """
     for old in store.list_tokens():
         if old.name == REVIEWER and old.is_valid:

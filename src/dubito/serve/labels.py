@@ -10,40 +10,32 @@ import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.decide import has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
-from dubito.serve.schemas import (
-    BEARER,
-    ERRORS,
-    LabelsRequest,
-    LabelsResponse,
-    encode_labels,
-    parse_json,
-    read_body,
-    request_body,
-    validate,
-)
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
 from dubito.serve.store.labels import add_labels
 
-router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["labels"])
+router = APIRouter(
+    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["labels"]
+)
 
 
-@router.post("/labels", openapi_extra=request_body(LabelsRequest, or_arrow=True))
+@router.post("/labels", openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True))
 async def post_labels(
     request: Request,
     token: Annotated[Token, Depends(require_scope("decide"))],
     correct: Annotated[bool, Query(description="Replace labels that differ.")] = False,
-) -> LabelsResponse:
+) -> schemas.LabelsResponse:
     """Store labels, before or after their decisions; repeating a request is safe.
 
     A label that differs from the stored one is rejected with 409 unless `correct` is true: then it
     replaces the stored one, which stays on record.
     """
     service = get_service(request)
-    body = await read_body(request, service.settings.max_bytes)
+    body = await schemas.read_body(request, service.settings.max_bytes)
     codes = await run_in_threadpool(_parse_labels, service, body, has_arrow_body(request))
     work = partial(
         add_labels,
@@ -56,7 +48,9 @@ async def post_labels(
     if counts.n_corrected:
         log_event("labels corrected", rows=counts.n_corrected, user=token.name)
     request.state.n_rows = len(codes)
-    return LabelsResponse(received=len(codes), new=counts.n_new, corrected=counts.n_corrected)
+    return schemas.LabelsResponse(
+        received=len(codes), new=counts.n_new, corrected=counts.n_corrected
+    )
 
 
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
@@ -68,8 +62,8 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, in
             k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in columns.items()
         }
     else:
-        content = parse_json(body)
-    fields = validate(LabelsRequest, content)
+        content = schemas.parse_json(body)
+    fields = schemas.validate(schemas.LabelsRequest, content)
     if len(fields.ids) > limit:
         problem = f"A request may have at most {limit:,} rows"
         raise HTTPError(TOO_LARGE, problem, "Send fewer rows per request")
@@ -77,7 +71,7 @@ def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, in
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")
     _, policy = service.catalog.active
-    codes = encode_labels(fields.labels, policy.classes)
+    codes = schemas.encode_labels(fields.labels, policy.classes)
     found = dict(zip(fields.ids, codes, strict=True))
     if any(found[name] != code for name, code in zip(fields.ids, codes, strict=True)):
         problem = "An id is repeated with different labels"

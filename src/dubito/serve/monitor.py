@@ -9,6 +9,7 @@ from typing import Annotated, Any, final
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic_core import to_jsonable_python
 from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
@@ -122,15 +123,7 @@ def active_report(service: Service, days: float = MONITOR_DAYS) -> tuple[int, Mo
 
 def _as_json(value: Any) -> Any:
     """Return a value with JSON types only; numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(name): _as_json(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(entry) for entry in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _as_json(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=lambda array: array.tolist())
 
 
 def _monitor_policy(

@@ -9,24 +9,18 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide import Policy
+from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS
 from dubito.serve.refit import refit
-from dubito.serve.schemas import (
-    BEARER,
-    ERRORS,
-    ActiveResponse,
-    PoliciesResponse,
-    PolicySummary,
-    UploadResponse,
-    read_body,
-)
 from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
 from dubito.serve.store.policies import dump_policy, policy_content
 
-router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["policies"])
+router = APIRouter(
+    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["policies"]
+)
 FILE: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }
@@ -34,9 +28,21 @@ Admin = Annotated[Token, Depends(require_scope("admin"))]
 
 
 def deploy_policy(store: Store, policy: Policy) -> int:
-    """Store a policy, activate it if the store has not seen it before, and return its id.
+    """Store a policy, and activate it if the store has not seen it before.
 
     A service that is restarted with an older file keeps what was activated since.
+
+    Parameters
+    ----------
+    store : Store
+        The database.
+    policy : Policy
+        The policy of the file.
+
+    Returns
+    -------
+    int
+        The id of the policy.
     """
     known = {one.id for one in store.list_policies().all}
     policy_id = store.add_policy(dump_policy(policy))
@@ -74,12 +80,12 @@ def add_candidate(service: Service) -> int:
 
 
 @router.get("/policies")
-async def list_policies(request: Request, token: Admin) -> PoliciesResponse:
+async def list_policies(request: Request, token: Admin) -> schemas.PoliciesResponse:
     """Return all policies, oldest first, and which one is active."""
     found = await run_in_threadpool(get_service(request).store.list_policies)
-    return PoliciesResponse(
+    return schemas.PoliciesResponse(
         policies=[
-            PolicySummary(
+            schemas.PolicySummary(
                 id=one.id,
                 created=one.created,
                 is_active=one.is_active,
@@ -91,10 +97,10 @@ async def list_policies(request: Request, token: Admin) -> PoliciesResponse:
 
 
 @router.post("/policies", status_code=201, openapi_extra=FILE)
-async def upload_policy(request: Request, token: Admin) -> UploadResponse:
+async def upload_policy(request: Request, token: Admin) -> schemas.UploadResponse:
     """Store a policy file written by `dubito fit`; it is not active yet."""
     service = get_service(request)
-    body = await read_body(request, service.settings.max_bytes)
+    body = await schemas.read_body(request, service.settings.max_bytes)
     try:
         document = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -102,22 +108,22 @@ async def upload_policy(request: Request, token: Admin) -> UploadResponse:
         raise HTTPError(INVALID, problem, "Send the file as `dubito fit` wrote it") from error
     policy_id = await run_in_threadpool(service.store.add_policy, document)
     log_event("policy uploaded", policy=policy_id, user=token.name)
-    return UploadResponse(id=policy_id)
+    return schemas.UploadResponse(id=policy_id)
 
 
 @router.post("/policies/{policy_id}/activate")
 async def activate(
     request: Request, token: Admin, policy_id: Annotated[int, Path(ge=1, le=2**31 - 1)]
-) -> ActiveResponse:
+) -> schemas.ActiveResponse:
     """Activate a policy: in this process at once, in others within a second."""
     service = get_service(request)
     await run_in_threadpool(activate_policy, service, token, policy_id)
-    return ActiveResponse(active=service.catalog.active_id)
+    return schemas.ActiveResponse(active=service.catalog.active_id)
 
 
 @router.post("/policies/rollback")
-async def roll_back(request: Request, token: Admin) -> ActiveResponse:
+async def roll_back(request: Request, token: Admin) -> schemas.ActiveResponse:
     """Activate the previously active policy again."""
     service = get_service(request)
     await run_in_threadpool(activate_policy, service, token, None)
-    return ActiveResponse(active=service.catalog.active_id)
+    return schemas.ActiveResponse(active=service.catalog.active_id)

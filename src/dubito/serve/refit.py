@@ -115,7 +115,23 @@ def refit(
     """Return a candidate of the same configuration, fitted to the labels so far.
 
     Rows are weighted so that they represent all rows; if they do not, there is no candidate.
-    `find_features` returns the features of rows by their ids, or None if some are missing.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        Recent rows, oldest first.
+    policy : Policy
+        The active policy.
+    find_features : callable
+        Returns the features of rows by their ids, or None if some are missing.
+    random_state : int, default 0
+        Seed of the cross-validation.
+
+    Returns
+    -------
+    Policy
+        The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
+        its report says so.
     """
     known = LabeledRows.of(rows, [policy], find_features)
     gate, risk = policy.ood, policy.risk
@@ -175,6 +191,20 @@ def compare_policies(
 
     A refitted policy is evaluated on rows decided since. While these have few labels, it is
     evaluated by cross-validation on the rows that it was fitted to.
+
+    Parameters
+    ----------
+    store : Store
+        Has the features of rows, and older rows.
+    rows : StoredRows
+        Rows of the last 30 days.
+    active, candidate : StoredPolicy
+        The policies to compare.
+
+    Returns
+    -------
+    PolicyComparison
+        A report per policy on the same rows.
     """
     notes = [UPLOADED.format(candidate.id)] if candidate.trained_until is None else []
     if active.policy.costs.to_dict() != candidate.policy.costs.to_dict():

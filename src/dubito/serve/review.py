@@ -8,97 +8,88 @@ from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.policy.decide import REASONS
+from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
-from dubito.serve.schemas import (
-    BEARER,
-    ERRORS,
-    ClaimResponse,
-    QueueResponse,
-    ReviewRequest,
-    ReviewResponse,
-    check_name,
-    encode_labels,
-    parse_json,
-    read_body,
-    request_body,
-    validate,
-)
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 
-router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["review"])
+router = APIRouter(
+    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["review"]
+)
 MAX_BYTES = 10_000
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
 
 
 @router.get("/review")
-async def get_queue(request: Request, token: Reviewer) -> QueueResponse:
+async def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
     """Return how many rows wait, and the ids that come next."""
     store = get_service(request).store
     waiting = await run_in_threadpool(store.queue_length)
     ids = await run_in_threadpool(store.review_queue, token.name)
-    return QueueResponse(waiting=waiting, next=ids)
+    return schemas.QueueResponse(waiting=waiting, next=ids)
 
 
-@router.post("/review", response_model=ClaimResponse, response_model_exclude_unset=True)
+@router.post("/review", response_model=schemas.ClaimResponse, response_model_exclude_unset=True)
 async def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
     """Claim the row with the highest review value; `item` is null if none waits."""
     service = get_service(request)
     seconds = service.settings.lease_seconds
     claim = service.store.claim_review
     item = await run_in_threadpool(claim, token.name, lease_seconds=seconds)
-    return {"item": None if item is None else _describe(item, service)}
+    return {"item": None if item is None else describe_item(item, service)}
 
 
 @router.post(
     "/review/{item_id:path}",
-    openapi_extra=request_body(ReviewRequest),
-    response_model=ReviewResponse,
+    openapi_extra=schemas.request_body(schemas.ReviewRequest),
+    response_model=schemas.ReviewResponse,
     response_model_exclude_unset=True,
 )
 async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, Any]:
     """Claim, label, escalate or skip a row, or undo that."""
     service = get_service(request)
-    content = parse_json(await read_body(request, MAX_BYTES))
-    fields = validate(ReviewRequest, content)
+    content = schemas.parse_json(await schemas.read_body(request, MAX_BYTES))
+    fields = schemas.validate(schemas.ReviewRequest, content)
     if (fields.label is not None) != (fields.action == "label"):
         problem = 'The action "label", and no other, needs a `label`'
         raise HTTPError(INVALID, problem, 'Send {"action": "label", "label": ...}')
-    name = check_name(item_id, "The id")
-    item = await run_in_threadpool(_apply, service, name, token.name, fields)
+    name = schemas.check_name(item_id, "The id")
+    code = None
+    if fields.label is not None:
+        [code] = schemas.encode_labels([fields.label], service.catalog.active[1].classes)
+    item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, code)
     return {
         "action": fields.action,
-        "item": None if item is None else _describe(item, service),
+        "item": None if item is None else describe_item(item, service),
     }
 
 
-def _apply(
-    service: Service, item_id: str, reviewer: str, fields: ReviewRequest
+def apply_action(
+    service: Service, item_id: str, reviewer: str, action: str, code: int | None
 ) -> ReviewItem | None:
-    """Apply an action; return the row if the reviewer holds it now."""
+    """Claim, label, escalate or skip a row, or undo that; return it if the reviewer holds it now.
+
+    `code` is the position of the label among the classes.
+    """
     store, seconds = service.store, service.settings.lease_seconds
-    match fields.action:
-        case "claim":
-            item = store.claim_review(reviewer, item_id, lease_seconds=seconds)
-            if item is None:
-                problem = f"Id {item_id!r} is not available to {reviewer!r}: it is labeled"
-                problem += ", claimed by someone else, or was passed on"
-                raise HTTPError(CONFLICT, problem, "Claim the next one with POST /v1/review")
-            return item
-        case "label":
-            [code] = encode_labels([fields.label], service.catalog.active[1].classes)
-            store.label_review(item_id, reviewer, code)
-        case "escalate":
-            store.escalate_review(item_id, reviewer)
-        case "skip":
-            store.skip_review(item_id, reviewer)
-        case "undo":
-            return store.undo_review(item_id, reviewer, lease_seconds=seconds)
+    if action == "claim":
+        item = store.claim_review(reviewer, item_id, lease_seconds=seconds)
+        if item is None:
+            problem = f"Id {item_id!r} is not available to {reviewer!r}: it is labeled"
+            problem += ", claimed by someone else, or was passed on"
+            raise HTTPError(CONFLICT, problem, "Claim the next one with POST /v1/review")
+        return item
+    if action == "undo":
+        return store.undo_review(item_id, reviewer, lease_seconds=seconds)
+    if code is not None:
+        store.label_review(item_id, reviewer, code)
+    else:
+        store.pass_review(item_id, reviewer, action)
     return None
 
 
-def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
+def describe_item(item: ReviewItem, service: Service) -> dict[str, Any]:
     """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
     policy = service.catalog.policy(item.policy_id)
     facts = {name: getattr(item, name) for name in ("id", "lease_until", "created", "row_cost")}

@@ -17,7 +17,20 @@ BACKLOG = 2048
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes any free port."""
+    """Return a listening socket.
+
+    Parameters
+    ----------
+    host : str
+        An address of this machine.
+    port : int
+        0 takes any free port.
+
+    Returns
+    -------
+    socket
+        Connections wait until the server is up.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -45,7 +58,17 @@ def is_loopback(host: str) -> bool:
 
 
 def run(store: Store, settings: Settings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; accepted requests are finished, then the store is closed."""
+    """Serve until SIGTERM or SIGINT; accepted requests are finished, then the store is closed.
+
+    Parameters
+    ----------
+    store : Store
+        The database.
+    settings : Settings
+        Limits and review settings.
+    listener : socket
+        From `open_socket`.
+    """
     configure_logging()
     config = uvicorn.Config(
         create_app(store, settings),

@@ -54,6 +54,21 @@ def propensity_weights(rows: StoredRows) -> WeightedSample:
     ones, because the others are reviewed in order of their review value. Labels that were not
     requested count only if the row was audited. Rows that reviewers could not resolve are not a
     random sample: if they exceed 2 % by weight, metrics are withheld.
+
+    Parameters
+    ----------
+    rows : StoredRows
+        All rows of a period, oldest first.
+
+    Returns
+    -------
+    WeightedSample
+        The labeled rows with their weights, or why metrics are withheld.
+
+    References
+    ----------
+    Horvitz and Thompson (1952), A generalization of sampling without replacement from a finite
+    universe. Kish (1965), Survey Sampling, for the effective sample size.
     """
     empty = np.empty(0, np.int64), np.empty(0)
     if not len(rows):
@@ -150,6 +165,20 @@ def _effective_size(weight: FloatArray) -> float:
 def sample_by_weight(weight: FloatArray, *, random_state: int = 0) -> IntArray:
     """Return row numbers drawn in proportion to the weights: an unweighted sample of all rows.
 
+    Parameters
+    ----------
+    weight : array of float
+        Weights of the rows.
+    random_state : int, default 0
+        Seed of the draws.
+
+    Returns
+    -------
+    array of int
+        Row numbers in increasing order.
+
+    Examples
+    --------
     >>> sample_by_weight(np.array([100.0, 1.0, 100.0, 1.0])).tolist()
     [0, 2]
     """

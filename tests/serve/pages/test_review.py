@@ -173,7 +173,7 @@ def test_the_last_answer_of_each_reviewer(store: Store) -> None:
         store.label_review(item.id, "anna", 2)
     item = store.claim_review("ben")
     assert item is not None
-    store.skip_review(item.id, "ben")
+    store.pass_review(item.id, "ben", "skip")
     assert last("anna") == ("c", "label", 2)
     assert last("ben") == (item.id, "skip", None)
     store.undo_review("c", "anna")

@@ -140,9 +140,9 @@ def test_rows_of_one_request_keep_the_order_in_which_they_came(store: Store, new
 
 def test_rows_that_reviewers_passed_on_are_unresolved(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN, "b": TORN, "c": TORN}))
-    for item, do in (("a", store.escalate_review), ("b", store.skip_review)):
+    for item, kind in (("a", "escalate"), ("b", "skip")):
         store.claim_review("ann", item_id=item)
-        do(item, "ann")
+        store.pass_review(item, "ann", kind)
     assert store.decisions_since().is_unresolved.tolist() == [True, True, False]
     store.undo_review("b", "ann")
     assert store.decisions_since().is_unresolved.tolist() == [True, False, False]
@@ -191,7 +191,7 @@ def test_history_does_not_change_when_labels_are_corrected_or_undone(
 def test_deleted_decisions_leave_nothing(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN, "b": TORN, "c": SURE}, key="k"))
     store.claim_review("ann")
-    store.skip_review("a", "ann")
+    store.pass_review("a", "ann", "skip")
     store.add_labels(["c", "early"], [1, 1])
     store.add_labels(["c"], [2], "ann")
     assert store.delete_before(time.time() - 100) == 0

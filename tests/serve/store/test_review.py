@@ -79,12 +79,12 @@ def test_labeling_twice_is_labeling_once(store: Store, new: New) -> None:
 def test_escalation_goes_to_a_second_reviewer_and_no_third(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}))
     claimed(store, "ann")
-    store.escalate_review("a", "ann")
-    store.escalate_review("a", "ann")
+    store.pass_review("a", "ann", "escalate")
+    store.pass_review("a", "ann", "escalate")
     assert store.claim_review("ann") is None
     second = claimed(store, "bob")
     assert second.n_escalations == 1
-    store.escalate_review("a", "bob")
+    store.pass_review("a", "bob", "escalate")
     assert store.claim_review("cy") is None
     assert store.queue_length() == 0
     assert store.get_label("a") is None
@@ -93,7 +93,7 @@ def test_escalation_goes_to_a_second_reviewer_and_no_third(store: Store, new: Ne
 def test_a_skipped_row_is_for_others(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}))
     claimed(store, "ann")
-    store.skip_review("a", "ann")
+    store.pass_review("a", "ann", "skip")
     assert store.claim_review("ann") is None
     assert claimed(store, "bob").n_escalations == 0
 
@@ -105,7 +105,7 @@ def test_undo_returns_the_row(store: Store, new: New, kind: str) -> None:
     if kind == "label":
         store.label_review("a", "ann", 1)
     else:
-        getattr(store, f"{kind}_review")("a", "ann")
+        store.pass_review("a", "ann", kind)
     assert store.undo_review("a", "ann").n_escalations == 0
     assert store.get_label("a") is None
     assert store.claim_review("bob") is None
@@ -122,7 +122,7 @@ def test_undo_takes_nothing_from_others(store: Store, new: New) -> None:
         "Undo a row that you labeled, escalated or skipped."
     )
     claimed(store, "ann")
-    store.skip_review("a", "ann")
+    store.pass_review("a", "ann", "skip")
     claimed(store, "bob")
     with pytest.raises(HTTPError, match="Id 'a' is with another reviewer now"):
         store.undo_review("a", "ann")
@@ -134,7 +134,7 @@ def test_undo_takes_nothing_from_others(store: Store, new: New) -> None:
 
 def test_a_row_that_is_not_in_review_is_not_found(store: Store) -> None:
     with pytest.raises(HTTPError) as refused:
-        store.skip_review("z", "ann")
+        store.pass_review("z", "ann", "skip")
     assert str(refused.value) == "Id 'z' is not in review. Use an id from GET /v1/review."
     assert refused.value.status == 404
 

@@ -14,6 +14,7 @@ from dubito.decide.policy.decide import REASON_TEXTS
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.pages.rendering import PageRoute, redirect, render
+from dubito.serve.review import apply_action, describe_item
 from dubito.serve.schemas import check_name
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
@@ -57,17 +58,14 @@ async def undo(request: Request, token: Reviewer) -> Response:
 def _apply(service: Service, form: dict[str, str], reviewer: str) -> None:
     """Apply the action of a button."""
     item_id = check_name(form.get("item"), "The id")
-    kind, _, code = form.get("answer", "").partition(":")
-    is_code = code.isascii() and code.isdigit() and len(code) <= MAX_DIGITS
-    n_classes = len(service.catalog.active[1].classes)
-    if kind == "escalate":
-        service.store.escalate_review(item_id, reviewer)
-    elif kind == "skip":
-        service.store.skip_review(item_id, reviewer)
-    elif kind == "label" and is_code and int(code) < n_classes:
-        service.store.label_review(item_id, reviewer, int(code))
-    else:
+    action, _, text = form.get("answer", "").partition(":")
+    is_code = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    code = int(text) if action == "label" and is_code else None
+    if action not in ("escalate", "skip") and (
+        code is None or code >= len(service.catalog.active[1].classes)
+    ):
         raise HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
+    apply_action(service, item_id, reviewer, action, code)
 
 
 async def _show(
@@ -117,27 +115,19 @@ def _describe_answer(last: Mapping[str, Any], classes: Sequence[Any]) -> str:
 
 
 def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
-    """Return what a reviewer may see of a row: in blind mode nothing of the prediction."""
-    policy, blind = service.catalog.policy(item.policy_id), service.settings.blind
-    probabilities = [None] * len(policy.classes) if blind else item.probabilities.tolist()
+    """Return what a reviewer may see of a row, with a choice per class."""
+    classes = service.catalog.policy(item.policy_id).classes
+    facts = describe_item(item, service)
+    probabilities = facts.get("probabilities", [None] * len(classes))
     choices = [
         {"code": code, "name": str(name), "key": KEYS[code : code + 1], "probability": probability}
-        for code, (name, probability) in enumerate(zip(policy.classes, probabilities, strict=True))
+        for code, (name, probability) in enumerate(zip(classes, probabilities, strict=True))
     ]
-    facts = {
-        "id": item.id,
+    return {
+        **facts,
         "choices": choices,
         "has_search": len(choices) > len(KEYS),
-        "row_cost": item.row_cost,
-        "link": item.link,
         "is_web": item.link is not None and item.link.startswith(("https://", "http://")),
         "n_escalations": item.n_escalations,
-    }
-    if blind:
-        return facts
-    return facts | {
-        "action": policy.costs.actions[item.action],
-        "reason": REASON_TEXTS[item.reason],
-        "is_audit": item.is_audit,
-        "review_value": item.review_value,
+        "reason": None if service.settings.blind else REASON_TEXTS[item.reason],
     }

@@ -256,13 +256,39 @@ def rows_by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -
 
 
 def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the decisions of some ids, by id; those that do not exist are left out."""
+    """Return the decisions of some ids; those that do not exist are left out.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of decisions.
+
+    Returns
+    -------
+    dict of str to dict
+        The columns of a response, by id.
+    """
     query = select(*RESPONSE_COLUMNS).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
     return {row["id"]: dict(row) for row in rows_by_id(connection, query, ids)}
 
 
 def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
-    """Return all decisions made at or after a time, with their labels."""
+    """Return all decisions made at or after a time, with their labels.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    since : float, default 0
+        Seconds since 1970.
+
+    Returns
+    -------
+    StoredRows
+        One row per decision, in order of arrival.
+    """
     was_passed = (
         exists()
         .where(
@@ -300,7 +326,20 @@ def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
 
 
 def alarm_history(connection: Connection, policy_id: int) -> AlarmHistory:
-    """Return the uncertainty of every row, and the first label of each audited row."""
+    """Return the input of the alarms: the uncertainty of every row, and labels of audited rows.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    policy_id : int
+        The policy that made the decisions.
+
+    Returns
+    -------
+    AlarmHistory
+        In order of arrival; only the first label of each audited row counts.
+    """
     is_own = decisions.c.policy_id == policy_id
     every = select(decisions.c.probability).where(is_own).order_by(*ARRIVAL_ORDER)
     confidence_of_all = np.array(connection.execute(every).scalars().all(), np.float64)
@@ -338,7 +377,20 @@ def _first_labels(connection: Connection, policy_id: int) -> dict[str, tuple[flo
 
 
 def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.float32] | None:
-    """Return the features of some decisions, or None if a row has none or a different number."""
+    """Return the features of some decisions.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of decisions.
+
+    Returns
+    -------
+    array of float32 or None
+        One row per id, or None if a row has no features or a different number of them.
+    """
     query = select(decisions.c.id, decisions.c.features).where(
         decisions.c.id.in_(bindparam("ids", expanding=True))
     )
@@ -349,7 +401,20 @@ def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.floa
 
 
 def delete_before(connection: Connection, before: float) -> int:
-    """Delete all decisions made before a time, with everything about them; return how many."""
+    """Delete all decisions made before a time, with everything about them.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    before : float
+        Seconds since 1970.
+
+    Returns
+    -------
+    int
+        The number of deleted decisions.
+    """
     old = select(decisions.c.id).where(decisions.c.created < before)
     for table in (review_events, reviews, corrections, labels):
         connection.execute(delete(table).where(table.c.decision_id.in_(old)))

@@ -50,8 +50,26 @@ def add_labels(
 ) -> LabelCounts:
     """Store labels and take their rows out of the review queue.
 
-    A label that exists must be the same, unless `corrected_by` names who corrects it: then the new
-    one replaces it, and the previous value is recorded.
+    A label that exists must be the same, unless `corrected_by` is given: then the new one replaces
+    it, and the previous value is recorded.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of decisions, which may arrive later.
+    codes : sequence of int
+        The positions of the labels among the classes.
+    corrected_by : str or None
+        Who corrects labels that differ; None rejects them.
+    reviewer : str or None
+        The reviewer who gave the labels, None for labels of a program.
+
+    Returns
+    -------
+    LabelCounts
+        How many labels are new, and how many were corrected.
     """
     now = time.time()
     columns: dict[str, list[Any]] = {
@@ -97,12 +115,38 @@ def _correct(
 
 
 def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
-    """Return the labels of some ids, by id; unknown ones are left out."""
+    """Return the labels of some ids; unknown ones are left out.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    ids : sequence of str
+        Ids of decisions.
+
+    Returns
+    -------
+    dict of str to int
+        The position of the label among the classes, by id.
+    """
     return {row["decision_id"]: row["label"] for row in rows_by_id(connection, BY_IDS, ids)}
 
 
 def find_corrections(connection: Connection, decision_id: str) -> list[Correction]:
-    """Return the previous labels of a decision, oldest first."""
+    """Return the previous labels of a decision.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    decision_id : str
+        The id of the decision.
+
+    Returns
+    -------
+    list of Correction
+        Oldest first.
+    """
     names = ("label", "reviewer", "created", "corrected", "corrected_by")
     query = (
         select(*(corrections.c[name] for name in names))

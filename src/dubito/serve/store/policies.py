@@ -87,10 +87,23 @@ def policy_content(document: str) -> dict[str, Any]:
 
 
 def add_policy(connection: Connection, document: str, trained_until: float | None = None) -> int:
-    """Store a policy and return its id; a policy that exists keeps its id.
+    """Store a policy; a policy that exists keeps its id.
 
-    The hash of the content identifies a policy, whatever the formatting of the file. A refit
-    records the time of the newest row it was fitted to.
+    The checksum of the content identifies a policy, whatever the formatting of the file.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    document : str
+        The content of a policy file.
+    trained_until : float or None
+        Of a refit: the time of the newest row it was fitted to.
+
+    Returns
+    -------
+    int
+        The id of the policy.
     """
     new = _parse_policy(document)
     digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
@@ -111,7 +124,13 @@ def add_policy(connection: Connection, document: str, trained_until: float | Non
 
 
 def list_policies(connection: Connection) -> Policies:
-    """Return all policies, oldest first."""
+    """Return all policies.
+
+    Returns
+    -------
+    Policies
+        Oldest first, with the active one and the one that a rollback would activate.
+    """
     last = [row.policy_id for row in connection.execute(ACTIVATIONS.limit(2))]
     ever = set(connection.execute(select(activations.c.policy_id).distinct()).scalars())
     rows = connection.execute(select(policies).order_by(policies.c.id)).mappings()
@@ -138,7 +157,15 @@ def active_id(connection: Connection) -> int | None:
 
 
 def activate(connection: Connection, policy_id: int) -> None:
-    """Make a policy the active one."""
+    """Make a policy the active one.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    policy_id : int
+        The id of a stored policy.
+    """
     known = select(policies.c.id).where(policies.c.id == policy_id)
     if connection.execute(known).scalar() is None:
         problem = f"There is no policy {policy_id}"
@@ -149,7 +176,13 @@ def activate(connection: Connection, policy_id: int) -> None:
 
 
 def roll_back(connection: Connection) -> int:
-    """Activate the previously active policy again; return its id."""
+    """Activate the previously active policy again.
+
+    Returns
+    -------
+    int
+        The id of the policy that is active now.
+    """
     last = connection.execute(ACTIVATIONS.limit(2)).all()
     if len(last) < 2:
         problem = "There is no previous policy to roll back to"

@@ -51,10 +51,28 @@ def claim_review(
     lease_seconds: float = LEASE_SECONDS,
     now: float | None = None,
 ) -> ReviewItem | None:
-    """Claim the row with the highest review value, or a given one; None if there is none.
+    """Claim the row with the highest review value, or a given one.
 
     Audited rows come first: they are few, and the metrics rest on them. A reviewer who claims again
     before answering gets the same row.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    reviewer : str
+        Who claims the row.
+    item_id : str or None
+        The row to claim, None for the next one.
+    lease_seconds : float
+        How long the reviewer holds it.
+    now : float or None
+        The current time, for tests.
+
+    Returns
+    -------
+    ReviewItem or None
+        None if no row is available.
     """
     at = time.time() if now is None else now
     query = _available(reviewer, at, item_id).limit(1).with_for_update(skip_locked=True, of=reviews)
@@ -103,7 +121,22 @@ def _available(reviewer: str, now: float, item_id: str | None) -> Select[Any]:
 
 
 def review_queue(connection: Connection, reviewer: str, limit: int = 50) -> list[str]:
-    """Return the ids that a reviewer may claim, in order."""
+    """Return the ids that a reviewer may claim.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    reviewer : str
+        Rows that this reviewer passed on are left out.
+    limit : int, default 50
+        The maximum number of ids.
+
+    Returns
+    -------
+    list of str
+        In the order of the queue.
+    """
     query = _available(reviewer, time.time(), None).limit(limit)
     return list(connection.execute(query).scalars())
 
@@ -127,7 +160,19 @@ def _n_escalations(connection: Connection, item_id: str) -> int:
 
 
 def label_review(connection: Connection, item_id: str, reviewer: str, label: int) -> None:
-    """Store a reviewer's label; sending the same one again changes nothing."""
+    """Store a reviewer's label; sending the same one again changes nothing.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id : str
+        A row that the reviewer has claimed.
+    reviewer : str
+        Who labels the row.
+    label : int
+        The position of the label among the classes.
+    """
     last = last_review(connection, reviewer, item_id)
     if last is not None and last["label"] == label:
         return
@@ -137,7 +182,19 @@ def label_review(connection: Connection, item_id: str, reviewer: str, label: int
 
 
 def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) -> None:
-    """Release a row to other reviewers; `kind` is "escalate" or "skip"."""
+    """Release a row to other reviewers.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id : str
+        A row that the reviewer has claimed.
+    reviewer : str
+        Who passes the row on.
+    kind : {"escalate", "skip"}
+        Two reviewers may escalate a row; then it leaves the queue without a label.
+    """
     last = last_review(connection, reviewer, item_id)
     if last is not None and last["kind"] == kind:
         return
@@ -151,7 +208,24 @@ def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) 
 def undo_review(
     connection: Connection, item_id: str, reviewer: str, *, lease_seconds: float = LEASE_SECONDS
 ) -> ReviewItem:
-    """Undo a reviewer's last answer for a row, and claim the row for them again."""
+    """Undo a reviewer's last answer for a row, and claim the row for them again.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    item_id : str
+        The row.
+    reviewer : str
+        Who labeled, escalated or skipped it.
+    lease_seconds : float
+        How long the reviewer holds it.
+
+    Returns
+    -------
+    ReviewItem
+        The claimed row.
+    """
     now = time.time()
     state = _locked_state(connection, item_id)
     last = last_review(connection, reviewer, item_id)
@@ -175,7 +249,22 @@ def undo_review(
 
 
 def last_review(connection: Connection, reviewer: str, item_id: str | None = None) -> Any:
-    """Return a reviewer's last answer, of any row or a given one, or None."""
+    """Return a reviewer's last answer that was not undone.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    reviewer : str
+        Who answered.
+    item_id : str or None
+        Only answers for this row; None for any row.
+
+    Returns
+    -------
+    mapping or None
+        With `decision_id`, `kind` and `label`.
+    """
     query = select(review_events).where(
         review_events.c.reviewer == reviewer, ~review_events.c.is_undone
     )

@@ -117,7 +117,7 @@ class Store:
             rule = "must be a file that no other process serves"
             got = f"{self.engine.url.database} ({error})"
             fix = "Stop the other process, or use another file or PostgreSQL"
-            raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+            raise _database_error(rule, got, fix) from error
         self.lock_file = lock_file
 
     def submit(self, work: Work) -> Future[Any]:
@@ -150,14 +150,6 @@ class Store:
     def get_label(self, decision_id: str) -> int | None:
         """Return the label of a decision, or None."""
         return self.find_labels([decision_id]).get(decision_id)
-
-    def escalate_review(self, item_id: str, reviewer: str) -> None:
-        """Pass a row to a second reviewer."""
-        self.pass_review(item_id, reviewer, "escalate")
-
-    def skip_review(self, item_id: str, reviewer: str) -> None:
-        """Leave a row to other reviewers."""
-        self.pass_review(item_id, reviewer, "skip")
 
     find_decisions = _reads(decisions.find_decisions)
     find_features = _reads(decisions.find_features)
@@ -202,10 +194,10 @@ def _open_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise BadValueError("--database", "dubito serve", rule, repr(url), fix) from error
+        raise _database_error(rule, repr(url), fix) from error
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         if parsed.database in (None, "", ":memory:"):
-            raise BadValueError("--database", "dubito serve", rule, "an in-memory database", fix)
+            raise _database_error(rule, "an in-memory database", fix)
         engine = create_engine(
             parsed, pool_size=8, hide_parameters=True, connect_args={"timeout": 30}
         )
@@ -216,7 +208,12 @@ def _open_engine(url: str) -> Engine:
         engine = create_engine(parsed, pool_size=8, hide_parameters=True, pool_pre_ping=True)
         event.listen(engine, "connect", _set_up_postgresql)
         return engine
-    raise BadValueError("--database", "dubito serve", rule, parsed.drivername, fix)
+    raise _database_error(rule, parsed.drivername, fix)
+
+
+def _database_error(rule: str, got: str, fix: str) -> BadValueError:
+    """Return the error of a database that cannot be used."""
+    return BadValueError("--database", "dubito serve", rule, got, fix)
 
 
 def _writing(engine: Engine) -> Engine:
@@ -234,11 +231,11 @@ def _prepare(engine: Engine) -> None:
         reason = str(error.orig).splitlines()[0]
         rule, got = "must be a database that can be reached and written to", f"{address} ({reason})"
         fix = "Check the address, and that the server is running"
-        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+        raise _database_error(rule, got, fix) from error
     except CommandError as error:
         rule, got = "must have a schema version that this dubito knows", f"{address} ({error})"
         fix = "Upgrade dubito"
-        raise BadValueError("--database", "dubito serve", rule, got, fix) from error
+        raise _database_error(rule, got, fix) from error
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
@@ -269,7 +266,7 @@ def _require_fsync(engine: Engine) -> None:
     with engine.connect() as connection:
         if connection.execute(text("SHOW fsync")).scalar() == "off":
             rule, fix = "must sync its commits to disk", "Run `ALTER SYSTEM SET fsync = on`"
-            raise BadValueError("--database", "dubito serve", rule, "fsync = off", fix)
+            raise _database_error(rule, "fsync = off", fix)
 
 
 def _migrate(engine: Engine) -> None:

@@ -44,7 +44,21 @@ def create_token(
 ) -> str:
     """Return a new token; only its hash is stored.
 
-    `lifetime` is in seconds. No valid token may have the same name: reviewers are told apart by it.
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    name : str
+        Identifies the user; no other valid token may have it.
+    scopes : iterable of {"decide", "review", "admin"}
+        What the token allows.
+    lifetime : float or None
+        Seconds until it expires, None for never.
+
+    Returns
+    -------
+    str
+        The token, which cannot be shown again.
     """
     given = sorted(set(scopes))
     if not given or not set(given) <= set(SCOPES):
@@ -78,7 +92,20 @@ def _hash(token: str) -> str:
 
 
 def find_token(connection: Connection, token: str) -> Token | None:
-    """Return the record of a token, valid or not, or None."""
+    """Return the record of a token.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    token : str
+        The token itself.
+
+    Returns
+    -------
+    Token or None
+        Valid or not; None if it is unknown.
+    """
     query = select(tokens).where(tokens.c.hash == _hash(token))
     found = connection.execute(query).mappings().first()
     return None if found is None else _as_token(found)
@@ -91,7 +118,15 @@ def list_tokens(connection: Connection) -> list[Token]:
 
 
 def revoke_token(connection: Connection, token_id: int) -> None:
-    """Make a token invalid for good."""
+    """Make a token invalid for good.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    token_id : int
+        Its id in `list_tokens`.
+    """
     query = update(tokens).where(tokens.c.id == token_id).values(revoked=time.time())
     if not connection.execute(query).rowcount:
         problem = f"There is no token {token_id}"
@@ -99,7 +134,22 @@ def revoke_token(connection: Connection, token_id: int) -> None:
 
 
 def session_token(connection: Connection, session_id: str, token_id: int) -> Token | None:
-    """Return the token of a session, or None if the session was ended."""
+    """Return the token that started a session.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    session_id : str
+        The id of the session.
+    token_id : int
+        The id of its token.
+
+    Returns
+    -------
+    Token or None
+        Valid or not; None if the session was ended.
+    """
     is_ended = exists().where(ended_sessions.c.id == session_id)
     query = select(tokens).where(tokens.c.id == token_id, ~is_ended)
     found = connection.execute(query).mappings().first()
@@ -107,7 +157,17 @@ def session_token(connection: Connection, session_id: str, token_id: int) -> Tok
 
 
 def end_session(connection: Connection, session_id: str, until: float) -> None:
-    """End a session that would expire at `until`; records of expired ones are deleted."""
+    """End a session; records of expired sessions are deleted.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    session_id : str
+        The id of the session.
+    until : float
+        When it would expire.
+    """
     connection.execute(delete(ended_sessions).where(ended_sessions.c.until < time.time()))
     insert_rows(connection, ended_sessions, {"id": [session_id], "until": [until]})
 

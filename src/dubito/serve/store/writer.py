@@ -153,10 +153,24 @@ def _inserted_together(connection: Connection, batches: list[Any]) -> bool:
 
 
 def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> int:
-    """Insert rows given as columns, ignoring keys that exist; return how many rows are new.
+    """Insert rows given as columns, ignoring keys that exist.
 
     Values are bound parameters: several rows per statement for SQLite, one binary array per column
     for PostgreSQL.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    table : Table
+        The table; column names come from it.
+    columns : mapping of str to list
+        Columns of equal length.
+
+    Returns
+    -------
+    int
+        The number of new rows.
     """
     names = _column_names(table, columns)
     values = [columns[name] for name in names]
@@ -179,10 +193,23 @@ def insert_rows(connection: Connection, table: Table, columns: Mapping[str, list
 
 
 def insert_new_rows(connection: Connection, table: Table, columns: Mapping[str, list[Any]]) -> bool:
-    """Insert rows given as columns; return whether all of them are new.
+    """Insert rows given as columns, if all of them are new.
 
-    If one is not, the caller has to roll back. PostgreSQL uses COPY, which is much faster than
-    INSERT but fails on the first duplicate key.
+    PostgreSQL uses COPY, which is much faster than INSERT but fails on the first duplicate key.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    table : Table
+        The table; column names come from it.
+    columns : mapping of str to list
+        Columns of equal length.
+
+    Returns
+    -------
+    bool
+        Whether all rows are new. If not, the caller has to roll back.
     """
     n_rows = len(next(iter(columns.values())))
     if connection.dialect.name != "postgresql" or not n_rows:
