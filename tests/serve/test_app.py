@@ -255,12 +255,12 @@ def early_answers(trace: str) -> tuple[int, int]:
 
 
 def test_an_early_answer_would_be_seen() -> None:
-    asked, answered = "received POST /v1/decide", "sent HTTP/1.1 200 OK"
+    received, sent = "received POST /v1/decide", "sent HTTP/1.1 200 OK"
     synced, elsewhere = "synced /folder/dubito.db-wal", "synced /folder/dubito.db"
-    assert early_answers("\n".join([asked, synced, answered])) == (1, 0)
-    assert early_answers("\n".join([synced, asked, answered])) == (1, 1)
-    assert early_answers("\n".join([asked, answered, synced])) == (1, 1)
-    assert early_answers("\n".join([asked, elsewhere, answered])) == (1, 1)
+    assert early_answers("\n".join([received, synced, sent])) == (1, 0)
+    assert early_answers("\n".join([synced, received, sent])) == (1, 1)
+    assert early_answers("\n".join([received, sent, synced])) == (1, 1)
+    assert early_answers("\n".join([received, elsewhere, sent])) == (1, 1)
 
 
 @pytest.fixture

@@ -303,10 +303,10 @@ def test_existing_ids_get_their_first_response(
         "id": "y", "policy_id": 7, "action": 1, "class_": 2, "probability": 0.5,
         "expected_cost": 0.25, "reason": 0, "review_value": 0.0,
     }  # fmt: skip
-    asked_for = []
+    requested = []
 
     def policies(policy_id: int) -> Policy:
-        asked_for.append(policy_id)
+        requested.append(policy_id)
         return policy
 
     answer = _response_columns(made, {"y": before}, policies)
@@ -315,7 +315,7 @@ def test_existing_ids_get_their_first_response(
         "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,
     }  # fmt: skip
     assert answer["id"][0] == "x"
-    assert 7 in asked_for
+    assert 7 in requested
 
 
 CALIBRATORS = [
@@ -338,7 +338,7 @@ def fitted(calibrator: BaseCalibrator, n_classes: int, **options: Any) -> Policy
     return Policy.fit(Logits(logits), labels, costs=costs, calibrator=calibrator, **options)
 
 
-def asked_of(n_classes: int, n_rows: int, seed: int, **more: Any) -> RequestRows:
+def request_rows(n_classes: int, n_rows: int, seed: int, **more: Any) -> RequestRows:
     logits = 3 * np.random.default_rng(seed).normal(size=(n_rows, n_classes))
     return RequestRows.of({"logits": logits.tolist(), **more}, n_classes, Settings())
 
@@ -350,15 +350,17 @@ def test_rows_get_the_same_response_alone_and_batched(
 ) -> None:
     policy = fitted(calibrator, n_classes)
     links = {"links": ["https://a.org/x.png"]}
-    asked = [asked_of(n_classes, n_rows, seed) for seed, n_rows in enumerate([1, 5, 1, 40, 1])]
-    asked.append(asked_of(n_classes, 1, 9, **links))
-    questions = [
-        DecisionRequest(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(asked)
+    request_parts = [
+        request_rows(n_classes, n_rows, seed) for seed, n_rows in enumerate([1, 5, 1, 40, 1])
     ]
-    assert {one.batch_kind for one in questions} == {(5, Logits)}
-    parts = decide_batch(questions, Settings(audit_fraction=0.5), np.random.default_rng(0))
+    request_parts.append(request_rows(n_classes, 1, 9, **links))
+    requests = [
+        DecisionRequest(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(request_parts)
+    ]
+    assert {one.batch_kind for one in requests} == {(5, Logits)}
+    parts = decide_batch(requests, Settings(audit_fraction=0.5), np.random.default_rng(0))
     rng, n_before = np.random.default_rng(0), 0
-    for one, part in zip(questions, parts, strict=True):
+    for one, part in zip(requests, parts, strict=True):
         settings = Settings(audit_fraction=0.5)
         [alone] = decide_batch([one], settings, rng)
         created = part.columns.pop("created")
@@ -377,14 +379,14 @@ def test_rows_whose_rounding_could_change_are_decided_alone() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0.4)
     rated = CostMatrix(costs.array, costs.actions, costs.classes, rate=np.ones((4, 3)))
     row_costs = np.ones(300)
-    row = asked_of(3, 1, 0)
+    row = request_rows(3, 1, 0)
     alone = [
-        DecisionRequest(asked_of(70, 1, 0), 1, fitted(TemperatureScaling(), 70)),
+        DecisionRequest(request_rows(70, 1, 0), 1, fitted(TemperatureScaling(), 70)),
         DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, risk=RiskBound(0.3))),
         DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, features=features)),
         DecisionRequest(row, 1, fitted(TemperatureScaling(), 3, costs=rated, row_costs=row_costs)),
-        DecisionRequest(asked_of(3, 1, 0, features=[[0.5]]), 1, plain),
-        DecisionRequest(asked_of(3, 1, 0, row_costs=[2.0]), 1, plain),
+        DecisionRequest(request_rows(3, 1, 0, features=[[0.5]]), 1, plain),
+        DecisionRequest(request_rows(3, 1, 0, row_costs=[2.0]), 1, plain),
     ]
     assert [one.batch_kind for one in alone] == [None] * 6
     shares = RequestRows.of({"probabilities": [[0.5, 0.25, 0.25]]}, 3, Settings())
@@ -420,9 +422,9 @@ class Halver:
         return [number // 2 for number in numbers]
 
 
-async def gathered(batcher: MicroBatcher[int, int], *questions: tuple[str, int]) -> list[Any]:
-    asked = (batcher.submit(kind, number) for kind, number in questions)
-    return await asyncio.gather(*asked, return_exceptions=True)
+async def gathered(batcher: MicroBatcher[int, int], *requests: tuple[str, int]) -> list[Any]:
+    request_parts = (batcher.submit(kind, number) for kind, number in requests)
+    return await asyncio.gather(*request_parts, return_exceptions=True)
 
 
 def test_items_of_one_turn_are_processed_together() -> None:

@@ -74,8 +74,8 @@ def test_intervals_cover_the_truth_where_unweighted_labels_mislead(stored_policy
         rows, y = drawn_rows(stored_policy, 1500, 0.05, seed=seed, sharper=2.6)
         overall = report_of(rows, stored_policy).overall
         truth = log_loss(y, rows.probabilities)
-        asked = rows.label >= 0
-        assert log_loss(y[asked], rows.probabilities[asked]) > truth + 0.1
+        labeled = rows.label >= 0
+        assert log_loss(y[labeled], rows.probabilities[labeled]) > truth + 0.1
         paid = np.where(rows.action == 3, 0.25, rows.action != y).mean()
         for k, (figure, true) in enumerate(((overall.log_loss, truth), (overall.cost, paid))):
             assert figure.interval is not None

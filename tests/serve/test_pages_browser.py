@@ -72,7 +72,7 @@ def served(policy: Policy, tmp_path: Path, request: Any) -> Iterator[Served]:
 
 
 class Someone:
-    """A person at the pages, and all that their browser asked for or complained of."""
+    """A person at the pages, and the requests and console messages of their browser."""
 
     def __init__(self, browser: Browser, served: Served, name: str, **settings: Any) -> None:
         self.served, self.token = served, served.store.create_token(name, ["review", "admin"])

@@ -14,18 +14,18 @@ from dubito.serve.service import Settings
 SETTINGS = Settings(max_rows=3, max_columns=4)
 
 
-def asked(**body: Any) -> RequestRows:
+def parse(**body: Any) -> RequestRows:
     return RequestRows.of(body, 2, SETTINGS)
 
 
 def test_the_body_declares_the_kind_of_outputs() -> None:
-    assert isinstance(asked(logits=[[1, 2]]).outputs, Logits)
-    assert isinstance(asked(probabilities=[[0.25, 0.75]]).outputs, Probabilities)
-    assert asked(logits=[[1, 2]]).outputs.array.dtype == np.float32
+    assert isinstance(parse(logits=[[1, 2]]).outputs, Logits)
+    assert isinstance(parse(probabilities=[[0.25, 0.75]]).outputs, Probabilities)
+    assert parse(logits=[[1, 2]]).outputs.array.dtype == np.float32
 
 
 def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
-    first, second = asked(logits=[[1, 2], [3, 4]]), asked(logits=[[1, 2], [3, 4]])
+    first, second = parse(logits=[[1, 2], [3, 4]]), parse(logits=[[1, 2], [3, 4]])
     assert len({*first.ids, *second.ids}) == 4
     keyed = [RequestRows.of({"logits": [[1, 2]]}, 2, SETTINGS, "key").ids for _ in range(2)]
     assert keyed[0] == keyed[1]
@@ -68,14 +68,14 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
 )
 def test_invalid_fields_are_reported(body: dict[str, Any], words: str) -> None:
     with pytest.raises(DubitoError) as refused:
-        asked(**body)
+        parse(**body)
     assert words in str(refused.value)
 
 
 def test_a_digest_covers_everything_sent_about_a_row() -> None:
     body = {"logits": [[1, 2]], "features": [[3.0]], "row_costs": [4.0], "links": ["https://a"]}
-    [digest] = asked(**body).digests
-    assert asked(**body, ids=["x"]).digests == [digest]
+    [digest] = parse(**body).digests
+    assert parse(**body, ids=["x"]).digests == [digest]
     others = [
         {**body, "logits": [[1, 3]]},
         {**body, "features": [[3.5]]},
@@ -85,24 +85,24 @@ def test_a_digest_covers_everything_sent_about_a_row() -> None:
         {name: value for name, value in body.items() if name != "links"},
         {name: value for name, value in body.items() if name != "row_costs"},
     ]
-    found = {asked(**other).digests[0] for other in others}
-    found.add(asked(probabilities=[[0.5, 0.5]]).digests[0])
-    found.add(asked(logits=[[0.5, 0.5]]).digests[0])
+    found = {parse(**other).digests[0] for other in others}
+    found.add(parse(probabilities=[[0.5, 0.5]]).digests[0])
+    found.add(parse(logits=[[0.5, 0.5]]).digests[0])
     assert len(found | {digest}) == len(others) + 3
 
 
 def test_each_row_has_its_own_digest() -> None:
-    rows = asked(logits=[[1, 2], [1, 2], [2, 1]]).digests
+    rows = parse(logits=[[1, 2], [1, 2], [2, 1]]).digests
     assert rows[0] == rows[1] != rows[2]
 
 
 def test_web_links_are_kept_unchanged() -> None:
     links = ["http://[::1]:8000/x?[y]", "https://a.org?q", "http://me@a.org:80/é"]
-    assert asked(logits=[[1, 2]] * 3, links=links).links == links
+    assert parse(logits=[[1, 2]] * 3, links=links).links == links
 
 
 def test_ids_of_a_column_may_be_integers() -> None:
-    assert asked(logits=[[1, 2]] * 2, ids=np.array([7, 8])).ids == ["7", "8"]
+    assert parse(logits=[[1, 2]] * 2, ids=np.array([7, 8])).ids == ["7", "8"]
 
 
 ANYTHING = st.recursive(
@@ -185,10 +185,10 @@ def test_library_errors_name_the_request_field() -> None:
 
 @given(ANYTHING)
 def test_any_value_is_a_matrix_or_rejected(value: Any) -> None:
-    said = ""
+    message = ""
     try:
         assert np.isfinite(_as_matrix(value, "logits", SETTINGS)).all()
     except (HTTPError, BadValueError) as error:
-        said = str(error)
-    assert "astype" not in said
-    assert "reshape" not in said
+        message = str(error)
+    assert "astype" not in message
+    assert "reshape" not in message

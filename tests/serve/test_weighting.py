@@ -45,7 +45,7 @@ def test_weights_are_inverse_probabilities_and_sum_to_all_rows(policy: Any) -> N
 
 def test_a_changed_audit_fraction_is_accounted_for(policy: Any) -> None:
     rows, y = drawn_rows(policy, 4000, 0.5)
-    # The second half is asked about five times less often.
+    # The second half is audited five times less often.
     late = np.arange(4000) >= 2000
     is_passed = rows.propensity < 1
     drawn = rows.is_audit & (~late | (np.random.default_rng(0).random(4000) < 0.2))

@@ -19,7 +19,7 @@ from tests.serve.stored import draw, fitted_policy
 
 
 def decide_many(store: Store, policy: Policy, n: int, audit_fraction: float) -> Any:
-    """Return labels of rows that are decided, and which of them are asked about."""
+    """Return labels of rows that are decided, and which of them are reviewed."""
     rng = np.random.default_rng(3)
     logits, y = draw(rng, n, 2.4)
     outputs, is_audit = Logits(logits), rng.random(n) < audit_fraction
@@ -41,8 +41,8 @@ def decide_many(store: Store, policy: Policy, n: int, audit_fraction: float) -> 
 @pytest.fixture
 def known(store: Store, policy: Policy) -> None:
     store.delete_before(1e12)
-    y, is_asked = decide_many(store, policy, 800, 0.3)
-    rows = np.flatnonzero(is_asked)
+    y, is_reviewed = decide_many(store, policy, 800, 0.3)
+    rows = np.flatnonzero(is_reviewed)
     store.add_labels([f"r{k}" for k in rows], y[rows].tolist())
 
 
@@ -199,5 +199,5 @@ def test_a_refit_uses_the_features_of_rows(anna: Person, store: Store) -> None:
     assert policy.ood.predict(None, features).mean() > 0.4
     assert learned.predict(None, features).mean() == pytest.approx(0.05, abs=0.03)
     assert as_before.to_dict() == policy.ood.to_dict()
-    said = "The OOD gate is unchanged: some rows have no features."
-    assert said in anna.get("/monitor")
+    note = "The OOD gate is unchanged: some rows have no features."
+    assert note in anna.get("/monitor")

@@ -31,8 +31,8 @@ def report(policy: Policy) -> Any:
     return report_of(drawn_rows(policy, 2000, 0.1)[0], policy)
 
 
-def with_alarms(report: Any, calibration: SequentialAlarm, doubt: SequentialAlarm) -> Any:
-    return replace(report, alarms={"calibration": calibration, "uncertainty": doubt})
+def with_alarms(report: Any, calibration: SequentialAlarm, uncertainty: SequentialAlarm) -> Any:
+    return replace(report, alarms={"calibration": calibration, "uncertainty": uncertainty})
 
 
 @pytest.mark.slow
@@ -101,9 +101,9 @@ def test_unknown_metrics_have_a_reason(policy: Policy) -> None:
 
 
 def test_shifts_have_intervals(report: Any, policy: Policy) -> None:
-    doubt, table = shift_blocks(report, policy)
-    assert isinstance(doubt, Text)
-    assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in doubt.text
+    uncertainty, table = shift_blocks(report, policy)
+    assert isinstance(uncertainty, Text)
+    assert f"{100 * report.uncertainty.difference.value:+.1f} points (" in uncertainty.text
     assert isinstance(table, Table)
     assert table.columns == ("class", "at the fit", "now", "95 % interval")
     assert sorted(row[0] for row in table.rows) == ["0", "1", "2"]

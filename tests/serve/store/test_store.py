@@ -141,10 +141,10 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, kind: str) -> No
         path.write_text("This is a text, and no database at all. " * 50)
     with pytest.raises(BadValueError) as refused:
         Store.open(f"sqlite:///{path}")
-    said = "file is not a database" if kind == "no database" else "unable to open database file"
+    reason = "file is not a database" if kind == "no database" else "unable to open database file"
     assert str(refused.value) == (
         "dubito serve: `--database` must be a database that can be reached and written to, "
-        f"got sqlite:///{path} ({said}). "
+        f"got sqlite:///{path} ({reason}). "
         "Check the address, and that the server is running."
     )
 

@@ -17,7 +17,7 @@ from tests.serve.conftest import TORN
 New = Callable[..., NewDecisions]
 
 
-def test_no_answer_before_its_commit(store: Store, new: New) -> None:
+def test_no_future_is_resolved_before_its_commit(store: Store, new: New) -> None:
     may_commit, is_committing = Event(), Event()
 
     def held(_: Any) -> None:
@@ -33,7 +33,7 @@ def test_no_answer_before_its_commit(store: Store, new: New) -> None:
     event.remove(store.engine, "commit", held)
 
 
-def test_jobs_that_wait_are_committed_together(store: Store, new: New) -> None:
+def test_waiting_jobs_are_committed_together(store: Store, new: New) -> None:
     commits = []
     may_go = Event()
 
@@ -71,7 +71,7 @@ def test_a_job_fails_alone(store: Store, new: New) -> None:
     assert len(store.decisions_since()) == 2
 
 
-def test_decisions_that_cannot_be_kept_fail_alone(store: Store, new: New) -> None:
+def test_invalid_decisions_fail_alone(store: Store, new: New) -> None:
     may_go = Event()
     spoiled = new({"bad": TORN})
     spoiled.columns["created"][0] = None
@@ -86,7 +86,7 @@ def test_decisions_that_cannot_be_kept_fail_alone(store: Store, new: New) -> Non
     assert sorted(store.decisions_since().id) == ["a", "b"]
 
 
-def test_a_database_that_gives_way_is_asked_again(store: Store) -> None:
+def test_an_aborted_transaction_is_repeated(store: Store) -> None:
     tries = []
 
     def unlucky(connection: Any) -> int:
@@ -99,7 +99,7 @@ def test_a_database_that_gives_way_is_asked_again(store: Store) -> None:
     assert len(tries) == 3
 
 
-def test_a_commit_that_fails_is_told_to_all(store: Store, new: New) -> None:
+def test_a_failed_commit_fails_all_its_jobs(store: Store, new: New) -> None:
     def broken(_: Any) -> None:
         raise OperationalError("disk full", None, Exception("disk full"))
 
@@ -112,7 +112,7 @@ def test_a_commit_that_fails_is_told_to_all(store: Store, new: New) -> None:
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 7, 8, 600, 1300])
-def test_each_row_goes_in_once(store: Store, n_rows: int) -> None:
+def test_each_row_is_inserted_once(store: Store, n_rows: int) -> None:
     columns = {
         "decision_id": [f"r{k}" for k in range(n_rows)],
         "label": list(range(n_rows)),
@@ -129,7 +129,7 @@ def test_each_row_goes_in_once(store: Store, n_rows: int) -> None:
     assert kept == list(zip(*columns.values(), strict=True))
 
 
-def test_nothing_in_a_value_is_run(store: Store) -> None:
+def test_values_are_not_executed(store: Store) -> None:
     nasty = "'); DROP TABLE labels; --%s ? :x"
     columns: dict[str, list[Any]] = {"key": [nasty], "digest": [b"\x00\xff'"], "created": [1.0]}
     assert store.write(lambda c: insert_rows(c, idempotency_keys, columns)) == 1
@@ -147,7 +147,7 @@ def some_labels(*names: str) -> dict[str, list[Any]]:
     }
 
 
-def test_all_rows_go_in_or_the_caller_is_told(store: Store) -> None:
+def test_all_rows_are_inserted_or_the_caller_rolls_back(store: Store) -> None:
     assert store.write(lambda c: insert_new_rows(c, labels, some_labels("a", "b")))
     assert store.write(lambda c: insert_new_rows(c, labels, some_labels()))
 
@@ -165,7 +165,7 @@ def test_all_rows_go_in_or_the_caller_is_told(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_while_copying_is_that_of_any_statement(empty_postgres: str) -> None:
+def test_copy_errors_are_sqlalchemy_errors(empty_postgres: str) -> None:
     store = Store.open(empty_postgres)
     with pytest.raises(DataError, match=r"COPY labels \(decision_id, label, reviewer, created\)"):
         store.write(lambda c: insert_new_rows(c, labels, some_labels("long" * 100)))
