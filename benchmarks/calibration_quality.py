@@ -1,15 +1,15 @@
 """Log loss, Brier score and ECE after calibration, beside peers, on real outputs of real models.
 
     python -m benchmarks.calibration_quality FOLDER               # NPZ files of outputs and labels
-    python -m benchmarks.calibration_quality FOLDER --cache FILE  # keeps what peers reached there
-    python -m benchmarks.calibration_quality --quick              # two small generated sets
-    python -m benchmarks.calibration_quality FOLDER -o FILE       # writes the tables there too
+    python -m benchmarks.calibration_quality FOLDER --cache FILE  # caches the results of peers
+    python -m benchmarks.calibration_quality --quick              # two small generated datasets
+    python -m benchmarks.calibration_quality FOLDER -o FILE       # writes the tables to a file too
 
-Every set is split into five fixed random halves, to fit on and to test on; figures are means over
-the five. All get the same probabilities, none below 1e-12, as logits if they take logits. A
-probability of 0 that came true counts as 1e-12. Each contestant runs in a process of its own, with
-two threads; seconds are those of a fit, on a machine that may have had other things to do.
-Peers are left out where they are not installed.
+Every dataset is split into five fixed random halves, to fit on and to test on; metrics are means
+over the five. Every method gets the same probabilities, floored at 1e-12, or their logits. A
+probability of 0 for the true class counts as 1e-12. Each method runs in a process of its own with
+two threads; seconds are those of a fit, on a machine that need not have been idle. Peers that are
+not installed are left out.
 """
 
 import argparse
@@ -22,74 +22,74 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.contest import (
-    CONTESTANTS,
+from benchmarks.datasets import Dataset, real_datasets, small_datasets
+from benchmarks.harness import (
+    METHODS,
     N_BINS,
     Figures,
-    figures_of,
+    evaluate,
     in_fresh_process,
-    quietly,
-    seconds_of,
+    run_quietly,
+    timed,
     versions,
 )
-from benchmarks.peers import PEERS, Contestant
-from benchmarks.sets import CalibrationSet, real_sets, small_sets
+from benchmarks.peers import PEERS, Method
 
 __all__ = ["main"]
 
 PLAIN = "dubito TemperatureScaling"
 OURS = "dubito AutoCalibrator"
-YARDSTICK = "probmetrics logistic"
+STRONG_PEER = "probmetrics logistic"
 
 
 class Outcome(NamedTuple):
-    """What a contestant reached on a set, and in how many seconds of fitting: means over splits."""
+    """Metrics and fitting time of a method on a dataset, means over splits."""
 
     log_loss: float
     brier: float
     ece: float
-    peer_ece: float  # torchmetrics' of the same probabilities
+    torchmetrics_ece: float  # torchmetrics' of the same probabilities
     seconds: float
 
 
-Outcomes = dict[str, Outcome]  # by the name of the set
+Outcomes = dict[str, Outcome]  # by dataset name
 
 
-def sets_in(folder: Path | None) -> Iterator[CalibrationSet]:
-    """Return the real sets of a folder, or the small ones."""
-    return small_sets() if folder is None else real_sets(folder)
+def load_datasets(folder: Path | None) -> Iterator[Dataset]:
+    """Return the real datasets of a folder, or the small ones."""
+    return small_datasets() if folder is None else real_datasets(folder)
 
 
 def outcomes(name: str, folder: Path | None) -> Outcomes:
-    """Return what a contestant reaches on every set that it can take."""
-    contestant = CONTESTANTS[name]
+    """Return the outcome of a method on every dataset that it supports."""
+    method = METHODS[name]
     return {
-        entry.name: outcome(contestant, entry)
-        for entry in sets_in(folder)
-        if contestant.can_take(entry.n_classes)
+        entry.name: outcome(method, entry)
+        for entry in load_datasets(folder)
+        if method.can_take(entry.n_classes)
     }
 
 
-def outcome(contestant: Contestant, entry: CalibrationSet) -> Outcome:
-    """Fit and test a contestant on every split of a set."""
+def outcome(method: Method, entry: Dataset) -> Outcome:
+    """Fit and test a method on every split of a dataset."""
     figures, seconds = [], []
     for fit, test in entry.splits:
-        call = partial(contestant.fit, contestant.takes(entry.logits[fit]), entry.y[fit])
-        time, fitted = seconds_of(call)
+        call = partial(method.fit, method.takes(entry.logits[fit]), entry.y[fit])
+        time, fitted = timed(call)
         seconds.append(time)
-        probabilities = fitted.predict(contestant.takes(entry.logits[test]))
-        figures.append(figures_of(probabilities, entry.y[test]))
+        probabilities = fitted.predict(method.takes(entry.logits[test]))
+        figures.append(evaluate(probabilities, entry.y[test]))
     means = Figures(*np.mean(figures, axis=0).tolist())
     return Outcome(*means, seconds=float(np.mean(seconds)))
 
 
 def all_outcomes(folder: Path | None, cache: Path | None) -> dict[str, Outcomes]:
-    """Run everyone who is installed; peers that the cache knows are taken from there."""
+    """Run every installed method, except peers whose outcomes are cached."""
     known = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
-    call = quietly if folder is None else in_fresh_process
+    call = run_quietly if folder is None else in_fresh_process
     found: dict[str, Outcomes] = {}
-    for name, contestant in CONTESTANTS.items():
-        if name == "float64 reference" or not contestant.is_installed:
+    for name, method in METHODS.items():
+        if name == "float64 reference" or not method.is_installed:
             continue
         if name not in known or name not in PEERS:
             print(name, file=sys.stderr, flush=True)
@@ -100,16 +100,16 @@ def all_outcomes(folder: Path | None, cache: Path | None) -> dict[str, Outcomes]
     return found
 
 
-class Standing(NamedTuple):
-    """How our choice does on a set, beside the peer that is best there."""
+class DatasetResult(NamedTuple):
+    """The outcomes of AutoCalibrator and of the best peer on a dataset."""
 
-    entry: CalibrationSet
+    entry: Dataset
     none: Outcome
     plain: Outcome
     ours: Outcome
     best_name: str
     best: Outcome
-    yardstick: Outcome | None
+    strong_peer: Outcome | None
 
     @property
     def to_best(self) -> float:
@@ -117,70 +117,74 @@ class Standing(NamedTuple):
         return self.ours.log_loss / self.best.log_loss
 
     @property
-    def to_yardstick(self) -> float:
-        """Our log loss relative to the yardstick's, NaN where that is not installed."""
-        return np.nan if self.yardstick is None else self.ours.log_loss / self.yardstick.log_loss
+    def to_strong_peer(self) -> float:
+        """Our log loss relative to that of the strong peer, NaN if it is not installed."""
+        return (
+            np.nan if self.strong_peer is None else self.ours.log_loss / self.strong_peer.log_loss
+        )
 
 
-def standing(found: dict[str, Outcomes], entry: CalibrationSet) -> Standing:
-    """Return how we stand on a set."""
+def result_on(found: dict[str, Outcomes], entry: Dataset) -> DatasetResult:
+    """Return the outcomes on a dataset."""
     here = {name: entries[entry.name] for name, entries in found.items() if entry.name in entries}
     best = min((name for name in here if name in PEERS), key=lambda name: here[name].log_loss)
     three = here["none"], here[PLAIN], here[OURS]
-    return Standing(entry, *three, best, here[best], here.get(YARDSTICK))
+    return DatasetResult(entry, *three, best, here[best], here.get(STRONG_PEER))
 
 
-def table_of(standings: list[Standing]) -> list[str]:
-    """Return a line for each set."""
+def make_table(results: list[DatasetResult]) -> list[str]:
+    """Return a line per dataset."""
     heads = f"{'none':>8} {'plain T':>8} {'auto':>8} {'best peer':>8}  {'':<28} {'/ best':>7}"
     last = f"{'/ logistic':>10} {'Brier':>7} {'best':>7} {f'ECE ({N_BINS})':>8} {'best':>7}"
-    return [f"{'':<21} {'n':>6} {'K':>4} {heads} {last}", *map(line_of, standings)]
+    return [f"{'':<21} {'n':>6} {'K':>4} {heads} {last}", *map(make_line, results)]
 
 
-def line_of(one: Standing) -> str:
-    """Return the line of a set."""
+def make_line(one: DatasetResult) -> str:
+    """Return the line of a dataset."""
     size = f"{one.entry.name:<21} {one.entry.y.size:>6} {one.entry.n_classes:>4}"
     losses = f"{one.none.log_loss:>8.5f} {one.plain.log_loss:>8.5f} {one.ours.log_loss:>8.5f}"
-    ratios = f"{one.to_best:>7.4f} {one.to_yardstick:>10.4f}"
+    ratios = f"{one.to_best:>7.4f} {one.to_strong_peer:>10.4f}"
     others = (
         f"{one.ours.brier:>7.4f} {one.best.brier:>7.4f} {one.ours.ece:>8.4f} {one.best.ece:>7.4f}"
     )
     return f"{size} {losses} {one.best.log_loss:>9.5f}  {one.best_name:<28} {ratios} {others}"
 
 
-def summary(standings: list[Standing]) -> list[str]:
-    """Return the figures that sum it up."""
-    worst = max(standings, key=lambda one: one.to_best)
+def summary(results: list[DatasetResult]) -> list[str]:
+    """Return the summary over datasets."""
+    worst = max(results, key=lambda one: one.to_best)
     families: dict[str, list[float]] = {}
-    for one in standings:
-        families.setdefault(one.entry.family, []).append(one.to_yardstick)
+    for one in results:
+        families.setdefault(one.entry.family, []).append(one.to_strong_peer)
     mean = np.mean([np.mean(ratios) for ratios in families.values()])
-    apart = np.mean([one.to_yardstick for one in standings])
-    n_better = sum(one.to_best < 1 for one in standings)
+    apart = np.mean([one.to_strong_peer for one in results])
+    n_better = sum(one.to_best < 1 for one in results)
     return [
-        f"mean log loss relative to {YARDSTICK}, {len(families)} sets of rows: {mean:.4f}",
-        f"with every prompt of llama as a set of its own, {len(standings)} sets: {apart:.4f}",
-        f"below the best peer there on {n_better} of {len(standings)}; "
+        f"mean log loss relative to {STRONG_PEER}, {len(families)} distinct datasets: {mean:.4f}",
+        f"with every llama prompt as its own dataset, {len(results)}: {apart:.4f}",
+        f"below the best peer there on {n_better} of {len(results)}; "
         f"largest relative to it: {worst.to_best:.4f} ({worst.entry.name})",
     ]
 
 
-def contestants_table(found: dict[str, Outcomes], names: list[str]) -> list[str]:
-    """Return a line for each contestant: means over the sets it took."""
+def methods_table(found: dict[str, Outcomes], names: list[str]) -> list[str]:
+    """Return a line per method: means over the datasets it supports."""
     heads = f"{'sets':>5} {'/ none':>8} {'/ logistic':>10} {'Brier':>7} {f'ECE ({N_BINS})':>8}"
     lines = [f"{'':<32} {heads} {'torchmetrics':>12} {'seconds':>9}"]
     for name, entries in found.items():
         taken = [entry for entry in names if entry in entries]
         means = Outcome(*np.mean([entries[entry] for entry in taken], axis=0).tolist())
-        none, yardstick = (relative(entries, found.get(to), taken) for to in ("none", YARDSTICK))
-        ratios = f"{len(taken):>5} {none:>8.4f} {yardstick:>10.4f}"
-        figures = f"{means.brier:>7.4f} {means.ece:>8.5f} {means.peer_ece:>12.5f}"
+        none, strong_peer = (
+            relative(entries, found.get(to), taken) for to in ("none", STRONG_PEER)
+        )
+        ratios = f"{len(taken):>5} {none:>8.4f} {strong_peer:>10.4f}"
+        figures = f"{means.brier:>7.4f} {means.ece:>8.5f} {means.torchmetrics_ece:>12.5f}"
         lines.append(f"{name:<32} {ratios} {figures} {means.seconds:>9.4f}")
     return lines
 
 
 def relative(entries: Outcomes, to: Outcomes | None, names: list[str]) -> float:
-    """Return the mean over sets of one log loss relative to another, NaN where that is missing."""
+    """Return the mean ratio of two log losses over datasets, NaN if one is missing."""
     if to is None:
         return np.nan
     return float(np.mean([entries[name].log_loss / to[name].log_loss for name in names]))
@@ -188,18 +192,18 @@ def relative(entries: Outcomes, to: Outcomes | None, names: list[str]) -> float:
 
 def report(found: dict[str, Outcomes], folder: Path | None) -> str:
     """Return all tables as text."""
-    standings = [standing(found, entry) for entry in sets_in(folder)]
-    regular = [one for one in standings if not one.entry.is_shift]
-    shifts = [one for one in standings if one.entry.is_shift]
+    results = [result_on(found, entry) for entry in load_datasets(folder)]
+    regular = [one for one in results if not one.entry.is_shift]
+    shifts = [one for one in results if one.entry.is_shift]
     names = [one.entry.name for one in regular]
     parts = [
         [versions()],
-        ["Log loss on the other half, by set", *table_of(regular), *summary(regular)],
-        ["Means over the sets each can take", *contestants_table(found, names)],
+        ["Log loss on the other half, by dataset", *make_table(regular), *summary(regular)],
+        ["Means over the datasets that each method supports", *methods_table(found, names)],
     ]
     if shifts:
-        title = "Fitted on one set, tested on another; not among the means"
-        parts.insert(2, [title, *table_of(shifts)])
+        title = "Fitted on one dataset, tested on another; not part of the means"
+        parts.insert(2, [title, *make_table(shifts)])
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
@@ -208,12 +212,14 @@ def main() -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("folder", type=Path, nargs="?", help="NPZ files of outputs and labels")
-    parser.add_argument("--quick", action="store_true", help="two small sets, all in one process")
-    parser.add_argument("--cache", type=Path, help="a JSON file of what peers reached")
-    parser.add_argument("-o", "--output", type=Path, help="a file for the tables")
+    parser.add_argument(
+        "--quick", action="store_true", help="two small datasets, all in one process"
+    )
+    parser.add_argument("--cache", type=Path, help="JSON file that caches the results of peers")
+    parser.add_argument("-o", "--output", type=Path, help="output file for the tables")
     arguments = parser.parse_args()
     if (arguments.folder is None) != arguments.quick:
-        parser.error("either a FOLDER or --quick")
+        parser.error("pass either FOLDER or --quick")
     text = report(all_outcomes(arguments.folder, arguments.cache), arguments.folder)
     print(text)
     if arguments.output is not None:

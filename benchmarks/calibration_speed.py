@@ -1,15 +1,14 @@
-"""How long calibrators take to fit, and how good they are, beside peers, in one run.
+"""Fitting time and quality of calibrators compared with peers, in one run.
 
     python -m benchmarks.calibration_speed            # up to 50,000 x 1,000 float32 logits, 200 MB
-    python -m benchmarks.calibration_speed --quick    # a little of it, all in one process
-    python -m benchmarks.calibration_speed -o FILE    # writes the table there too
+    python -m benchmarks.calibration_speed --quick    # few rows, all in one process
+    python -m benchmarks.calibration_speed -o FILE    # writes the tables to a file too
 
-Each runs in a process of its own, with two threads, on rows in the form it takes (logits or
-probabilities), after a first fit on a few rows. Seconds are the best of up to seven fits, as many
-as begin within ten seconds. Memory is what a fit adds, in percent of the matrix. Log loss, Brier
-score and ECE are those of as many other rows, at most 10,000. What other processes used meanwhile
-is told below each table: times count on a quiet machine only. Peers that are not installed are left
-out.
+Each method runs in a process of its own with two threads, on rows in the form it takes (logits or
+probabilities), after a first fit on a few rows. Seconds are the best of up to seven fits that begin
+within ten seconds. Memory is what a fit adds, in percent of the matrix. Log loss, Brier score and
+ECE are those of as many other rows, at most 10,000. The load of other processes is printed below
+each table: times are meaningful on an idle machine only. Peers that are not installed are left out.
 """
 
 import argparse
@@ -23,60 +22,60 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.clock import peak_growth
-from benchmarks.contest import (
-    CONTESTANTS,
+from benchmarks.datasets import generate_logits
+from benchmarks.harness import (
+    METHODS,
     N_BINS,
     Figures,
-    figures_of,
+    evaluate,
     in_fresh_process,
-    others_seconds,
-    quietly,
-    seconds_of,
+    other_cpu_seconds,
+    run_quietly,
+    timed,
     versions,
 )
 from benchmarks.peers import Fitted
 from benchmarks.penalized import Objectives, objectives
-from benchmarks.sets import generated
 
 __all__ = ["main"]
 
-MOST_FITS, MOST_SECONDS = 7, 10.0
-MOST_TEST_ROWS = 10_000
+MAX_FITS, MAX_SECONDS = 7, 10.0
+MAX_TEST_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
-    """Contestants on the same rows; others' times are told in the first one's."""
+class Comparison:
+    """Methods on the same rows; times are relative to the first."""
 
     title: str
     n_rows: int
     n_classes: int
     names: tuple[str, ...]
-    objective: str | None = None  # of probmetrics, to be compared too
+    objective: str | None = None  # of probmetrics, whose objective is compared too
 
-    def smaller(self) -> "Heat":
+    def smaller(self) -> "Comparison":
         """Return the same with few rows and classes."""
         n_classes = 2 if self.n_classes == 2 else max(self.n_classes // 20, 3)
-        return Heat(self.title, self.n_rows // 50, n_classes, self.names, self.objective)
+        return Comparison(self.title, self.n_rows // 50, n_classes, self.names, self.objective)
 
     @property
     def present(self) -> list[str]:
-        """The contestants that are installed."""
-        return [name for name in self.names if is_present(name)]
+        """The methods that are installed."""
+        return [name for name in self.names if is_installed(name)]
 
 
 class Run(NamedTuple):
-    """What a contestant needed, and what it reached."""
+    """Time, memory and metrics of a method."""
 
     seconds: float
-    others: float  # processors that other processes had meanwhile
-    growth: float  # of memory, as a share of the matrix
+    others: float  # processors used by other processes meanwhile
+    growth: float  # of memory, relative to the matrix
     temperature: float | None
     figures: Figures
 
 
-HEATS = (
-    Heat(
+COMPARISONS = (
+    Comparison(
         "Temperature",
         50_000,
         1_000,
@@ -90,26 +89,26 @@ HEATS = (
             "float64 reference",
         ),
     ),
-    Heat("Vector", 5_000, 100, ("dubito VectorScaling", "probmetrics svs"), "svs"),
-    Heat(
+    Comparison("Vector", 5_000, 100, ("dubito VectorScaling", "probmetrics svs"), "svs"),
+    Comparison(
         "Matrix",
         5_000,
         100,
         ("dubito StructuredMatrixScaling", "dubito MatrixScaling", "probmetrics sms"),
         "sms",
     ),
-    Heat("Vector", 50_000, 1_000, ("dubito VectorScaling", "probmetrics svs")),
-    Heat(
+    Comparison("Vector", 50_000, 1_000, ("dubito VectorScaling", "probmetrics svs")),
+    Comparison(
         "One-vs-rest isotonic",
         50_000,
         1_000,
         ("dubito IsotonicCalibration", "scikit-learn isotonic", "netcal IsotonicRegression"),
     ),
-    Heat("Isotonic", 50_000, 2, ("dubito IsotonicCalibration", "scikit-learn isotonic")),
-    Heat(
+    Comparison("Isotonic", 50_000, 2, ("dubito IsotonicCalibration", "scikit-learn isotonic")),
+    Comparison(
         "Histogram", 50_000, 2, ("dubito HistogramBinning", "netcal HistogramBinning", "netcal BBQ")
     ),
-    Heat(
+    Comparison(
         "Platt",
         50_000,
         2,
@@ -120,55 +119,56 @@ HEATS = (
             "probmetrics logistic",
         ),
     ),
-    Heat("Beta", 50_000, 2, ("dubito BetaCalibration", "netcal BetaCalibration")),
-    Heat("Choice of all", 5_000, 10, ("dubito AutoCalibrator", "probmetrics logistic")),
+    Comparison("Beta", 50_000, 2, ("dubito BetaCalibration", "netcal BetaCalibration")),
+    Comparison("Selection", 5_000, 10, ("dubito AutoCalibrator", "probmetrics logistic")),
 )
 
 
 def run(name: str, n_rows: int, n_classes: int) -> Run:
-    """Fit a contestant several times; predict once."""
-    contestant = CONTESTANTS[name]
-    n_test = min(n_rows, MOST_TEST_ROWS)
-    logits, y = generated(n_rows + n_test, n_classes)
+    """Fit a method several times; predict once."""
+    method = METHODS[name]
+    n_test = min(n_rows, MAX_TEST_ROWS)
+    logits, y = generate_logits(n_rows + n_test, n_classes)
     few = np.arange(min(2 * n_classes, n_rows))
-    contestant.fit(contestant.takes(logits[few]), few % n_classes)  # loads what there is to load
-    inputs, labels = contestant.takes(logits[:n_rows]), y[:n_rows]
+    method.fit(method.takes(logits[few]), few % n_classes)  # loads what there is to load
+    inputs, labels = method.takes(logits[:n_rows]), y[:n_rows]
     fits: list[tuple[float, Fitted]] = []
 
     def fit() -> None:
-        fits.append(seconds_of(partial(contestant.fit, inputs, labels)))
+        fits.append(timed(partial(method.fit, inputs, labels)))
 
-    before = others_seconds()
+    before = other_cpu_seconds()
     growth = peak_growth(fit) * 2**20 / logits[:n_rows].nbytes
-    while len(fits) < MOST_FITS and sum(seconds for seconds, _ in fits) < MOST_SECONDS:
+    while len(fits) < MAX_FITS and sum(seconds for seconds, _ in fits) < MAX_SECONDS:
         fit()
     times, fitted = [seconds for seconds, _ in fits], fits[-1][1]
-    others = (others_seconds() - before) / sum(times)
-    test = fitted.predict(contestant.takes(logits[n_rows:]))
-    return Run(min(times), others, growth, fitted.temperature, figures_of(test, y[n_rows:]))
+    others = (other_cpu_seconds() - before) / sum(times)
+    test = fitted.predict(method.takes(logits[n_rows:]))
+    return Run(min(times), others, growth, fitted.temperature, evaluate(test, y[n_rows:]))
 
 
-def is_present(name: str) -> bool:
-    """Whether a contestant can be run here."""
-    return name in CONTESTANTS and CONTESTANTS[name].is_installed
+def is_installed(name: str) -> bool:
+    """Whether a method can be run here."""
+    return name in METHODS and METHODS[name].is_installed
 
 
-def table_of(heat: Heat, is_quick: bool) -> list[str]:
-    """Run a heat; return its lines."""
-    call = quietly if is_quick else in_fresh_process
-    size = heat.n_rows, heat.n_classes
+def make_table(comparison: Comparison, is_quick: bool) -> list[str]:
+    """Run a comparison; return its lines."""
+    call = run_quietly if is_quick else in_fresh_process
+    size = comparison.n_rows, comparison.n_classes
     runs = {}
-    for name in heat.present:
-        print(f"{heat.title}: {name}", file=sys.stderr, flush=True)
+    for name in comparison.present:
+        print(f"{comparison.title}: {name}", file=sys.stderr, flush=True)
         runs[name] = call(run, name, *size)
-    lines = [f"{heat.title}, {heat.n_rows:,} x {heat.n_classes:,}", header(), *lines_of(runs)]
+    title = f"{comparison.title}, {comparison.n_rows:,} x {comparison.n_classes:,}"
+    lines = [title, header(), *make_lines(runs)]
     if runs:
         most = max(entry.others for entry in runs.values())
-        lines.append(f"processors used by others meanwhile: {max(most, 0):.2f} at most")
+        lines.append(f"processors used by other processes: {max(most, 0):.2f} at most")
     if "float64 reference" in runs and runs.keys() - {"float64 reference"}:
         lines.append(temperature_line(runs))
-    if heat.objective is not None and find_spec("probmetrics"):
-        lines.append(objective_line(call(objectives, heat.objective, *size)))
+    if comparison.objective is not None and find_spec("probmetrics"):
+        lines.append(objective_line(call(objectives, comparison.objective, *size)))
     return lines
 
 
@@ -178,8 +178,8 @@ def header() -> str:
     return f"{'':<32} {columns} {f'ECE ({N_BINS})':>8} {'T':>11}"
 
 
-def lines_of(runs: dict[str, Run]) -> list[str]:
-    """Return a line for each contestant."""
+def make_lines(runs: dict[str, Run]) -> list[str]:
+    """Return a line for each method."""
     lines = []
     first = next(iter(runs.values())).seconds if runs else 1.0
     for name, (seconds, _, growth, temperature, figures) in runs.items():
@@ -193,7 +193,7 @@ def lines_of(runs: dict[str, Run]) -> list[str]:
 
 
 def temperature_line(runs: dict[str, Run]) -> str:
-    """Return how far each temperature is from the exact one."""
+    """Return the error of each temperature."""
     exact = runs["float64 reference"].temperature
     assert exact is not None
     gaps = [
@@ -201,11 +201,11 @@ def temperature_line(runs: dict[str, Run]) -> str:
         for name, entry in runs.items()
         if entry.temperature is not None and name != "float64 reference"
     ]
-    return f"T off the reference: {', '.join(gaps)}"
+    return f"error of T: {', '.join(gaps)}"
 
 
 def objective_line(found: Objectives) -> str:
-    """Return the two values, and which is lower."""
+    """Return the two values and their difference."""
     gap = found.ours - found.theirs
     return (
         f"the same penalized objective: probmetrics {found.theirs:.9f},"
@@ -218,13 +218,14 @@ def main() -> None:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="few rows, all in one process")
-    parser.add_argument("--only", help="heats whose title holds this text")
-    parser.add_argument("-o", "--output", type=Path, help="a file for the tables")
+    parser.add_argument("--only", help="run comparisons whose title contains this text")
+    parser.add_argument("-o", "--output", type=Path, help="output file for the tables")
     arguments = parser.parse_args()
-    heats = [heat for heat in HEATS if (arguments.only or "").lower() in heat.title.lower()]
+    wanted = (arguments.only or "").lower()
+    comparisons = [one for one in COMPARISONS if wanted in one.title.lower()]
     if arguments.quick:
-        heats = [heat.smaller() for heat in heats]
-    tables = ["\n".join(table_of(heat, arguments.quick)) for heat in heats if heat.present]
+        comparisons = [one.smaller() for one in comparisons]
+    tables = ["\n".join(make_table(one, arguments.quick)) for one in comparisons if one.present]
     text = "\n\n".join([versions(), *tables])
     print(text)
     if arguments.output is not None:

@@ -1,4 +1,4 @@
-"""Other packages' calibrators, each behind the same two calls: fit, then predict."""
+"""Calibrators of other packages behind one interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks import recipes
 from dubito.arrays import FloatArray, IntArray
 
-__all__ = ["PEERS", "Contestant", "Fitted"]
+__all__ = ["PEERS", "Method", "Fitted"]
 
 
 class Fitted(NamedTuple):
@@ -27,32 +27,32 @@ class Fitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A calibrator: what it is fitted by, in which form it takes rows, how many classes it can."""
+class Method:
+    """A calibrator: how it is fitted, the form of its inputs, and how many classes it supports."""
 
     fit: Callable[[Any, IntArray], Fitted]
     takes: Callable[[FloatArray], Any]
     package: str
-    least_classes: int = 2
-    most_classes: int = 1_000_000
+    min_classes: int = 2
+    max_classes: int = 1_000_000
 
     @property
     def is_installed(self) -> bool:
-        """Whether its package is there."""
+        """Whether its package is installed."""
         return find_spec(self.package) is not None
 
     def can_take(self, n_classes: int) -> bool:
-        """Whether it is made for so many classes."""
-        return self.least_classes <= n_classes <= self.most_classes
+        """Whether it supports this number of classes."""
+        return self.min_classes <= n_classes <= self.max_classes
 
 
-def as_they_are(logits: FloatArray) -> FloatArray:
+def unchanged(logits: FloatArray) -> FloatArray:
     """Return the logits."""
     return logits
 
 
 def probabilities(logits: FloatArray) -> FloatArray:
-    """Return what packages that know no logits take."""
+    """Return probabilities, for packages that do not take logits."""
     result = np.empty_like(logits)
     for start in range(0, len(logits), 1_000):  # float64 for a few rows at a time
         rows = slice(start, start + 1_000)
@@ -63,7 +63,7 @@ def probabilities(logits: FloatArray) -> FloatArray:
 def for_netcal(logits: FloatArray) -> FloatArray:
     """Return probabilities, of the second class alone if there are two.
 
-    In float64: netcal takes float32 too, but its scaling then stops where it starts.
+    In float64: netcal accepts float32, but its optimizers then stop at the start.
     """
     result = probabilities(logits.astype(np.float64))
     return np.ascontiguousarray(result[:, 1]) if result.shape[1] == 2 else result
@@ -74,15 +74,15 @@ def tensor(logits: FloatArray) -> Any:
     return import_module("torch").from_numpy(logits)
 
 
-def by_temperature(find: Callable[[FloatArray, IntArray], float]) -> Contestant:
-    """Return a recipe that finds a temperature as a contestant."""
+def temperature_method(find: Callable[[FloatArray, IntArray], float]) -> Method:
+    """Return a method from a function that finds a temperature."""
 
     def fit(logits: FloatArray, y: IntArray) -> Fitted:
         temperature = find(logits, y)
         return Fitted(lambda rows: np.asarray(softmax(rows / temperature, axis=1)), temperature)
 
     package = "torch" if find is recipes.lbfgs_temperature else "scipy"
-    return Contestant(fit, as_they_are, package)
+    return Method(fit, unchanged, package)
 
 
 class Scores(ClassifierMixin, BaseEstimator):
@@ -92,12 +92,12 @@ class Scores(ClassifierMixin, BaseEstimator):
         self.n_classes = n_classes
 
     def fit(self, inputs: Any, y: Any) -> "Scores":
-        """Learn the classes, all that there is to learn."""
+        """Set the classes."""
         self.classes_ = np.arange(self.n_classes)
         return self
 
     def decision_function(self, scores: FloatArray) -> FloatArray:
-        """Return the scores; of two classes, by how much the second leads."""
+        """Return the scores; for two classes, the difference of the second and the first."""
         return scores if self.n_classes > 2 else scores[:, 1] - scores[:, 0]
 
     def predict(self, scores: FloatArray) -> IntArray:
@@ -106,10 +106,10 @@ class Scores(ClassifierMixin, BaseEstimator):
 
 
 def fit_sklearn(method: str, logits: FloatArray, y: IntArray) -> Fitted:
-    """Fit scikit-learn's way to calibrate a ready classifier.
+    """Fit scikit-learn's calibration of a fitted classifier.
 
-    It splits rows even where nothing is to be trained: one split is faster than its five, and
-    does not ask for five rows of each class.
+    It splits rows although nothing is trained: one split is faster than its default of five, and
+    does not require five rows per class.
     """
     frozen, rows = FrozenEstimator(Scores(logits.shape[1]).fit(None, None)), np.arange(y.size)
     calibrated = CalibratedClassifierCV(frozen, method=method, cv=[(rows, rows)]).fit(logits, y)
@@ -143,7 +143,7 @@ def fit_probmetrics(name: str, inputs: FloatArray, y: IntArray) -> Fitted:
 
 
 def fit_probmetrics_temperature(logits: Any, y: IntArray) -> Fitted:
-    """Fit probmetrics' temperature on logits, the faster of its two ways in."""
+    """Fit probmetrics' temperature on logits, the faster of its two interfaces."""
     torch, wrap = import_module("torch"), import_module("probmetrics.distributions")
     calibrator = import_module("probmetrics.calibrators").get_calibrator("ts-mix")
     calibrator.fit_torch(wrap.CategoricalLogits(logits), torch.from_numpy(y))
@@ -155,26 +155,26 @@ def fit_probmetrics_temperature(logits: Any, y: IntArray) -> Fitted:
     return Fitted(predict, 1 / float(calibrator.cal_.invtemp_))
 
 
-def peers() -> dict[str, Contestant]:
-    """Return all other packages' calibrators by name, installed or not."""
+def peers() -> dict[str, Method]:
+    """Return the calibrators of other packages by name, installed or not."""
     result = {
-        "PyTorch LBFGS recipe": by_temperature(recipes.lbfgs_temperature),
-        "SciPy minimize recipe": by_temperature(recipes.minimize_temperature),
+        "PyTorch LBFGS recipe": temperature_method(recipes.lbfgs_temperature),
+        "SciPy minimize recipe": temperature_method(recipes.minimize_temperature),
     }
     for method in ("temperature", "sigmoid", "isotonic"):
         fit = partial(fit_sklearn, method)
-        result[f"scikit-learn {method}"] = Contestant(fit, as_they_are, "sklearn")
+        result[f"scikit-learn {method}"] = Method(fit, unchanged, "sklearn")
     for name in ("TemperatureScaling", "LogisticCalibration", "BetaCalibration"):
         fit = partial(fit_netcal, name)
-        result[f"netcal {name}"] = Contestant(fit, for_netcal, "netcal")
+        result[f"netcal {name}"] = Method(fit, for_netcal, "netcal")
     for name, most in {"HistogramBinning": 10**6, "IsotonicRegression": 10**6, "BBQ": 99}.items():
         fit = partial(fit_netcal, name)
-        result[f"netcal {name}"] = Contestant(fit, for_netcal, "netcal", 2, most)
-    result["probmetrics ts-mix"] = Contestant(fit_probmetrics_temperature, tensor, "probmetrics")
+        result[f"netcal {name}"] = Method(fit, for_netcal, "netcal", 2, most)
+    result["probmetrics ts-mix"] = Method(fit_probmetrics_temperature, tensor, "probmetrics")
     limits = {"logistic": (2, 10**6), "svs": (3, 10**6), "sms": (3, 10**6)}
     for name, (least, most) in {**limits, "quadratic-scaling": (2, 2)}.items():
         fit = partial(fit_probmetrics, name)
-        result[f"probmetrics {name}"] = Contestant(fit, probabilities, "probmetrics", least, most)
+        result[f"probmetrics {name}"] = Method(fit, probabilities, "probmetrics", least, most)
     return result
 
 

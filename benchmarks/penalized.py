@@ -1,8 +1,8 @@
-"""The penalized objective of vector and matrix scaling, where a peer and where we end up.
+"""The penalized objective of vector and matrix scaling at a peer's solution and at ours.
 
 probmetrics' "svs" and "sms" minimize mean log loss plus (K/n)(|b|^2 + |v|^2), and for matrices
-(K(K-1)/n)|M|^2, in W = 1 + diag(v) + M, on logits scaled by a temperature before. Both are judged
-by the same float64 function, on the very logits the peer was fitted on.
+(K(K-1)/n)|M|^2, in W = 1 + diag(v) + M, on logits scaled by a temperature before. Both are
+evaluated by the same float64 function, on the logits that the peer was fitted on.
 """
 
 from importlib import import_module
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_softmax
 
+from benchmarks.datasets import generate_logits
 from benchmarks.peers import probabilities
-from benchmarks.sets import generated
 from dubito import Logits
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.affine import fit_affine
@@ -32,7 +32,7 @@ class Objectives(NamedTuple):
 
 def objectives(name: str, n_rows: int, n_classes: int) -> Objectives:
     """Return the objective of probmetrics' "svs" or "sms" at its solution and at ours."""
-    logits, y = generated(n_rows, n_classes)
+    logits, y = generate_logits(n_rows, n_classes)
     inputs = probabilities(logits)
     peer = import_module("probmetrics.calibrators").get_calibrator(name)
     peer.fit(inputs, y)
@@ -41,7 +41,7 @@ def objectives(name: str, n_rows: int, n_classes: int) -> Objectives:
     penalty = penalties(name, n_rows, n_classes)
     ours = fit_affine(ArrayShards(Batch.of(y, Logits(scaled))), Basis(1.0), penalty)
     return Objectives(
-        objective(scaled, y, table_of(peer, name), penalty), objective(scaled, y, ours, penalty)
+        objective(scaled, y, make_table(peer, name), penalty), objective(scaled, y, ours, penalty)
     )
 
 
@@ -56,7 +56,7 @@ def penalties(name: str, n_rows: int, n_classes: int) -> FloatArray:
     return table
 
 
-def table_of(peer: Any, name: str) -> FloatArray:
+def make_table(peer: Any, name: str) -> FloatArray:
     """Return what a fitted peer adds to the identity, and its bias in the last column."""
     if name == "svs":
         return np.column_stack([peer.v_, peer.b_]).astype(np.float64) - [1, 0]

@@ -1,4 +1,4 @@
-"""Temperature scaling as it is written by hand everywhere, and as exactly as it can be."""
+"""Common hand-written recipes of temperature scaling, and an exact reference."""
 
 from collections.abc import Callable
 
@@ -42,12 +42,12 @@ def minimize_temperature(logits: FloatArray, y: IntArray) -> float:
 
 
 def exact_temperature(logits: FloatArray, y: IntArray) -> float:
-    """Return the temperature at which the slope of the float64 log loss is 0, slow and sure."""
-    return float(1 / brentq(slope_of(logits, y), 1e-3, 1e3, xtol=1e-14, rtol=1e-13))
+    """Return the temperature where the derivative of the float64 log loss is 0: slow, but exact."""
+    return float(1 / brentq(derivative(logits, y), 1e-3, 1e3, xtol=1e-14, rtol=1e-13))
 
 
-def slope_of(logits: FloatArray, y: IntArray) -> Callable[[float], float]:
-    """Return the slope of the summed log loss in the inverse temperature."""
+def derivative(logits: FloatArray, y: IntArray) -> Callable[[float], float]:
+    """Return the derivative of the summed log loss in the inverse temperature."""
     label = float(logits[np.arange(y.size), y].sum(dtype=np.float64))
 
     def slope(beta: float) -> float:

@@ -1,4 +1,4 @@
-"""Our first figures beside reference figures of real outputs, computed elsewhere.
+"""Metrics compared with independent reference values on real outputs.
 
     python -m benchmarks.reference FOLDER
 
@@ -30,8 +30,8 @@ FIGURES = {
 }
 
 
-def outputs_and_labels(folder: Path, entry: str) -> tuple[Any, Any]:
-    """Return what an entry speaks of: "file:array", "file:array[pass]", or top-1 only."""
+def load_entry(folder: Path, entry: str) -> tuple[Any, Any]:
+    """Return labels and outputs of an entry: "file:array", "file:array[pass]", or top-1 only."""
     name, _, part = entry.partition(":")
     arrays = np.load(folder / f"{name.split(' ')[0]}.npz", allow_pickle=False)
     if not part:
@@ -52,7 +52,7 @@ def differences(folder: Path) -> dict[str, float]:
     """Return the largest difference of each entry; an infinite log loss must be infinite."""
     result = {}
     for entry, figures in json.loads((folder / "reference.json").read_text()).items():
-        ours = audit(*outputs_and_labels(folder, entry), n_resamples=0)
+        ours = audit(*load_entry(folder, entry), n_resamples=0)
         largest = 0.0
         for key, name in FIGURES.items():
             if key in figures:

@@ -17,5 +17,5 @@ def test_the_benchmark_prints_and_writes_its_tables(
     assert "Temperature, 1,000 x 50" in printed
     assert "dubito IsotonicCalibration" in printed
     assert "scikit-learn isotonic" in printed
-    assert "T off the reference: dubito TemperatureScaling" in printed
-    assert "processors used by others meanwhile" in printed
+    assert "error of T: dubito TemperatureScaling" in printed
+    assert "processors used by other processes" in printed

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
+from benchmarks.datasets import generate_logits
 from benchmarks.recipes import exact_temperature, minimize_temperature
-from benchmarks.sets import generated
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 
 
 def test_three_ways_to_one_temperature() -> None:
-    logits, y = generated(3_000, 5)
+    logits, y = generate_logits(3_000, 5)
     exact = exact_temperature(logits, y)
     assert minimize_temperature(logits, y) == pytest.approx(exact, abs=1e-4)
     assert TemperatureScaling().fit(Logits(logits), y).temperature_ == pytest.approx(
@@ -17,7 +17,7 @@ def test_three_ways_to_one_temperature() -> None:
 
 
 def test_the_exact_one_is_the_least_loss() -> None:
-    logits, y = generated(500, 4)
+    logits, y = generate_logits(500, 4)
 
     def loss(temperature: float) -> float:
         scores = logits.astype(float) / temperature

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from benchmarks.sets import generated, small_sets
+from benchmarks.datasets import generate_logits, small_datasets
 from dubito import Probabilities
 from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate import TemperatureScaling
@@ -17,7 +17,7 @@ from studies import reject_cost as study
 
 
 def made() -> tuple[FloatArray, IntArray]:
-    logits, y = generated(600, 4)
+    logits, y = generate_logits(600, 4)
     return softmax(logits.astype(float), axis=1), y
 
 
@@ -28,7 +28,7 @@ def paid(probabilities: FloatArray, y: IntArray) -> float:
 
 
 def test_halves_are_those_of_the_benchmarks() -> None:
-    entry = next(small_sets())
+    entry = next(small_datasets())
     for ours, theirs in zip(study.halves(entry.y.size), entry.splits, strict=True):
         assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
 

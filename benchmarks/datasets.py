@@ -1,4 +1,4 @@
-"""Rows to compare calibrators on: real outputs in fixed random halves, and generated logits."""
+"""Datasets to compare calibrators on: real outputs in fixed random halves, and generated logits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,22 +10,21 @@ from scipy.special import log_softmax
 
 from dubito.arrays import FloatArray, IntArray
 
-__all__ = ["CalibrationSet", "generated", "real_sets", "small_sets"]
+__all__ = ["Dataset", "generate_logits", "real_datasets", "small_datasets"]
 
-FLOOR = 1e-12  # no probability that anyone gets is below
+FLOOR = 1e-12  # of the probabilities that all methods get
 N_HALVES = 5
-BLOCK = 1_000  # rows that are made at once
+BLOCK = 1_000  # rows generated at once
 GAMES = ("nba_games", "nfl_games", "mlb_games", "nhl_games", "wnba_games", "governors")
 
 Split = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CalibrationSet:
-    """Log probabilities and labels, and the rows to fit on and to test on, once or several times.
+class Dataset:
+    """Log probabilities, labels, and one or several splits into rows to fit on and to test on.
 
-    A shift is a set whose test rows come from elsewhere than those to fit on. Sets of one family
-    are of the same rows.
+    The test rows of a shift come from another source. Datasets of one family share their rows.
     """
 
     name: str
@@ -37,24 +36,24 @@ class CalibrationSet:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return int(self.logits.shape[1])
 
 
-def real_sets(folder: Path) -> Iterator[CalibrationSet]:
-    """Yield every set in a folder of NPZ files, the shift last."""
+def real_datasets(folder: Path) -> Iterator[Dataset]:
+    """Yield every dataset in a folder of NPZ files, the shift last."""
     for name, logits, labels in real_outputs(folder):
         family = "llama" if name.startswith("llama") else name
-        yield replace(in_halves(name, logits, labels), family=family)
+        yield replace(split_in_halves(name, logits, labels), family=family)
     arrays = np.load(folder / "cifar10_densenet40_f16.npz", allow_pickle=False)
     logits = np.concatenate([arrays["logits_val"], arrays["logits_test"]])
     y = np.concatenate([arrays["labels_val"], arrays["labels_test"]]).astype(np.int64)
     before, after = np.split(np.arange(y.size), [arrays["labels_val"].size])
-    yield CalibrationSet("densenet val to test", floored(logits), y, ((before, after),), True)
+    yield Dataset("densenet val to test", floored(logits), y, ((before, after),), True)
 
 
 def real_outputs(folder: Path) -> Iterator[tuple[str, FloatArray, Any]]:
-    """Yield name, logits and labels of each set."""
+    """Yield the name, logits and labels of each dataset."""
 
     def load(name: str) -> Any:
         return np.load(folder / f"{name}.npz", allow_pickle=False)
@@ -85,46 +84,46 @@ def real_outputs(folder: Path) -> Iterator[tuple[str, FloatArray, Any]]:
         yield games.removesuffix("_games"), logs(pair), y[is_decided]
 
 
-def small_sets() -> Iterator[CalibrationSet]:
-    """Yield two generated sets on which everything takes a moment."""
+def small_datasets() -> Iterator[Dataset]:
+    """Yield two small generated datasets."""
     for n_classes in (2, 4):
-        logits, y = generated(800, n_classes)
+        logits, y = generate_logits(800, n_classes)
         name = f"generated, {n_classes} classes"
-        yield replace(in_halves(name, logits, y), family=name)
+        yield replace(split_in_halves(name, logits, y), family=name)
 
 
-def in_halves(name: str, logits: FloatArray, labels: Any) -> CalibrationSet:
-    """Return a set in five random halves, the same ones at every run."""
+def split_in_halves(name: str, logits: FloatArray, labels: Any) -> Dataset:
+    """Return a dataset in five random halves, the same ones in every run."""
     y = np.asarray(labels).astype(np.int64)
     orders = [np.random.default_rng(seed).permutation(y.size) for seed in range(N_HALVES)]
     splits = tuple((order[: y.size // 2], order[y.size // 2 :]) for order in orders)
-    return CalibrationSet(name, floored(logits), y, splits)
+    return Dataset(name, floored(logits), y, splits)
 
 
 def logs(probabilities: FloatArray) -> FloatArray:
-    """Return the logs of probabilities, of 0 too."""
+    """Return the logarithms of probabilities, floored."""
     return np.asarray(np.log(np.clip(probabilities.astype(float), FLOOR, 1)))
 
 
 def floored(logits: FloatArray) -> FloatArray:
-    """Return log probabilities in float64 that nobody can find infinite."""
+    """Return finite log probabilities in float64."""
     raised = np.maximum(log_softmax(logits.astype(float), axis=1), np.log(FLOOR))
     return np.asarray(log_softmax(raised, axis=1))
 
 
-def generated(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
-    """Return float32 logits of a model that is too sure, and labels drawn from the truth.
+def generate_logits(n_rows: int, n_classes: int) -> tuple[FloatArray, IntArray]:
+    """Return float32 logits of an over-confident model, and labels drawn from the true scores.
 
-    The model doubles the true scores, mixes each class with its neighbor, and leans to some
-    classes: something for every calibrator to undo.
+    The model doubles the true scores, mixes each class with its neighbor, and favors some classes:
+    something for every calibrator to correct.
     """
     rng = np.random.default_rng(0)
-    lean = rng.standard_normal(n_classes, dtype=np.float32)
+    bias = rng.standard_normal(n_classes, dtype=np.float32)
     logits = np.empty((n_rows, n_classes), np.float32)
     y = np.empty(n_rows, np.int64)
     for start in range(0, n_rows, BLOCK):
         rows = slice(start, min(start + BLOCK, n_rows))
         scores = 6 * rng.standard_normal(logits[rows].shape, dtype=np.float32)
         y[rows] = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-        logits[rows] = 2 * scores + 0.5 * np.roll(scores, 1, axis=1) + lean
+        logits[rows] = 2 * scores + 0.5 * np.roll(scores, 1, axis=1) + bias
     return logits, y

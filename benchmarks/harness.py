@@ -1,4 +1,4 @@
-"""How a contestant is run: in a process of its own, with as many threads as all others."""
+"""Runs calibration methods in processes of their own, with the same number of threads."""
 
 import io
 import os
@@ -15,29 +15,29 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from benchmarks.ours import OURS, YARDSTICKS
-from benchmarks.peers import PEERS, Contestant
+from benchmarks.ours import BASELINES, OURS
+from benchmarks.peers import PEERS, Method
 from dubito import TopLabel, __version__
 from dubito.arrays import FloatArray, IntArray
 from dubito.measure import expected_calibration_error
 
 __all__ = [
-    "CONTESTANTS",
+    "METHODS",
     "N_BINS",
     "N_THREADS",
     "Figures",
-    "figures_of",
+    "evaluate",
     "in_fresh_process",
-    "others_seconds",
-    "quietly",
-    "seconds_of",
+    "other_cpu_seconds",
+    "run_quietly",
+    "timed",
     "versions",
 ]
 
-CONTESTANTS: dict[str, Contestant] = {**OURS, **YARDSTICKS, **PEERS}
+METHODS: dict[str, Method] = {**OURS, **BASELINES, **PEERS}
 N_BINS = 15
 N_THREADS = 2
-FLOOR = 1e-12  # a probability of 0 that came true counts as this, for everyone
+FLOOR = 1e-12  # a probability of 0 for the true class counts as this, for every method
 THREAD_SETTINGS = (
     "DUBITO_THREADS",
     "MKL_NUM_THREADS",
@@ -51,46 +51,46 @@ Result = TypeVar("Result")
 
 
 class Figures(NamedTuple):
-    """How good some probabilities are; `peer_ece` is torchmetrics', NaN where it is missing."""
+    """Metrics of probabilities; `torchmetrics_ece` is NaN if torchmetrics is not installed."""
 
     log_loss: float
     brier: float
     ece: float
-    peer_ece: float
+    torchmetrics_ece: float
 
 
 def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what a function returns in a new process, in which nothing is loaded or warm."""
+    """Call a function in a new process, in which nothing is loaded or cached."""
     kept = {name: os.environ.get(name) for name in THREAD_SETTINGS}
     os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(N_THREADS)))
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            return pool.submit(quietly, function, *arguments).result()
+            return pool.submit(run_quietly, function, *arguments).result()
     finally:
         for name, value in kept.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def quietly(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what a function returns, without the progress bars and warnings of peers."""
+def run_quietly(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function without the progress bars and warnings of peers."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             return function(*arguments)
 
 
-def seconds_of(call: Callable[[], Result]) -> tuple[float, Result]:
-    """Return how long a call takes, and what it returns."""
+def timed(call: Callable[[], Result]) -> tuple[float, Result]:
+    """Return the seconds that a call takes, and its result."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
 
 
-def others_seconds() -> float:
-    """Return the processor seconds that all other processes have used so far (Linux).
+def other_cpu_seconds() -> float:
+    """Return the CPU seconds that all other processes have used so far (Linux).
 
-    Threads that wait for each other take fifty times as long where another process has a core:
-    times tell something only where this hardly grows.
+    Threads that wait for each other may take fifty times as long if another process uses a core:
+    times are meaningful only if this hardly grows.
     """
     ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
@@ -98,8 +98,8 @@ def others_seconds() -> float:
     return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - mine.user - mine.system
 
 
-def figures_of(probabilities: FloatArray, y: IntArray) -> Figures:
-    """Return the figures of some probabilities, computed plainly and the same for everyone."""
+def evaluate(probabilities: FloatArray, y: IntArray) -> Figures:
+    """Return the metrics of probabilities, computed the same way for every method."""
     rows = np.arange(y.size)
     label = probabilities[rows, y].astype(np.float64)
     loss = float(-np.log(np.clip(label, FLOOR, 1)).mean())
@@ -110,11 +110,11 @@ def figures_of(probabilities: FloatArray, y: IntArray) -> Figures:
     top = probabilities.argmax(axis=1)
     confidence = np.clip(probabilities[rows, top], 0, 1)
     ece = expected_calibration_error(None, TopLabel(confidence, top == y), n_bins=N_BINS)
-    return Figures(loss, brier, ece, peer_ece(probabilities, y))
+    return Figures(loss, brier, ece, torchmetrics_ece(probabilities, y))
 
 
-def peer_ece(probabilities: FloatArray, y: IntArray) -> float:
-    """Return the calibration error as torchmetrics measures it."""
+def torchmetrics_ece(probabilities: FloatArray, y: IntArray) -> float:
+    """Return the expected calibration error of torchmetrics."""
     if not find_spec("torchmetrics"):
         return np.nan
     import torch
@@ -126,7 +126,7 @@ def peer_ece(probabilities: FloatArray, y: IntArray) -> float:
 
 
 def versions() -> str:
-    """Return who takes part, and how many threads each has."""
+    """Return the versions of all packages, and the number of threads."""
     found = [f"dubito {__version__}"]
     for name in PACKAGES:
         try:

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.sets import floored, generated, real_sets, small_sets
+from benchmarks.datasets import floored, generate_logits, real_datasets, small_datasets
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_twenty_five_sets_and_a_shift(folder: Path) -> None:
-    sets = list(real_sets(folder))
+    sets = list(real_datasets(folder))
     assert [entry.is_shift for entry in sets] == [False] * 25 + [True]
     assert len({entry.name for entry in sets}) == 26
     shift = sets[-1]
@@ -50,7 +50,7 @@ def test_twenty_five_sets_and_a_shift(folder: Path) -> None:
 
 
 def test_halves_part_the_rows_and_stay_the_same() -> None:
-    first, again = next(small_sets()), next(small_sets())
+    first, again = next(small_datasets()), next(small_datasets())
     assert len(first.splits) == 5
     for (fit, test), (same, _) in zip(first.splits, again.splits, strict=True):
         assert sorted([*fit, *test]) == list(range(first.y.size))
@@ -62,7 +62,7 @@ def test_a_certain_row_stays_finite() -> None:
 
 
 def test_generated_rows_do_not_depend_on_how_many_follow() -> None:
-    few, many = generated(1_000, 3), generated(2_500, 3)
+    few, many = generate_logits(1_000, 3), generate_logits(2_500, 3)
     assert np.array_equal(few[0], many[0][:1_000])
     assert np.array_equal(few[1], many[1][:1_000])
     assert few[0].dtype == np.float32
