@@ -368,21 +368,20 @@ def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
     bad: list[tuple[Any, str]] = [
         (
             np.where(case.y == 1, -1, case.y),
-            f"column numbers from 0 to {n_classes - 1}. Got -1 in row {(case.y == 1).argmax()}. "
-            "Try NaN or None for a missing label",
+            f"be column numbers from 0 to {n_classes - 1}, got -1 in row "
+            f"{(case.y == 1).argmax()}. Use NaN or None for a missing label",
         ),
         (
             case.y[1:],
-            "of length 300, like the outputs. Got length 299. "
-            "Try aligning both by the same row order",
+            "have length 300, like the outputs, got length 299. Align both in the same row order",
         ),
         (
             np.zeros(case.logits.shape),
-            "rows that sum to 1. Got a sum of 0 in row 0. Try dividing each row by its sum",
+            "have rows that sum to 1, got a sum of 0 in row 0. Divide each row by its sum",
         ),
     ]
     for y, rule in bad:
-        with refused(BadValueError, f"`y` of {kind} must be {rule}."):
+        with refused(BadValueError, f"{kind}: `y` must {rule}."):
             case.fit(logits, y)
 
 
@@ -445,8 +444,8 @@ def test_another_calibrators_dict_is_refused(case: Case) -> None:
     others: dict[bool, type[BaseCalibrator]] = {False: TemperatureScaling, True: VectorScaling}
     other = others[kind is TemperatureScaling]
     message = (
-        f"`values` of {other.__name__}.from_dict must be what {other.__name__} wrote. "
-        f"Got '{kind.__name__}'. Try {kind.__name__}.from_dict."
+        f"{other.__name__}.from_dict: `values` must be a {other.__name__}, "
+        f"got '{kind.__name__}'. Use {kind.__name__}.from_dict."
     )
     with refused(BadValueError, message):
         other.from_dict(kept)
@@ -621,26 +620,32 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "got", "fix"),
+    ("values", "rule"),
     [
-        (None, "a NoneType", "`fitted.to_dict()`"),
-        ({}, "a dict", "`fitted.to_dict()`"),
-        ({"format": 99}, "format 99", "the version of dubito that wrote it"),
+        (
+            None,
+            "be a dict that `to_dict` returned, got None. Restore the file as it was written.",
+        ),
+        (
+            {},
+            "be a dict that `to_dict` returned, got a dict. Restore the file as it was written.",
+        ),
+        (
+            {"format": 99},
+            "have format 1, got format 99. Use the version of dubito that wrote it.",
+        ),
     ],
 )
-def test_what_no_calibrator_wrote_is_refused(values: Any, got: str, fix: str) -> None:
-    message = (
-        f"`values` of BaseCalibrator.from_dict must be what `to_dict` wrote. Got {got}. Try {fix}."
-    )
-    with refused(BadTypeError, message):
+def test_what_no_calibrator_wrote_is_refused(values: Any, rule: str) -> None:
+    with refused(BadTypeError, f"BaseCalibrator.from_dict: `values` must {rule}"):
         BaseCalibrator.from_dict(values)
 
 
 def test_an_unknown_calibrator_is_refused() -> None:
     kept = {"format": 1, "class": "annotations", "params": {}, "fitted": {}}
     message = (
-        "`values` of BaseCalibrator.from_dict must be of a known kind. "
-        "Got 'annotations'. Try the version of dubito that wrote it."
+        "BaseCalibrator.from_dict: `values` must be of a known class, "
+        "got 'annotations'. Use the version of dubito that wrote it."
     )
     with refused(BadValueError, message):
         BaseCalibrator.from_dict(kept)

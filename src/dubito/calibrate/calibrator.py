@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from dubito.arrays import FloatArray, IntArray, as_share, contiguous, freeze
@@ -108,11 +109,7 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "predict_proba")
         result = np.empty(known.array.shape, known.array.dtype)
-
-        def fill(rows: slice) -> None:
-            softmax_rows(contiguous(self._logits(known.take(rows))), FLOOR, result[rows])
-
-        self._over_blocks(fill, known)
+        self._over_blocks(known, result, lambda z, out: softmax_rows(contiguous(z), FLOOR, out))
         return result
 
     def predict(self, outputs: Any) -> IntArray:
@@ -130,11 +127,7 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "predict")
         result = np.empty(known.n_rows, np.int64)
-
-        def fill(rows: slice) -> None:
-            result[rows] = self._logits(known.take(rows)).argmax(axis=1)
-
-        self._over_blocks(fill, known)
+        self._over_blocks(known, result, lambda z, out: np.argmax(z, axis=1, out=out))
         return result
 
     def transform(self, outputs: Any) -> Logits:
@@ -152,11 +145,7 @@ class BaseCalibrator(Serializable):
         """
         known = self._check_outputs(outputs, "transform")
         result = np.empty(known.array.shape, known.array.dtype)
-
-        def fill(rows: slice) -> None:
-            result[rows] = self._logits(known.take(rows))
-
-        self._over_blocks(fill, known)
+        self._over_blocks(known, result, lambda z, out: np.copyto(out, z))
         return Logits(result, self.classes_)
 
     def summary(self) -> str:
@@ -215,8 +204,17 @@ class BaseCalibrator(Serializable):
         """Return how many numbers calibrating a row needs, which determines the block size."""
         return self.n_classes_
 
-    def _over_blocks(self, fill: Callable[[slice], None], outputs: Logits | Probabilities) -> None:
-        """Call `fill` with every block of rows, using threads."""
+    def _over_blocks(
+        self,
+        outputs: Logits | Probabilities,
+        result: NDArray[Any],
+        convert: Callable[[FloatArray, NDArray[Any]], Any],
+    ) -> None:
+        """Call `convert` with the calibrated logits and the result of each block, using threads."""
+
+        def fill(rows: slice) -> None:
+            convert(self._logits(outputs.take(rows)), result[rows])
+
         n_numbers = self._numbers_per_row()
         entries = WIDE_ENTRIES if n_numbers > outputs.n_classes else None
         with kept_threads():

@@ -225,7 +225,7 @@ def _held_out_outputs(
     splits: list[tuple[IntArray, IntArray]],
     classes: NDArray[Any],
 ) -> tuple[IntArray, Logits | Probabilities]:
-    """Return the rows that were held out, and the outputs of models that were not fitted on them."""
+    """Return the held-out rows, and the outputs of models that were not fitted on them."""
     run = delayed(_held_out_fold)
     folds = Parallel()(run(estimator, data, train, test, classes) for train, test in splits)
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in folds)])

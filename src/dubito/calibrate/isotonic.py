@@ -215,7 +215,7 @@ def _fit_curve(cells: _Cells, part: slice) -> tuple[FloatArray, FloatArray, floa
 
 
 def _pool_violators(cells: list[FloatArray]) -> list[FloatArray]:
-    """Pool adjacent cells (positive weight, weight, lowest and highest score) until they increase."""
+    """Pool cells (positive weight, weight, lowest and highest score) until they increase."""
     n_blocks = pool_neighbors(*cells)
     return [column[:n_blocks] for column in cells]
 

@@ -358,7 +358,7 @@ def _slopes(sums: FloatArray) -> tuple[FloatArray, float]:
 
 
 def _slope_sums(batch: Batch, edges: list[FloatArray]) -> FloatArray:
-    """Return, for each target, the slope to the right of 0, the sum of jumps, and jumps per cell."""
+    """Return for each target the slope to the right of 0, the sum of jumps, and jumps per cell."""
     n_targets = _count_targets(batch.outputs) or 1
     each = edges if len(edges) == n_targets else edges * n_targets
     sums = np.zeros((n_targets, 3 + each[0].size))
