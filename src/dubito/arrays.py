@@ -198,6 +198,24 @@ def as_seed(value: Any, caller: str) -> int:
     return int(value)
 
 
+def as_count(
+    value: Any, argument: str, caller: str, least: int = 1, example: int | None = None
+) -> int:
+    """Return an integer of at least `least`."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_integer and value >= least):
+        rule, fix = f"must be an integer of at least {least}", f"Use {argument}={example or least}"
+        raise BadValueError(argument, caller, rule, repr(value), fix)
+    return int(value)
+
+
+def require_bool(value: Any, argument: str, caller: str) -> None:
+    """Raise unless an option is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        fix = f"Use {argument}=True"
+        raise BadTypeError(argument, caller, "must be True or False", repr(value), fix)
+
+
 def require_random_state(value: Any, caller: str) -> None:
     """Raise unless `value` is a `random_state` as scikit-learn takes it."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,5 +1,6 @@
 """Class densities, beside scikit-learn's discriminants and SciPy's normal distributions."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.naive_bayes import GaussianNB
 
-from dubito.doubt.densities import ClassConditionalDensity, as_count
+from dubito.arrays import as_count
+from dubito.doubt.densities import ClassConditionalDensity
 from dubito.doubt.scores import uncertainty_scores
 from dubito.errors import BadValueError, UnfittedError
 
@@ -120,33 +122,31 @@ def test_samples_keep_the_types_of_names() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(BadValueError) as caught:
-        ClassConditionalDensity(covariance="full").fit(X, Y)  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "`covariance` of ClassConditionalDensity must be 'shared', 'per_class' or 'diagonal'. Got 'full'. "
-        "Try covariance='shared'."
-    )
     with pytest.raises(
-        BadValueError, match="`shrinkage` of ClassConditionalDensity must be 'auto' or"
+        BadValueError, match=r"`covariance` .*, got 'full'\. Use covariance='shared'"
+    ):
+        ClassConditionalDensity(covariance="full").fit(X, Y)  # type: ignore[arg-type]
+    with pytest.raises(
+        BadValueError, match="ClassConditionalDensity: `shrinkage` must be 'auto' or"
     ):
         ClassConditionalDensity(shrinkage=2).fit(X, Y)
 
 
 @pytest.mark.parametrize("method", ["score", "posteriors", "log_density", "log_likelihoods"])
 def test_nothing_is_said_before_a_fit(method: str) -> None:
-    with pytest.raises(UnfittedError, match="This ClassConditionalDensity is not fitted yet"):
+    with pytest.raises(UnfittedError, match=r"ClassConditionalDensity.*fit"):
         getattr(ClassConditionalDensity(), method)(X)
-    with pytest.raises(UnfittedError, match="This ClassConditionalDensity is not fitted yet"):
+    with pytest.raises(UnfittedError, match=r"ClassConditionalDensity.*fit"):
         ClassConditionalDensity().sample(1)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, None])
 def test_numbers_of_draws_are_whole(n: Any) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=re.escape(f"got {n!r}. Use n=1."),
+    ):
         as_count(n, "n", "caller")
-    assert str(caught.value) == (
-        f"`n` of caller must be a whole number from 1 up. Got {n!r}. Try n=100."
-    )
 
 
 def test_settings_count_at_the_next_fit_only() -> None:

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import load_fashion_mnist
 from dubito.doubt.activations import negative_feature_norm, unfamiliarity
-from dubito.doubt.diagnosis import OODDiagnosis, Separation, _separation_of, diagnose_ood
+from dubito.doubt.diagnosis import OODDiagnosis, Separation, _separation, diagnose_ood
 from dubito.doubt.scores import uncertainty_scores
 from dubito.errors import BadTypeError, BadValueError
 
@@ -36,7 +36,7 @@ def rows(n_rows: int, lead: float, seed: int) -> Floats:
         (5.0, 400, "saturation"),
         (4.0, 400, "partial saturation"),
         (1.0, 400, "separation"),
-        (5.0, 5, "unclear"),
+        (5.0, 5, "inconclusive"),
     ],
 )
 def test_each_kind_is_named(lead: float, n_ood: int, kind: str) -> None:
@@ -47,8 +47,10 @@ def test_each_kind_is_named(lead: float, n_ood: int, kind: str) -> None:
 def test_a_few_rows_in_perfect_order_prove_little() -> None:
     sure, unsure = [[0.99, 0.01]] * 2, [[0.6, 0.4]] * 2
     assert diagnose_ood(sure, unsure).least_confidence.auroc == 1
-    assert diagnose_ood(sure, unsure).kind == diagnose_ood(unsure, sure).kind == "unclear"
-    assert diagnose_ood(sure, sure).kind == diagnose_ood(sure[:1], unsure[:1]).kind == "unclear"
+    assert diagnose_ood(sure, unsure).kind == diagnose_ood(unsure, sure).kind == "inconclusive"
+    assert (
+        diagnose_ood(sure, sure).kind == diagnose_ood(sure[:1], unsure[:1]).kind == "inconclusive"
+    )
 
 
 def test_rows_that_are_all_saturated_are_as_confident_as_each_other() -> None:
@@ -112,11 +114,11 @@ def test_what_tells_strangers_apart_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
     assert unseen.negative_feature_norm is not None
-    assert not unseen.negative_feature_norm.tells
+    assert not unseen.negative_feature_norm.separates
     assert not unseen.negative_feature_norm.is_reversed
     assert next(iter(digits.separations)) == "energy"
     assert digits.negative_feature_norm is not None
-    assert digits.negative_feature_norm.tells
+    assert digits.negative_feature_norm.separates
 
 
 def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
@@ -133,9 +135,9 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),
 )
 def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
-    found = _separation_of(known, strange)
+    found = _separation(known, strange)
     close([found.auroc, found.standard_error], plain_separation(known, strange), atol=1e-12)
-    turned = _separation_of(strange, known)
+    turned = _separation(strange, known)
     close([turned.auroc, turned.standard_error], [1 - found.auroc, found.standard_error], atol=1e-9)
 
 
@@ -143,7 +145,7 @@ def test_a_separation_against_all_pairs(known: Floats, strange: Floats) -> None:
 def test_the_standard_errors_are_those_of_many_draws() -> None:
     rng = np.random.default_rng(0)
     draws = [
-        _separation_of(rng.normal(size=60), rng.normal(shift, 1, 40))
+        _separation(rng.normal(size=60), rng.normal(shift, 1, 40))
         for shift in (0.0, 1.0)
         for _ in range(1500)
     ]
@@ -156,16 +158,16 @@ def test_the_standard_errors_are_those_of_many_draws() -> None:
 
 
 def test_one_row_of_each_has_the_error_of_chance_only() -> None:
-    found = _separation_of(np.array([0.0]), np.array([1.0]))
+    found = _separation(np.array([0.0]), np.array([1.0]))
     assert found == Separation(1.0, 0.0, 0.5)
 
 
 def test_what_is_clear_is_so_by_the_larger_error() -> None:
-    assert Separation(0.7, 0.05, 0.09).tells
-    assert not Separation(0.7, 0.05, 0.11).tells
-    assert Separation(0.7, 0.05, 0.11).is_unclear
-    assert not Separation(0.59, 0.01, 0.01).tells
-    assert not Separation(0.59, 0.01, 0.01).is_unclear
+    assert Separation(0.7, 0.05, 0.09).separates
+    assert not Separation(0.7, 0.05, 0.11).separates
+    assert Separation(0.7, 0.05, 0.11).is_inconclusive
+    assert not Separation(0.59, 0.01, 0.01).separates
+    assert not Separation(0.59, 0.01, 0.01).is_inconclusive
     assert Separation(0.3, 0.09, 0.05).is_reversed
     assert not Separation(0.3, 0.11, 0.05).is_reversed
     assert Separation(0.8, 0.03, 0.01).beats(Separation(0.7, 0.03, 0.01))
@@ -206,62 +208,50 @@ def test_what_is_not_known_is_none() -> None:
 def test_features_come_together(which: str, has_weights: bool) -> None:
     given_one: dict[str, Any] = {"id_features" if which == "ood" else "ood_features": [[1.0]]}
     weights = [[1.0], [2.0]] if has_weights else None
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=f"`{which}_features` .*, got None. Pass all of them or none",
+    ):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=weights, **given_one)
-    assert str(caught.value) == (
-        f"`{which}_features` of diagnose_ood must be given with the other features and weights. "
-        "Got None. Try all of them, or none."
-    )
 
 
 def test_weights_alone_are_refused() -> None:
-    with pytest.raises(BadValueError, match="`id_features` of diagnose_ood must be given with"):
+    with pytest.raises(BadValueError, match="`id_features` must be given with"):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
 
 
 def test_features_of_other_rows_are_refused() -> None:
     p = [[0.5, 0.5]]
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=r"ood_features.*[Gg]ot length 2"):
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0], [2.0]])
-    assert str(caught.value) == (
-        "diagnose_ood: `ood_features` must have length 1, like ood_outputs, got length 2. Align "
-        "both in the same row order."
-    )
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
     p = [[0.5, 0.5]]
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"`weights` .*, got shape \(2, 3\)\. Pass the features that the layer takes",
+    ):
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0]], weights=np.ones((2, 3)))
-    assert str(caught.value) == (
-        "`weights` of diagnose_ood must be classes x 1 features, like the features. Got shape (2, 3). "
-        "Try the features that go into the layer of these weights."
-    )
 
 
 def test_outputs_of_two_models_are_refused() -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=r"`ood_outputs` .*, got 3\. Pass outputs of one model"):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.25, 0.25]])
-    assert str(caught.value) == (
-        "`ood_outputs` of diagnose_ood must be of 2 classes, like id_outputs. Got 3. "
-        "Try outputs of one model."
-    )
 
 
 @pytest.mark.parametrize("which", ["id", "ood"])
 def test_no_rows_are_refused(which: str) -> None:
     some, none = np.full((3, 2), 0.5), np.empty((0, 2))
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=f"`{which}_outputs` must have at least 1 row, got 0. Pass rows of both kinds",
+    ):
         diagnose_ood(*((none, some) if which == "id" else (some, none)))
-    assert str(caught.value) == (
-        f"`{which}_outputs` of diagnose_ood must be 1 row or more. Got none. Try rows of both kinds."
-    )
 
 
 def test_top_labels_are_refused() -> None:
-    with pytest.raises(BadTypeError) as caught:
+    with pytest.raises(
+        BadTypeError, match=r"`id_outputs` .*, got TopLabel\. Use least_confidence for TopLabel"
+    ):
         diagnose_ood(TopLabel([0.5], [1]), [[0.5, 0.5]])
-    assert str(caught.value) == (
-        "`id_outputs` of diagnose_ood must be Logits, Probabilities, Members or an array of "
-        "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
-    )

@@ -40,8 +40,7 @@ def moments(rows: FeatureRows) -> Any:
 
 
 def whole(shards: FeatureShards) -> FeatureRows:
-    blocks = list(shards.blocks())
-    assert all(len(block) for block in blocks)
+    blocks = list(shards.shards.batches())
     return FeatureRows(
         *(np.concatenate([getattr(b, name) for b in blocks]) for name in FeatureRows.__slots__)
     )
@@ -49,8 +48,8 @@ def whole(shards: FeatureShards) -> FeatureRows:
 
 def test_blocks_are_bounded_and_make_up_the_rows() -> None:
     shards = _feature_shards(X, Y, None, "caller")
-    assert max(block.features.size for block in shards.blocks()) <= 1 << 20
-    assert len(list(shards.blocks())) == 3
+    assert max(block.features.size for block in shards.shards.batches()) <= 1 << 20
+    assert len(list(shards.shards.batches())) == 3
     rows = whole(shards)
     same(rows.features, X)
     same(rows.codes, Y)
@@ -108,7 +107,7 @@ def test_rows_without_labels_are_one_class() -> None:
 
 
 def test_features_go_through_a_function_block_by_block() -> None:
-    shards = _feature_shards(X, Y, None, "caller").mapped(np.square)
+    shards = _feature_shards(X, Y, None, "caller").map_features(np.square)
     same(whole(shards).features, np.square(X))
     same(whole(shards).codes, Y)
 
@@ -123,38 +122,33 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: _feature_shards([1.0, 2.0], None, None, "caller"),
             BadValueError,
-            "caller: `features` must be rows x features, got shape (2,). Use `.reshape(-1, 1)` "
-            "for a single column.",
+            r"features.*[Gg]ot shape \(2,\)",
         ),
         (
             lambda: _feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
-            "caller: `features` must be finite, got nan in row 1, column 0. Drop such rows, or "
-            "fix what produced them.",
+            "features.*[Gg]ot nan in row 1, column 0",
         ),
         (
             lambda: _feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight, got 0. Check that not all weights "
-            "are 0.",
+            "caller needs at least 1 row of positive weight",
         ),
         (
             lambda: _feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labeled row of positive weight, got 0. Check that not all "
-            "labels are missing and not all weights are 0.",
+            "caller needs at least 1 labeled row of positive weight",
         ),
         (
             lambda: _feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight, got 0. Check that not all weights "
-            "are 0.",
+            "caller needs at least 1 row of positive weight",
         ),
         (
             lambda: _feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),
             BadTypeError,
-            "`features` of caller must be shards that hold features. Got none. "
-            "Try `features=` among the columns of the shards.",
+            r"`features` .*, got shards without them\. Name the feature columns: "
+            r"Columns\(features=\.\.\.\)",
         ),
         (
             lambda: _feature_shards(
@@ -164,8 +158,7 @@ def batch_of(n_features: int) -> Batch:
                 "caller",
             ),
             BadTypeError,
-            "`features` of caller must be shards with a class a row. Got label probabilities. "
-            "Try plain labels, or none at all.",
+            r"`features` .*, got label probabilities\. Pass class labels, or no labels",
         ),
         (
             lambda: _feature_shards(
@@ -175,32 +168,27 @@ def batch_of(n_features: int) -> Batch:
                 "caller",
             ),
             BadTypeError,
-            "`features` of caller must be shards with a class a row. Got targets of a regression. "
-            "Try plain labels, or none at all.",
+            r"`features` .*, got regression targets\. Pass class labels, or no labels",
         ),
         (
             lambda: _feature_shards(ArrayShards(batch_of(1)), [0, 1], None, "caller"),
             BadTypeError,
-            "`features` of caller must be arrays beside labels or weights. Got labels. Try "
-            "caller().fit(shards), with labels and weights among the shards' columns.",
+            r"`y` .*, got list\. Hold it in the shards instead: Columns\(label=\.\.\.\)",
         ),
         (
             lambda: _feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
             BadTypeError,
-            "`features` of caller must be arrays beside labels or weights. Got weights. Try "
-            "caller().fit(shards), with labels and weights among the shards' columns.",
+            r"`sample_weight` .*, got list\. Hold it in the shards instead: Columns\(weight=\.\.\.\)",
         ),
         (
             lambda: _feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),
             StateMismatchError,
-            "States can be added only if their numbers of features are equal, got 1 and 2. Make "
-            "both with the same settings.",
+            "numbers of features.*1 and 2",
         ),
     ],
 )
 def test_rows_that_cannot_be_learned_from_are_refused(
     call: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=text):
         call()
-    assert str(caught.value) == text

@@ -68,9 +68,9 @@ def test_rows_beyond_all_floats_are_finite(gaussians: BaseGaussians, covariances
 def test_noise_spreads_as_the_covariances_say(gaussians: BaseGaussians, covariances: Any) -> None:
     for k in range(3):
         codes = np.full(4, k)
-        root = gaussians.spread(codes, np.eye(4)) - MEANS[k]
+        root = gaussians.from_noise(codes, np.eye(4)) - MEANS[k]
         close(root.T @ root, covariances[k], rtol=1e-10, atol=1e-12)
-    mixed = gaussians.spread(np.array([2, 0]), np.zeros((2, 4)))
+    mixed = gaussians.from_noise(np.array([2, 0]), np.zeros((2, 4)))
     close(mixed, MEANS[[2, 0]])
 
 

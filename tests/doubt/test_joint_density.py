@@ -141,8 +141,10 @@ def test_missing_targets_are_left_out_and_told() -> None:
 
 
 def test_a_mixture_that_still_moves_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dubito.doubt.joint_density.MOST_ROUNDS", 1)
-    with pytest.warns(DubitoWarning, match="the mixture still moved after 1 rounds") as caught:
+    monkeypatch.setattr("dubito.doubt.joint_density.MAX_ITERATIONS", 1)
+    with pytest.warns(
+        DubitoWarning, match="the mixture did not converge in 1 iterations"
+    ) as caught:
         JointDensity(4).fit(X, Y)
     assert caught[0].filename == __file__
 
@@ -160,83 +162,71 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity().fit(X),
             BadTypeError,
-            "`y` of JointDensity must be the targets. Got None. Try a number a row.",
+            r"`y` .*, got None\. Pass y",
         ),
         (
             lambda: JointDensity(n_components=0).fit(X, Y),
             BadValueError,
-            "`n_components` of JointDensity must be a whole number from 1 up. Got 0. "
-            "Try n_components=5.",
+            r"`n_components` .*, got 0\. Use n_components=5",
         ),
         (
             lambda: JointDensity().fit(X[:3], Y[:3]),
             BadValueError,
-            "`features` of JointDensity must be 5 rows or more for 5 components. Got 3. "
-            "Try fewer components.",
+            r"`features` .*, got 3\. Lower n_components",
         ),
         (
             lambda: JointDensity(1).fit(np.empty((0, 2)), []),
             EmptyStateError,
-            "JointDensity needs at least 1 labeled row of positive weight, got 0. Check that not "
-            "all labels are missing and not all weights are 0.",
+            "JointDensity needs at least 1 labeled row of positive weight",
         ),
         (
             lambda: JointDensity(1).fit([[1e200], [-1e200]], [0.0, 1.0]),
             BadValueError,
-            "`features` of JointDensity must be small enough to be squared and summed. "
-            "Got sums beyond the largest float. Try dividing them by a scale of theirs.",
+            r"`features` .*, got an overflow\. Divide the features by a constant first",
         ),
         (
             lambda: JointDensity().fit(ArrayShards(BARE), [0, 1]),
             BadTypeError,
-            "`features` of JointDensity must be arrays beside targets. Got targets. "
-            "Try JointDensity().fit(shards), with targets among the shards' columns.",
+            r"`y` .*, got list\. Hold it in the shards instead: Columns\(label=\.\.\.\)",
         ),
         (
             lambda: JointDensity().fit(ArrayShards(BARE)),
             BadTypeError,
-            "`features` of JointDensity must be shards with features and targets. "
-            "Got no features. Try `features=` and the target's column among the columns of the "
-            "shards.",
+            r"`features` .*, got no features\. Use Columns\(features=\.\.\., label=\.\.\.\)",
         ),
         (
             lambda: JointDensity().fit(ArrayShards(CLASSES)),
             BadTypeError,
-            "`features` of JointDensity must be shards with features and targets. "
-            "Got no targets. Try `features=` and the target's column among the columns of the "
-            "shards.",
+            r"`features` .*, got no targets\. Use Columns\(features=\.\.\., label=\.\.\.\)",
         ),
         (
             lambda: JointDensity().fit(ArrayShards(WEIGHED)),
             BadValueError,
-            "`features` of JointDensity must be shards whose rows weigh the same. "
-            "Got weights that differ. Try a fit without weights.",
+            r"`features` .*, got weights that differ\. Fit without weights",
         ),
         (
             lambda: FITTED.log_density(NEW, np.zeros((40, 2))),
             BadValueError,
-            "`y` of JointDensity.log_density must be one number a row, none missing. "
-            "Got shape (40, 2), 0 rows missing. Try targets as in the fit, without missing ones.",
+            r"`y` .*, got shape \(40, 2\) with 0 rows missing\. Pass targets as in the fit, without "
+            "missing ones",
         ),
         (
             lambda: FITTED.sample(NEW, 0),
             BadValueError,
-            "`n_samples` of JointDensity.sample must be a whole number from 1 up. Got 0. "
-            "Try n_samples=100.",
+            r"`n_samples` .*, got 0\. Use n_samples=100",
         ),
         (
             lambda: JointDensity().predict(NEW),
             UnfittedError,
-            "This JointDensity is not fitted yet. Call `fit` before `predict`.",
+            "JointDensity.*fit",
         ),
     ],
 )
 def test_what_cannot_be_is_refused(
     call: Callable[[], Any], kind: type[Exception], text: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=text):
         call()
-    assert str(caught.value) == text
 
 
 def test_a_bad_random_state_is_refused() -> None:

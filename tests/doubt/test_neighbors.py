@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.doubt import neighbors
 from dubito.doubt.neighbors import NearestNeighborDistance, SearchRows
-from dubito.errors import BadValueError, UnfittedError
+from dubito.errors import BadValueError, DubitoError, UnfittedError
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -275,44 +276,44 @@ def test_no_rows_are_no_numbers() -> None:
 
 
 def refused(doubt: NearestNeighborDistance, known: Any) -> str:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(DubitoError) as caught:
         doubt.fit(known)
     return str(caught.value)
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     known = made(9, 2)
-    assert refused(NearestNeighborDistance(10), known) == (
-        "`features` of NearestNeighborDistance must be 10 rows or more, as many as neighbors. "
-        "Got 9. Try a lower n_neighbors."
+    assert re.search(
+        r"`features` .*, got 9\. Lower n_neighbors", refused(NearestNeighborDistance(10), known)
     )
+    wrong: Any
     for wrong in (0, 2.0, True, None):
-        assert refused(NearestNeighborDistance(wrong), known) == (  # type: ignore[arg-type]
-            "`n_neighbors` of NearestNeighborDistance must be a whole number from 1 up. "
-            f"Got {wrong!r}. Try n_neighbors=1."
+        assert re.search(
+            re.escape(f"got {wrong!r}. Use n_neighbors=1."),
+            refused(NearestNeighborDistance(wrong), known),
         )
-    assert refused(NearestNeighborDistance(5, max_samples=4), known) == (
-        "`max_samples` of NearestNeighborDistance must be a whole number from 5 up. Got 4. Try max_samples=5."
+    assert re.search(
+        r"`max_samples` .*, got 4\. Use max_samples=5",
+        refused(NearestNeighborDistance(5, max_samples=4), known),
     )
-    assert refused(NearestNeighborDistance(5, random_state=-1), known) == (
-        "NearestNeighborDistance: `random_state` must be None, an integer from 0 to 2**32 - 1 or a "
-        "numpy RandomState, got -1. Pass random_state=0."
+    assert re.search(
+        r"`random_state` .*, got -1\. Pass random_state=0",
+        refused(NearestNeighborDistance(5, random_state=-1), known),
     )
-    assert refused(NearestNeighborDistance(5, normalize="l2"), known) == (  # type: ignore[arg-type]
-        "`normalize` of NearestNeighborDistance must be True or False. "
-        "Got 'l2'. Try normalize=True."
+    wrong = "l2"
+    assert re.search(
+        r"`normalize` must be True or False, got 'l2'\. Use normalize=True",
+        refused(NearestNeighborDistance(5, wrong), known),
     )
 
 
 def test_scores_need_a_fit_and_as_many_features() -> None:
     with pytest.raises(UnfittedError):
         NearestNeighborDistance(1).score([[1.0]])
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError, match=r"`features` .*, got 1\. Pass the same features as in the fit"
+    ):
         NearestNeighborDistance(1).fit([[1.0, 2.0]]).score([[1.0]])
-    assert str(caught.value) == (
-        "`features` of NearestNeighborDistance.score must be of 2 columns, as in the fit. "
-        "Got 1. Try the features of the fit."
-    )
 
 
 @pytest.mark.parametrize("y", [[None] * 30 + [1] * 30, [-1.5] * 60, [object()] * 60])

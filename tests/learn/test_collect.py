@@ -1,3 +1,4 @@
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,9 +151,7 @@ def test_batches_without_rows_are_passed_over() -> None:
     assert found.weights is not None
     assert found.weights.shape == (3, 6)
     assert len(found.batch) == 25
-    with pytest.raises(
-        BadValueError, match="`loader` of collect_outputs must be of 1 batch or more"
-    ):
+    with pytest.raises(BadValueError, match="`loader` must have at least 1 batch, got none"):
         collect_outputs(network(), [empty])
 
 
@@ -182,12 +181,10 @@ def test_features_of_a_layer_by_name_or_itself() -> None:
 
 
 def test_a_layer_that_is_not_there_is_told() -> None:
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(
+        BadValueError, match=r"`layer` .*, got 'fc'\. Use one of 0, 1, 2, 3, 4, 5, 6, 7"
+    ):
         collect_outputs(network(), loader(IMAGES, LABELS), layer="fc")
-    assert str(told.value) == (
-        "`layer` of collect_outputs must be the name of a layer. Got 'fc'. "
-        "Try one of 0, 1, 2, 3, 4, 5, 6, 7."
-    )
 
 
 class Unused(nn.Module):
@@ -204,23 +201,23 @@ class Unused(nn.Module):
 
 
 def test_a_layer_of_no_use_is_told() -> None:
-    with pytest.raises(BadValueError, match="Got ReLU, which ran 0 times"):
+    with pytest.raises(BadValueError, match="got ReLU, which ran 0 times"):
         collect_outputs(Unused(), loader(IMAGES, LABELS), layer="idle")
-    with pytest.raises(BadTypeError) as told:
+    with pytest.raises(
+        BadTypeError,
+        match=r"`layer` must be a layer that returns a tensor, got tuple\. Use a layer after it",
+    ):
         collect_outputs(Unused(), loader(IMAGES, LABELS), layer="memory")
-    assert str(told.value) == (
-        "`layer` of collect_outputs (batch 0) must be a layer whose outputs are a tensor. Got tuple. "
-        "Try a layer after it."
-    )
 
 
 def test_without_a_last_layer_there_are_no_features() -> None:
     model = nn.Sequential(network(), nn.LogSoftmax(dim=1))
     with pytest.warns(DubitoWarning) as warned:
         found = collect_outputs(model, loader(IMAGES, LABELS))
-    assert str(warned[0].message) == (
-        "collect_outputs found no linear layer whose outputs are the model's, so that features and weights "
-        "are None. Try last_layer=, or layer= for features alone."
+    assert re.search(
+        "collect_outputs found no linear layer whose outputs are those of the model, so features "
+        r"and weights are None\. Pass last_layer=\.\.\., or layer=\.\.\. for features only\.",
+        str(warned[0].message),
     )
     assert warned[0].filename == __file__
     assert (found.features, found.weights, found.bias) == (None, None, None)
@@ -228,12 +225,10 @@ def test_without_a_last_layer_there_are_no_features() -> None:
     assert named.weights is not None
     assert named.features is not None
     assert named.features.shape == (25, 6)
-    with pytest.raises(BadTypeError) as told:
+    with pytest.raises(
+        BadTypeError, match=r"`last_layer` .*, got ReLU\. Use `layer` for the features of any other"
+    ):
         collect_outputs(model, loader(IMAGES, LABELS), last_layer="0.6")
-    assert str(told.value) == (
-        "`last_layer` of collect_outputs must be a linear layer. Got ReLU. "
-        "Try `layer` for the features of any other."
-    )
 
 
 def test_a_layer_without_bias_has_one_of_zeros() -> None:
@@ -274,20 +269,16 @@ def test_one_of_several_heads_is_named(kind: str, first: Any) -> None:
     assert found.features.shape == (25, 8)
     names = "0, 1" if kind == "tuple" else "'classes', 'other'"
     for head in (None, "logits", 7):
-        with pytest.raises(BadValueError) as told:
+        with pytest.raises(
+            BadValueError,
+            match=re.escape(f"outputs {names}, got {head!r}. Use head={first!r}."),
+        ):
             collect_outputs(model, rows, head=head)
-        assert str(told.value) == (
-            f"`head` of collect_outputs must be one of {names}, as the model has several. Got {head!r}. "
-            f"Try head={first!r}."
-        )
 
 
 def test_a_head_of_a_model_with_one_is_refused() -> None:
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(BadValueError, match=r"`head` .*, got 0\. Leave it out"):
         collect_outputs(network(), loader(IMAGES, LABELS), head=0)
-    assert str(told.value) == (
-        "`head` of collect_outputs must be None, as the model has one head. Got 0. Try leaving it out."
-    )
 
 
 class Silent(nn.Module):
@@ -296,44 +287,36 @@ class Silent(nn.Module):
 
 
 def test_a_model_without_tensors_is_refused() -> None:
-    with pytest.raises(BadTypeError) as told:
+    with pytest.raises(
+        BadTypeError,
+        match=r"`model` .*, got NoneType\. Wrap it in a module that returns its logits",
+    ):
         collect_outputs(Silent(), loader(IMAGES, LABELS))
-    assert str(told.value) == (
-        "`model` of collect_outputs must be one that returns tensors. Got NoneType. "
-        "Try a module that returns its logits."
-    )
 
 
 @pytest.mark.parametrize("path", [None, "a.parquet"])
 def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(
+        BadValueError, match=r"`loader` .*, got none\. Pass a loader with at least one row"
+    ):
         collect_outputs(network(), [], path=None if path is None else tmp_path / path)
-    assert str(told.value) == (
-        "`loader` of collect_outputs must be of 1 batch or more. Got none. "
-        "Try a loader over at least one row."
-    )
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_batches_are_told() -> None:
-    with pytest.raises(BadTypeError) as told:
-        collect_outputs(network(), [{"x": IMAGES}])
-    assert str(told.value) == (
-        "`batch 0 of the loader` of collect_outputs must be inputs, or inputs and labels. Got dict. "
-        "Try unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']), with the "
-        "names of its own."
-    )
     with pytest.raises(
-        BadValueError, match=r"`y_true` of collect_outputs \(batch 0\) must be of length"
+        BadTypeError,
+        match=r"`batch 0 of the loader` .*, got dict\. Use unpack=lambda batch: \(\{'input_ids': "
+        r"batch\['input_ids'\]\}, batch\['labels'\]\) with the names in your batches",
     ):
+        collect_outputs(network(), [{"x": IMAGES}])
+    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 0\)"):
         collect_outputs(network(), [(IMAGES, LABELS[:3])])
-    with pytest.raises(BadValueError, match=r"`y_true` of collect_outputs \(batch 1\) must be"):
+    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 1\)"):
         collect_outputs(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
     bad = IMAGES.clone()
     bad[4, 0, 0, 0] = torch.nan
-    with pytest.raises(
-        BadValueError, match=r"`outputs` of collect_outputs \(batch 1\) must be finite"
-    ):
+    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 1\).*finite"):
         collect_outputs(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
 
 
@@ -393,16 +376,14 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
     probable = collect_outputs(model, loader(IMAGES, soft), layer="1", path=tmp_path / "a.parquet")
     assert probable.labels is not None
     assert (probable.labels.argmax(axis=1) == held.labels).all()
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(
+        BadValueError, match=r"`labels` .*, got shape \(25, 2, 4\)\. Pass one entry per pixel"
+    ):
         collect_outputs(model, [(IMAGES, maps[:, :2])])
-    assert str(told.value) == (
-        "`labels` of collect_outputs (batch 0) must be maps of the outputs' size (4, 4). "
-        "Got shape (25, 2, 4). Try one entry a pixel."
-    )
 
 
 def test_sequences_are_refused_as_passes_refuse_them() -> None:
-    with pytest.raises(BadValueError, match=r"Got shape \(2, 5, 3\)\. Try `\.flatten\(0, 1\)`"):
+    with pytest.raises(BadValueError, match=r"got shape \(2, 5, 3\)\. Call \.flatten\(0, 1\)"):
         collect_outputs(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
 
 
@@ -441,12 +422,8 @@ def test_batches_and_outputs_may_have_names(kind: Any) -> None:
     assert found.weights is not None
     assert found.labels is not None
     assert (found.labels == LABELS.numpy()).all()
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(BadValueError, match=r"`head` .*, got None\. Use head='logits'"):
         collect_outputs(model, [batch], unpack=unpack)
-    assert str(told.value) == (
-        "`head` of collect_outputs must be 'logits', the only one of the model. Got None. "
-        "Try head='logits'."
-    )
 
 
 def test_rows_may_have_weights(tmp_path: Path) -> None:
@@ -455,17 +432,14 @@ def test_rows_may_have_weights(tmp_path: Path) -> None:
     for path in (None, tmp_path / "a.parquet"):
         found = collect_outputs(network(), rows, unpack=tuple, path=path)
         np.testing.assert_allclose(found.batch.weight, weights, rtol=1e-6)
-    with pytest.raises(BadTypeError) as told:
+    with pytest.raises(
+        BadTypeError,
+        match=r"`batch 0 of the loader` .*, got too many positional arguments\. Use unpack=lambda "
+        r"batch: \(batch\[0\], batch\[1\], batch\[2\]\) for inputs, labels, weights",
+    ):
         collect_outputs(network(), rows)
-    assert str(told.value) == (
-        "`batch 0 of the loader` of collect_outputs must be inputs that Sequential takes, then labels. Got "
-        "too many positional arguments. Try unpack=lambda batch: (batch[0], batch[1], batch[2]) "
-        "for inputs, labels and weights."
-    )
 
 
 def test_a_model_that_is_no_module_is_told() -> None:
-    with pytest.raises(
-        BadTypeError, match=r"`model` of collect_outputs must be a torch module. Got funct"
-    ):
+    with pytest.raises(BadTypeError, match=r"`model` must be a torch module, got funct"):
         collect_outputs(lambda x: x, [IMAGES])  # type: ignore[arg-type]

@@ -130,42 +130,37 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: corrupt(IMAGES, "rain", 1),
         BadValueError,
-        "`kind` of corrupt must be one of 'blur', 'contrast', 'noise', 'occlusion', 'shift'. "
-        "Got 'rain'. Try kind='noise'.",
+        r"`kind` .*, got 'rain'\. Use kind='noise'",
     ),
     (
         lambda: corrupt(IMAGES, "noise", 6),
         BadValueError,
-        "`severity` of corrupt must be a whole number from 1 to 5. Got 6. Try severity=3.",
+        r"`severity` .*, got 6\. Use severity=3",
     ),
     (
         lambda: corrupt(IMAGES, "noise", 1, random_state=-1),
         BadValueError,
-        "corrupt: `random_state` must be None, an integer from 0 to 2**32 - 1 or a numpy "
-        "RandomState, got -1. Pass random_state=0.",
+        r"`random_state` .*, got -1\. Pass random_state=0",
     ),
     (
         lambda: corrupt(IMAGES[0], "noise", 1),
         BadValueError,
-        "`images` of corrupt must be images x channels x height x width of floating point. "
-        "Got torch.float32 of shape (1, 4, 4). Try `.float() / 255`.",
+        r"`images` .*, got torch\.float32 of shape \(1, 4, 4\)\. Use \.float\(\) / 255",
     ),
     (
         lambda: corrupt(IMAGES - 2, "noise", 1),
         BadValueError,
-        "`images` of corrupt must be of values between 0 and 1. Got -2. "
-        "Try dividing by 255 before, and normalizing after.",
+        r"`images` .*, got -2\. Divide by 255 before, and normalize after",
     ),
     (
         lambda: corrupt([[0.0]], "noise", 1),  # type: ignore[arg-type]
         BadTypeError,
-        "`images` of corrupt must be a tensor. Got list. Try `torch.as_tensor(...)`.",
+        r"`images` .*, got list\. Use torch\.as_tensor\(\.\.\.\)",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=message):
         call()
-    assert str(caught.value) == message

@@ -7,7 +7,7 @@ import torch
 from dubito.data import Columns, read
 from dubito.decide import Policy
 from dubito.doubt import decompose_uncertainty
-from dubito.learn.demo import TrainedDemo, _digit_parts, train_demo
+from dubito.learn.digits import TrainedDemo, _digit_parts, train_demo
 from dubito.measure import log_loss
 
 
@@ -39,17 +39,17 @@ def test_the_story_is_true(demo: TrainedDemo, told: list[str]) -> None:
     assert after < before / 2
     story = "\n".join(told)
     assert f"{before:8.4f} {after:8.4f}" in story
-    doubt, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_kind
+    doubt, is_kind = decompose_uncertainty(demo.members), parts.test.is_swapped_class
     assert doubt.aleatoric[is_kind].mean() > 2 * doubt.aleatoric[~is_kind].mean()
     assert f"{doubt.aleatoric[is_kind].mean():17.3f}" in story
-    asked = demo.policy.decide(demo.strange.outputs, demo.strange.features).is_rejected.mean()
+    asked = demo.policy.decide(demo.ood.outputs, demo.ood.features).is_rejected.mean()
     assert asked > 0.5
     assert f"{asked:7.1%}" in story
-    assert "Every answer about an 8 or a 9 is wrong: for the network" in story
+    assert "Every prediction for an 8 or a 9 is wrong: the network does not know" in story
 
 
 def test_everything_is_in_the_folder(demo: TrainedDemo, folder: Path) -> None:
-    names = {"decisions", "policy", "strange", "test", "validation"}
+    names = {"decisions", "policy", "ood", "test", "validation"}
     assert {path.stem for path in folder.iterdir()} == names
     columns = Columns(label="label", logits="logit_*", features="feature_*")
     test = read(folder / "test.parquet", columns)

@@ -146,33 +146,27 @@ def test_wrong_layers_are_told() -> None:
     cases: list[tuple[Any, str]] = [
         (
             ["body"],
-            "`layers[0]` of MonteCarloDropout must be the name of a layer. Got 'body'. "
-            "Try one of 0, 1, 2, 3, 4.",
+            r"`layers\[0\]` .*, got 'body'\. Use one of 0, 1, 2, 3, 4",
         ),
         (
             "0",
-            "`layers` of MonteCarloDropout must be a list of layers, or their names. Got '0'. "
-            "Try layers=['0'].",
+            r"`layers` .*, got '0'\. Use layers=\['0'\]",
         ),
         (
             3,
-            "`layers` of MonteCarloDropout must be a list of layers, or their names. Got int. "
-            "Try layers=['encoder'].",
+            r"`layers` .*, got int\. Use layers=\['encoder'\]",
         ),
     ]
     for layers, message in cases:
-        with pytest.raises(DubitoError) as told:
+        with pytest.raises(DubitoError, match=message):
             MonteCarloDropout(network(), layers=layers)
-        assert str(told.value) == message
 
 
 def test_a_model_that_is_no_module_is_told() -> None:
-    with pytest.raises(BadTypeError) as told:
+    with pytest.raises(
+        BadTypeError, match=r"`model` .*, got function\. Wrap the model in an nn\.Module"
+    ):
         MonteCarloDropout(lambda x: x)  # type: ignore[arg-type]
-    assert str(told.value) == (
-        "`model` of MonteCarloDropout must be a torch module. Got function. "
-        "Try a model made of nn.Module."
-    )
 
 
 def test_certainties_and_confidences_feed_the_vote() -> None:
@@ -191,17 +185,18 @@ def test_named_inputs_reach_the_model() -> None:
 
 @pytest.mark.parametrize("model", [nn.Linear(4, 3), nn.Sequential(nn.Dropout(0.0))])
 def test_a_model_without_dropout_is_refused(model: nn.Module) -> None:
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(
+        BadValueError,
+        match=rf"`model` .*, got {type(model).__name__} without\. Add nn\.Dropout\(0\.2\)",
+    ):
         MonteCarloDropout(model)
-    assert str(told.value) == (
-        "`model` of MonteCarloDropout must be one with a dropout layer whose p is above 0. Got "
-        f"{type(model).__name__} without. Try nn.Dropout(0.2) before its last layer, `layers` that "
-        "drop unseen, or DeepEnsemble."
-    )
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(BadValueError, match="`n_passes` of MonteCarloDropout must be a whole"):
+    with pytest.raises(
+        BadValueError,
+        match=r"MonteCarloDropout: `n_passes` must be an integer .* got 0\. Use n_passes=10",
+    ):
         MonteCarloDropout(network(), 0)
     with pytest.raises(BadValueError, match=r"MonteCarloDropout: `random_state` .* got -1"):
         MonteCarloDropout(network(), random_state=-1)

@@ -28,7 +28,7 @@ def test_its_constant_prediction_is_the_median() -> None:
 def test_scales_count_from_the_floor_up() -> None:
     deviation = Laplace(floor=-1.0).predict(torch.tensor([[0.0, -5.0]])).stddev
     assert deviation.item() == pytest.approx(2**0.5 * np.exp(-1))
-    with pytest.raises(BadValueError, match="`floor` of Laplace must be a number from -60 to 60"):
+    with pytest.raises(BadValueError, match="Laplace: `floor` must be a number from -60 to 60"):
         Laplace(floor="x")  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match="`n_targets` of Laplace must be a whole number"):
+    with pytest.raises(BadValueError, match="Laplace: `n_targets` must be an integer"):
         Laplace(n_targets=0)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -8,8 +10,8 @@ from dubito.learn.likelihoods import (
     Laplace,
     as_floor,
     beta_weighted,
+    bounded_exp,
     floored,
-    positive,
 )
 from dubito.learn.segmentation import LogitNoise
 
@@ -47,7 +49,7 @@ def test_below_the_floor_noise_of_logits_learns_too() -> None:
 
 
 def test_nothing_overflows() -> None:
-    assert positive(torch.tensor([1e4])).isfinite().all()
+    assert bounded_exp(torch.tensor([1e4])).isfinite().all()
     assert beta_weighted(torch.ones(1), torch.tensor([1e4]), 1.0).isfinite().all()
 
 
@@ -62,5 +64,5 @@ def test_a_floor_is_finite() -> None:
     assert as_floor(-3, "Laplace") == -3.0
     with pytest.raises(BadValueError) as caught:
         as_floor(float("-inf"), "Laplace")
-    wanted = "`floor` of Laplace must be a number from -60 to 60. Got -inf. Try floor=-4.0."
-    assert str(caught.value) == wanted
+    wanted = r"`floor` .*, got -inf\. Use floor=-4\.0"
+    assert re.search(wanted, str(caught.value))

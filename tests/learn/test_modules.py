@@ -38,7 +38,7 @@ MANY: list[BaseCalibrator] = [
 CASES = [(one, k) for k in (2, 5) for one in MANY] + [(PlattScaling(), 2), (BetaCalibration(), 2)]
 
 
-def rows_of(n_classes: int, kind: Any = np.float32) -> tuple[Any, Any]:
+def logits_and_labels(n_classes: int, kind: Any = np.float32) -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     logits = (4 * rng.normal(size=(800, n_classes))).astype(kind)
     return logits, (logits / 3 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -58,7 +58,7 @@ def nasty(n_classes: int, kind: Any) -> Any:
 def test_a_module_says_what_predict_proba_says(
     calibrator: BaseCalibrator, k: int, kind: Any
 ) -> None:
-    logits, y = rows_of(k)
+    logits, y = logits_and_labels(k)
     fitted = calibrator.fit(Logits(logits), y)
     rows = nasty(k, kind)
     module = to_module(fitted)
@@ -73,7 +73,7 @@ def test_a_module_says_what_predict_proba_says(
 
 
 def test_a_mixture_can_be_appended_if_its_parts_can() -> None:
-    logits, y = rows_of(4)
+    logits, y = logits_and_labels(4)
     auto = AutoCalibrator().fit(Logits(logits[:90]), y[:90])
     assert all(
         isinstance(one, IdentityCalibrator | TemperatureScaling) for one in auto.calibrators_
@@ -99,26 +99,22 @@ def test_a_mixture_is_parametric_on_demand() -> None:
     with pytest.raises(BadTypeError) as told:
         to_module(auto)
     assert str(told.value).endswith(
-        "Got AutoCalibrator with IsotonicCalibration. "
-        "Try AutoCalibrator(parametric_only=True).fit(outputs, y)."
+        "got AutoCalibrator with IsotonicCalibration. "
+        "Use AutoCalibrator(parametric_only=True).fit(outputs, y)."
     )
 
 
 def test_whole_numbers_are_refused() -> None:
-    logits, y = rows_of(3)
+    logits, y = logits_and_labels(3)
     module = to_module(TemperatureScaling().fit(Logits(logits), y))
     for call in (module, module.log_probabilities):
-        with pytest.raises(BadTypeError) as told:
+        with pytest.raises(BadTypeError, match=r"`logits` .*, got torch\.int64\. Call \.float\(\)"):
             call(torch.tensor([[3, 0, 1]]))
-        assert str(told.value) == (
-            "`logits` of CalibrationModule must be of floating point. Got torch.int64. "
-            "Try `.float()`."
-        )
 
 
 @pytest.mark.parametrize("calibrator", MANY, ids=lambda one: str(one))
 def test_it_is_kept_and_moved_with_its_network(calibrator: BaseCalibrator) -> None:
-    logits, y = rows_of(3)
+    logits, y = logits_and_labels(3)
     fitted = calibrator.fit(Logits(logits), y)
     network = nn.Sequential(nn.Linear(4, 3), to_module(fitted))
     inputs = torch.randn(6, 4, requires_grad=True)
@@ -136,7 +132,7 @@ def test_it_is_kept_and_moved_with_its_network(calibrator: BaseCalibrator) -> No
 
 
 def test_it_is_exported_with_its_network() -> None:
-    logits, y = rows_of(3)
+    logits, y = logits_and_labels(3)
     fitted = StructuredMatrixScaling(basis="rbf").fit(Logits(logits), y)
     network = nn.Sequential(nn.Linear(4, 3), to_module(fitted)).eval()
     rows = torch.export.Dim("rows")
@@ -146,7 +142,7 @@ def test_it_is_exported_with_its_network() -> None:
 
 
 def test_one_logit_and_maps_are_taken_as_wrappers_take_them() -> None:
-    logits, y = rows_of(2)
+    logits, y = logits_and_labels(2)
     platt = PlattScaling().fit(Logits(logits), y)
     odds = np.array([-3.0, 0.0, 2.0], np.float32)
     module = to_module(platt)
@@ -160,39 +156,31 @@ def test_one_logit_and_maps_are_taken_as_wrappers_take_them() -> None:
 
 
 def test_half_precision_comes_back_as_it_came() -> None:
-    logits, y = rows_of(3)
+    logits, y = logits_and_labels(3)
     module = to_module(TemperatureScaling().fit(Logits(logits), y))
     assert module(torch.zeros(1, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_other_columns_are_refused() -> None:
-    logits, y = rows_of(3)
-    with pytest.raises(BadValueError) as told:
+    logits, y = logits_and_labels(3)
+    with pytest.raises(
+        BadValueError, match=r"`logits` .*, got shape \(2, 4\)\. Pass the same columns"
+    ):
         to_module(TemperatureScaling().fit(Logits(logits), y))(torch.zeros(2, 4))
-    assert str(told.value) == (
-        "`logits` of CalibrationModule must be over the 3 classes of the fit. Got shape (2, 4). "
-        "Try the same columns."
-    )
 
 
 def test_what_cannot_be_appended_is_told() -> None:
-    logits, y = rows_of(3)
+    logits, y = logits_and_labels(3)
     isotonic = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)
-    can = (
-        "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
-        "EnsembleTemperatureScaling, PlattScaling, BetaCalibration, IdentityCalibrator, or OneVsRest or AutoCalibrator "
-        "of these alone"
-    )
     cases: list[tuple[Any, str]] = [
         (isotonic, "OneVsRest with IsotonicCalibration"),
         (nn.Linear(1, 1), "Linear"),
     ]
     for one, name in cases:
-        with pytest.raises(BadTypeError) as told:
+        with pytest.raises(
+            BadTypeError,
+            match=rf"to_module supports .*, got {name}\. Use TemperatureScaling\(\)\.fit\(outputs, y\)",
+        ):
             to_module(one)
-        assert str(told.value) == (
-            f"`calibrator` of to_module must be {can}. Got {name}. "
-            "Try TemperatureScaling().fit(outputs, y)."
-        )
-    with pytest.raises(UnfittedError, match="This TemperatureScaling is not fitted yet"):
+    with pytest.raises(UnfittedError, match=r"TemperatureScaling.*fit"):
         to_module(TemperatureScaling())

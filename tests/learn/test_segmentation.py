@@ -98,31 +98,27 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: LogitNoise(2, n_samples=0),
         BadValueError,
-        "`n_samples` of LogitNoise must be a whole number from 1 up. Got 0. Try n_samples=1.",
+        r"`n_samples` .*, got 0\. Use n_samples=1",
     ),
     (
         lambda: uncertainty_maps(Gaussian(), [ZEROS, ZEROS]),  # type: ignore[arg-type]
         BadTypeError,
-        "`likelihood` of uncertainty_maps must be a likelihood of classes. Got Gaussian. "
-        "Try LogitNoise(n_classes).",
+        r"`likelihood` .*, got Gaussian\. Use LogitNoise\(n_classes\)",
     ),
     (
         lambda: uncertainty_maps(Categorical(2), [ZEROS]),
         BadValueError,
-        "`passes` of uncertainty_maps must be 2 or more. Got 1. "
-        "Try several passes: an ensemble, dropout, or augmented views.",
+        r"`passes` .*, got 1\. Use an ensemble, dropout passes or augmented views",
     ),
     (
         lambda: uncertainty_maps(Categorical(2), [ZEROS, ZEROS[..., :2]]),
         BadValueError,
-        "`passes[1]` of uncertainty_maps must be of the first one's shape (1, 2, 4, 4). "
-        "Got shape (1, 2, 4, 2). Try the same images in each.",
+        r"`passes\[1\]` .*, got shape \(1, 2, 4, 2\)\. Pass the same images in each",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=message):
         call()
-    assert str(caught.value) == message

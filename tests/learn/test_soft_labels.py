@@ -45,32 +45,28 @@ Y = torch.tensor([0, 1])
 BAD: list[tuple[Any, str]] = [
     (
         lambda: smooth_labels(Y, 2, 1.5),
-        "`epsilon` of smooth_labels must be a number between 0 and 1. Got 1.5. "
-        "Try dividing percentages by 100.",
+        r"epsilon.*[Gg]ot 1\.5",
     ),
     (
         lambda: smooth_labels(Y, 2, 0.5, form="some"),  # type: ignore[arg-type]
-        "`form` of smooth_labels must be 'all' or 'others'. Got 'some'. Try form='all'.",
+        r"`form` .*, got 'some'\. Use form='all'",
     ),
     (
         lambda: smooth_labels(Y, 1, 0.5),
-        "`n_classes` of smooth_labels must be a whole number from 2 up. Got 1. Try n_classes=2.",
+        r"`n_classes` .*, got 1\. Use n_classes=2",
     ),
     (
         lambda: uncertain_labels(Y, 2, mark=-1, strategy="none"),  # type: ignore[arg-type]
-        "`strategy` of uncertain_labels must be 'soft', 'ignore' or 'class'. Got 'none'. "
-        "Try strategy='soft'.",
+        r"`strategy` .*, got 'none'\. Use strategy='soft'",
     ),
     (
         lambda: uncertain_labels(Y.float(), 2, mark=-1),
-        "`y` of uncertain_labels must be class numbers and marks. Got torch.float32. "
-        "Try `.long()`.",
+        r"`y` .*, got torch\.float32\. Call \.long\(\)",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
 def test_what_is_wrong_is_told(call: Any, message: str) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=message):
         call()
-    assert str(caught.value) == message

@@ -76,7 +76,7 @@ def demo(
 def _train_and_report(folder: Path, *, is_quiet: bool) -> None:
     """Train a network on data with noisy labels, and write the report."""
     from dubito.cli.printing import say, say_json
-    from dubito.learn.demo import train_demo
+    from dubito.learn.digits import train_demo
     from dubito.report import make_report
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _train_and_report(folder: Path, *, is_quiet: bool) -> None:
         found.test.labels,
         found.test.logits,
         features=found.test.features,
-        ood=found.strange,
+        ood=found.ood,
         policy=found.policy,
         title="Digits, trained with noisy labels",
         command="dubito demo --train",

@@ -1,4 +1,4 @@
-"""Uncertainty scores from the last layer: feature norms and how features align with class weights."""
+"""Uncertainty scores from the last layer: feature norms, and angles to the class weights."""
 
 from __future__ import annotations
 
@@ -10,21 +10,169 @@ import numpy as np
 from scipy.special import expit
 
 from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
+from dubito.doubt.features import as_feature_matrix
 from dubito.doubt.scores import least_confidence
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
 from dubito.outputs import Logits, unchecked
 
-LARGEST = float(np.finfo(np.float64).max)  # norms beyond count as this: infinity times 0 is no norm
+MAX_NORM = float(np.finfo(np.float64).max)  # replaces an infinite norm: infinity times 0 is NaN
+
+
+def feature_norm(features: Any) -> FloatArray:
+    """Return the norm |z| of each row of features.
+
+    Networks tend to give in-distribution inputs features of larger norm. As an uncertainty score
+    use `negative_feature_norm`.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Euclidean norms, in float64.
+
+    Examples
+    --------
+    >>> feature_norm([[3.0, 4.0], [0.0, 0.0]]).tolist()
+    [5.0, 0.0]
+    """
+    return norms(as_feature_matrix(features, "feature_norm"))
+
+
+def negative_feature_norm(features: Any) -> FloatArray:
+    """Return the uncertainty score -|z|: OOD features often have a smaller norm.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores; larger means more uncertain.
+
+    Examples
+    --------
+    >>> negative_feature_norm([[3.0, 4.0]]).tolist()
+    [-5.0]
+    """
+    return -norms(as_feature_matrix(features, "negative_feature_norm"))
+
+
+def familiarity(features: Any, weights: Any) -> FloatArray:
+    """Return each row's largest cosine similarity to the weights of a class.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+    weights : array-like of shape (n_classes, n_features)
+        The weights of the last layer, as PyTorch stores them.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Cosines from -1 to 1; 0 for features that are all 0.
+
+    References
+    ----------
+    Pearce et al., "Understanding softmax confidence and uncertainty", 2021.
+
+    Examples
+    --------
+    >>> familiarity([[2.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
+    [1.0, 0.7071]
+    """
+    return max_cosines(*as_layer(features, weights, 1, "familiarity"))
+
+
+def unfamiliarity(features: Any, weights: Any) -> FloatArray:
+    """Return the uncertainty score 1 - familiarity: OOD features align with no class weights.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+    weights : array-like of shape (n_classes, n_features)
+        The weights of the last layer.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores from 0 to 2; larger means more uncertain.
+
+    Examples
+    --------
+    >>> unfamiliarity([[2.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [-1.0, 0.0]]).tolist()
+    [0.0, 1.0]
+    """
+    return 1 - max_cosines(*as_layer(features, weights, 1, "unfamiliarity"))
+
+
+def mental_model(
+    features: Any, weights: Any, form: Literal["published", "simplex"] = "published"
+) -> FloatArray:
+    """Return -(largest probability) of a softmax that depends on norm and familiarity only.
+
+    The scores saturate at -1 for large norms; compare `negative_feature_norm` there.
+
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+    weights : array-like of shape (n_classes, n_features)
+        The weights of the last layer, of at least 2 classes.
+    form : {"published", "simplex"}, default="published"
+        The formula as printed in the paper, or the exact one for weights that form a regular
+        simplex of unit length. They agree at familiarity 1 only.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores from -1 to 0; larger means more uncertain.
+
+    References
+    ----------
+    Pearce et al., "Understanding softmax confidence and uncertainty", 2021.
+
+    Examples
+    --------
+    >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
+    [-0.982]
+    """
+    if form not in ("published", "simplex"):
+        rule, fix = "must be 'published' or 'simplex'", "Use form='published'"
+        raise BadValueError("form", "mental_model", rule, repr(form), fix)
+    z, w = as_layer(features, weights, 2, "mental_model")
+    cosines, n_others = max_cosines(z, w), len(w) - 1
+    slope = 1 / n_others + cosines if form == "published" else cosines * (n_others + 1) / n_others
+    with np.errstate(over="ignore"):
+        margin = norms(z) * slope
+    return -np.asarray(expit(margin - np.log(n_others)))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SoftmaxDecomposition:
-    """What norms and angles each do to the softmax: least confidences, one number a row.
+    """The effect of feature norms and of angles on the softmax uncertainty of each row.
 
-    `uncertainty` is 1 - the largest probability as it is. In `uncertainty_by_angle` all rows have the
-    mean norm and only their angles differ; in `uncertainty_by_norm` all have the mean angles and only their norms.
+    Attributes
+    ----------
+    norm : ndarray of shape (n_rows,)
+        Feature norms.
+    familiarity : ndarray of shape (n_rows,)
+        The largest cosine to the weights of a class.
+    uncertainty : ndarray of shape (n_rows,)
+        1 - the largest probability (1 - MSP).
+    uncertainty_by_angle : ndarray of shape (n_rows,)
+        The same if all rows had the mean norm, so that only their angles differ.
+    uncertainty_by_norm : ndarray of shape (n_rows,)
+        The same if all rows had the mean angles, so that only their norms differ.
     """
 
     norm: FloatArray
@@ -34,189 +182,139 @@ class SoftmaxDecomposition:
     uncertainty_by_norm: FloatArray
 
 
-def feature_norm(features: Any) -> FloatArray:
-    """Return the length |z| of each row of features (rows x features).
-
-    Known data tends to excite a network more than strangers do; `negative_feature_norm` is the doubt.
-
-    >>> feature_norm([[3.0, 4.0], [0.0, 0.0]]).tolist()
-    [5.0, 0.0]
-    """
-    return norms_of(as_features(features, "features", "feature_norm"))
-
-
-def familiarity(features: Any, weights: Any) -> FloatArray:
-    """Return the largest cosine of each row of features to the weights of a class; 0 without any.
-
-    `weights` are those of the last layer, classes x features, as PyTorch keeps them. Pearce et al.,
-    "Understanding softmax confidence and uncertainty", 2021.
-
-    >>> familiarity([[2.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
-    [1.0, 0.7071]
-    """
-    return familiarity_of(*as_layer(features, weights, 1, "familiarity"))
-
-
-def negative_feature_norm(features: Any) -> FloatArray:
-    """Return the doubt -|z|: strangers often excite the last layer less than known data.
-
-    >>> negative_feature_norm([[3.0, 4.0]]).tolist()
-    [-5.0]
-    """
-    return -norms_of(as_features(features, "features", "negative_feature_norm"))
-
-
-def unfamiliarity(features: Any, weights: Any) -> FloatArray:
-    """Return the doubt 1 - familiarity, from 0 to 2: strangers point at no class's weights.
-
-    >>> unfamiliarity([[2.0, 0.0], [0.0, 3.0]], [[1.0, 0.0], [-1.0, 0.0]]).tolist()
-    [0.0, 1.0]
-    """
-    return 1 - familiarity_of(*as_layer(features, weights, 1, "unfamiliarity"))
-
-
-def mental_model(
-    features: Any, weights: Any, form: Literal["published", "simplex"] = "published"
-) -> FloatArray:
-    """Return the doubt -(largest probability) of a softmax that only knows norm and familiarity.
-
-    "simplex" is what a layer whose weights form a regular simplex of unit length really says;
-    "published" is as printed, and equal at familiarity 1 only. Both reach -1 where norms are large:
-    compare `negative_feature_norm` there. Pearce et al., "Understanding softmax ...", 2021.
-
-    >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
-    [-0.982]
-    """
-    if form not in ("published", "simplex"):
-        rule, fix = "'published' or 'simplex'", "form='published'"
-        raise BadValueError("form", "mental_model", rule, repr(form), fix)
-    z, w = as_layer(features, weights, 2, "mental_model")
-    c, n_others = familiarity_of(z, w), len(w) - 1
-    pull = 1 / n_others + c if form == "published" else c * (n_others + 1) / n_others
-    with np.errstate(over="ignore"):
-        lead = norms_of(z) * pull
-    return -np.asarray(expit(lead - np.log(n_others)))
-
-
 def softmax_decomposition(features: Any, weights: Any, bias: Any = None) -> SoftmaxDecomposition:
-    """Return the softmax's doubt as it is, by the angles alone, and by the norms alone.
+    """Return softmax uncertainty due to angles alone, and due to feature norms alone.
 
-    The mean angles are those of the largest |w| cos of each row, of the second, and so on, each
-    with the bias of its class. They, like the mean norm, are means over the rows given: give known
-    rows and strangers together. Pearce et al., "Understanding softmax ...", 2021.
+    The mean norm and the mean angles are taken over the given rows: pass in-distribution and OOD
+    rows together. Mean angles are those of the closest class of each row, of the second closest,
+    and so on, each with the bias of its class.
 
+    Parameters
+    ----------
+    features : array-like of shape (n_rows, n_features)
+        The inputs of the last layer.
+    weights : array-like of shape (n_classes, n_features)
+        The weights of the last layer, of at least 2 classes.
+    bias : array-like of shape (n_classes,), optional
+        Its bias; 0 by default.
+
+    Returns
+    -------
+    SoftmaxDecomposition
+        Norms, familiarities and uncertainties per row.
+
+    References
+    ----------
+    Pearce et al., "Understanding softmax confidence and uncertainty", 2021.
+
+    Examples
+    --------
     >>> parts = softmax_decomposition([[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 0.5]])
     >>> (parts.uncertainty_by_angle - parts.uncertainty).round(4).tolist()
     [0.0, 0.0]
     """
     caller = "softmax_decomposition"
     z, w = as_layer(features, weights, 2, caller)
-    b = _as_bias(bias, len(w), caller)
+    b = as_bias(bias, len(w), caller)
     if not len(z):
-        raise BadValueError("features", caller, "1 row or more", "none", "at least one row")
-    norm, lengths = norms_of(z), norms_of(w)
-    mean_norm = _total_of(norm / len(z))
-    c, doubt, by_angle, by_norm = np.empty((4, len(z)))
-    pulls: FloatArray = np.zeros(len(w))
-    biases: FloatArray = np.zeros(len(w))
+        raise BadValueError("features", caller, "must have at least 1 row", "0", "Pass more rows")
+    norm, lengths = norms(z), norms(w)
+    mean_norm = _finite_sum(norm / len(z))
+    cosine, uncertainty, by_angle, by_norm = np.empty((4, len(z)))
+    mean_slopes: FloatArray = np.zeros(len(w))
+    mean_biases: FloatArray = np.zeros(len(w))
     for rows, cosines in _cosine_blocks(z, w):
-        pull = lengths * cosines
-        logits = _logits_of(norm[rows, np.newaxis], pull, b)
-        order = np.argsort(-pull, axis=1, kind="stable")
-        in_order = np.take_along_axis(pull, order, axis=1)
-        pulls = _total_of(np.vstack([pulls, in_order / len(z)]))
-        biases = _total_of(np.vstack([biases, b[order] / len(z)]))
-        c[rows] = cosines.max(axis=1)
-        doubt[rows] = _doubt_of(logits)
-        by_angle[rows] = _doubt_of(_logits_of(mean_norm, pull, b))
+        slopes = lengths * cosines  # logits are norm x |w| cos + bias
+        order = np.argsort(-slopes, axis=1, kind="stable")
+        ranked = np.take_along_axis(slopes, order, axis=1)
+        mean_slopes = _finite_sum(np.vstack([mean_slopes, ranked / len(z)]))
+        mean_biases = _finite_sum(np.vstack([mean_biases, b[order] / len(z)]))
+        cosine[rows] = cosines.max(axis=1)
+        uncertainty[rows] = _softmax_uncertainty(norm[rows, np.newaxis], slopes, b)
+        by_angle[rows] = _softmax_uncertainty(mean_norm, slopes, b)
     for rows in row_blocks(len(z), len(w)):
-        by_norm[rows] = _doubt_of(_logits_of(norm[rows, np.newaxis], pulls, biases))
-    return SoftmaxDecomposition(norm, c, doubt, by_angle, by_norm)
-
-
-def as_features(features: Any, argument: str, caller: str) -> FloatArray:
-    """Return rows x features, all finite."""
-    array = as_finite(as_floats(features, argument, caller), argument, caller)
-    require_dimensions(array, (2,), argument, caller, "rows x features")
-    return array
+        by_norm[rows] = _softmax_uncertainty(norm[rows, np.newaxis], mean_slopes, mean_biases)
+    return SoftmaxDecomposition(norm, cosine, uncertainty, by_angle, by_norm)
 
 
 def as_layer(
-    features: Any, weights: Any, least: int, caller: str, argument: str = "features"
+    features: Any, weights: Any, min_classes: int, caller: str, argument: str = "features"
 ) -> tuple[FloatArray, FloatArray]:
-    """Return features and the weights of the layer they go into, at least so many classes."""
-    z = as_features(features, argument, caller)
-    w = as_finite(as_floats(weights, "weights", caller), "weights", caller)
-    require_dimensions(w, (2,), "weights", caller, "classes x features")
-    if w.shape[1] != z.shape[1]:
-        is_turned = w.shape[0] == z.shape[1]
-        fix = "`weights.T`" if is_turned else "the features that go into the layer of these weights"
-        rule = f"classes x {z.shape[1]} features, like the features"
-        raise BadValueError("weights", caller, rule, f"shape {w.shape}", fix)
-    if len(w) < least:
-        rule, fix = f"of {least} classes or more", "one row of weights a class"
-        raise BadValueError("weights", caller, rule, f"{len(w)}", fix)
+    """Return features and the weights of the layer they are the inputs of."""
+    z = as_feature_matrix(features, caller, argument)
+    w = as_weights(weights, z.shape[1], caller)
+    if len(w) < min_classes:
+        rule = f"must have at least {min_classes} classes"
+        raise BadValueError("weights", caller, rule, f"{len(w)}", "Pass one row per class")
     return z, w
 
 
-def _as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
-    """Return one number a class, 0 where there is no bias."""
+def as_weights(weights: Any, n_features: int, caller: str) -> FloatArray:
+    """Return the weights of a last layer, of shape (n_classes, n_features)."""
+    w = as_finite(as_floats(weights, "weights", caller), "weights", caller)
+    require_dimensions(w, (2,), "weights", caller, "classes x features")
+    if w.shape[1] != n_features:
+        is_transposed = w.shape[0] == n_features
+        fix = "Pass weights.T" if is_transposed else "Pass the features that the layer takes"
+        rule = f"must have shape (n_classes, {n_features}), like the features"
+        raise BadValueError("weights", caller, rule, f"shape {w.shape}", fix)
+    return w
+
+
+def as_bias(bias: Any, n_classes: int, caller: str) -> FloatArray:
+    """Return the bias of a last layer as float64, 0 if it has none."""
     if bias is None:
         return np.zeros(n_classes)
     array = as_finite(as_floats(bias, "bias", caller), "bias", caller)
     if array.shape != (n_classes,):
-        rule, fix = f"{n_classes} numbers, one a class", "the bias of the layer of these weights"
+        rule, fix = f"must have shape ({n_classes},)", "Pass the bias of the same layer"
         raise BadValueError("bias", caller, rule, f"shape {array.shape}", fix)
     return array.astype(np.float64)
 
 
-def _units_of(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return rows in float64 at length 1 (0 for those of length 0), and their lengths."""
-    wide = rows.astype(np.float64)
-    # Scaled by the largest entry first, so that no square overflows or vanishes.
-    scale = np.abs(wide).max(axis=1, initial=0.0)
-    wide /= np.where(scale > 0, scale, 1.0)[:, np.newaxis]
-    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    wide /= np.where(scale > 0, length, 1.0)[:, np.newaxis]
-    with np.errstate(over="ignore"):
-        return wide, np.minimum(scale * length, LARGEST)
-
-
-def norms_of(rows: FloatArray) -> FloatArray:
-    """Return the length of each row."""
-    norms = np.empty(len(rows))
+def norms(rows: FloatArray) -> FloatArray:
+    """Return the norm of each row."""
+    result = np.empty(len(rows))
     for block in row_blocks(*rows.shape):
-        norms[block] = _units_of(rows[block])[1]
-    return norms
+        result[block] = _unit_rows_and_norms(rows[block])[1]
+    return result
 
 
-def _cosine_blocks(z: FloatArray, w: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield ranges of rows and their cosines to all weights, rows x classes."""
-    directions = _units_of(w)[0].T
-    for rows in row_blocks(len(z), sum(w.shape)):
-        yield rows, np.clip(_units_of(z[rows])[0] @ directions, -1.0, 1.0)
-
-
-def familiarity_of(z: FloatArray, w: FloatArray) -> FloatArray:
-    """Return the largest cosine of each row."""
+def max_cosines(z: FloatArray, w: FloatArray) -> FloatArray:
+    """Return each row's largest cosine to a row of weights."""
     largest = np.empty(len(z))
     for rows, cosines in _cosine_blocks(z, w):
         largest[rows] = cosines.max(axis=1)
     return largest
 
 
-def _total_of(rows: FloatArray) -> FloatArray:
-    """Return the sum over rows, kept finite."""
+def _unit_rows_and_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return rows scaled to unit length in float64 (rows of zeros stay), and their norms."""
+    wide = rows.astype(np.float64)
+    # Scaled by the largest entry first, so that no square over- or underflows.
+    scale = np.abs(wide).max(axis=1, initial=0.0)
+    wide /= np.where(scale > 0, scale, 1.0)[:, np.newaxis]
+    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    wide /= np.where(scale > 0, length, 1.0)[:, np.newaxis]
     with np.errstate(over="ignore"):
-        return np.asarray(np.clip(rows.sum(axis=0), -LARGEST, LARGEST))
+        return wide, np.minimum(scale * length, MAX_NORM)
 
 
-def _logits_of(norm: FloatArray, pull: FloatArray, bias: FloatArray) -> FloatArray:
-    """Return norm x |w| cos + bias, kept finite."""
+def _cosine_blocks(z: FloatArray, w: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield ranges of rows and their cosines to all rows of weights."""
+    directions = _unit_rows_and_norms(w)[0].T
+    for rows in row_blocks(len(z), sum(w.shape)):
+        yield rows, np.clip(_unit_rows_and_norms(z[rows])[0] @ directions, -1.0, 1.0)
+
+
+def _finite_sum(rows: FloatArray) -> FloatArray:
+    """Return the sum over rows, clipped to finite numbers."""
     with np.errstate(over="ignore"):
-        return np.clip(norm * pull + bias, -LARGEST, LARGEST)
+        return np.asarray(np.clip(rows.sum(axis=0), -MAX_NORM, MAX_NORM))
 
 
-def _doubt_of(logits: FloatArray) -> FloatArray:
-    """Return the least confidence of rows of logits."""
+def _softmax_uncertainty(norm: FloatArray, slopes: FloatArray, bias: FloatArray) -> FloatArray:
+    """Return 1 - the largest probability for the logits norm x slopes + bias."""
+    with np.errstate(over="ignore"):
+        logits = np.clip(norm * slopes + bias, -MAX_NORM, MAX_NORM)
     return least_confidence(unchecked(Logits, {"array": logits, "classes": None}))

@@ -1,4 +1,4 @@
-"""Class densities: how features are distributed in each class, and so how strange a row is."""
+"""Class-conditional densities of features: a generative classifier and an OOD score."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, RandomState, draw_seed
-from dubito.doubt.features import BaseOODScore, FeatureShards, over_blocks
+from dubito.arrays import FloatArray, RandomState, as_count, draw_seed
+from dubito.doubt.features import BaseOODScore, FeatureShards, map_rows
 from dubito.doubt.gaussians import (
     BaseGaussians,
     DiagonalGaussians,
@@ -30,45 +30,74 @@ KINDS: dict[str, type[BaseGaussians]] = {
     "per_class": PerClassGaussians,
     "diagonal": DiagonalGaussians,
 }
-LEAST = float(np.finfo(np.float64).tiny)  # of a share or a variance, so that its log is finite
+TINY = float(np.finfo(np.float64).tiny)  # smallest prior or variance, so that its log is finite
 
 
-def _covariance_of_kind(value: Any, entry: Entry) -> FloatArray:
-    """Check for covariances as their kind has them."""
-    sizes = {
-        "diagonal": ("classes_",),
-        "per_class": ("classes_", "n_features_"),
-        "shared": ("n_features_",),
-    }
+def _covariance_check(value: Any, entry: Entry) -> FloatArray:
+    """Check covariances read from a file, whose shape depends on `kind_`."""
     kind = entry.beside["kind_"]
-    low = LEAST if kind == "diagonal" else -MOST
-    check = array(*sizes[kind], "n_features_", low=low, high=MOST)
-    found: FloatArray = check(value, entry)
+    sizes = {
+        "shared": ("n_features_",),
+        "per_class": ("classes_", "n_features_"),
+        "diagonal": ("classes_",),
+    }
+    low = TINY if kind == "diagonal" else -MOST
+    covariance: FloatArray = array(*sizes[kind], "n_features_", low=low, high=MOST)(value, entry)
     if kind != "diagonal":
-        for one in found.reshape(-1, *found.shape[-2:]):
-            require_covariance(one, entry)
-    return found
+        for matrix in covariance.reshape(-1, *covariance.shape[-2:]):
+            require_covariance(matrix, entry)
+    return covariance
 
 
-def _shrinkage_of_kind(value: Any, entry: Entry) -> FloatArray:
-    """Check for a share a class, or a single one where the covariance is shared."""
+def _shrinkage_check(value: Any, entry: Entry) -> FloatArray:
+    """Check the shrinkage of each class, or the single one of a shared covariance."""
     size = 1 if entry.beside["kind_"] == "shared" else "classes_"
-    found: FloatArray = array(size, low=0, high=1)(value, entry)
-    return found
+    shrinkage: FloatArray = array(size, low=0, high=1)(value, entry)
+    return shrinkage
 
 
 @final
 class ClassConditionalDensity(BaseOODScore):
-    """A normal distribution of features a class, as often as the class is; doubt is -log p(x).
+    """Normal densities of the features of each class; the OOD score is -log p(x).
 
-    `covariance` is "shared" by all classes (linear discriminant), a class's "per_class" (quadratic), or
-    "diagonal": features independent within a class. `shrinkage` is the share of correlations given up,
-    of "diagonal" the share of variances taken from all classes; "auto" finds it from the number of
-    rows. Bishop, "Pattern recognition and machine learning", 4.2.
+    A generative classifier: linear discriminant analysis with a shared covariance, quadratic
+    discriminant analysis with one per class, Gaussian naive Bayes with a diagonal one. Use it
+    where features of a class form one cluster. Unlike the posterior of a discriminative model,
+    its density is low far from the training data.
 
+    Parameters
+    ----------
+    covariance : {"shared", "per_class", "diagonal"}, default="shared"
+        One covariance for all classes, one per class, or independent features.
+    shrinkage : float or "auto", default="auto"
+        How far correlations are shrunk to 0, from 0 to 1; for "diagonal", how far variances are
+        shrunk to those pooled over the classes. "auto" chooses it by the number of rows.
+
+    Attributes
+    ----------
+    classes_ : tuple or None
+        The classes that occurred in `y`, sorted.
+    priors_ : ndarray of shape (n_classes,)
+        The frequency of each class.
+    means_ : ndarray of shape (n_classes, n_features)
+        Class means.
+    covariance_ : ndarray
+        (n_features, n_features) if shared, (n_classes, n_features, n_features) per class,
+        (n_classes, n_features) if diagonal.
+    shrinkage_ : ndarray
+        The shrinkage used, per class or a single entry.
+    kind_ : str
+        The value of `covariance` in the fit.
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 4.2.
+
+    Examples
+    --------
     >>> features = [[0.0, 0.1], [0.2, 0.0], [0.1, 0.2], [3.0, 3.1], [3.2, 2.9], [3.1, 3.0]]
-    >>> densities = ClassConditionalDensity().fit(features, ["a", "a", "a", "b", "b", "b"])
-    >>> densities.posteriors([[0.1, 0.1]]).array.round(3).tolist()
+    >>> density = ClassConditionalDensity().fit(features, ["a", "a", "a", "b", "b", "b"])
+    >>> density.posteriors([[0.1, 0.1]]).array.round(3).tolist()
     [[1.0, 0.0]]
     """
 
@@ -76,14 +105,14 @@ class ClassConditionalDensity(BaseOODScore):
     means_: FloatArray
     covariance_: FloatArray
     shrinkage_: FloatArray
-    kind_: str  # of covariance
+    kind_: str
 
     fitted_fields = declare(
         kind_=one_of("shared", "per_class", "diagonal"),
-        priors_=distribution("classes_", low=LEAST),
+        priors_=distribution("classes_", low=TINY),
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
-        covariance_=_covariance_of_kind,
-        shrinkage_=_shrinkage_of_kind,
+        covariance_=_covariance_check,
+        shrinkage_=_shrinkage_check,
     )
 
     def __init__(
@@ -95,51 +124,99 @@ class ClassConditionalDensity(BaseOODScore):
         self.shrinkage = shrinkage
 
     def log_likelihoods(self, features: Any) -> FloatArray:
-        """Return log p(x | class), rows x classes."""
-        known = self._known(features, "log_likelihoods")
-        return over_blocks(self._gaussians.log_likelihoods, known, self._n_entries())
+        """Return log p(x | class).
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Log likelihoods, in the order of `classes_`.
+        """
+        checked = self._checked_features(features, "log_likelihoods")
+        return map_rows(self._gaussians.log_likelihoods, checked, self._n_entries())
 
     def log_density(self, features: Any) -> FloatArray:
-        """Return log p(x) of each row."""
-        known = self._known(features, "log_density")
-        return over_blocks(self._log_density, known, self._n_entries())
+        """Return log p(x).
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Log densities of the mixture over classes.
+        """
+        checked = self._checked_features(features, "log_density")
+        return map_rows(self._log_density, checked, self._n_entries())
 
     def posteriors(self, features: Any) -> Probabilities:
-        """Return p(class | x), columns named by the classes that were seen."""
-        known = self._known(features, "posteriors")
-        shares = over_blocks(self._posteriors, known, self._n_entries())
-        # One column would be read as the positive class of two.
-        return unchecked(Probabilities, {"array": shares, "classes": self.classes_})
+        """Return p(class | x).
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Features of new rows.
+
+        Returns
+        -------
+        Probabilities
+            Class probabilities, with columns named by `classes_`.
+        """
+        checked = self._checked_features(features, "posteriors")
+        posteriors = map_rows(self._posteriors, checked, self._n_entries())
+        # Unchecked: a single column would be read as the positive class of two.
+        return unchecked(Probabilities, {"array": posteriors, "classes": self.classes_})
 
     def sample(self, n_samples: int, random_state: RandomState = 0) -> tuple[FloatArray, Any]:
-        """Return features of new rows, drawn class first, and their labels (0 without classes)."""
+        """Draw new rows: first the class, then the features.
+
+        Parameters
+        ----------
+        n_samples : int
+            The number of rows.
+        random_state : int, RandomState or None, default=0
+            The seed.
+
+        Returns
+        -------
+        features : ndarray of shape (n_samples, n_features)
+            The features.
+        labels : ndarray of shape (n_samples,)
+            The classes, 0 if the fit had no labels.
+        """
         self._require_fitted("sample")
-        n_rows = as_count(n_samples, "n_samples", f"{type(self).__name__}.sample")
-        random = np.random.default_rng(draw_seed(random_state, f"{type(self).__name__}.sample"))
+        caller = f"{type(self).__name__}.sample"
+        n_rows = as_count(n_samples, "n_samples", caller, example=100)
+        random = np.random.default_rng(draw_seed(random_state, caller))
         codes = random.choice(self.priors_.size, n_rows, p=self.priors_)
         noise = random.standard_normal((n_rows, self.n_features_))
         classes = (0,) if self.classes_ is None else self.classes_
         is_mixed = len({type(name) for name in classes}) > 1
         names = np.array(classes, dtype=object if is_mixed else None)
-        return self._gaussians.spread(codes, noise), names[codes]
+        return self._gaussians.from_noise(codes, noise), names[codes]
 
     def _check_params(self) -> None:
         name = type(self).__name__
         if self.covariance not in FITS:
-            rule, fix = "'shared', 'per_class' or 'diagonal'", "covariance='shared'"
+            rule, fix = "must be 'shared', 'per_class' or 'diagonal'", "Use covariance='shared'"
             raise BadValueError("covariance", name, rule, repr(self.covariance), fix)
         as_shrinkage(self.shrinkage, name)
 
-    def _learn(self, shards: FeatureShards) -> None:
+    def _learn(self, rows: FeatureShards) -> None:
         name = type(self).__name__
-        shrinkage = as_shrinkage(self.shrinkage, name)
-        fitted = FITS[self.covariance](shards, shrinkage, name)
-        self.priors_ = shards.weights / shards.weights.sum()
+        fitted = FITS[self.covariance](rows, as_shrinkage(self.shrinkage, name), name)
+        self.priors_ = rows.weights / rows.weights.sum()
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.kind_ = self.covariance
         self.shrinkage_ = fitted.shrinkage
 
-    def _doubt(self, features: FloatArray) -> FloatArray:
+    def _score_rows(self, features: FloatArray) -> FloatArray:
         return -self._log_density(features)
 
     @cached_property
@@ -155,14 +232,5 @@ class ClassConditionalDensity(BaseOODScore):
 
     def _posteriors(self, features: FloatArray) -> FloatArray:
         joint = self._joint(features)
-        shares = np.exp(joint - joint.max(axis=1, keepdims=True))
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
-def as_count(value: Any, argument: str, caller: str, example: int = 100) -> int:
-    """Return how many are wanted: a whole number from 1 up."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and value >= 1):
-        rule, fix = "a whole number from 1 up", f"{argument}={example}"
-        raise BadValueError(argument, caller, rule, repr(value), fix)
-    return int(value)
+        weights = np.exp(joint - joint.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Mahalanobis distance: how far a row is from the nearest class, in that class's own units."""
+"""Mahalanobis distance to the nearest class mean, an out-of-distribution score."""
 
 from __future__ import annotations
 
@@ -7,26 +7,57 @@ from typing import Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray, IntArray, require_bool
 from dubito.doubt.features import BaseOODScore, FeatureShards
-from dubito.doubt.gaussians import SharedGaussians, as_shrinkage, require_covariance, squares_of
+from dubito.doubt.gaussians import (
+    SharedGaussians,
+    as_shrinkage,
+    require_covariance,
+    squared_norms,
+)
 from dubito.doubt.moments import fit_shared
-from dubito.errors import BadTypeError
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, number
 
-SAFETY = 4.0  # how many times its usual size an error of rounding may have
+SAFETY = 4.0  # by which a rounding error may exceed its usual size
 
 
 @final
 class MahalanobisDistance(BaseOODScore):
-    """The squared distance to the nearest class mean, in units of the covariance within classes.
+    """Squared Mahalanobis distance to the nearest class mean.
 
-    Without labels there is one mean. `normalize` takes features at length 1, where their norm
-    says more of confidence than of strangeness. `shrinkage` is the share of correlations given up;
-    "auto" finds it from the number of rows. Lee et al., "A simple unified framework for detecting
-    out-of-distribution samples and adversarial attacks", 2018.
+    A good first score on features of a network. All classes share one covariance; without labels
+    there is a single mean.
 
+    Parameters
+    ----------
+    normalize : bool, default=False
+        Scale features to unit length first. Use it where their norm reflects confidence rather
+        than how far out of distribution a row is.
+    shrinkage : float or "auto", default="auto"
+        How far correlations are shrunk to 0, from 0 to 1; "auto" chooses it by the number of
+        rows.
+
+    Attributes
+    ----------
+    classes_ : tuple or None
+        The classes that occurred in `y`, sorted.
+    means_ : ndarray of shape (n_classes, n_features)
+        Class means.
+    covariance_ : ndarray of shape (n_features, n_features)
+        The covariance within classes.
+    shrinkage_ : float
+        The shrinkage used.
+    is_normalized_ : bool
+        Whether features are scaled to unit length.
+
+    References
+    ----------
+    Lee et al., "A simple unified framework for detecting out-of-distribution samples and
+    adversarial attacks", 2018.
+
+    Examples
+    --------
     >>> features = [[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]]
     >>> MahalanobisDistance().fit(features).score([[1.0, 1.0], [3.0, 1.0]]).tolist()
     [0.0, 4.0]
@@ -50,27 +81,25 @@ class MahalanobisDistance(BaseOODScore):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.normalize, bool | np.bool_):
-            got, fix = repr(self.normalize), "normalize=True"
-            raise BadTypeError("normalize", name, "True or False", got, fix)
+        require_bool(self.normalize, "normalize", name)
         as_shrinkage(self.shrinkage, name)
 
     def _check_fitted(self, entry: Entry) -> None:
         require_covariance(self.covariance_, entry.at("covariance_"))
 
-    def _learn(self, shards: FeatureShards) -> None:
+    def _learn(self, rows: FeatureShards) -> None:
         name = type(self).__name__
         self.is_normalized_ = bool(self.normalize)
-        rows = shards.mapped(_normalized) if self.is_normalized_ else shards
-        fitted = fit_shared(rows, as_shrinkage(self.shrinkage, name), name)
+        used = rows.map_features(_unit_rows) if self.is_normalized_ else rows
+        fitted = fit_shared(used, as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.shrinkage_ = float(fitted.shrinkage[0])
 
-    def _doubt(self, features: FloatArray) -> FloatArray:
-        white = self._classes.white(_normalized(features) if self.is_normalized_ else features)
+    def _score_rows(self, features: FloatArray) -> FloatArray:
+        white = self._classes.whiten(_unit_rows(features) if self.is_normalized_ else features)
         nearest = self._search.nearest(white)
-        # The very difference: no square of something large is taken from another.
-        return squares_of(white - self._classes.white_means[nearest])
+        # From the difference itself: expanding the square would cancel far from the means.
+        return squared_norms(white - self._classes.white_means[nearest])
 
     @cached_property
     def _classes(self) -> SharedGaussians:
@@ -83,33 +112,34 @@ class MahalanobisDistance(BaseOODScore):
 
 @final
 class NearestMean:
-    """The nearest of many means by matrix products: |m|^2 - 2 z.m, least where m is nearest to z.
+    """Search for the nearest mean by matrix products: |m|^2 - 2 z.m is least for the nearest m.
 
-    In float32; again in float64 for rows whose two nearest means are closer than rounding may err.
+    The products are in float32, and repeated in float64 for rows whose two nearest means are
+    closer than the rounding error.
     """
 
     def __init__(self, means: FloatArray) -> None:
-        squares = squares_of(means)
+        squares = squared_norms(means)
         self.wide = np.vstack([-2 * means.T, squares])
         self.narrow = self.wide.astype(np.float32)
-        self.longest = float(np.sqrt(squares.max()))
+        self.max_norm = float(np.sqrt(squares.max()))
 
     def nearest(self, rows: FloatArray) -> IntArray:
-        """Return the number of each row's nearest mean."""
+        """Return the index of each row's nearest mean."""
         if self.wide.shape[1] == 1:
             return np.zeros(rows.shape[0], np.int64)
         best, gap = _best_and_gap(rows, self.narrow)
         n_terms, unit = rows.shape[1], float(np.finfo(np.float32).eps)
-        length = np.sqrt(squares_of(rows))
-        error = SAFETY * (1 + np.sqrt(n_terms)) * unit * self.longest * (length + self.longest)
-        is_unsure = ~(gap > error)  # NaN is unsure too
-        if is_unsure.any():
-            best[is_unsure] = _best_and_gap(rows[is_unsure], self.wide)[0]
+        norms = np.sqrt(squared_norms(rows))
+        error = SAFETY * (1 + np.sqrt(n_terms)) * unit * self.max_norm * (norms + self.max_norm)
+        is_uncertain = ~(gap > error)  # also for NaN
+        if is_uncertain.any():
+            best[is_uncertain] = _best_and_gap(rows[is_uncertain], self.wide)[0]
         return best
 
 
 def _best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the least column of `[rows, 1] @ table` of each row, and how far the second is."""
+    """Return each row's smallest column of `[rows, 1] @ table`, and the gap to the second."""
     longer = np.ones((rows.shape[0], rows.shape[1] + 1), table.dtype)
     longer[:, :-1] = rows
     values, numbers = longer @ table, np.arange(rows.shape[0])
@@ -119,9 +149,9 @@ def _best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatA
     return best, values.min(axis=1) - least
 
 
-def _normalized(features: FloatArray) -> FloatArray:
-    """Return rows of length 1, in float64; a row of zeros stays one."""
+def _unit_rows(features: FloatArray) -> FloatArray:
+    """Return rows scaled to unit length, in float64; rows of zeros are unchanged."""
     largest = np.abs(features).max(axis=1, keepdims=True).astype(np.float64)
-    scaled = features / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish
-    lengths = np.sqrt(squares_of(scaled))[:, np.newaxis]
-    return np.asarray(scaled / np.where(lengths > 0, lengths, 1.0))
+    scaled = features / np.where(largest > 0, largest, 1.0)  # squares cannot over- or underflow
+    norms = np.sqrt(squared_norms(scaled))[:, np.newaxis]
+    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))

@@ -1,11 +1,11 @@
-"""How far the k-th nearest known row is: no model of the known rows but the rows themselves."""
+"""Distance to the k-th nearest neighbor among the training rows, an out-of-distribution score."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     RandomState,
+    as_count,
     contiguous,
     draw_seed,
     freeze,
+    require_bool,
     require_random_state,
 )
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
@@ -25,24 +27,49 @@ from dubito.kernels.distances import nearest_rows, unit_rows
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, integer
 
-BLOCK = 256  # queries at a time: enough for a fast product, few enough for all threads to have some
+BLOCK = 256  # queries per block: enough for fast products, few enough to keep all threads busy
 CHUNK_ENTRIES = 1 << 19  # products of a block at a time, 2 MB
 ROUNDING, FINE_ROUNDING = 2.0**-24, 2.0**-52
-LONGEST = 1.001  # square of the length of a row of length 1, rounded
-FURTHEST = 1e15  # lengths of queries, in units of the furthest known row, that float32 can square
+MAX_SQUARED_NORM = 1.001  # of a row of unit length, with rounding
+MAX_LENGTH = 1e15  # of a query, in units of the furthest reference row, that float32 can square
 
 
 @final
 class NearestNeighborDistance(BaseOODScore):
-    """The distance to the `n_neighbors`-th nearest known row; exact, however many rows there are.
+    """Distance to the `n_neighbors`-th nearest training row.
 
-    By default of features at length 1 (`normalize`). It keeps the rows, or a sample of
-    `max_samples` of them drawn by `random_state`, in memory or streamed; a known row counts as a neighbor of
-    itself, weights only whether they are above 0, labels not at all. Sun et al.,
-    "Out-of-distribution detection with deep nearest neighbors", 2022.
+    Makes no assumption about the distribution of the features, at the price of keeping the
+    training rows. The search is exact. Labels are ignored, and a weight only matters by being 0
+    or not. A training row is its own nearest neighbor.
 
-    >>> known = [[0.0, 1.0], [0.0, 2.0], [3.0, 4.0]]
-    >>> NearestNeighborDistance(2, normalize=False).fit(known).score([[0.0, 1.0], [0.0, 5.0]])
+    Parameters
+    ----------
+    n_neighbors : int, default=50
+        Which neighbor's distance is the score.
+    normalize : bool, default=True
+        Scale features to unit length first.
+    max_samples : int or None, default=None
+        Keep a random sample of at most so many rows, in memory or streamed; None keeps all.
+    random_state : int, RandomState or None, default=0
+        The seed of that sample.
+
+    Attributes
+    ----------
+    reference_ : ndarray of shape (n_samples, n_features)
+        The rows that are kept.
+    n_neighbors_ : int
+        The value of `n_neighbors` in the fit.
+    is_normalized_ : bool
+        Whether features are scaled to unit length.
+
+    References
+    ----------
+    Sun et al., "Out-of-distribution detection with deep nearest neighbors", 2022.
+
+    Examples
+    --------
+    >>> train = [[0.0, 1.0], [0.0, 2.0], [3.0, 4.0]]
+    >>> NearestNeighborDistance(2, normalize=False).fit(train).score([[0.0, 1.0], [0.0, 5.0]])
     array([1.        , 3.16227766])
     """
 
@@ -70,46 +97,45 @@ class NearestNeighborDistance(BaseOODScore):
         self.max_samples = max_samples
         self.random_state = random_state
 
+    def _check_params(self) -> None:
+        name = type(self).__name__
+        as_count(self.n_neighbors, "n_neighbors", name)
+        require_random_state(self.random_state, name)
+        if self.max_samples is not None:
+            as_count(self.max_samples, "max_samples", name, self.n_neighbors)
+        require_bool(self.normalize, "normalize", name)
+
     def _check_fitted(self, entry: Entry) -> None:
         if self.n_neighbors_ > len(self.reference_):
             rule = f"at most {len(self.reference_)}, the number of rows in reference_"
             raise entry.at("n_neighbors_").error(rule, f"{self.n_neighbors_}")
         if self.is_normalized_:
-            _require_units(self.reference_, entry.at("reference_"))
+            _require_unit_rows(self.reference_, entry.at("reference_"))
 
-    def _learn(self, shards: FeatureShards) -> None:
+    def _learn(self, rows: FeatureShards) -> None:
+        name = type(self).__name__
         self.n_neighbors_, self.is_normalized_ = int(self.n_neighbors), bool(self.normalize)
-        sizes = list(shards.map(lambda _, rows: len(rows)))
-        chosen = _chosen_rows(
-            sum(sizes), self.max_samples, draw_seed(self.random_state, type(self).__name__)
-        )
+        sizes = list(rows.shards.apply(lambda _, block: len(block)))
+        chosen = _sampled_rows(sum(sizes), self.max_samples, draw_seed(self.random_state, name))
         if chosen.size < self.n_neighbors:
-            rule = f"{self.n_neighbors} rows or more, as many as neighbors"
-            got = f"{chosen.size}"
-            raise BadValueError("features", type(self).__name__, rule, got, "a lower n_neighbors")
+            rule = f"must have at least n_neighbors={self.n_neighbors} rows"
+            raise BadValueError("features", name, rule, f"{chosen.size}", "Lower n_neighbors")
         starts = [0, *accumulate(sizes)]
-        self.reference_ = freeze(
-            self._taken(shards, chosen, np.searchsorted(chosen, starts), starts)
-        )
+        ends = np.searchsorted(chosen, starts)
 
-    def _taken(
-        self, shards: FeatureShards, chosen: IntArray, ends: IntArray, starts: list[int]
-    ) -> FloatArray:
-        """Return some rows of the shards, ready to be measured; `ends` cut them by blocks."""
-
-        def part(number: int, rows: FeatureRows) -> FloatArray:
+        def part(number: int, block: FeatureRows) -> FloatArray:
             wanted = chosen[ends[number] : ends[number + 1]] - starts[number]
-            return self._measured(rows.features[wanted])
+            return self._scaled(block.features[wanted])
 
-        known = np.empty((0, 0))
-        for number, some in enumerate(shards.map(part)):
+        reference = np.empty((0, 0))
+        for number, some in enumerate(rows.shards.apply(part)):
             if not number:
-                known = np.empty((chosen.size, shards.n_features), some.dtype)
-            known[ends[number] : ends[number + 1]] = some
-        return known
+                reference = np.empty((chosen.size, rows.n_features), some.dtype)
+            reference[ends[number] : ends[number + 1]] = some
+        self.reference_ = freeze(reference)
 
-    def _measured(self, features: FloatArray) -> FloatArray:
-        """Return features at length 1, if so set at the fit."""
+    def _scaled(self, features: FloatArray) -> FloatArray:
+        """Return features, at unit length if the fit was so."""
         if not self.is_normalized_:
             return features
         units = np.empty(features.shape, features.dtype)
@@ -123,19 +149,19 @@ class NearestNeighborDistance(BaseOODScore):
     def _n_entries(self) -> int:
         return max(self.n_features_, (1 << 20) // BLOCK)
 
-    def _doubt(self, features: FloatArray) -> FloatArray:
-        search, known = self._search, contiguous(self.reference_)
-        queries = contiguous(self._measured(features).astype(np.float64))
-        close = queries / search.scale - search.center / search.scale
-        lengths = np.sqrt(np.einsum("ij,ij->i", close, close))
+    def _score_rows(self, features: FloatArray) -> FloatArray:
+        search, reference = self._search, contiguous(self.reference_)
+        queries = contiguous(self._scaled(features).astype(np.float64))
+        centered = queries / search.scale - search.center / search.scale
+        lengths = np.sqrt(np.einsum("ij,ij->i", centered, centered))
         slack = search.slack(lengths, np.abs(queries).max(axis=1))
         heaps = np.full((len(queries), self.n_neighbors_), np.inf)
-        narrow = close.astype(np.float32)
-        for rows in row_blocks(len(known), len(queries), CHUNK_ENTRIES):
+        narrow = centered.astype(np.float32)
+        for rows in row_blocks(len(reference), len(queries), CHUNK_ENTRIES):
             nearest_rows(
                 contiguous(narrow @ search.rows[rows].T),
                 search.half_squares[rows],
-                known[rows],
+                reference[rows],
                 queries,
                 freeze(lengths),
                 freeze(slack),
@@ -144,87 +170,72 @@ class NearestNeighborDistance(BaseOODScore):
             )
         return heaps[:, 0].copy()
 
-    def _check_params(self) -> None:
-        _require_whole(self, "n_neighbors", 1)
-        require_random_state(self.random_state, type(self).__name__)
-        if self.max_samples is not None:
-            _require_whole(self, "max_samples", self.n_neighbors)
-        if not isinstance(self.normalize, bool | np.bool_):
-            name, got = type(self).__name__, repr(self.normalize)
-            rule, fix = "True or False", "normalize=True"
-            raise BadValueError("normalize", name, rule, got, fix)
 
-
-def _require_units(known: FloatArray, entry: Entry) -> None:
-    """Raise unless no row is longer than 1."""
-    for rows in row_blocks(*known.shape):
+def _require_unit_rows(rows: FloatArray, entry: Entry) -> None:
+    """Raise if a row read from a file is longer than 1."""
+    for block in row_blocks(*rows.shape):
         with np.errstate(over="ignore"):
-            squares = np.einsum("ij,ij->i", known[rows], known[rows])
-        if not squares.max() <= LONGEST:
-            row = rows.start + int(np.argmax(squares))
+            squares = np.einsum("ij,ij->i", rows[block], rows[block])
+        if not squares.max() <= MAX_SQUARED_NORM:
+            row = block.start + int(np.argmax(squares))
             raise entry.error("rows of length 1", f"a longer one, number {row}")
 
 
-def _require_whole(doubt: NearestNeighborDistance, argument: str, least: int) -> None:
-    """Raise unless a setting is a whole number from `least` up."""
-    value: Any = getattr(doubt, argument)
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and value >= least):
-        rule, fix = f"a whole number from {least} up", f"{argument}={least}"
-        raise BadValueError(argument, type(doubt).__name__, rule, repr(value), fix)
-
-
-def _chosen_rows(n_rows: int, most: int | None, seed: int) -> IntArray:
-    """Return the numbers of the rows that are kept, in order."""
-    if most is None or n_rows <= most:
+def _sampled_rows(n_rows: int, max_samples: int | None, seed: int) -> IntArray:
+    """Return the sorted indices of the rows to keep."""
+    if max_samples is None or n_rows <= max_samples:
         return np.arange(n_rows)
-    return np.sort(np.random.default_rng(seed).choice(n_rows, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(n_rows, max_samples, replace=False))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchRows:
-    """Known rows in float32 about their center, largest entry 1: what products are taken of.
+    """Reference rows in float32, centered and scaled to a largest entry of 1.
 
-    Rows of length 1 are taken as they are.
+    Rows of unit length are used unchanged. `max_length` is the largest length, `max_entry` the
+    largest entry before scaling.
     """
 
     rows: FloatArray
     half_squares: FloatArray
-    reach: float  # the largest length
+    max_length: float
     center: FloatArray
     scale: float
-    largest: float  # entry of the known rows
+    max_entry: float
 
     @classmethod
-    def of(cls, known: FloatArray, *, is_unit: bool) -> SearchRows:
-        blocks = row_blocks(*known.shape)
-        largest = float(max(np.abs(known[rows]).max() for rows in blocks))
-        center, scale = np.zeros(known.shape[1]), 1.0
+    def of(cls, reference: FloatArray, *, is_unit: bool) -> SearchRows:
+        """Prepare reference rows for the search."""
+        blocks = row_blocks(*reference.shape)
+        max_entry = float(max(np.abs(reference[rows]).max() for rows in blocks))
+        center, scale = np.zeros(reference.shape[1]), 1.0
         if not is_unit:
-            unit = largest or 1.0  # sums of the rows as they are might not be held
-            center = sum(((known[rows] / np.float64(unit)).sum(axis=0) for rows in blocks), center)
-            center = center / len(known) * unit
-            furthest = max(np.abs(known[rows] / 2 - center / 2).max() for rows in blocks)
+            unit = max_entry or 1.0  # sums of unscaled rows might overflow
+            center = sum(
+                ((reference[rows] / np.float64(unit)).sum(axis=0) for rows in blocks), center
+            )
+            center = center / len(reference) * unit
+            furthest = max(np.abs(reference[rows] / 2 - center / 2).max() for rows in blocks)
             scale = float(furthest) * 2 or unit
-        narrow = known
-        if not (is_unit and known.dtype == np.float32):
-            narrow = np.empty(known.shape, np.float32)
+        narrow = reference
+        if not (is_unit and reference.dtype == np.float32):
+            narrow = np.empty(reference.shape, np.float32)
             for rows in blocks:
-                narrow[rows] = known[rows] / np.float64(scale) - center / scale
+                narrow[rows] = reference[rows] / np.float64(scale) - center / scale
         squares = np.einsum("ij,ij->i", narrow, narrow, dtype=np.float64)
-        halves, reach = (squares / 2).astype(np.float32), float(np.sqrt(squares.max()))
-        return cls(contiguous(narrow), contiguous(halves), reach, center, scale, largest)
+        halves, max_length = (squares / 2).astype(np.float32), float(np.sqrt(squares.max()))
+        return cls(contiguous(narrow), contiguous(halves), max_length, center, scale, max_entry)
 
     def slack(self, lengths: FloatArray, largest: FloatArray) -> FloatArray:
-        """Return how far the key of a query may be off, for sure.
+        """Return a bound on the rounding error of each query's search keys.
 
-        Products err by their number of terms, entries by their own rounding: u |q| |x| for each.
-        Of the rest float64 leaves little: what centering and the exact distance are off.
+        Float32 products err by u |q| |x| per term and entry. The float64 part covers centering
+        and the exact distance.
         """
-        n_terms, both = self.rows.shape[1], lengths + self.reach
-        products = ROUNDING * ((n_terms + 16) * lengths * self.reach + 8 * self.reach**2)
-        centering = 4 * both * np.sqrt(n_terms) * (largest + self.largest) / self.scale
+        n_terms, both = self.rows.shape[1], lengths + self.max_length
+        products = ROUNDING * ((n_terms + 16) * lengths * self.max_length + 8 * self.max_length**2)
+        centering = 4 * both * np.sqrt(n_terms) * (largest + self.max_entry) / self.scale
         exact = FINE_ROUNDING * (centering + (n_terms + 16) * np.square(both))
-        bound = products + exact + 1e-30  # the last for what is too small for float32
-        return np.where((lengths < FURTHEST) & (bound < np.inf), bound, np.inf)
+        bound = products + exact + 1e-30  # the last term for values too small for float32
+        return np.where((lengths < MAX_LENGTH) & (bound < np.inf), bound, np.inf)

@@ -19,7 +19,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
-from dubito.doubt.conformal.scores import KnownScores, ranked
+from dubito.doubt.conformal.thresholds import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.ranking import RankingState
 from dubito.serialization.arrays import array, require_increasing
@@ -119,7 +119,7 @@ class ConformalOutlierDetector(Serializable):
             raise BadTypeError("score", name, rule, type(score).__name__, fix)
         else:
             values = _as_scores(scores, "scores", name)
-            state = ranked(values, as_weights(sample_weight, len(values), name))
+            state = rank_scores(values, as_weights(sample_weight, len(values), name))
         if not state.weight.size:
             raise EmptyStateError(name, is_labeled=False)
         self._forget()
@@ -191,8 +191,8 @@ def _ranked_shards(
         return values, batch.weight
 
     if isinstance(shards, ArrayShards):
-        return ranked(*scores_and_weights(shards.batch))
-    return shards.sum(lambda batch: KnownScores.of(*scores_and_weights(batch))).ranked
+        return rank_scores(*scores_and_weights(shards.batch))
+    return shards.sum(lambda batch: CalibrationScores.of(*scores_and_weights(batch))).ranked
 
 
 def _as_scores(value: Any, argument: str, caller: str) -> FloatArray:

@@ -14,13 +14,23 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits, Members, Probabilities, TopLabel, as_outputs
 
-KINDS = "Logits, Probabilities, Members or an array of probabilities"
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class UncertaintyScores:
-    """Doubts from the outputs, one number a row each; `energy` is None but for logits."""
+    """Uncertainty scores of the outputs; larger always means more uncertain.
+
+    Attributes
+    ----------
+    least_confidence : ndarray of shape (n_rows,)
+        1 - the largest probability (1 - MSP).
+    entropy : ndarray of shape (n_rows,)
+        Entropy in nats.
+    margin_uncertainty : ndarray of shape (n_rows,)
+        1 - the difference of the two largest probabilities.
+    energy : ndarray of shape (n_rows,) or None
+        -logsumexp of the logits; None for probabilities.
+    """
 
     least_confidence: FloatArray
     entropy: FloatArray
@@ -29,97 +39,173 @@ class UncertaintyScores:
 
 
 def uncertainty_scores(outputs: Any) -> UncertaintyScores:
-    """Return every doubt that the outputs hold, in one pass over the matrix.
+    """Return all uncertainty scores of the outputs, in one pass over the matrix.
 
-    Take it where more than one is wanted: all cost as much as any.
+    Use it if you need more than one score: all of them cost as much as any one.
 
+    Parameters
+    ----------
+    outputs : Logits, Probabilities, Members or array-like of shape (n_rows, n_classes)
+        Model outputs; a plain array is probabilities, and members are averaged.
+
+    Returns
+    -------
+    UncertaintyScores
+        Scores per row.
+
+    Examples
+    --------
     >>> uncertainty_scores([[0.5, 0.25, 0.25]]).margin_uncertainty.tolist()
     [0.75]
     """
-    return output_doubts_of(outputs, "outputs", "uncertainty_scores")
+    return score_outputs(outputs, "outputs", "uncertainty_scores")
 
 
 def least_confidence(outputs: Any) -> FloatArray:
-    """Return 1 - the largest probability, a row each.
+    """Return 1 - MSP: one minus the maximum softmax probability.
 
-    What to try first. It keeps its digits where the model is nearly sure: logits that lead by 50 or
-    60 still differ. Hendrycks and Gimpel, "A baseline for detecting misclassified and
-    out-of-distribution examples in neural networks", 2017.
+    The score to try first. It is computed without cancellation: rows whose top logit leads by 50
+    or by 60 still differ.
 
+    Parameters
+    ----------
+    outputs : Logits, Probabilities, Members, TopLabel or array-like of shape (n_rows, n_classes)
+        Model outputs; a plain array is probabilities, and members are averaged.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores from 0 to 1 - 1/K; larger means more uncertain.
+
+    References
+    ----------
+    Hendrycks and Gimpel, "A baseline for detecting misclassified and out-of-distribution
+    examples in neural networks", 2017.
+
+    Examples
+    --------
     >>> least_confidence([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]).tolist()
     [0.5, 0.0]
     """
     if isinstance(outputs, TopLabel):
         return 1 - outputs.confidence
-    return output_doubts_of(outputs, "outputs", "least_confidence").least_confidence
+    return score_outputs(outputs, "outputs", "least_confidence").least_confidence
 
 
 def entropy(outputs: Any) -> FloatArray:
-    """Return the entropy of the probabilities in nats, a row each: 0 when sure, at most log K.
+    """Return the entropy of the class probabilities, in nats.
 
-    Unlike the confidence it tells doubt between two classes from doubt among many. Shannon, "A
-    mathematical theory of communication", 1948.
+    Unlike the confidence, it distinguishes uncertainty between two classes from uncertainty
+    among many.
 
+    Parameters
+    ----------
+    outputs : Logits, Probabilities, Members or array-like of shape (n_rows, n_classes)
+        Model outputs; a plain array is probabilities, and members are averaged.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Entropies from 0 to log K.
+
+    References
+    ----------
+    Shannon, "A mathematical theory of communication", 1948.
+
+    Examples
+    --------
     >>> entropy([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]).round(4).tolist()
     [1.3863, 0.0]
     """
-    return output_doubts_of(outputs, "outputs", "entropy").entropy
+    return score_outputs(outputs, "outputs", "entropy").entropy
 
 
 def margin_uncertainty(outputs: Any) -> FloatArray:
-    """Return 1 - the lead of the largest probability over the second, a row each, from 0 to 1.
+    """Return 1 - (largest probability - second largest).
 
-    Take it where the choice between the best two is what can go wrong. Scheffer et al., "Active
-    hidden Markov models for information extraction", 2001.
+    Use it where confusing the two most probable classes is the risk.
 
+    Parameters
+    ----------
+    outputs : Logits, Probabilities, Members or array-like of shape (n_rows, n_classes)
+        Model outputs; a plain array is probabilities, and members are averaged.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores from 0 to 1; larger means more uncertain.
+
+    References
+    ----------
+    Scheffer et al., "Active hidden Markov models for information extraction", 2001.
+
+    Examples
+    --------
     >>> margin_uncertainty([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).tolist()
     [0.75, 1.0]
     """
-    return output_doubts_of(outputs, "outputs", "margin_uncertainty").margin_uncertainty
+    return score_outputs(outputs, "outputs", "margin_uncertainty").margin_uncertainty
 
 
 def energy(outputs: Logits) -> FloatArray:
-    """Return -log(sum(exp(logits))), a row each: high where no class is spoken for loudly.
+    """Return the energy -logsumexp(logits).
 
-    The softmax forgets how large the logits are; the energy does not. Liu et al., "Energy-based
-    out-of-distribution detection", 2020.
+    The softmax discards the magnitude of the logits; the energy keeps it, which often separates
+    OOD inputs better.
 
+    Parameters
+    ----------
+    outputs : Logits
+        Logits of the classes.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Scores; larger means more uncertain.
+
+    References
+    ----------
+    Liu et al., "Energy-based out-of-distribution detection", 2020.
+
+    Examples
+    --------
     >>> energy(Logits([[8.0, 8.0], [1.0, 1.0]])).round(4).tolist()
     [-8.6931, -1.6931]
     """
     if not isinstance(outputs, Logits):
-        fix = "Logits(...), as the energy of probabilities is 0 whatever the model thinks"
-        raise BadTypeError("outputs", "energy", "Logits", type(outputs).__name__, fix)
-    found = output_doubts_of(outputs, "outputs", "energy").energy
-    assert found is not None
-    return found
+        rule, fix = "must be Logits", "Wrap the logits: the energy of probabilities is always 0"
+        raise BadTypeError("outputs", "energy", rule, type(outputs).__name__, fix)
+    scores = score_outputs(outputs, "outputs", "energy").energy
+    assert scores is not None
+    return scores
 
 
-def output_doubts_of(outputs: Any, argument: str, caller: str) -> UncertaintyScores:
-    """Return every doubt of the outputs that came as an argument of `caller`."""
+def score_outputs(outputs: Any, argument: str, caller: str) -> UncertaintyScores:
+    """Return all uncertainty scores of the outputs given as an argument of `caller`."""
     wrapped = as_outputs(outputs, argument, caller)
     if isinstance(wrapped, Members):
         wrapped = wrapped.mean
     if not isinstance(wrapped, Logits | Probabilities):
+        rule = "must be Logits, Probabilities, Members or an array of probabilities"
         is_top = isinstance(wrapped, TopLabel)
-        fix = "least_confidence, all that a top label tells" if is_top else "a classifier's outputs"
-        raise BadTypeError(argument, caller, KINDS, type(wrapped).__name__, fix)
+        fix = "Use least_confidence for TopLabel" if is_top else "Pass a classifier's outputs"
+        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
     array, is_logits = wrapped.array, isinstance(wrapped, Logits)
     n_rows, n_classes = array.shape
-    # One column too many, so that any range of columns has the one layout kernels are compiled for.
-    doubts = np.empty((fused.N_DOUBTS, n_rows + 1))[:, :n_rows]
-    pass_over = fused.narrow_doubts if n_classes <= NARROW else fused.wide_doubts
+    # One extra column, so that every range of columns has the layout kernels are compiled for.
+    scores = np.empty((fused.N_DOUBTS, n_rows + 1))[:, :n_rows]
+    kernel = fused.narrow_doubts if n_classes <= NARROW else fused.wide_doubts
 
     def fill(rows: slice) -> None:
-        pass_over(contiguous(array[rows]), is_logits, doubts[:, rows])
+        kernel(contiguous(array[rows]), is_logits, scores[:, rows])
 
     for _ in map_in_order(fill, row_blocks(n_rows, n_classes)):
         pass
-    if n_classes == 1:  # a class without rivals leads by everything
-        doubts[fused.NARROW_MARGIN] = 0.0
+    if n_classes == 1:  # without a second class, the margin is 1
+        scores[fused.NARROW_MARGIN] = 0.0
     return UncertaintyScores(
-        least_confidence=doubts[fused.LEAST_CONFIDENCE],
-        entropy=doubts[fused.ENTROPY],
-        margin_uncertainty=doubts[fused.NARROW_MARGIN],
-        energy=doubts[fused.ENERGY] if is_logits else None,
+        least_confidence=scores[fused.LEAST_CONFIDENCE],
+        entropy=scores[fused.ENTROPY],
+        margin_uncertainty=scores[fused.NARROW_MARGIN],
+        energy=scores[fused.ENERGY] if is_logits else None,
     )

@@ -1,4 +1,4 @@
-"""A class more than the model has, for whatever lies where no known features do."""
+"""Virtual-logit matching: an extra class for features outside the principal subspace."""
 
 from __future__ import annotations
 
@@ -7,35 +7,63 @@ from typing import Any, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
+from dubito.arrays import FloatArray
+from dubito.doubt.activations import as_bias, as_weights
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
+from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError
 from dubito.serialization.arrays import array
 from dubito.serialization.fields import MOST, Entry, Omittable, declare, number, optional
 
 NAME = "VirtualLogitMatching"
-NOTHING = 1e-10  # a residual so small against the features is what rounding leaves
+NEGLIGIBLE = 1e-10  # a residual below this fraction of the features is a rounding error
 
 
 @final
 class VirtualLogitMatching(BaseOODScore):
-    """The log odds of a virtual class, whose logit is what features have beyond their main space.
+    """Log odds of a virtual out-of-distribution class (ViM).
 
-    `weights` (classes x features) and `bias` are those of the last layer. Known features lie mostly
-    in `n_dimensions` directions about its origin; by default half of them, 512 from 768 features up
-    and 1000 from 2048 up, as its authors took. Wang et al., "ViM: out-of-distribution with
-    virtual-logit matching", 2022.
+    Its logit is the norm of the features outside the principal subspace of the training
+    features, scaled to match the model's logits. Use it for the last linear layer of a network:
+    it combines what features and logits show. Labels are ignored.
 
-    >>> known = [[2.0, 0.0, 0.1], [0.0, 2.0, -0.1], [2.0, 0.0, -0.1], [0.0, 2.0, 0.1]]
-    >>> doubt = VirtualLogitMatching([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], n_dimensions=2).fit(known)
-    >>> doubt.score([[2.0, 0.0, 0.1], [2.0, 0.0, 0.5]]).round(2).tolist()
+    Parameters
+    ----------
+    weights : array-like of shape (n_classes, n_features)
+        The weights of the last layer.
+    bias : array-like of shape (n_classes,), optional
+        Its bias; 0 by default.
+    n_dimensions : int, optional
+        The dimension of the principal subspace. By default half of the features, 512 from 768
+        features up and 1000 from 2048 up, as in the paper.
+
+    Attributes
+    ----------
+    weight_, bias_ : ndarray
+        The last layer, in float64.
+    origin_ : ndarray of shape (n_features,)
+        The point with the smallest norm whose logits are 0 (up to least squares).
+    residual_ : ndarray of shape (n_features, n_features - n_dimensions)
+        An orthonormal basis of the complement of the principal subspace.
+    alpha_ : float
+        The scale that matches the virtual logit to the largest logit.
+
+    References
+    ----------
+    Wang et al., "ViM: out-of-distribution with virtual-logit matching", 2022.
+
+    Examples
+    --------
+    >>> train = [[2.0, 0.0, 0.1], [0.0, 2.0, -0.1], [2.0, 0.0, -0.1], [0.0, 2.0, 0.1]]
+    >>> score = VirtualLogitMatching([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], n_dimensions=2).fit(train)
+    >>> score.score([[2.0, 0.0, 0.1], [2.0, 0.0, 0.5]]).round(2).tolist()
     [-0.13, 7.87]
     """
 
     weight_: FloatArray
     bias_: FloatArray
     origin_: FloatArray
-    residual_: FloatArray  # features x directions that are not of the main space
+    residual_: FloatArray
     alpha_: float
 
     param_fields = declare(
@@ -58,36 +86,30 @@ class VirtualLogitMatching(BaseOODScore):
         self.n_dimensions = n_dimensions
 
     def _check_fitted(self, entry: Entry) -> None:
-        self._n_main()
+        self._subspace_dimension()
         if self.weights is not None:
-            self._layer()
+            self._last_layer()
 
-    def _learn(self, shards: FeatureShards) -> None:
-        self.weight_, self.bias_ = self._layer()
-        n_dimensions = self._n_main()
+    def _learn(self, rows: FeatureShards) -> None:
+        self.weight_, self.bias_ = self._last_layer()
+        n_dimensions = self._subspace_dimension()
         self.origin_ = -np.linalg.pinv(self.weight_) @ self.bias_
-        second = shards.sum(self._second_moment)
-        if not np.isfinite(second).all():
-            rule, fix = (
-                "small enough to be squared and summed",
-                "dividing them by a scale of theirs",
-            )
-            raise BadValueError("features", NAME, rule, "sums beyond the largest float", fix)
-        _, directions = np.linalg.eigh(second)  # the largest last
+        second_moment = require_summable(rows.sum(self._second_moment), NAME)
+        _, directions = np.linalg.eigh(second_moment)  # the largest eigenvalue last
         self.residual_ = np.ascontiguousarray(directions[:, : len(directions) - n_dimensions])
-        highest, beyond, size = shards.sum(self._sums) / shards.weights.sum()
-        if not beyond > NOTHING * size:
-            rule = f"of more than {n_dimensions} directions, the main space"
-            fix = "a lower n_dimensions, or more rows"
-            raise BadValueError("features", NAME, rule, "nothing beyond it", fix)
-        if not highest > 0:
-            rule = "such that a row's largest logit is above 0 on average"
-            fix = "the layer's own weights and bias"
-            raise BadValueError("weights", NAME, rule, f"{highest:.6g}", fix)
-        self.alpha_ = float(highest / beyond)
+        max_logit, residual_norm, norm = rows.sum(self._sums) / rows.weights.sum()
+        if not residual_norm > NEGLIGIBLE * norm:
+            rule = f"must vary outside the principal subspace of {n_dimensions} dimensions"
+            fix = "Lower n_dimensions, or use more rows"
+            raise BadValueError("features", NAME, rule, "no residual", fix)
+        if not max_logit > 0:
+            rule = "must give a positive largest logit on average"
+            fix = "Pass the layer's own weights and bias"
+            raise BadValueError("weights", NAME, rule, f"{max_logit:.6g}", fix)
+        self.alpha_ = float(max_logit / residual_norm)
 
-    def _doubt(self, features: FloatArray) -> FloatArray:
-        virtual = self.alpha_ * self._beyond(features)
+    def _score_rows(self, features: FloatArray) -> FloatArray:
+        virtual = self.alpha_ * self._residual_norms(features)
         return np.asarray(virtual - logsumexp(self._logits(features), axis=1))
 
     def _n_entries(self) -> int:
@@ -96,8 +118,8 @@ class VirtualLogitMatching(BaseOODScore):
     def _logits(self, features: FloatArray) -> FloatArray:
         return np.asarray(features @ self.weight_.T + self.bias_)
 
-    def _beyond(self, features: FloatArray) -> FloatArray:
-        """Return the length of what each row has beyond the main space."""
+    def _residual_norms(self, features: FloatArray) -> FloatArray:
+        """Return the norm of each row's component outside the principal subspace."""
         return np.asarray(np.linalg.norm((features - self.origin_) @ self.residual_, axis=1))
 
     def _second_moment(self, rows: FeatureRows) -> FloatArray:
@@ -105,39 +127,27 @@ class VirtualLogitMatching(BaseOODScore):
         return np.asarray(scaled.T @ scaled)
 
     def _sums(self, rows: FeatureRows) -> FloatArray:
-        """Return sums of the largest logits, of lengths beyond the main space, and of lengths."""
-        highest = self._logits(rows.features).max(axis=1)
-        lengths = np.linalg.norm(rows.features - self.origin_, axis=1)
-        return np.stack([highest, self._beyond(rows.features), lengths]) @ rows.weight
+        """Return weighted sums of the largest logits, of residual norms, and of norms."""
+        max_logits = self._logits(rows.features).max(axis=1)
+        norms = np.linalg.norm(rows.features - self.origin_, axis=1)
+        return np.stack([max_logits, self._residual_norms(rows.features), norms]) @ rows.weight
 
-    def _layer(self) -> tuple[FloatArray, FloatArray]:
-        """Return copies of weights and bias in float64, or raise where they do not fit."""
+    def _last_layer(self) -> tuple[FloatArray, FloatArray]:
+        """Return weights and bias in float64, or raise if they do not fit the features."""
         if self.weights is None:
-            rule, fix = "those of the model's last layer", "VirtualLogitMatching(weights, bias)"
+            rule, fix = "must be those of the last layer", "Use VirtualLogitMatching(weights, bias)"
             raise BadTypeError("weights", NAME, rule, "None", fix)
-        weights = as_finite(as_floats(self.weights, "weights", NAME), "weights", NAME)
-        require_dimensions(weights, (2,), "weights", NAME, "classes x features")
-        if weights.shape[1] != self.n_features_:
-            rule = f"classes x {self.n_features_} features, like the features"
-            is_turned = weights.shape[0] == self.n_features_
-            fix = "`weights.T`" if is_turned else "the features that the last layer takes"
-            raise BadValueError("weights", NAME, rule, f"shape {weights.shape}", fix)
-        if self.bias is None:
-            return weights.astype(np.float64), np.zeros(len(weights))
-        bias = as_finite(as_floats(self.bias, "bias", NAME), "bias", NAME)
-        if bias.shape != (len(weights),):
-            rule, fix = f"{len(weights)} numbers, one a class", "the bias of the same layer"
-            raise BadValueError("bias", NAME, rule, f"shape {bias.shape}", fix)
-        return weights.astype(np.float64), bias.astype(np.float64)
+        weights = as_weights(self.weights, self.n_features_, NAME)
+        return weights.astype(np.float64), as_bias(self.bias, len(weights), NAME)
 
-    def _n_main(self) -> int:
-        """Return how many directions the main space has: at least one is left beyond it."""
-        n_features, wish = self.n_features_, self.n_dimensions
-        if wish is None:
+    def _subspace_dimension(self) -> int:
+        """Return the dimension of the principal subspace, below the number of features."""
+        n_features, given = self.n_features_, self.n_dimensions
+        if given is None:
             return 1000 if n_features >= 2048 else 512 if n_features >= 768 else n_features // 2
-        is_whole = isinstance(wish, int | np.integer) and not isinstance(wish, bool)
-        if not (is_whole and 0 <= wish < n_features):
-            rule = f"a whole number from 0 to {n_features - 1}, below the number of features"
-            fix = f"n_dimensions={n_features // 2}"
-            raise BadValueError("n_dimensions", NAME, rule, repr(wish), fix)
-        return int(wish)
+        is_integer = isinstance(given, int | np.integer) and not isinstance(given, bool)
+        if not (is_integer and 0 <= given < n_features):
+            rule = f"must be an integer from 0 to {n_features - 1}, below the number of features"
+            fix = f"Use n_dimensions={n_features // 2}"
+            raise BadValueError("n_dimensions", NAME, rule, repr(given), fix)
+        return int(given)

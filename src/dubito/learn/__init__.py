@@ -1,4 +1,4 @@
-"""Networks that are trained to doubt: likelihoods, noise and maps for anyone's training loop.
+"""Training networks that quantify their uncertainty: losses and modules for your training loop.
 
 Needs PyTorch, `pip install 'dubito[torch]'`.
 """

@@ -1,4 +1,4 @@
-"""Likelihoods of one class out of several: categorical, Brier and uncertainty-aware losses, soft labels."""
+"""Likelihoods of classes: categorical, Brier and uncertainty-aware losses, and soft labels."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import torch
 from torch import Tensor, distributions
 from torch.nn import functional
 
-from dubito.arrays import as_share
+from dubito.arrays import as_count, as_share
 from dubito.errors import BadTypeError, BadValueError, BoundWarning
 from dubito.learn.likelihoods import (
     BaseLikelihood,
-    as_count,
     as_floor,
-    as_known,
     beta_weighted,
+    bounded_exp,
     floored,
-    positive,
     require_tensor,
+    require_valid,
 )
 
-TOLERANCE = 1e-3  # label probabilities further from 1 are refused, closer ones are renormalized
+TOLERANCE = 1e-3  # label probabilities that sum to 1 up to this are renormalized, others refused
+DEFAULT_FLOOR, FEW_CLASSES = -4.0, 10  # the default floor of s for at most so many classes
 
 
 class BaseClassLikelihood(BaseLikelihood):
     """A likelihood of classes.
 
-    `y` holds whole numbers, the class of each row, or label probabilities, rows x classes; a row
-    of NaN is left out. Of maps, classes are on axis 1, as in the outputs.
+    `y` holds class indices, or label probabilities of shape (n_rows, n_classes); a row of NaN is
+    ignored. In maps, classes are on axis 1, as in the outputs.
     """
 
     __slots__ = ()
@@ -43,144 +43,48 @@ class BaseClassLikelihood(BaseLikelihood):
     def predict(self, outputs: Tensor) -> distributions.Categorical: ...
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Return the logits of the classes, on axis 1, as the network put them out."""
+        """Return the class logits among the outputs.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_outputs)
+            The outputs of the network.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_classes)
+            Logits, with classes on axis 1.
+        """
         self._parameters(outputs, "logits")
         return outputs[:, : self.n_classes]
 
-    def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
-        return _label_shares(y, (shape[0], *shape[2:]), self.n_classes, caller)
+    def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
+        return _label_probabilities(y, (shape[0], *shape[2:]), self.n_classes, caller)
 
-    def _losses(self, parameters: Tensor, truth: Tensor, is_known: Tensor) -> Tensor:
-        return self._class_losses(parameters, truth).masked_fill(~is_known.any(-1), 0)
+    def _losses(self, parameters: Tensor, targets: Tensor, is_known: Tensor) -> Tensor:
+        return self._class_losses(parameters, targets).masked_fill(~is_known.any(-1), 0)
 
     @abstractmethod
-    def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        """Return the loss of each row for label probabilities, classes on the last axis."""
-
-
-def _label_shares(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
-    """Return label probabilities of rows of a shape, classes on the last axis."""
-    require_tensor(y, "y", caller)
-    if y.is_floating_point():
-        return _shares_of(y, shape, n_classes, caller)
-    if y.dtype == torch.bool:
-        fix = "`.long()` for class numbers"
-        raise BadTypeError("y", caller, "class numbers or label probabilities", "booleans", fix)
-    if y.shape != shape:
-        fix = "one class number a row, or label probabilities of floating point"
-        raise BadValueError("y", caller, f"of shape {shape}", f"shape {tuple(y.shape)}", fix)
-    is_class = (y >= 0) & (y < n_classes)
-    rule = f"class numbers from 0 to {n_classes - 1}"
-    as_known(y, is_class, "y", caller, rule, "`uncertain_labels` where others mark rows")
-    return functional.one_hot(y.long(), n_classes)
-
-
-def _shares_of(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
-    """Return label probabilities that sum to 1, or are all NaN."""
-    wanted = (shape[0], n_classes, *shape[1:])
-    if y.shape != wanted:
-        rule, fix = f"label probabilities of shape {wanted}", "`.long()` for class numbers"
-        raise BadValueError("y", caller, rule, f"shape {tuple(y.shape)}", fix)
-    shares = y.movedim(1, -1).to(torch.promote_types(y.dtype, torch.float32))
-    as_known(shares, shares >= 0, "y", caller, "probabilities, 0 or above")
-    sums = shares.sum(-1, keepdim=True)
-    is_fine = ((sums - 1).abs() <= TOLERANCE) | shares.isnan().all(-1, keepdim=True)
-    if not torch.compiler.is_compiling() and not is_fine.all():
-        place = (~is_fine[..., 0]).nonzero()[0]
-        got = f"a sum of {sums[tuple(place)].item():.6g}"
-        fix = "dividing each row by its sum, or NaN in all of a row to leave it out"
-        raise BadValueError("y", caller, "rows that sum to 1", got, fix, int(place[0]))
-    return shares / sums
-
-
-def cross_entropy(log_probabilities: Tensor, shares: Tensor) -> Tensor:
-    """Return the cross-entropy of each row; a class of share 0 counts nothing, be it impossible."""
-    return -torch.where(shares > 0, shares * log_probabilities, 0.0).sum(-1)
-
-
-FORMS = ("all", "others")
-STRATEGIES = ("soft", "ignore", "class")
-
-
-def smooth_labels(
-    y: Tensor, n_classes: int, epsilon: float, form: Literal["all", "others"] = "all"
-) -> Tensor:
-    """Return label probabilities, rows x classes, that leave a share of doubt in every label.
-
-    Form "all" spreads `epsilon` over all classes, epsilon / K each; "others" gives epsilon / (K -
-    1) to every class but the label's. `y` holds class numbers or label probabilities. Szegedy et
-    al., "Rethinking the inception architecture for computer vision", 2016.
-
-    >>> smooth_labels(torch.tensor([0]), n_classes=4, epsilon=0.5)
-    tensor([[0.6250, 0.1250, 0.1250, 0.1250]])
-    """
-    caller = "smooth_labels"
-    as_count(n_classes, "n_classes", caller, least=2)
-    share = as_share(epsilon, "epsilon", caller)
-    _as_form(form, caller)
-    require_tensor(y, "y", caller)
-    shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)
-    shares = _label_shares(y, shape, n_classes, caller)
-    floats = shares if shares.is_floating_point() else shares.to(torch.get_default_dtype())
-    return _smoothed(floats, share, form).movedim(-1, 1)
-
-
-def _smoothed(shares: Tensor, epsilon: float, form: str) -> Tensor:
-    """Return label probabilities, classes on the last axis, with a share of doubt."""
-    n_classes = shares.shape[-1]
-    if form == "all":
-        return (1 - epsilon) * shares + epsilon / n_classes
-    return (1 - epsilon) * shares + epsilon / (n_classes - 1) * (1 - shares)
-
-
-def _as_form(form: Any, caller: str) -> None:
-    """Raise unless it is a known form of smoothing."""
-    if form not in FORMS:
-        raise BadValueError("form", caller, "'all' or 'others'", repr(form), "form='all'")
-
-
-def uncertain_labels(
-    y: Tensor, n_classes: int, mark: int, strategy: Literal["soft", "ignore", "class"] = "soft"
-) -> Tensor:
-    """Return label probabilities of rows of which some are marked as uncertain, as by a person.
-
-    A marked row may be any class alike ("soft"), have no label (NaN, which every loss leaves out),
-    or be of one more class, the last one ("class"): then there are `n_classes` + 1 columns. Irvin
-    et al., "CheXpert: a large chest radiograph dataset with uncertainty labels", 2019.
-
-    >>> uncertain_labels(torch.tensor([1, -1]), n_classes=2, mark=-1)
-    tensor([[0.0000, 1.0000],
-            [0.5000, 0.5000]])
-    """
-    caller = "uncertain_labels"
-    as_count(n_classes, "n_classes", caller, least=2)
-    require_tensor(y, "y", caller)
-    if strategy not in STRATEGIES:
-        rule = "'soft', 'ignore' or 'class'"
-        raise BadValueError("strategy", caller, rule, repr(strategy), "strategy='soft'")
-    if y.is_floating_point() or y.dtype == torch.bool:
-        rule, fix = "class numbers and marks", "`.long()`"
-        raise BadValueError("y", caller, rule, f"{y.dtype}", fix)
-    is_marked = y == mark
-    shares = _label_shares(y.masked_fill(is_marked, 0), tuple(y.shape), n_classes, caller)
-    shares = shares.to(torch.get_default_dtype())
-    if strategy == "class":
-        shares = functional.pad(shares.masked_fill(is_marked.unsqueeze(-1), 0), (0, 1))
-        shares[..., -1] = is_marked.to(shares.dtype)
-    else:
-        share = 1 / n_classes if strategy == "soft" else torch.nan
-        shares = shares.masked_fill(is_marked.unsqueeze(-1), share)
-    return shares.movedim(-1, 1)
+    def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each row for label probabilities with classes on the last axis."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Categorical(BaseClassLikelihood):
-    """One class out of several, from logits: cross-entropy.
+    """One of several classes, from logits: cross-entropy.
 
-    `label_smoothing` is the share of doubt in every label, in the `form` that `smooth_labels` names.
-    `uncertain_labels` makes label probabilities of rows marked as uncertain.
+    Parameters
+    ----------
+    n_classes : int
+        The number of classes.
+    label_smoothing : float, default=0.0
+        The probability that is taken from the label, as in `smooth_labels`.
+    form : {"all", "others"}, default="all"
+        How it is spread, as in `smooth_labels`.
 
+    Examples
+    --------
     >>> import torch
     >>> Categorical(3).predict(torch.tensor([[0.0, 2.0, 1.0]])).mode
     tensor([1])
@@ -193,7 +97,7 @@ class Categorical(BaseClassLikelihood):
     def __post_init__(self) -> None:
         as_count(self.n_classes, "n_classes", "Categorical", least=2)
         as_share(self.label_smoothing, "label_smoothing", "Categorical")
-        _as_form(self.form, "Categorical")
+        _require_form(self.form, "Categorical")
 
     @property
     def n_outputs(self) -> int:
@@ -202,20 +106,30 @@ class Categorical(BaseClassLikelihood):
     def predict(self, outputs: Tensor) -> distributions.Categorical:
         return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
-    def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        shares = _smoothed(shares, self.label_smoothing, self.form)
-        return cross_entropy(parameters.log_softmax(-1), shares)
+    def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
+        smoothed = _smoothed(labels, self.label_smoothing, self.form)
+        return cross_entropy(parameters.log_softmax(-1), smoothed)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SquaredError(BaseClassLikelihood):
-    """One class out of several, from logits, by squared error summed over the classes.
+    """One of several classes, from logits, by the Brier score (squared error over classes).
 
-    It is a normal likelihood of the one-hot label, of variance 1/2, up to a constant. Bounded, and
-    so less moved by wrong labels than cross-entropy. Brier, "Verification of forecasts expressed in
-    terms of probability", 1950.
+    Up to a constant, the likelihood of a one-hot label with normal noise of variance 1/2. It is
+    bounded, and so less affected by wrong labels than cross-entropy.
 
+    Parameters
+    ----------
+    n_classes : int
+        The number of classes.
+
+    References
+    ----------
+    Brier, "Verification of forecasts expressed in terms of probability", 1950.
+
+    Examples
+    --------
     >>> import torch
     >>> SquaredError(2).loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor(0.5000)
@@ -233,31 +147,40 @@ class SquaredError(BaseClassLikelihood):
     def predict(self, outputs: Tensor) -> distributions.Categorical:
         return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
-    def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        return _squared_error(parameters.softmax(-1), shares)
-
-
-def _squared_error(probabilities: Tensor, shares: Tensor) -> Tensor:
-    """Return the squared error of each row, summed over its classes."""
-    return (shares - probabilities).square().sum(-1)
-
-
-LOWEST, FEW = -4.0, 10  # the floor of so few classes or less
+    def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
+        return _squared_error(parameters.softmax(-1), labels)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UncertaintyAware(BaseClassLikelihood):
-    """Classes with a log variance s of their own a row, high where labels are often wrong.
+    """Classes with a predicted log variance s per row, which is high where labels are noisy.
 
-    Outputs are K logits and s. With h their softmax the loss is 0.5 * (exp(-s) * |onehot - h|^2 +
-    K * s), at its least where s is the log of the mean squared error. An error near 0 has no
-    least, hence the `floor` under s; "auto" is -4, or less for over 10 classes, as no error lifts s
-    above log(2 / K). `beta` above 0 weights rows by exp(beta * s). In the "faithful" `form`
-    cross-entropy trains the classes, and this loss trains s only. `certainty_form` is that of the
-    certainty which views vote by. Kornaev et al., "Awareness of uncertainty in classification using
-    a multivariate model and multi-views", 2024.
+    The outputs are K logits and s. With h the softmax of the logits, the loss of a row is
+    0.5 * (exp(-s) * |onehot - h|^2 + K * s), which is minimal where s is the log of the mean
+    squared error.
 
+    Parameters
+    ----------
+    n_classes : int
+        The number of classes K.
+    floor : float, None or "auto", default="auto"
+        A lower bound of s, since the loss is unbounded as the error goes to 0. "auto" is -4, and
+        less for more than 10 classes, as no error lifts s above log(2 / K).
+    beta : float, default=0.0
+        Weights losses by exp(beta * s).
+    form : {"joint", "faithful"}, default="joint"
+        "faithful" trains the classes by cross-entropy, and only s by this loss.
+    certainty_form : {"precision", "sigmoid"}, default="precision"
+        The certainty that `vote` uses: exp(-s), or 1 - sigmoid(s).
+
+    References
+    ----------
+    Kornaev et al., "Awareness of uncertainty in classification using a multivariate model and
+    multi-views", 2024.
+
+    Examples
+    --------
     >>> import torch
     >>> UncertaintyAware(2).log_variance(torch.tensor([[1.0, 0.0, -1.5], [1.0, 0.0, -9.0]]))
     tensor([-1.5000, -4.0000])
@@ -280,16 +203,15 @@ class UncertaintyAware(BaseClassLikelihood):
         caller = "UncertaintyAware"
         as_count(n_classes, "n_classes", caller, least=2)
         if form not in ("joint", "faithful"):
-            rule, fix = "'joint' or 'faithful'", "form='joint'"
+            rule, fix = "must be 'joint' or 'faithful'", "Use form='joint'"
             raise BadValueError("form", caller, rule, repr(form), fix)
         if certainty_form not in ("precision", "sigmoid"):
-            rule, fix = "'precision' or 'sigmoid'", "certainty_form='precision'"
+            rule, fix = "must be 'precision' or 'sigmoid'", "Use certainty_form='precision'"
             raise BadValueError("certainty_form", caller, rule, repr(certainty_form), fix)
         if floor == "auto":
-            floor = LOWEST - log(max(n_classes, FEW) / FEW)
-        limit = None if floor is None else as_floor(floor, caller)
-        share = as_share(beta, "beta", caller)
-        values = (n_classes, limit, share, form, certainty_form)
+            floor = DEFAULT_FLOOR - log(max(n_classes, FEW_CLASSES) / FEW_CLASSES)
+        lower_bound = None if floor is None else as_floor(floor, caller)
+        values = (n_classes, lower_bound, as_share(beta, "beta", caller), form, certainty_form)
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -302,23 +224,45 @@ class UncertaintyAware(BaseClassLikelihood):
         return distributions.Categorical(logits=logits)
 
     def log_variance(self, outputs: Tensor) -> Tensor:
-        """Return s of each row, from the floor up: a doubt, larger where labels are noisier."""
+        """Return s of each row, an uncertainty score that is larger where labels are noisier.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_classes + 1)
+            The outputs of the network.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+            Log variances of at least `floor`.
+        """
         return floored(self._parameters(outputs, "log_variance")[..., -1], self.floor)
 
     def certainty(self, outputs: Tensor) -> Tensor:
-        """Return the trust in each row: exp(-s) by "precision", 1 - sigmoid(s) by "sigmoid"."""
-        doubt = floored(self._parameters(outputs, "certainty")[..., -1], self.floor)
-        return positive(-doubt) if self.certainty_form == "precision" else (-doubt).sigmoid()
+        """Return the certainty of each row: exp(-s), or 1 - sigmoid(s).
 
-    def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_classes + 1)
+            The outputs of the network.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+            Positive certainties, in the form of `certainty_form`.
+        """
+        s = floored(self._parameters(outputs, "certainty")[..., -1], self.floor)
+        return bounded_exp(-s) if self.certainty_form == "precision" else (-s).sigmoid()
+
+    def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         if self.floor is None and not torch.compiler.is_compiling():
-            _warn_of_no_floor()
+            _warn_without_floor()
         logits, log_variance = parameters[..., :-1], floored(parameters[..., -1], self.floor)
-        # One s and one error a row, both without a class axis: each s sees its own error only.
-        errors = _squared_error(logits.softmax(-1), shares)
+        # Both have one entry per row and no class axis: each s is paired with its own error only.
+        errors = _squared_error(logits.softmax(-1), labels)
         if self.form == "faithful":
-            classes = cross_entropy(logits.log_softmax(-1), shares)
-            return classes + self._variance_losses(errors.detach(), log_variance)
+            losses = cross_entropy(logits.log_softmax(-1), labels)
+            return losses + self._variance_losses(errors.detach(), log_variance)
         return self._variance_losses(errors, log_variance)
 
     def _variance_losses(self, errors: Tensor, log_variance: Tensor) -> Tensor:
@@ -326,10 +270,167 @@ class UncertaintyAware(BaseClassLikelihood):
         return beta_weighted(losses, log_variance, self.beta)
 
 
-def _warn_of_no_floor() -> None:
-    """Say that the loss falls for ever as errors vanish."""
+def _warn_without_floor() -> None:
+    """Warn that the loss has no minimum without a floor."""
     text = (
-        "UncertaintyAware without a floor has no least loss: where the error goes to 0, s goes to "
-        "minus infinity. Try floor=-4.0."
+        "UncertaintyAware without a floor has no minimum: s goes to minus infinity where the error "
+        "goes to 0. Use floor=-4.0."
     )
     warnings.warn(text, BoundWarning, stacklevel=6)
+
+
+def smooth_labels(
+    y: Tensor, n_classes: int, epsilon: float, form: Literal["all", "others"] = "all"
+) -> Tensor:
+    """Return smoothed label probabilities.
+
+    Parameters
+    ----------
+    y : Tensor
+        Class indices, or label probabilities with classes on axis 1.
+    n_classes : int
+        The number of classes K.
+    epsilon : float
+        The probability that is taken from the label.
+    form : {"all", "others"}, default="all"
+        "all" gives epsilon / K to every class, "others" epsilon / (K - 1) to every class but the
+        label's.
+
+    Returns
+    -------
+    Tensor of shape (n_rows, n_classes)
+        Label probabilities, with classes on axis 1.
+
+    References
+    ----------
+    Szegedy et al., "Rethinking the inception architecture for computer vision", 2016.
+
+    Examples
+    --------
+    >>> smooth_labels(torch.tensor([0]), n_classes=4, epsilon=0.5)
+    tensor([[0.6250, 0.1250, 0.1250, 0.1250]])
+    """
+    caller = "smooth_labels"
+    as_count(n_classes, "n_classes", caller, least=2)
+    fraction = as_share(epsilon, "epsilon", caller)
+    _require_form(form, caller)
+    require_tensor(y, "y", caller)
+    shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)
+    labels = _label_probabilities(y, shape, n_classes, caller)
+    floats = labels if labels.is_floating_point() else labels.to(torch.get_default_dtype())
+    return _smoothed(floats, fraction, form).movedim(-1, 1)
+
+
+def uncertain_labels(
+    y: Tensor, n_classes: int, mark: int, strategy: Literal["soft", "ignore", "class"] = "soft"
+) -> Tensor:
+    """Return label probabilities for labels of which some are marked as uncertain.
+
+    Parameters
+    ----------
+    y : Tensor of int
+        Class indices, or `mark`.
+    n_classes : int
+        The number of classes.
+    mark : int
+        The value of an uncertain label.
+    strategy : {"soft", "ignore", "class"}, default="soft"
+        An uncertain label is equally probable in all classes ("soft"), unknown (NaN, which every
+        loss ignores), or an additional last class, for which the result has `n_classes` + 1
+        columns.
+
+    Returns
+    -------
+    Tensor of shape (n_rows, n_classes)
+        Label probabilities, with classes on axis 1.
+
+    References
+    ----------
+    Irvin et al., "CheXpert: a large chest radiograph dataset with uncertainty labels and expert
+    comparison", 2019.
+
+    Examples
+    --------
+    >>> uncertain_labels(torch.tensor([1, -1]), n_classes=2, mark=-1)
+    tensor([[0.0000, 1.0000],
+            [0.5000, 0.5000]])
+    """
+    caller = "uncertain_labels"
+    as_count(n_classes, "n_classes", caller, least=2)
+    require_tensor(y, "y", caller)
+    if strategy not in ("soft", "ignore", "class"):
+        rule, fix = "must be 'soft', 'ignore' or 'class'", "Use strategy='soft'"
+        raise BadValueError("strategy", caller, rule, repr(strategy), fix)
+    if y.is_floating_point() or y.dtype == torch.bool:
+        rule, fix = "must hold class indices and marks", "Call .long()"
+        raise BadValueError("y", caller, rule, f"{y.dtype}", fix)
+    is_marked = y == mark
+    labels = _label_probabilities(y.masked_fill(is_marked, 0), tuple(y.shape), n_classes, caller)
+    labels = labels.to(torch.get_default_dtype())
+    if strategy == "class":
+        labels = functional.pad(labels.masked_fill(is_marked.unsqueeze(-1), 0), (0, 1))
+        labels[..., -1] = is_marked.to(labels.dtype)
+    else:
+        value = 1 / n_classes if strategy == "soft" else torch.nan
+        labels = labels.masked_fill(is_marked.unsqueeze(-1), value)
+    return labels.movedim(-1, 1)
+
+
+def cross_entropy(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each row; a label of probability 0 adds 0 even to log 0."""
+    return -torch.where(labels > 0, labels * log_probabilities, 0.0).sum(-1)
+
+
+def _squared_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared error of each row, summed over the classes."""
+    return (labels - probabilities).square().sum(-1)
+
+
+def _smoothed(labels: Tensor, epsilon: float, form: str) -> Tensor:
+    """Return smoothed label probabilities, with classes on the last axis."""
+    n_classes = labels.shape[-1]
+    if form == "all":
+        return (1 - epsilon) * labels + epsilon / n_classes
+    return (1 - epsilon) * labels + epsilon / (n_classes - 1) * (1 - labels)
+
+
+def _require_form(form: Any, caller: str) -> None:
+    """Raise unless it is a known form of label smoothing."""
+    if form not in ("all", "others"):
+        rule = "must be 'all' or 'others'"
+        raise BadValueError("form", caller, rule, repr(form), "Use form='all'")
+
+
+def _label_probabilities(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
+    """Return label probabilities for rows of a shape, with classes on the last axis."""
+    require_tensor(y, "y", caller)
+    if y.is_floating_point():
+        return _normalized_labels(y, shape, n_classes, caller)
+    if y.dtype == torch.bool:
+        rule, fix = "must hold class indices or label probabilities", "Call .long()"
+        raise BadTypeError("y", caller, rule, "booleans", fix)
+    if y.shape != shape:
+        fix = "Pass one class index per row, or floating-point label probabilities"
+        raise BadValueError("y", caller, f"must have shape {shape}", f"shape {tuple(y.shape)}", fix)
+    is_class = (y >= 0) & (y < n_classes)
+    rule = f"must hold class indices from 0 to {n_classes - 1}"
+    require_valid(y, is_class, "y", caller, rule, "Use uncertain_labels if others mark rows")
+    return functional.one_hot(y.long(), n_classes)
+
+
+def _normalized_labels(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:
+    """Return label probabilities that sum to 1, or are all NaN."""
+    expected = (shape[0], n_classes, *shape[1:])
+    if y.shape != expected:
+        rule, fix = f"must be label probabilities of shape {expected}", "Call .long() for indices"
+        raise BadValueError("y", caller, rule, f"shape {tuple(y.shape)}", fix)
+    labels = y.movedim(1, -1).to(torch.promote_types(y.dtype, torch.float32))
+    require_valid(labels, labels >= 0, "y", caller, "must not be negative")
+    sums = labels.sum(-1, keepdim=True)
+    is_valid = ((sums - 1).abs() <= TOLERANCE) | labels.isnan().all(-1, keepdim=True)
+    if not torch.compiler.is_compiling() and not is_valid.all():
+        place = (~is_valid[..., 0]).nonzero()[0]
+        got = f"a sum of {sums[tuple(place)].item():.6g}"
+        fix = "Divide each row by its sum, or set a whole row to NaN to ignore it"
+        raise BadValueError("y", caller, "must have rows that sum to 1", got, fix, int(place[0]))
+    return labels / sums

@@ -1,4 +1,4 @@
-"""Running a model without changing it, and observing its layers."""
+"""Running a model without changing it, and recording the calls of its layers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
 
+MAX_NAMES = 12  # of layers in a message
+
 
 def require_module(model: Any, caller: str) -> nn.Module:
-    """Return a model that must be a module."""
+    """Return a model, which must be a torch module."""
     if not isinstance(model, nn.Module):
-        fix = "a model made of nn.Module"
-        raise BadTypeError("model", caller, "a torch module", type(model).__name__, fix)
+        rule, fix = "must be a torch module", "Wrap the model in an nn.Module"
+        raise BadTypeError("model", caller, rule, type(model).__name__, fix)
     return model
 
 
 @contextmanager
-def left_as_it_was(model: nn.Module, awake: Iterable[nn.Module] = ()) -> Iterator[None]:
-    """Hold a model in evaluation without gradients, then restore its modes and buffers.
+def evaluation_mode(model: nn.Module, training: Iterable[nn.Module] = ()) -> Iterator[None]:
+    """Put a model into evaluation mode without gradients, then restore its modes and buffers.
 
-    Modules that are `awake` train meanwhile. Modes are set one by one: `train()` and `eval()` may
-    be overridden, and do more than that.
+    The modules in `training` stay in training mode. Modes are set one by one, since `train()` and
+    `eval()` may be overridden.
 
     >>> model = nn.BatchNorm1d(2)
-    >>> with left_as_it_was(model):
+    >>> with evaluation_mode(model):
     ...     print(model.training)
     False
     >>> model.training
@@ -42,30 +44,30 @@ def left_as_it_was(model: nn.Module, awake: Iterable[nn.Module] = ()) -> Iterato
         with torch.no_grad():
             for module in modules:
                 module.training = False
-            for module in awake:
+            for module in training:
                 module.training = True
             yield
     finally:
-        for module, mode, known in zip(modules, modes, buffers, strict=True):
+        for module, mode, before in zip(modules, modes, buffers, strict=True):
             module.training = mode
-            _bind_buffers(module, known)
+            _restore_buffers(module, before)
         with torch.no_grad():
             for buffer, value in values:
                 if not torch.equal(buffer, value):
                     buffer.copy_(value)
 
 
-def _bind_buffers(module: nn.Module, known: dict[str, torch.Tensor]) -> None:
-    """Bind the tensors that a module's buffers were; what was none is none again."""
+def _restore_buffers(module: nn.Module, before: dict[str, torch.Tensor]) -> None:
+    """Bind a module's buffers to the tensors they were, None included."""
     now = dict(module.named_buffers(recurse=False))
-    for name in {*now, *known}:
-        if now.get(name) is not known.get(name):
-            setattr(module, name, known.get(name))
+    for name in {*now, *before}:
+        if now.get(name) is not before.get(name):
+            setattr(module, name, before.get(name))
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed, on any device in use, then go on with what was drawn from before.
+    """Seed torch on every device in use, then restore its random state.
 
     >>> with seeded(0):
     ...     first = torch.rand(1)
@@ -80,42 +82,38 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-MOST_NAMES = 12  # of layers, in a message
-CALLER = "collect_outputs"
-
-
 class Call(NamedTuple):
-    """What a layer took in, and what it gave out."""
+    """The input and the output of one call of a layer."""
 
     layer: nn.Module
-    taken: Any
-    given: Any
+    input: Any
+    output: Any
 
 
 @contextmanager
-def watched(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
-    """Note the calls of some layers, as they were: later layers may write where they read.
+def recorded_calls(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
+    """Record the calls of layers, with copies of tensors: later layers may work in place.
 
     >>> layer = nn.ReLU()
-    >>> with watched([layer]) as calls:
+    >>> with recorded_calls([layer]) as calls:
     ...     _ = layer(torch.tensor([-1.0, 2.0]))
-    >>> calls[0].given.tolist()
+    >>> calls[0].output.tolist()
     [0.0, 2.0]
     """
     calls: list[Call] = []
     handles: list[Any] = []
 
-    def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def before(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         calls.append(Call(layer, _copied(inputs[0] if inputs else None), None))
 
-    def note(layer: nn.Module, inputs: tuple[Any, ...], given: Any) -> None:
+    def after(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         place = max(i for i, call in enumerate(calls) if call.layer is layer)
-        calls[place] = calls[place]._replace(given=_copied(given))
+        calls[place] = calls[place]._replace(output=_copied(output))
 
     try:
         for layer in layers:
-            handles.append(layer.register_forward_pre_hook(look))
-            handles.append(layer.register_forward_hook(note))
+            handles.append(layer.register_forward_pre_hook(before))
+            handles.append(layer.register_forward_hook(after))
         yield calls
     finally:
         for handle in handles:
@@ -123,44 +121,42 @@ def watched(layers: Iterable[nn.Module]) -> Iterator[list[Call]]:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a tensor, and anything else as it is."""
+    """Return a copy of a tensor, and anything else unchanged."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def only_call(calls: Sequence[Call], layer: nn.Module, argument: str) -> Call:
+def only_call(calls: Sequence[Call], layer: nn.Module, argument: str, caller: str) -> Call:
     """Return the only call of a layer in a batch, or raise."""
     found = [call for call in calls if call.layer is layer]
     if len(found) != 1:
         got = f"{type(layer).__name__}, which ran {len(found)} times"
-        rule, fix = "a layer that runs once a batch", "a layer before or after it"
-        raise BadValueError(argument, CALLER, rule, got, fix)
+        rule, fix = "must be a layer that runs once per batch", "Use a layer before or after it"
+        raise BadValueError(argument, caller, rule, got, fix)
     return found[0]
 
 
 def last_linear(calls: Sequence[Call], outputs: torch.Tensor) -> nn.Linear | None:
-    """Return the linear layer, run once, whose outputs are those of the model; or None."""
+    """Return the linear layer, called once, whose output is that of the model; or None."""
     layers = [call.layer for call in calls]
-    for layer, _, given in reversed(calls):
-        if isinstance(layer, nn.Linear) and given.flatten().equal(outputs.flatten()):
+    for layer, _, output in reversed(calls):
+        if isinstance(layer, nn.Linear) and output.flatten().equal(outputs.flatten()):
             return layer if layers.count(layer) == 1 else None
     return None
 
 
-def layer_named(
-    model: nn.Module, layer: str | nn.Module, argument: str, caller: str = CALLER
-) -> nn.Module:
-    """Return a layer of a model by its name, or as it is."""
+def find_layer(model: nn.Module, layer: str | nn.Module, argument: str, caller: str) -> nn.Module:
+    """Return a layer of a model, given by its name or itself."""
     layers: dict[str, nn.Module] = {name: one for name, one in model.named_modules() if name}
-    fix = f"one of {', '.join(list(layers)[:MOST_NAMES])}"
-    fix += ", ..." if len(layers) > MOST_NAMES else ""
+    fix = f"Use one of {', '.join(list(layers)[:MAX_NAMES])}"
+    fix += ", ..." if len(layers) > MAX_NAMES else ""
     if isinstance(layer, nn.Module):
         if all(one is not layer for one in model.modules()):
-            rule, got = "a layer of the model", f"another {type(layer).__name__}"
+            rule, got = "must be a layer of the model", f"another {type(layer).__name__}"
             raise BadValueError(argument, caller, rule, got, fix)
         return layer
     if not isinstance(layer, str):
-        rule, got = "the name of a layer, or the layer", type(layer).__name__
-        raise BadTypeError(argument, caller, rule, got, fix)
+        rule = "must be a layer or its name"
+        raise BadTypeError(argument, caller, rule, type(layer).__name__, fix)
     if layer not in layers:
-        raise BadValueError(argument, caller, "the name of a layer", repr(layer), fix)
+        raise BadValueError(argument, caller, "must be the name of a layer", repr(layer), fix)
     return layers[layer]

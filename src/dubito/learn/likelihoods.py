@@ -1,4 +1,4 @@
-"""Likelihoods whose parameters a network predicts: the base class, regression and Bernoulli outputs."""
+"""Likelihoods whose parameters a network predicts: the base class, regression and Bernoulli."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from math import inf, log, pi
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
-from dubito.arrays import as_share
+from dubito.arrays import as_count, as_share
 from dubito.errors import BadTypeError, BadValueError
 
-MEND = "mending such labels, or NaN for one that is not known"
+MAX_LOG = 60.0  # of a variance; sums of losses times its exponential still fit into float32
+FIX_LABELS = "Fix the labels, or use NaN for an unknown one"
 
 
 class BaseLikelihood(ABC):
-    """A distribution of labels: `loss` trains a network to give it, `predict` returns it.
+    """A distribution of the labels, whose parameters are the outputs of a network.
 
-    Outputs are rows x n_outputs. Of maps, images x n_outputs x height x width, every pixel is a
-    row. Half precision goes up to float32 first, so that autocast is safe. What is NaN in labels of
-    floating point is unknown and left out.
+    `loss` trains the network, `predict` returns the distribution. Outputs have shape (n_rows,
+    n_outputs); for maps of shape (n_images, n_outputs, height, width) each pixel is a row. Half
+    precision is promoted to float32, so that autocast is safe. Floating-point labels that are NaN
+    are unknown and ignored.
     """
 
     __slots__ = ()
@@ -33,198 +34,136 @@ class BaseLikelihood(ABC):
     @property
     @abstractmethod
     def n_outputs(self) -> int:
-        """How many numbers a row the network has to put out."""
+        """The number of outputs per row that the network must have."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of the rows that have a label: what to minimize."""
+        """Return the mean loss of the labeled rows, to be minimized.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_outputs)
+            The outputs of the network.
+        y : Tensor
+            The labels.
+
+        Returns
+        -------
+        Tensor
+            A scalar; 0 if no row has a label.
+        """
         losses, is_labeled = self._labeled_losses(outputs, y, "loss")
         return losses.sum() / is_labeled.sum().clamp(min=1)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of each row, 0 where it has no label; for weights of one's own."""
+        """Return the loss of each row, for weights of your own.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_outputs)
+            The outputs of the network.
+        y : Tensor
+            The labels.
+
+        Returns
+        -------
+        Tensor of shape (n_rows,)
+            Losses, 0 for rows without a label.
+        """
         return self._labeled_losses(outputs, y, "losses")[0]
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Distribution:
-        """Return the distribution of each row's label; its `mode` is the single best answer."""
+        """Return the predicted distribution of each row's label.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_outputs)
+            The outputs of the network.
+
+        Returns
+        -------
+        torch.distributions.Distribution
+            The distribution; its `mode` is the point prediction.
+        """
 
     def _labeled_losses(self, outputs: Tensor, y: Tensor, method: str) -> tuple[Tensor, Tensor]:
         parameters = self._parameters(outputs, method)
-        caller = f"{type(self).__name__}.{method}"
-        truth = self._truth(y, outputs.shape, caller)
-        truth = truth.to(parameters.dtype)
-        is_known = ~truth.isnan()
-        losses = self._losses(parameters, truth.masked_fill(~is_known, 0), is_known)
+        targets = self._targets(y, outputs.shape, f"{type(self).__name__}.{method}")
+        targets = targets.to(parameters.dtype)
+        is_known = ~targets.isnan()
+        losses = self._losses(parameters, targets.masked_fill(~is_known, 0), is_known)
         return losses, is_known.any(-1)
 
     def _parameters(self, outputs: Tensor, method: str) -> Tensor:
-        """Return outputs in float32 or float64, with what belongs to one row on the last axis."""
+        """Return outputs in float32 or float64, with the outputs of a row on the last axis."""
         caller = f"{type(self).__name__}.{method}"
         require_tensor(outputs, "outputs", caller)
-        if outputs.ndim < 2 or outputs.shape[1] != self.n_outputs:
-            rule = f"rows x {self.n_outputs}, or images x {self.n_outputs} x height x width"
-            fix = f"a last layer of {self.n_outputs} outputs"
+        n = self.n_outputs
+        if outputs.ndim < 2 or outputs.shape[1] != n:
+            rule = f"must have shape (rows, {n}) or (images, {n}, height, width)"
+            fix = f"Use a last layer with {n} outputs"
             raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
         if not outputs.is_floating_point():
-            rule, fix = "of floating point", "`.float()`"
+            rule, fix = "must be floating point", "Call .float()"
             raise BadTypeError("outputs", caller, rule, f"{outputs.dtype}", fix)
         return outputs.to(torch.promote_types(outputs.dtype, torch.float32)).movedim(1, -1)
 
     @abstractmethod
-    def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
-        """Return checked labels of outputs of a shape, NaN where unknown, a row on the last axis.
-
-        What belongs to a row are its targets, or its label probabilities.
-        """
+    def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
+        """Return checked targets or label probabilities on the last axis, NaN where unknown."""
 
     @abstractmethod
-    def _losses(self, parameters: Tensor, truth: Tensor, is_known: Tensor) -> Tensor:
-        """Return the loss of each row, counting only what is known of it."""
-
-
-def require_tensor(value: Any, argument: str, caller: str) -> None:
-    """Raise unless `value` is a tensor."""
-    if not isinstance(value, Tensor):
-        got = type(value).__name__
-        raise BadTypeError(argument, caller, "a tensor", got, "`torch.as_tensor(...)`")
-
-
-def as_known(
-    truth: Tensor, is_fine: Tensor, argument: str, caller: str, rule: str, fix: str = MEND
-) -> Tensor:
-    """Return labels as they came, or raise at the first entry that is neither fine nor NaN.
-
-    A compiled step does not look: to branch on values would break its graph.
-    """
-    if torch.compiler.is_compiling():
-        return truth
-    is_wrong = ~(is_fine | truth.isnan()) if truth.is_floating_point() else ~is_fine
-    if is_wrong.any():
-        row, *place = (int(index) for index in is_wrong.nonzero()[0])
-        got = f"{truth[(row, *place)].item():.6g}"
-        column = None if not place else place[0] if len(place) == 1 else str(tuple(place))
-        raise BadValueError(argument, caller, rule, got, fix, row, column)
-    return truth
-
-
-def as_count(value: Any, argument: str, caller: str, least: int = 1) -> int:
-    """Return a whole number from `least` up."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        rule, fix = f"a whole number from {least} up", f"{argument}={least}"
-        raise BadValueError(argument, caller, rule, repr(value), fix)
-    return int(value)
-
-
-def as_number(value: Any, argument: str, caller: str, fix: str, above: float = -inf) -> float:
-    """Return a finite number, where asked above a bound."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and above < value < inf):
-        rule = "a finite number" + (f" above {above:g}" if above > -inf else "")
-        raise BadValueError(argument, caller, rule, repr(value), fix)
-    return float(value)
-
-
-HIGHEST = 60.0  # sums of losses times exp of it are still float32
-
-
-def as_floor(floor: Any, caller: str) -> float:
-    """Return a floor, a number whose exponential any float holds."""
-    is_number = isinstance(floor, int | float) and not isinstance(floor, bool)
-    if not (is_number and -HIGHEST <= floor <= HIGHEST):
-        rule = f"a number from {-HIGHEST:g} to {HIGHEST:g}"
-        raise BadValueError("floor", caller, rule, repr(floor), "floor=-4.0")
-    return float(floor)
-
-
-def floored(log_variance: Tensor, floor: float | None) -> Tensor:
-    """Return log variances from the floor up: of an error of 0 the likelihood has no maximum.
-
-    What is below the floor still learns to rise, and is not pushed down further.
-    """
-    if floor is None:
-        return log_variance
-    found: Tensor = Floored.apply(log_variance, floor)  # type: ignore[no-untyped-call]
-    return found
-
-
-@final
-class Floored(torch.autograd.Function):
-    """The larger of a tensor and a floor; slopes pass below it where a step along them is up."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor, floor: float) -> Tensor:
-        return values.clamp(min=floor)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        values, floor = inputs
-        ctx.save_for_backward(values >= floor)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        (is_above,) = ctx.saved_tensors
-        return torch.where(is_above | (slope < 0), slope, 0.0), None
-
-
-def beta_weighted(losses: Tensor, log_variance: Tensor, beta: float) -> Tensor:
-    """Return losses times variance ** beta, which is held fixed while gradients are taken.
-
-    At 0 rows of large variance hardly train the mean any more, at 1 all train it alike.
-    """
-    return losses * positive(beta * log_variance.detach()) if beta else losses
-
-
-def positive(logarithm: Tensor) -> Tensor:
-    """Return the exponential, held far below the largest float32."""
-    return logarithm.clamp(max=HIGHEST).exp()
+    def _losses(self, parameters: Tensor, targets: Tensor, is_known: Tensor) -> Tensor:
+        """Return the loss of each row, ignoring what is unknown."""
 
 
 class BaseRegressionLikelihood(BaseLikelihood):
     """A likelihood of targets that are independent given the outputs: their losses add up.
 
-    `y` is rows x targets, or one number a row where there is one target; it is never broadcast.
+    `y` has shape (n_rows, n_targets), or (n_rows,) for one target; it is never broadcast.
     """
 
     __slots__ = ()
 
     n_targets: int
 
-    def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
+    def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         require_tensor(y, "y", caller)
-        wanted = (shape[0], self.n_targets, *shape[2:])
-        if y.shape == wanted:
-            truth = y.movedim(1, -1)
+        expected = (shape[0], self.n_targets, *shape[2:])
+        if y.shape == expected:
+            targets = y.movedim(1, -1)
         elif self.n_targets == 1 and y.shape == (shape[0], *shape[2:]):
-            truth = y.unsqueeze(-1)
+            targets = y.unsqueeze(-1)
         else:
-            rule, fix = f"of shape {wanted}", "targets in the order of the outputs"
+            rule, fix = f"must have shape {expected}", "Order the targets like the outputs"
             raise BadValueError("y", caller, rule, f"shape {tuple(y.shape)}", fix)
-        return as_known(truth, truth.isfinite(), "y", caller, "finite")
+        require_valid(targets, targets.isfinite(), "y", caller, "must be finite")
+        return targets
 
-    def _losses(self, parameters: Tensor, truth: Tensor, is_known: Tensor) -> Tensor:
-        return self._target_losses(parameters, truth).masked_fill(~is_known, 0).sum(-1)
+    def _losses(self, parameters: Tensor, targets: Tensor, is_known: Tensor) -> Tensor:
+        return self._target_losses(parameters, targets).masked_fill(~is_known, 0).sum(-1)
 
     @abstractmethod
-    def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
+    def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
         """Return the negative log-likelihood of each target."""
-
-
-def _of_rows(kind: Callable[..., Distribution], *parameters: Tensor) -> Distribution:
-    """Return a distribution of whole rows: of one number where there is a single target."""
-    if parameters[0].shape[-1] == 1:
-        return kind(*(parameter.squeeze(-1) for parameter in parameters))
-    return Independent(kind(*parameters), 1)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Gaussian(BaseRegressionLikelihood):
-    """A normal distribution of fixed variance: squared error, up to constants.
+    """Normal distribution with a fixed variance: squared error, up to constants.
 
-    Outputs are the means, one a target. Use it where noise is the same everywhere.
+    Use it where the noise is the same everywhere. The outputs are the means.
 
+    Parameters
+    ----------
+    n_targets : int, default=1
+        The number of targets.
+    variance : float, default=1.0
+        The variance.
+
+    Examples
+    --------
     >>> import torch
     >>> Gaussian(variance=0.5).predict(torch.tensor([[3.0]])).mode
     tensor([3.])
@@ -235,7 +174,7 @@ class Gaussian(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         as_count(self.n_targets, "n_targets", "Gaussian")
-        as_number(self.variance, "variance", "Gaussian", "variance=1.0", above=0)
+        as_number(self.variance, "variance", "Gaussian", example=1.0, above=0)
 
     @property
     def n_outputs(self) -> int:
@@ -243,23 +182,40 @@ class Gaussian(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean = self._parameters(outputs, "predict")
-        return _of_rows(Normal, mean, mean.new_full((), self.variance**0.5).expand_as(mean))
+        return _row_distribution(
+            Normal, mean, mean.new_full((), self.variance**0.5).expand_as(mean)
+        )
 
-    def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
-        squares = (truth - parameters).square() / self.variance
+    def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
+        squares = (targets - parameters).square() / self.variance
         return 0.5 * (squares + log(2 * pi * self.variance))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HeteroscedasticGaussian(BaseRegressionLikelihood):
-    """A normal distribution whose mean and variance both depend on the input.
+    """Normal distribution whose mean and variance both depend on the input.
 
-    Outputs are the means, then the logarithms of the variances, which count from `floor` up. With
-    `beta` above 0 (0.5 is usual) losses are weighted by variance ** beta, so that the mean also
-    learns where noise seems large. Seitzer et al., "On the pitfalls of heteroscedastic
-    uncertainty estimation with probabilistic neural networks", 2022.
+    Use it where the noise differs between inputs. The outputs are the means, then the log
+    variances.
 
+    Parameters
+    ----------
+    n_targets : int, default=1
+        The number of targets.
+    beta : float, default=0.0
+        Weights losses by variance ** beta (0.5 is usual), so that the mean is also trained where
+        the noise seems large.
+    floor : float, default=-20.0
+        A lower bound of the log variance.
+
+    References
+    ----------
+    Seitzer et al., "On the pitfalls of heteroscedastic uncertainty estimation with probabilistic
+    neural networks", 2022.
+
+    Examples
+    --------
     >>> import torch
     >>> HeteroscedasticGaussian().predict(torch.tensor([[3.0, 0.0]])).stddev
     tensor([1.])
@@ -280,12 +236,12 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean, raw = self._parameters(outputs, "predict").chunk(2, -1)
-        return _of_rows(Normal, mean, positive(0.5 * floored(raw, self.floor)))
+        return _row_distribution(Normal, mean, bounded_exp(0.5 * floored(raw, self.floor)))
 
-    def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
+    def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mean, raw = parameters.chunk(2, -1)
         log_variance = floored(raw, self.floor)
-        squares = (truth - mean).square() * (-log_variance).exp()
+        squares = (targets - mean).square() * (-log_variance).exp()
         losses = 0.5 * (squares + log_variance + log(2 * pi))
         return beta_weighted(losses, log_variance, self.beta)
 
@@ -293,11 +249,20 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
 @final
 @dataclass(frozen=True, slots=True)
 class Laplace(BaseRegressionLikelihood):
-    """A Laplace distribution whose location and scale both depend on the input.
+    """Laplace distribution whose location and scale both depend on the input.
 
-    Outputs are the locations, then the logarithms of the scales, which count from `floor` up. Its
-    location is the median: use it where some targets are far off.
+    The location is the median: use it where some targets are far off. The outputs are the
+    locations, then the log scales.
 
+    Parameters
+    ----------
+    n_targets : int, default=1
+        The number of targets.
+    floor : float, default=-10.0
+        A lower bound of the log scale.
+
+    Examples
+    --------
     >>> import torch
     >>> Laplace().predict(torch.tensor([[3.0, 0.0]])).mode
     tensor([3.])
@@ -316,21 +281,29 @@ class Laplace(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         location, raw = self._parameters(outputs, "predict").chunk(2, -1)
-        return _of_rows(distributions.Laplace, location, positive(floored(raw, self.floor)))
+        scale = bounded_exp(floored(raw, self.floor))
+        return _row_distribution(distributions.Laplace, location, scale)
 
-    def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
+    def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
         location, raw = parameters.chunk(2, -1)
         log_scale = floored(raw, self.floor)
-        return (truth - location).abs() * (-log_scale).exp() + log_scale + log(2)
+        return (targets - location).abs() * (-log_scale).exp() + log_scale + log(2)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Bernoulli(BaseRegressionLikelihood):
-    """Yes or no, from log odds: binary cross-entropy, summed over the questions of a row.
+    """Binary labels from log odds: binary cross-entropy, summed over the targets of a row.
 
-    `y` holds 0 and 1, booleans, or shares between them where it is uncertain; NaN is left out.
+    `y` holds 0 and 1, booleans, or probabilities for uncertain labels; NaN is ignored.
 
+    Parameters
+    ----------
+    n_targets : int, default=1
+        The number of binary targets.
+
+    Examples
+    --------
     >>> import torch
     >>> round(Bernoulli().loss(torch.tensor([[0.0]]), torch.tensor([1])).item(), 3)
     0.693
@@ -347,11 +320,109 @@ class Bernoulli(BaseRegressionLikelihood):
 
     def predict(self, outputs: Tensor) -> Distribution:
         log_odds = self._parameters(outputs, "predict")
-        return _of_rows(lambda x: distributions.Bernoulli(logits=x), log_odds)
+        return _row_distribution(lambda x: distributions.Bernoulli(logits=x), log_odds)
 
-    def _truth(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
-        truth = BaseRegressionLikelihood._truth(self, y, shape, caller)
-        return as_known(truth, (truth >= 0) & (truth <= 1), "y", caller, "between 0 and 1")
+    def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
+        targets = BaseRegressionLikelihood._targets(self, y, shape, caller)
+        is_valid = (targets >= 0) & (targets <= 1)
+        require_valid(targets, is_valid, "y", caller, "must be between 0 and 1")
+        return targets
 
-    def _target_losses(self, parameters: Tensor, truth: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(parameters, truth, reduction="none")
+    def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(parameters, targets, reduction="none")
+
+
+def _row_distribution(kind: Callable[..., Distribution], *parameters: Tensor) -> Distribution:
+    """Return a distribution over rows; the target axis is dropped if there is one target."""
+    if parameters[0].shape[-1] == 1:
+        return kind(*(parameter.squeeze(-1) for parameter in parameters))
+    return Independent(kind(*parameters), 1)
+
+
+def require_tensor(value: Any, argument: str, caller: str) -> None:
+    """Raise unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        fix = "Use torch.as_tensor(...)"
+        raise BadTypeError(argument, caller, "must be a tensor", type(value).__name__, fix)
+
+
+def require_valid(
+    values: Tensor, is_valid: Tensor, argument: str, caller: str, rule: str, fix: str = FIX_LABELS
+) -> None:
+    """Raise at the first entry that is neither valid nor NaN.
+
+    Skipped under torch.compile, where branching on values would break the graph.
+    """
+    if torch.compiler.is_compiling():
+        return
+    is_wrong = ~(is_valid | values.isnan()) if values.is_floating_point() else ~is_valid
+    if is_wrong.any():
+        row, *place = (int(index) for index in is_wrong.nonzero()[0])
+        got = f"{values[(row, *place)].item():.6g}"
+        column = None if not place else place[0] if len(place) == 1 else str(tuple(place))
+        raise BadValueError(argument, caller, rule, got, fix, row, column)
+
+
+def as_number(
+    value: Any, argument: str, caller: str, *, example: float, above: float = -inf
+) -> float:
+    """Return a finite number, optionally above a bound."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and above < value < inf):
+        rule = "must be a finite number" + (f" above {above:g}" if above > -inf else "")
+        raise BadValueError(argument, caller, rule, repr(value), f"Use {argument}={example}")
+    return float(value)
+
+
+def as_floor(floor: Any, caller: str) -> float:
+    """Return a lower bound of a log variance, whose exponential fits into any float."""
+    is_number = isinstance(floor, int | float) and not isinstance(floor, bool)
+    if not (is_number and -MAX_LOG <= floor <= MAX_LOG):
+        rule = f"must be a number from {-MAX_LOG:g} to {MAX_LOG:g}"
+        raise BadValueError("floor", caller, rule, repr(floor), "Use floor=-4.0")
+    return float(floor)
+
+
+def floored(log_variance: Tensor, floor: float | None) -> Tensor:
+    """Return log variances of at least `floor`: with an error of 0 the likelihood is unbounded.
+
+    Below the floor, gradients that increase the log variance still pass.
+    """
+    if floor is None:
+        return log_variance
+    result: Tensor = _Floor.apply(log_variance, floor)  # type: ignore[no-untyped-call]
+    return result
+
+
+@final
+class _Floor(torch.autograd.Function):
+    """The maximum of a tensor and a floor; below it only upward gradients pass."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, floor: float) -> Tensor:
+        return values.clamp(min=floor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        values, floor = inputs
+        ctx.save_for_backward(values >= floor)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        (is_above,) = ctx.saved_tensors
+        return torch.where(is_above | (slope < 0), slope, 0.0), None
+
+
+def beta_weighted(losses: Tensor, log_variance: Tensor, beta: float) -> Tensor:
+    """Return losses times variance ** beta, with no gradient through the weight.
+
+    At 0, rows of large variance hardly train the mean; at 1, all rows train it equally.
+    """
+    return losses * bounded_exp(beta * log_variance.detach()) if beta else losses
+
+
+def bounded_exp(logarithm: Tensor) -> Tensor:
+    """Return the exponential, bounded far below the largest float32."""
+    return logarithm.clamp(max=MAX_LOG).exp()

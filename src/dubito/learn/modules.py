@@ -28,19 +28,19 @@ from dubito.calibrate import (
 from dubito.calibrate.calibrator import FLOOR
 from dubito.errors import BadTypeError, BadValueError, UnfittedError
 
-WIDEST = log((1 - FLOOR) / FLOOR)  # log odds, either way
+MAX_LOG_ODDS = log((1 - FLOOR) / FLOOR)
 
 
 class BaseMap(nn.Module):
-    """A map whose numbers are buffers in float64: moved and kept with the network, not trained."""
+    """A map whose parameters are float64 buffers: moved and saved with the network, not trained."""
 
-    def hold(self, **numbers: Any) -> None:
-        """Register what was learned."""
-        for name, value in numbers.items():
+    def register(self, **parameters: Any) -> None:
+        """Register the learned parameters as buffers."""
+        for name, value in parameters.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the scores of some rows, or the log odds of some."""
+        """Return the calibrated logits, or log odds, of rows."""
         raise NotImplementedError
 
 
@@ -50,15 +50,15 @@ class Tempered(BaseMap):
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
-        self.hold(temperature=temperature)
+        self.register(temperature=temperature)
 
     def forward(self, values: Tensor) -> Tensor:
         return values / self.get_buffer("temperature")
 
 
 @final
-class Indifferent(BaseMap):
-    """The same score for every class: no opinion."""
+class Uniform(BaseMap):
+    """The same logit for every class."""
 
     def forward(self, values: Tensor) -> Tensor:
         return torch.zeros_like(values)
@@ -66,11 +66,11 @@ class Indifferent(BaseMap):
 
 @final
 class Scaled(BaseMap):
-    """Each class's log probability scaled and shifted, after a temperature."""
+    """Vector scaling: each log probability times a weight plus a bias, after a temperature."""
 
     def __init__(self, temperature: float, weight: FloatArray, bias: FloatArray) -> None:
         super().__init__()
-        self.hold(temperature=temperature, weight=weight, bias=bias)
+        self.register(temperature=temperature, weight=weight, bias=bias)
 
     def forward(self, values: Tensor) -> Tensor:
         x = _log_probabilities(values / self.get_buffer("temperature"))
@@ -79,52 +79,52 @@ class Scaled(BaseMap):
 
 @final
 class Mapped(BaseMap):
-    """A matrix on the numbers of a basis: log probabilities, their bends, and bumps."""
+    """Matrix scaling of basis functions of the log probabilities."""
 
     def __init__(self, of: basis.Basis, weight: FloatArray, bias: FloatArray) -> None:
         super().__init__()
-        self.hold(beta=of.beta, weight=weight, bias=bias, width=of.width)
+        self.register(beta=of.beta, weight=weight, bias=bias, width=of.width)
         self.is_linear = of.kind == "linear"
-        self.has_bumps = of.centers is not None
+        self.has_rbf = of.centers is not None
         if of.centers is not None:
-            self.hold(centers=of.centers)
+            self.register(centers=of.centers)
 
     def forward(self, values: Tensor) -> Tensor:
         x = _log_probabilities(values * self.get_buffer("beta"))
         parts = [x]
         if not self.is_linear:
-            parts += [x.exp(), *((x - bend).clamp(min=0) for bend in basis.SPLINE_KNOTS)]
-        if self.has_bumps:
-            parts.append(self.bumps(x))
+            parts += [x.exp(), *((x - knot).clamp(min=0) for knot in basis.SPLINE_KNOTS)]
+        if self.has_rbf:
+            parts.append(self.radial_basis(x))
         return torch.cat(parts, -1) @ self.get_buffer("weight").T + self.get_buffer("bias")
 
-    def bumps(self, x: Tensor) -> Tensor:
-        """Return how near rows are to each known one."""
+    def radial_basis(self, x: Tensor) -> Tensor:
+        """Return the Gaussian kernel of each row and each center."""
         gaps = x.clamp(min=basis.MIN_RBF_LOG_PROBA)[..., None, :] - self.get_buffer("centers")
         return (-0.5 * gaps.square().sum(-1) / self.get_buffer("width").square()).exp()
 
 
 @final
 class Mixed(BaseMap):
-    """The log of the mean of what several maps say, by their shares."""
+    """The log of the weighted mean of the probabilities of several maps."""
 
-    def __init__(self, parts: Iterable[nn.Module], shares: FloatArray) -> None:
+    def __init__(self, parts: Iterable[nn.Module], weights: FloatArray) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        self.hold(shares=shares)
+        self.register(weights=weights)
 
     def forward(self, values: Tensor) -> Tensor:
-        said = torch.stack([part(values).softmax(-1).clamp(min=FLOOR) for part in self.parts], -1)
-        return (said @ self.get_buffer("shares")).log()
+        parts = [part(values).softmax(-1).clamp(min=FLOOR) for part in self.parts]
+        return (torch.stack(parts, -1) @ self.get_buffer("weights")).log()
 
 
 @final
-class Line(BaseMap):
-    """Log odds times a slope, plus an intercept."""
+class PlattCurve(BaseMap):
+    """Platt scaling: log odds times a slope, plus an intercept."""
 
     def __init__(self, slope: float, intercept: float) -> None:
         super().__init__()
-        self.hold(slope=slope, intercept=intercept)
+        self.register(slope=slope, intercept=intercept)
 
     def forward(self, values: Tensor) -> Tensor:
         return self.get_buffer("slope") * values + self.get_buffer("intercept")
@@ -132,11 +132,11 @@ class Line(BaseMap):
 
 @final
 class BetaCurve(BaseMap):
-    """Log odds a log(p) - b log(1 - p) + c."""
+    """Beta calibration: log odds a log(p) - b log(1 - p) + c."""
 
     def __init__(self, coefficients: FloatArray) -> None:
         super().__init__()
-        self.hold(coefficients=coefficients)
+        self.register(coefficients=coefficients)
 
     def forward(self, values: Tensor) -> Tensor:
         a, b, c = self.get_buffer("coefficients").unbind()
@@ -157,8 +157,8 @@ class Binary(BaseMap):
 
 
 @final
-class Together(BaseMap):
-    """A curve for each class against the rest; a row that none wants stays as it came."""
+class OneVsRestMap(BaseMap):
+    """A curve for each class against the rest; rows where all are 0 are unchanged."""
 
     def __init__(self, curves: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -167,26 +167,26 @@ class Together(BaseMap):
     def forward(self, values: Tensor) -> Tensor:
         odds = _log_odds(values)
         each = [curve(odds[..., k]).sigmoid() for k, curve in enumerate(self.curves)]
-        shares = torch.stack(each, -1)
-        is_empty = shares.sum(-1, keepdim=True) <= len(each) * FLOOR
-        return torch.where(is_empty, values.log_softmax(-1), shares.clamp(min=FLOOR).log())
+        p = torch.stack(each, -1)
+        is_empty = p.sum(-1, keepdim=True) <= len(each) * FLOOR
+        return torch.where(is_empty, values.log_softmax(-1), p.clamp(min=FLOOR).log())
 
 
 def _log_probabilities(logits: Tensor) -> Tensor:
-    """Return log probabilities, none below what calibrators read."""
+    """Return log probabilities, floored as calibrators do."""
     return logits.log_softmax(-1).clamp(min=basis.MIN_LOG_PROBA)
 
 
 def _log_odds(logits: Tensor) -> Tensor:
-    """Return each class's log odds against all others together.
+    """Return each class's log odds against all others.
 
-    What is left beside the top class is summed, not subtracted from 1.
+    The complement of the top class is summed, not subtracted from 1.
     """
     x = logits.log_softmax(-1)
     top = x.argmax(-1, keepdim=True)
-    beside_top = x.scatter(-1, top, -torch.inf).logsumexp(-1, keepdim=True)
-    beside = torch.log1p(-x.exp().scatter(-1, top, 0.0)).scatter(-1, top, beside_top)
-    return (x - beside).clamp(-WIDEST, WIDEST)
+    log_rest_of_top = x.scatter(-1, top, -torch.inf).logsumexp(-1, keepdim=True)
+    log_rest = torch.log1p(-x.exp().scatter(-1, top, 0.0)).scatter(-1, top, log_rest_of_top)
+    return (x - log_rest).clamp(-MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
 CALLER = "to_module"
@@ -194,11 +194,10 @@ CALLER = "to_module"
 
 @final
 class CalibrationModule(nn.Module):
-    """Logits in, calibrated probabilities out: what `predict_proba` of a calibrator says.
+    """A fitted calibrator as a module: logits in, calibrated probabilities out.
 
-    Logits are rows x classes; of maps, images x classes x height x width. It has nothing to train,
-    and lets gradients through. It computes in float64, which `.float()` before `.to(device)` gives
-    up where a device has none.
+    Made by `to_module`. It has nothing to train and passes gradients. It computes in float64; on
+    devices without it, call `.float()` before `.to(device)`.
     """
 
     def __init__(self, scores: nn.Module, n_classes: int) -> None:
@@ -208,24 +207,48 @@ class CalibrationModule(nn.Module):
         self.register_buffer("floor", torch.tensor(FLOOR, dtype=torch.float64))
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return calibrated probabilities, none below 1e-12."""
-        chances = self._scored(logits).softmax(-1)
-        return torch.maximum(chances, self.get_buffer("floor")).to(logits.dtype).movedim(-1, 1)
+        """Return calibrated probabilities.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n_rows, n_classes) or (n_images, n_classes, height, width)
+            Logits, with classes on axis 1.
+
+        Returns
+        -------
+        Tensor
+            Probabilities of the same shape, at least 1e-12.
+        """
+        probabilities = self._scored(logits).softmax(-1)
+        floored = torch.maximum(probabilities, self.get_buffer("floor"))
+        return floored.to(logits.dtype).movedim(-1, 1)
 
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return calibrated log probabilities, of which no small one is lost."""
+        """Return calibrated log probabilities, which are accurate also where tiny.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n_rows, n_classes) or (n_images, n_classes, height, width)
+            Logits, with classes on axis 1.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities of the same shape.
+        """
         return self._scored(logits).log_softmax(-1).to(logits.dtype).movedim(-1, 1)
 
     def _scored(self, logits: torch.Tensor) -> torch.Tensor:
         if not logits.is_floating_point():
-            rule, fix = "of floating point", "`.float()`"
+            rule, fix = "must be floating point", "Call .float()"
             raise BadTypeError("logits", type(self).__name__, rule, f"{logits.dtype}", fix)
         columns = logits[:, None] if logits.ndim == 1 else logits
         rows = columns.movedim(1, -1).to(self.get_buffer("floor").dtype)
-        if rows.shape[-1] == 1:  # one logit is that of the second of two classes
+        if rows.shape[-1] == 1:  # a single logit is that of the second of two classes
             rows = torch.cat([torch.zeros_like(rows), rows], -1)
         if rows.shape[-1] != self.n_classes:
-            rule, fix = f"over the {self.n_classes} classes of the fit", "the same columns"
+            rule = f"must have the {self.n_classes} classes of the fit"
+            fix = "Pass the same columns"
             got = f"shape {tuple(logits.shape)}"
             raise BadValueError("logits", type(self).__name__, rule, got, fix)
         scores: torch.Tensor = self.scores(rows)
@@ -233,25 +256,38 @@ class CalibrationModule(nn.Module):
 
 
 def to_module(calibrator: BaseCalibrator) -> CalibrationModule:
-    """Return a fitted calibrator as a module, to append to a network that puts out logits.
+    """Return a fitted calibrator as a module, to append to a network that returns logits.
 
-    `nn.Sequential(network, to_module(calibrator))` says what `predict_proba` says. Only parametric
-    calibrators can be appended, `OneVsRest` of those, and `AutoCalibrator(parametric_only=True)`.
+    `nn.Sequential(network, to_module(calibrator))` returns what `predict_proba` returns, and is
+    saved, moved and exported with the network.
 
+    Parameters
+    ----------
+    calibrator : BaseCalibrator
+        A fitted parametric calibrator, `OneVsRest` of one, or
+        ``AutoCalibrator(parametric_only=True)``.
+
+    Returns
+    -------
+    CalibrationModule
+        The module.
+
+    Examples
+    --------
     >>> from dubito import Logits
     >>> scaling = TemperatureScaling().fit(Logits([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), [0, 1, 1])
     >>> to_module(scaling)(torch.tensor([[3.0, 0.0]]))
     tensor([[0.6667, 0.3333]])
     """
     if not isinstance(calibrator, BaseCalibrator):
-        raise _cannot_be_appended(calibrator, calibrator)
+        raise _unsupported(calibrator, calibrator)
     if not calibrator.__sklearn_is_fitted__():
         raise UnfittedError(type(calibrator).__name__, CALLER)
-    return CalibrationModule(_map_of(calibrator, calibrator), calibrator.n_classes_)
+    return CalibrationModule(_logit_map(calibrator, calibrator), calibrator.n_classes_)
 
 
-def _map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
-    """Return the map from logits to calibrated ones, up to a shift a row, of a part of a whole."""
+def _logit_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
+    """Return the map to calibrated logits (up to a shift per row) of a part of a calibrator."""
     match calibrator:
         case IdentityCalibrator():
             return nn.Identity()
@@ -262,37 +298,37 @@ def _map_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
         case MatrixScaling() | StructuredMatrixScaling():
             return Mapped(calibrator._features(), calibrator.weight_, calibrator.bias_)
         case EnsembleTemperatureScaling():
-            parts = [Tempered(calibrator.temperature_), nn.Identity(), Indifferent()]
+            parts = [Tempered(calibrator.temperature_), nn.Identity(), Uniform()]
             return Mixed(parts, calibrator.weights_)
         case AutoCalibrator():
             return Mixed(
-                (_map_of(one, whole) for one in calibrator.calibrators_), calibrator.weights_
+                (_logit_map(one, whole) for one in calibrator.calibrators_), calibrator.weights_
             )
         case OneVsRest():
-            return Together(_curve_of(one, whole) for one in calibrator.calibrators_)
+            return OneVsRestMap(_odds_map(one, whole) for one in calibrator.calibrators_)
         case PlattScaling() | BetaCalibration():
-            return Binary(_curve_of(calibrator, whole))
-    raise _cannot_be_appended(calibrator, whole)
+            return Binary(_odds_map(calibrator, whole))
+    raise _unsupported(calibrator, whole)
 
 
-def _curve_of(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
-    """Return the map from a class's log odds to calibrated ones."""
+def _odds_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
+    """Return the map from a class's log odds to calibrated log odds."""
     match calibrator:
         case PlattScaling():
-            return Line(calibrator.slope_, calibrator.intercept_)
+            return PlattCurve(calibrator.slope_, calibrator.intercept_)
         case BetaCalibration():
             return BetaCurve(calibrator.coefficients_)
-    raise _cannot_be_appended(calibrator, whole)
+    raise _unsupported(calibrator, whole)
 
 
-def _cannot_be_appended(part: Any, whole: Any) -> BadTypeError:
-    """Say which calibrators can be appended."""
+def _unsupported(part: Any, whole: Any) -> BadTypeError:
+    """Return the error for a calibrator that cannot be converted."""
     rule = (
-        "TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
-        "EnsembleTemperatureScaling, PlattScaling, BetaCalibration, IdentityCalibrator, or OneVsRest or AutoCalibrator "
-        "of these alone"
+        "supports TemperatureScaling, VectorScaling, MatrixScaling, StructuredMatrixScaling, "
+        "EnsembleTemperatureScaling, PlattScaling, BetaCalibration, IdentityCalibrator, and "
+        "OneVsRest or AutoCalibrator of these"
     )
     is_auto = isinstance(whole, AutoCalibrator)
     fix = "AutoCalibrator(parametric_only=True)" if is_auto else "TemperatureScaling()"
     got = " with ".join(dict.fromkeys(type(one).__name__ for one in (whole, part)))
-    return BadTypeError("calibrator", CALLER, rule, got, f"{fix}.fit(outputs, y)")
+    return BadTypeError("", CALLER, rule, got, f"Use {fix}.fit(outputs, y)")

@@ -1,4 +1,4 @@
-"""Several forward passes per row: Monte Carlo dropout, deep ensembles and test-time augmentation."""
+"""Several passes per row: Monte Carlo dropout, deep ensembles and test-time augmentation."""
 
 from __future__ import annotations
 
@@ -11,73 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from dubito.arrays import FloatArray, RandomState, as_list, draw_seed
-from dubito.doubt.densities import as_count
+from dubito.arrays import FloatArray, RandomState, as_count, as_list, draw_seed
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, UncertaintyAware
-from dubito.learn.layers import layer_named, left_as_it_was, require_module, seeded
+from dubito.learn.layers import evaluation_mode, find_layer, require_module, seeded
 from dubito.learn.likelihoods import Bernoulli
 from dubito.outputs import Logits, Members
 
+View = Callable[[torch.Tensor], torch.Tensor]
 
-def _members_of(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
-    """Return what several passes said of the same rows.
-
-    Without a likelihood their outputs are logits. Classes are on axis 1: of maps, images x classes
-    x height x width, each pixel is a row.
-    """
-    outputs = [_one_tensor(one, caller) for one in passes]
-    said = [Logits(array_of(logits_of(one, likelihood, caller))) for one in outputs]
-    if not isinstance(likelihood, UncertaintyAware):
-        return Members.of(said)
-    certainty = [array_of(likelihood.certainty(one).flatten()) for one in outputs]
-    return Members.of(said, certainty=certainty)
-
-
-def logits_of(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
-    """Return the logits, rows x classes, that outputs stand for under a likelihood."""
-    if isinstance(likelihood, BaseClassLikelihood):
-        with seeded(0):  # some draw: passes then differ by what they say alone
-            return rows_of(likelihood.logits(outputs))
-    is_yes_or_no = isinstance(likelihood, Bernoulli) and likelihood.n_targets == 1
-    if likelihood is not None and not is_yes_or_no:
-        rule, got = "a likelihood of classes", type(likelihood).__name__
-        raise BadTypeError("likelihood", caller, rule, got, "Categorical(n_classes)")
-    # Of sequences some put classes last, some on axis 1: sizes do not tell which.
-    is_clear = outputs.ndim < 2 or outputs.shape[1] == 1 if is_yes_or_no else outputs.ndim != 3
-    if not is_clear:
-        name = "1" if is_yes_or_no else "classes"
-        rule = f"rows x {name}, or images x {name} x height x width"
-        fix = "`.flatten(0, 1)` in the model for a sequence whose classes are last"
-        raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
-    return rows_of(outputs)
-
-
-def _one_tensor(outputs: Any, caller: str) -> torch.Tensor:
-    """Return what a model put out, which must be one tensor."""
-    if not isinstance(outputs, torch.Tensor):
-        rule, fix = "one that returns one tensor", "a module that returns one head of it"
-        raise BadTypeError("model", caller, rule, type(outputs).__name__, fix)
-    return outputs
-
-
-def rows_of(outputs: torch.Tensor) -> torch.Tensor:
-    """Return rows x classes: the pixels of maps one after the other."""
-    if outputs.ndim <= 2:
-        return outputs
-    return outputs.movedim(1, -1).reshape(-1, outputs.shape[1])
-
-
-def array_of(tensor: torch.Tensor) -> FloatArray:
-    """Return a tensor as an array of its own, float32 where NumPy has no such precision."""
-    still = tensor.detach().cpu()
-    if still.dtype in (torch.float16, torch.bfloat16):
-        still = still.float()
-    array: FloatArray = still.numpy().copy()
-    return array
-
-
-LAYERS = (
+DROPOUT_LAYERS = (
     nn.Dropout,
     nn.Dropout1d,
     nn.Dropout2d,
@@ -85,19 +28,40 @@ LAYERS = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
-DROPOUT = "MonteCarloDropout"
+DROPOUT, ENSEMBLE, AUGMENTATION = "MonteCarloDropout", "DeepEnsemble", "TestTimeAugmentation"
+FIX_MODELS = "Pass [make_model(), make_model(), ...]"
+FIX_VIEWS = "Pass [identity_view, *flip_views(), *shift_views(1)]"
 
 
 @final
 class MonteCarloDropout:
-    """Run a model several times with dropout awake, and nothing else of it.
+    """Several passes of a model with its dropout layers in training mode.
 
-    Batch norm stays in evaluation, and the model is left as it was. The same inputs and `random_state` give
-    the same members. `likelihood` is what the model was trained with; without one its outputs are
-    logits, classes on axis 1. Dropout that a module does in its own code (`functional.dropout`)
-    cannot be found: name such modules in `layers`, by name or themselves. Gal and Ghahramani,
-    "Dropout as a Bayesian approximation", 2016.
+    All other layers, such as batch norm, are in evaluation mode, and the model is restored
+    afterwards. The same inputs and `random_state` give the same members.
 
+    Parameters
+    ----------
+    model : nn.Module
+        The trained model.
+    n_passes : int, default=10
+        The number of passes.
+    layers : iterable of str or nn.Module, optional
+        Further modules to put into training mode, by name or themselves: those that call
+        `functional.dropout`, which cannot be detected.
+    likelihood : BaseLikelihood, optional
+        What the model was trained with. By default its outputs are logits, with classes on
+        axis 1.
+    random_state : int, RandomState or None, default=0
+        The seed of the dropout masks.
+
+    References
+    ----------
+    Gal and Ghahramani, "Dropout as a Bayesian approximation: representing model uncertainty in
+    deep learning", 2016.
+
+    Examples
+    --------
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
     >>> MonteCarloDropout(model, n_passes=5)(torch.ones(2, 4)).array.shape
     (5, 2, 3)
@@ -113,25 +77,36 @@ class MonteCarloDropout:
         random_state: RandomState = 0,
     ) -> None:
         self.model = require_module(model, DROPOUT)
-        self.n_passes = as_count(n_passes, "n_passes", DROPOUT)
+        self.n_passes = as_count(n_passes, "n_passes", DROPOUT, example=10)
         self.likelihood = likelihood
         self.seed = draw_seed(random_state, DROPOUT)
-        self.layers = _awake_layers(model, layers)
+        self.layers = _stochastic_layers(model, layers)
 
     def __call__(self, *inputs: Any, **named: Any) -> Members:
-        """Return what each pass says of some inputs, given as to the model itself."""
+        """Return the outputs of each pass.
+
+        Parameters
+        ----------
+        *inputs, **named
+            The inputs of the model.
+
+        Returns
+        -------
+        Members
+            Probabilities of shape (n_passes, n_rows, n_classes).
+        """
         with (
-            left_as_it_was(self.model, self.layers),
+            evaluation_mode(self.model, self.layers),
             seeded(self.seed),
-            _plain_attention(),
+            _without_attention_fastpath(),
         ):
             passes = [self.model(*inputs, **named) for _ in range(self.n_passes)]
-        return _members_of(passes, self.likelihood, DROPOUT)
+        return _as_members(passes, self.likelihood, DROPOUT)
 
 
 @contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Run transformers layer by layer: in evaluation their short cut passes by dropout layers."""
+def _without_attention_fastpath() -> Iterator[None]:
+    """Run transformers layer by layer: their fast path in evaluation mode skips dropout."""
     is_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -140,40 +115,48 @@ def _plain_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(is_enabled)
 
 
-def _awake_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
-    """Return the layers that drop something and those that are named, or raise where none is."""
-    rule, fix = "a list of layers, or their names", "layers=['encoder']"
+def _stochastic_layers(model: nn.Module, layers: Any) -> list[nn.Module]:
+    """Return the dropout layers and the given ones, or raise if there are none."""
+    rule, fix = "must be a list of layers or their names", "Use layers=['encoder']"
     if isinstance(layers, str):
-        raise BadTypeError("layers", DROPOUT, rule, repr(layers), f"layers=[{layers!r}]")
-    named = as_list(layers, "layers", DROPOUT, rule, fix)
-    awake = [one for one in model.modules() if _drops(one)]
-    awake += [layer_named(model, one, f"layers[{i}]", DROPOUT) for i, one in enumerate(named)]
-    if not awake:
-        rule, got = "one with a dropout layer whose p is above 0", f"{type(model).__name__} without"
-        fix = "nn.Dropout(0.2) before its last layer, `layers` that drop unseen, or DeepEnsemble"
+        raise BadTypeError("layers", DROPOUT, rule, repr(layers), f"Use layers=[{layers!r}]")
+    given = as_list(layers, "layers", DROPOUT, rule, fix)
+    found = [one for one in model.modules() if _is_dropout(one)]
+    found += [find_layer(model, one, f"layers[{i}]", DROPOUT) for i, one in enumerate(given)]
+    if not found:
+        rule, got = "must have a dropout layer with p above 0", f"{type(model).__name__} without"
+        fix = "Add nn.Dropout(0.2) before the last layer, name `layers`, or use DeepEnsemble"
         raise BadValueError("model", DROPOUT, rule, got, fix)
-    return awake
+    return found
 
 
-def _drops(layer: nn.Module) -> bool:
-    """Return whether all that training changes in a layer is that it drops something."""
+def _is_dropout(layer: nn.Module) -> bool:
+    """Return whether dropout is all that training mode changes in a layer."""
     if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
         return layer.dropout > 0
-    return isinstance(layer, LAYERS) and layer.p > 0
-
-
-ENSEMBLE = "DeepEnsemble"
-FIX = "[make_model(), make_model(), ...]"
+    return isinstance(layer, DROPOUT_LAYERS) and layer.p > 0
 
 
 @final
 class DeepEnsemble:
-    """Ask several trained models; `DeepEnsemble.train` makes and trains them.
+    """Several trained models; `DeepEnsemble.train` makes and trains them.
 
-    Models run in evaluation and are left as they were. `likelihood` is what they were trained with;
-    without one their outputs are logits, classes on axis 1. Lakshminarayanan, Pritzel and
-    Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles", 2017.
+    Models run in evaluation mode and are restored afterwards.
 
+    Parameters
+    ----------
+    models : iterable of nn.Module
+        The trained models, all different.
+    likelihood : BaseLikelihood, optional
+        What they were trained with. By default their outputs are logits, with classes on axis 1.
+
+    References
+    ----------
+    Lakshminarayanan, Pritzel and Blundell, "Simple and scalable predictive uncertainty estimation
+    using deep ensembles", 2017.
+
+    Examples
+    --------
     >>> import torch
     >>> ensemble = DeepEnsemble.train(lambda: nn.Linear(4, 3), lambda model: None, n_members=5)
     >>> ensemble(torch.ones(2, 4)).array.shape
@@ -194,71 +177,107 @@ class DeepEnsemble:
         likelihood: Any = None,
         random_state: RandomState = 0,
     ) -> DeepEnsemble:
-        """Make each member by `factory()` and train it by `train_model(model)`, a loop of your own.
+        """Make and train the members.
 
-        Both draw their random numbers (first weights, order of rows) from torch, seeded for each
-        member.
+        Parameters
+        ----------
+        factory : callable
+            Returns a new, untrained model.
+        train_model : callable
+            Trains the model that it is given. Both draw random numbers from torch, which is
+            seeded for each member.
+        n_members : int, default=5
+            The number of members.
+        likelihood : BaseLikelihood, optional
+            What the models are trained with.
+        random_state : int, RandomState or None, default=0
+            The seed of the members' seeds.
+
+        Returns
+        -------
+        DeepEnsemble
+            The trained ensemble.
         """
-        n_models = as_count(n_members, "n_members", f"{ENSEMBLE}.train")
+        caller = f"{ENSEMBLE}.train"
+        n_models = as_count(n_members, "n_members", caller, example=5)
+        sequence = np.random.SeedSequence(draw_seed(random_state, caller))
         models = []
-        for start in (
-            np.random.SeedSequence(draw_seed(random_state, ENSEMBLE))
-            .generate_state(n_models)
-            .tolist()
-        ):
-            with seeded(start):
+        for seed in sequence.generate_state(n_models).tolist():
+            with seeded(seed):
                 model = factory()
                 train_model(model)
             models.append(model)
         return cls(models, likelihood=likelihood)
 
     def __call__(self, *inputs: Any, **named: Any) -> Members:
-        """Return what each model says of some inputs, given as to the models themselves."""
+        """Return the outputs of each model.
+
+        Parameters
+        ----------
+        *inputs, **named
+            The inputs of the models.
+
+        Returns
+        -------
+        Members
+            Probabilities of shape (n_members, n_rows, n_classes).
+        """
         passes = []
         for model in self.models:
-            with left_as_it_was(model):
+            with evaluation_mode(model):
                 passes.append(model(*inputs, **named))
-        return _members_of(passes, self.likelihood, ENSEMBLE)
+        return _as_members(passes, self.likelihood, ENSEMBLE)
 
 
 def _as_models(models: Any) -> tuple[nn.Module, ...]:
-    """Return models, all different, of which there must be one."""
-    listed = as_list(models, "models", ENSEMBLE, "a list of trained models", FIX)
+    """Return at least one model, all different."""
+    rule = "must be a list of trained models"
+    listed = as_list(models, "models", ENSEMBLE, rule, FIX_MODELS)
     for i, model in enumerate(listed):
         if not isinstance(model, nn.Module):
-            raise BadTypeError(
-                f"models[{i}]", ENSEMBLE, "a torch module", type(model).__name__, FIX
-            )
+            rule, got = "must be a torch module", type(model).__name__
+            raise BadTypeError(f"models[{i}]", ENSEMBLE, rule, got, FIX_MODELS)
     if not listed:
-        raise BadValueError("models", ENSEMBLE, "1 model or more", "none", FIX)
+        raise BadValueError("models", ENSEMBLE, "must hold at least 1 model", "none", FIX_MODELS)
     if len({id(model) for model in listed}) < len(listed):
-        fix = "a factory that makes a new model at each call"
-        raise BadValueError("models", ENSEMBLE, "all different", "one of them twice", fix)
+        fix = "Use a factory that makes a new model in each call"
+        raise BadValueError("models", ENSEMBLE, "must all be different", "one of them twice", fix)
     return tuple(listed)
-
-
-View = Callable[[torch.Tensor], torch.Tensor]
-
-AUGMENTATION = "TestTimeAugmentation"
-AUGMENTATION_FIX = "[identity_view, *flip_views(), *shift_views(1)]"
 
 
 @final
 class TestTimeAugmentation:
-    """Run a model on several views of the same inputs: any functions from tensor to tensor.
+    """A model applied to several views of the same inputs.
 
-    The model runs in evaluation and is left as it was. A view gets a copy, and what it draws from
-    torch comes from `random_state`. `likelihood` is what the model was trained with; without one its
-    outputs are logits, classes on axis 1. Ayhan and Berens, "Test-time data augmentation for
-    estimation of heteroscedastic aleatoric uncertainty in deep neural networks", 2018.
+    The model runs in evaluation mode and is restored afterwards. Each view gets a copy of the
+    inputs.
 
+    Parameters
+    ----------
+    model : nn.Module
+        The trained model.
+    views : iterable of callable
+        Functions from tensor to tensor, such as `flip_views`.
+    likelihood : BaseLikelihood, optional
+        What the model was trained with. By default its outputs are logits, with classes on
+        axis 1.
+    random_state : int, RandomState or None, default=0
+        The seed of what views draw from torch.
+
+    References
+    ----------
+    Ayhan and Berens, "Test-time data augmentation for estimation of heteroscedastic aleatoric
+    uncertainty in deep neural networks", 2018.
+
+    Examples
+    --------
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     >>> views = TestTimeAugmentation(model, [identity_view, *shift_views(1)])
     >>> views(torch.ones(2, 1, 8, 8)).array.shape
     (5, 2, 3)
     """
 
-    __test__: ClassVar[bool] = False  # pytest takes its name for that of tests
+    __test__: ClassVar[bool] = False  # by its name, pytest would collect it
 
     def __init__(
         self,
@@ -274,18 +293,41 @@ class TestTimeAugmentation:
         self.seed = draw_seed(random_state, AUGMENTATION)
 
     def __call__(self, inputs: torch.Tensor) -> Members:
-        """Return what the model says of each view of some inputs."""
+        """Return the outputs for each view.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            The inputs of the model.
+
+        Returns
+        -------
+        Members
+            Probabilities of shape (n_views, n_rows, n_classes).
+        """
         if not isinstance(inputs, torch.Tensor):
-            rule, fix = "a tensor, which views are made of", "a model that takes one tensor"
+            rule, fix = "must be a tensor", "Use a model that takes one tensor"
             raise BadTypeError("inputs", AUGMENTATION, rule, type(inputs).__name__, fix)
-        with left_as_it_was(self.model), seeded(self.seed):
+        with evaluation_mode(self.model), seeded(self.seed):
             passes = [self.model(view(inputs.clone())) for view in self.views]
-        return _members_of(passes, self.likelihood, AUGMENTATION)
+        return _as_members(passes, self.likelihood, AUGMENTATION)
 
 
 def identity_view(inputs: torch.Tensor) -> torch.Tensor:
-    """Return the inputs as they are: a view like any other.
+    """Return the inputs unchanged.
 
+    Parameters
+    ----------
+    inputs : Tensor
+        Any inputs.
+
+    Returns
+    -------
+    Tensor
+        The same tensor.
+
+    Examples
+    --------
     >>> identity_view(torch.tensor([1, 2])).tolist()
     [1, 2]
     """
@@ -293,8 +335,20 @@ def identity_view(inputs: torch.Tensor) -> torch.Tensor:
 
 
 def flip_views(dimensions: Iterable[int] = (-1,)) -> list[View]:
-    """Return a view flipped along each of some dimensions: -1 is left and right, -2 up and down.
+    """Return a view that flips the inputs, for each dimension.
 
+    Parameters
+    ----------
+    dimensions : iterable of int, default=(-1,)
+        -1 flips left and right, -2 up and down.
+
+    Returns
+    -------
+    list of callable
+        The views.
+
+    Examples
+    --------
     >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in flip_views((-1, -2))]
     [[[2, 1], [4, 3]], [[3, 4], [1, 2]]]
     """
@@ -302,37 +356,102 @@ def flip_views(dimensions: Iterable[int] = (-1,)) -> list[View]:
 
 
 def shift_views(n_pixels: int = 1) -> list[View]:
-    """Return views shifted right, left, down and up; what enters repeats the border.
+    """Return views that shift images right, left, down and up, repeating the border.
 
+    Parameters
+    ----------
+    n_pixels : int, default=1
+        The length of the shift.
+
+    Returns
+    -------
+    list of callable
+        The four views.
+
+    Examples
+    --------
     >>> [view(torch.tensor([[1, 2], [3, 4]])).tolist() for view in shift_views(1)[:2]]
     [[[1, 1], [3, 3]], [[2, 2], [4, 4]]]
     """
-    n_steps = as_count(n_pixels, "n_pixels", "shift_views")
+    n = as_count(n_pixels, "n_pixels", "shift_views")
     return [
-        partial(_shifted, n_pixels=n, dimension=dimension)
+        partial(_shifted, n_pixels=step, dimension=dimension)
         for dimension in (-1, -2)
-        for n in (n_steps, -n_steps)
+        for step in (n, -n)
     ]
 
 
 def _shifted(inputs: torch.Tensor, n_pixels: int, dimension: int) -> torch.Tensor:
-    """Return inputs moved along a dimension."""
+    """Return inputs shifted along a dimension."""
     size = inputs.shape[dimension]
     places = torch.arange(size, device=inputs.device) - n_pixels
     return inputs.index_select(dimension, places.clamp(0, size - 1))
 
 
 def _as_views(views: Any) -> tuple[View, ...]:
-    """Return views, of which there must be one."""
-    listed = as_list(
-        views, "views", AUGMENTATION, "a list of functions from tensor to tensor", AUGMENTATION_FIX
-    )
+    """Return at least one view."""
+    rule = "must be a list of functions from tensor to tensor"
+    listed = as_list(views, "views", AUGMENTATION, rule, FIX_VIEWS)
     for i, view in enumerate(listed):
         if not callable(view):
-            rule = "a function from tensor to tensor"
-            raise BadTypeError(
-                f"views[{i}]", AUGMENTATION, rule, type(view).__name__, AUGMENTATION_FIX
-            )
+            rule, got = "must be a function from tensor to tensor", type(view).__name__
+            raise BadTypeError(f"views[{i}]", AUGMENTATION, rule, got, FIX_VIEWS)
     if not listed:
-        raise BadValueError("views", AUGMENTATION, "1 view or more", "none", AUGMENTATION_FIX)
+        raise BadValueError("views", AUGMENTATION, "must hold at least 1 view", "none", FIX_VIEWS)
     return tuple(listed)
+
+
+def _as_members(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
+    """Return the outputs of several passes over the same rows."""
+    outputs = [_require_one_tensor(one, caller) for one in passes]
+    logits = [Logits(to_array(class_logits(one, likelihood, caller))) for one in outputs]
+    if not isinstance(likelihood, UncertaintyAware):
+        return Members.of(logits)
+    certainty = [to_array(likelihood.certainty(one).flatten()) for one in outputs]
+    return Members.of(logits, certainty=certainty)
+
+
+def class_logits(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
+    """Return logits of shape (n_rows, n_classes) from a network's outputs.
+
+    Without a likelihood, outputs are logits. Classes are on axis 1; each pixel of a map is a row.
+    """
+    if isinstance(likelihood, BaseClassLikelihood):
+        with seeded(0):  # if it draws, passes should not differ by their draws
+            return flatten_maps(likelihood.logits(outputs))
+    is_binary = isinstance(likelihood, Bernoulli) and likelihood.n_targets == 1
+    if likelihood is not None and not is_binary:
+        rule, got = "must be a likelihood of classes", type(likelihood).__name__
+        raise BadTypeError("likelihood", caller, rule, got, "Use Categorical(n_classes)")
+    # The classes of a sequence may be on axis 1 or last: the shape does not tell.
+    is_clear = outputs.ndim < 2 or outputs.shape[1] == 1 if is_binary else outputs.ndim != 3
+    if not is_clear:
+        n = "1" if is_binary else "classes"
+        rule = f"must have shape (rows, {n}) or (images, {n}, height, width)"
+        fix = "Call .flatten(0, 1) in the model for a sequence with classes last"
+        raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
+    return flatten_maps(outputs)
+
+
+def _require_one_tensor(outputs: Any, caller: str) -> torch.Tensor:
+    """Return the outputs of a model, which must be one tensor."""
+    if not isinstance(outputs, torch.Tensor):
+        rule, fix = "must return one tensor", "Wrap it in a module that returns one head"
+        raise BadTypeError("model", caller, rule, type(outputs).__name__, fix)
+    return outputs
+
+
+def flatten_maps(outputs: torch.Tensor) -> torch.Tensor:
+    """Return outputs of shape (n_rows, n_classes), pixel by pixel for maps."""
+    if outputs.ndim <= 2:
+        return outputs
+    return outputs.movedim(1, -1).reshape(-1, outputs.shape[1])
+
+
+def to_array(tensor: torch.Tensor) -> FloatArray:
+    """Return a copy of a tensor as an array, half precision as float32."""
+    detached = tensor.detach().cpu()
+    if detached.dtype in (torch.float16, torch.bfloat16):
+        detached = detached.float()
+    array: FloatArray = detached.numpy().copy()
+    return array

@@ -1,4 +1,4 @@
-"""Doubt for every pixel: noise in the logits, and maps of what several passes disagree about."""
+"""Segmentation: noisy logits per pixel, and maps of aleatoric and epistemic uncertainty."""
 
 from __future__ import annotations
 
@@ -11,24 +11,41 @@ import numpy as np
 import torch
 from torch import Tensor, distributions
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray, IntArray, as_count
 from dubito.doubt.ensembles import decompose_uncertainty
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
 from dubito.learn.layers import seeded
-from dubito.learn.likelihoods import as_count, as_floor, floored, positive, require_tensor
+from dubito.learn.likelihoods import as_floor, bounded_exp, floored, require_tensor
+
+CALLER = "uncertainty_maps"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class LogitNoise(BaseClassLikelihood):
-    """One class out of several, from logits with normal noise of a variance the network gives.
+    """One of several classes, from logits with normal noise of a predicted variance.
 
-    Outputs are K logits, then K log variances, which count from `floor` up. Loss and prediction
-    take the mean of the softmax over `n_samples` draws, anew at each call: seed PyTorch to repeat
-    them. Kendall and Gal, "What uncertainties do we need in Bayesian deep learning for computer
+    Use it for segmentation, where the noise differs from pixel to pixel. The outputs are K
+    logits, then K log variances. Loss and prediction average the softmax over random draws: seed
+    PyTorch to repeat them.
+
+    Parameters
+    ----------
+    n_classes : int
+        The number of classes K.
+    n_samples : int, default=20
+        The number of draws.
+    floor : float, default=-20.0
+        A lower bound of the log variance.
+
+    References
+    ----------
+    Kendall and Gal, "What uncertainties do we need in Bayesian deep learning for computer
     vision?", 2017.
 
+    Examples
+    --------
     >>> LogitNoise(2).predict(torch.tensor([[30.0, 0.0, -10.0, -10.0]])).mode
     tensor([0])
     """
@@ -51,27 +68,48 @@ class LogitNoise(BaseClassLikelihood):
         return distributions.Categorical(logits=self._log_probabilities(parameters))
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Return log probabilities of the classes, on axis 1: the softmax is a mean over draws."""
+        """Return the log probabilities of the classes, averaged over draws.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, 2 * n_classes)
+            The outputs of the network.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_classes)
+            Log probabilities, with classes on axis 1.
+        """
         return self._log_probabilities(self._parameters(outputs, "logits")).movedim(-1, 1)
 
-    def _class_losses(self, parameters: Tensor, shares: Tensor) -> Tensor:
-        return cross_entropy(self._log_probabilities(parameters), shares)
+    def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
+        return cross_entropy(self._log_probabilities(parameters), labels)
 
     def _log_probabilities(self, parameters: Tensor) -> Tensor:
-        """Return the log of the mean softmax over draws, by log-sum-exp: none becomes log 0."""
+        """Return the log of the mean softmax over draws, by logsumexp to avoid log 0."""
         logits, raw = parameters.chunk(2, -1)
-        std = positive(0.5 * floored(raw, self.floor))
-        draws = torch.randn((self.n_samples, *logits.shape), dtype=std.dtype, device=std.device)
-        return (logits + std * draws).log_softmax(-1).logsumexp(0) - log(self.n_samples)
+        std = bounded_exp(0.5 * floored(raw, self.floor))
+        noise = torch.randn((self.n_samples, *logits.shape), dtype=std.dtype, device=std.device)
+        return (logits + std * noise).log_softmax(-1).logsumexp(0) - log(self.n_samples)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class UncertaintyMaps:
-    """What several passes say of each pixel, images x height x width.
+    """Predictions and uncertainties per pixel, each of shape (n_images, height, width).
 
-    `prediction` and `confidence` are of the mean probability. `total` doubt is `aleatoric`, noise in
-    the data, plus `epistemic`, what the passes disagree about.
+    Attributes
+    ----------
+    prediction : ndarray of int
+        The most probable class of the mean over passes.
+    confidence : ndarray
+        Its mean probability.
+    total : ndarray
+        Total uncertainty, the sum of the following two.
+    aleatoric : ndarray
+        Noise in the data.
+    epistemic : ndarray
+        Disagreement of the passes.
     """
 
     prediction: IntArray
@@ -86,44 +124,63 @@ def uncertainty_maps(
     passes: Sequence[Tensor],
     by: Literal["entropy", "variance"] = "entropy",
 ) -> UncertaintyMaps:
-    """Return class, confidence and split doubt of each pixel, from the outputs of several passes.
+    """Return prediction, confidence, aleatoric and epistemic uncertainty of each pixel.
 
-    `passes` are what a network trained by `likelihood` put out for the same images, with dropout
-    on or one member of an ensemble after the other: images x n_outputs x height x width each.
-    Kendall and Gal, 2017; split as `decompose_uncertainty` does it.
+    Parameters
+    ----------
+    likelihood : BaseClassLikelihood
+        What the network was trained with.
+    passes : sequence of Tensor
+        At least 2 outputs for the same images, each of shape (n_images, n_outputs, height,
+        width): passes with dropout, or members of an ensemble.
+    by : {"entropy", "variance"}, default="entropy"
+        How uncertainty is decomposed, as in `decompose_uncertainty`.
 
+    Returns
+    -------
+    UncertaintyMaps
+        Maps of shape (n_images, height, width).
+
+    References
+    ----------
+    Kendall and Gal, "What uncertainties do we need in Bayesian deep learning for computer
+    vision?", 2017.
+
+    Examples
+    --------
     >>> first, second = torch.zeros(1, 4, 8, 8), torch.ones(1, 4, 8, 8)
     >>> uncertainty_maps(LogitNoise(2), [first, second]).epistemic.shape
     (1, 8, 8)
     """
     if not isinstance(likelihood, BaseClassLikelihood):
-        rule, fix = "a likelihood of classes", "LogitNoise(n_classes)"
-        raise BadTypeError("likelihood", "uncertainty_maps", rule, type(likelihood).__name__, fix)
-    _require_alike(passes)
-    members = np.stack([_probabilities_of(likelihood, one) for one in passes])
-    doubt = decompose_uncertainty(members, by=by)
+        rule, fix = "must be a likelihood of classes", "Use LogitNoise(n_classes)"
+        raise BadTypeError("likelihood", CALLER, rule, type(likelihood).__name__, fix)
+    _require_same_images(passes)
+    members = np.stack([_class_probabilities(likelihood, one) for one in passes])
+    parts = decompose_uncertainty(members, by=by)
     mean = members.mean(axis=0)
     return UncertaintyMaps(
-        mean.argmax(axis=-1), mean.max(axis=-1), doubt.total, doubt.aleatoric, doubt.epistemic
+        mean.argmax(axis=-1), mean.max(axis=-1), parts.total, parts.aleatoric, parts.epistemic
     )
 
 
-def _probabilities_of(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
-    """Return the class probabilities of one pass, classes on the last axis."""
-    # The same draws for each, where a likelihood draws: passes then differ by what they say alone.
+def _class_probabilities(likelihood: BaseClassLikelihood, outputs: Tensor) -> FloatArray:
+    """Return the class probabilities of one pass, with classes on the last axis."""
+    # The same draws for each pass, so that passes differ by their outputs only.
     with torch.no_grad(), seeded(0):
         array: FloatArray = likelihood.predict(outputs).probs.cpu().numpy()
     return array
 
 
-def _require_alike(passes: Sequence[Tensor]) -> None:
-    """Raise unless these are two or more passes over the same images."""
+def _require_same_images(passes: Sequence[Tensor]) -> None:
+    """Raise unless there are at least two passes of the same shape."""
     if len(passes) < 2:
-        fix = "several passes: an ensemble, dropout, or augmented views"
-        raise BadValueError("passes", "uncertainty_maps", "2 or more", f"{len(passes)}", fix)
+        rule = "must hold at least 2 passes"
+        fix = "Use an ensemble, dropout passes or augmented views"
+        raise BadValueError("passes", CALLER, rule, f"{len(passes)}", fix)
     for i, one in enumerate(passes):
-        require_tensor(one, f"passes[{i}]", "uncertainty_maps")
+        require_tensor(one, f"passes[{i}]", CALLER)
         if one.shape != passes[0].shape:
-            rule = f"of the first one's shape {tuple(passes[0].shape)}"
-            got, fix = f"shape {tuple(one.shape)}", "the same images in each"
-            raise BadValueError(f"passes[{i}]", "uncertainty_maps", rule, got, fix)
+            rule = f"must have the shape of the first, {tuple(passes[0].shape)}"
+            got, fix = f"shape {tuple(one.shape)}", "Pass the same images in each"
+            raise BadValueError(f"passes[{i}]", CALLER, rule, got, fix)

@@ -16,11 +16,12 @@ from dubito.arrays import (
     contiguous,
     draw_seed,
     freeze,
+    require_bool,
     require_random_state,
 )
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
-from dubito.doubt.conformal.scores import BaseConformal
+from dubito.doubt.conformal.thresholds import BaseConformalPredictor
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
@@ -28,20 +29,55 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Members, Probabilities, as_outputs, unchecked
 from dubito.serialization.fields import boolean, class_names, declare, integer, one_of
 
-FLOOR = 1e-300  # a share below counts as this, so that log odds stay finite
-GOLDEN = 0x9E3779B97F4A7C15  # steps of the generator SplitMix64
+FLOOR = 1e-300  # of a probability, so that log odds stay finite
+GOLDEN = 0x9E3779B97F4A7C15  # the increment of SplitMix64
 
 
 @final
-class ConformalClassifier(BaseConformal):
-    """Give each row the classes that it may be of: the truth is among them with chance `level`.
+class ConformalClassifier(BaseConformalPredictor):
+    """Prediction sets that contain the true class with probability at least `level`.
 
-    The guarantee holds for any model and any n, if the rows of the fit were not trained on and are
-    exchangeable with those to come. `method`, `randomize` and `random_state` are told above. With
-    `allow_empty=False` a set that would be empty holds the most probable class: not smaller, so
-    that the guarantee stays. Vovk, Gammerman and Shafer, "Algorithmic learning in a random
-    world", 2005.
+    The guarantee holds for any model and any number of calibration rows, if these were not
+    trained on and are exchangeable with new rows.
 
+    Parameters
+    ----------
+    level : float, default=0.9
+        The coverage, above 0 and below 1.
+    method : {"lac", "aps"}, default="lac"
+        "lac" scores a class by 1 - its probability and gives the smallest sets on average. "aps"
+        sums the probabilities of the more probable classes, and adapts better to difficult rows.
+    randomize : bool, default=True
+        For "aps", count a random part of a class's own probability, which makes the coverage
+        exact and the sets smaller. The random number depends on the row's outputs and
+        `random_state` only, so that a row has the same set alone and in a batch.
+    allow_empty : bool, default=True
+        If False, an empty set holds the most probable class instead.
+    random_state : int, RandomState or None, default=0
+        The seed of the randomization.
+
+    Attributes
+    ----------
+    thresholds_ : dict
+        The threshold by group ("all" without groups), as log odds of the score; None if there
+        are too few rows.
+    n_rows_ : dict
+        The number (or weight) of calibration rows by group.
+    is_grouped_ : bool
+        Whether the fit had groups.
+    n_classes_, classes_ : int, tuple or None
+        The number of classes, and their names if they have any.
+    method_, is_randomized_, random_state_ : str, bool, int
+        The settings of the fit, with the seed drawn.
+
+    References
+    ----------
+    Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005; Sadinle, Lei and
+    Wasserman, "Least ambiguous set-valued classifiers with bounded error levels", 2019 (LAC);
+    Romano, Sesia and Candès, "Classification with valid and adaptive coverage", 2020 (APS).
+
+    Examples
+    --------
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]
     >>> sets = ConformalClassifier(level=0.8).fit(p, [0, 0, 0, 0]).predict([[0.9, 0.1], [0.6, 0.4]])
     >>> sets.sizes.tolist(), sets.names(0), sets.names(1)
@@ -62,7 +98,7 @@ class ConformalClassifier(BaseConformal):
         random_state_=integer(0, 2**32 - 1),
     )
 
-    unbounded = "their sets hold every class"
+    unbounded = "sets hold every class"
 
     def __init__(
         self,
@@ -79,26 +115,39 @@ class ConformalClassifier(BaseConformal):
         self.random_state = random_state
 
     def predict(self, outputs: Any, groups: Any = None) -> PredictionSets:
-        """Return the set of each row, by the threshold of its group if the fit had groups."""
+        """Return the prediction set of each row.
+
+        Parameters
+        ----------
+        outputs : Logits, Probabilities, Members or array-like of shape (n_rows, n_classes)
+            Outputs over the classes of the fit.
+        groups : array-like of shape (n_rows,), optional
+            The group of each row, if the fit had groups.
+
+        Returns
+        -------
+        PredictionSets
+            The sets; they hold every class if there were too few calibration rows.
+        """
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
-        known = self._as_known(outputs, caller)
-        _require_classes(known, self.n_classes_, self.classes_, caller)
-        _require_bool(self.allow_empty, "allow_empty", caller)
-        reach = self._reach(groups, known.n_rows, "predict")
-        contains = np.empty(known.array.shape, dtype=bool)
+        wrapped = self._as_outputs(outputs, caller)
+        _require_classes(wrapped, self.n_classes_, self.classes_, caller)
+        require_bool(self.allow_empty, "allow_empty", caller)
+        thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict")
+        contains = np.empty(wrapped.array.shape, dtype=bool)
 
         def fill(rows: slice) -> None:
-            part, most = known.take(rows), reach[rows, np.newaxis]
+            part, limit = wrapped.take(rows), thresholds[rows, np.newaxis]
             scores = _class_scores(part, self.method_, self.is_randomized_, self.random_state_)
-            contains[rows] = scores <= most
+            contains[rows] = scores <= limit
             if self.method_ == "aps" and not self.is_randomized_:
-                contains[rows] |= _odds_of_sums(part, np.zeros((part.n_rows, 1))) < most
+                contains[rows] |= _cumulative_odds(part, np.zeros((part.n_rows, 1))) < limit
             if not self.allow_empty:
                 best = scores.argmin(axis=1, keepdims=True)
                 np.put_along_axis(contains[rows], best, True, axis=1)
 
-        for _ in map_in_order(fill, row_blocks(known.n_rows, known.n_classes)):
+        for _ in map_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_classes)):
             pass
         return PredictionSets(freeze(contains), self.classes_)
 
@@ -106,10 +155,10 @@ class ConformalClassifier(BaseConformal):
         super()._check_params()
         name = type(self).__name__
         if self.method not in ("lac", "aps"):
-            rule, fix = "'lac' or 'aps'", "method='lac'"
+            rule, fix = "must be 'lac' or 'aps'", "Use method='lac'"
             raise BadValueError("method", name, rule, repr(self.method), fix)
-        _require_bool(self.randomize, "randomize", name)
-        _require_bool(self.allow_empty, "allow_empty", name)
+        require_bool(self.randomize, "randomize", name)
+        require_bool(self.allow_empty, "allow_empty", name)
         require_random_state(self.random_state, name)
 
     def _scorer(self) -> Self:
@@ -117,19 +166,19 @@ class ConformalClassifier(BaseConformal):
         scorer.random_state = draw_seed(self.random_state, type(self).__name__)
         return scorer
 
-    def _as_known(self, outputs: Any, caller: str) -> Logits | Probabilities:
+    def _as_outputs(self, outputs: Any, caller: str) -> Logits | Probabilities:
         wrapped = as_outputs(outputs, "outputs", caller)
         if isinstance(wrapped, Members):
             return wrapped.mean
         if not isinstance(wrapped, Logits | Probabilities):
-            rule = "Logits, Probabilities, Members or an array of probabilities"
-            fix = "the whole distribution over classes, or ConformalRegressor for a regression"
+            rule = "must be Logits, Probabilities, Members or an array of probabilities"
+            fix = "Pass probabilities of all classes, or use ConformalRegressor for regression"
             raise BadTypeError("outputs", caller, rule, type(wrapped).__name__, fix)
         return wrapped
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
-        outputs = self._as_known(batch.outputs, type(self).__name__)
-        _require_labels(batch.labels, "y", type(self).__name__)
+        outputs = self._as_outputs(batch.outputs, type(self).__name__)
+        _require_labels(batch.labels, type(self).__name__)
         return {
             "n_classes_": outputs.n_classes,
             "classes_": outputs.classes,
@@ -139,42 +188,78 @@ class ConformalClassifier(BaseConformal):
         }
 
     def _scores(self, batch: Batch) -> FloatArray:
-        outputs, labels = self._as_known(batch.outputs, type(self).__name__), batch.labels
+        name = type(self).__name__
+        outputs, labels = self._as_outputs(batch.outputs, name), batch.labels
         assert isinstance(labels, Labels)
         columns = np.maximum(labels.codes, 0)[:, np.newaxis]
-        seed = draw_seed(self.random_state, type(self).__name__)
+        seed = draw_seed(self.random_state, name)
 
-        def of(rows: slice) -> FloatArray:
-            part = outputs.take(rows)
-            scores = _class_scores(part, self.method, self.randomize, seed)
+        def score(rows: slice) -> FloatArray:
+            scores = _class_scores(outputs.take(rows), self.method, self.randomize, seed)
             return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
 
         blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
-        return np.concatenate(list(map_in_order(of, blocks)))
+        return np.concatenate(list(map_in_order(score, blocks)))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionSets:
-    """A set of classes a row: `contains` says of each class (rows x classes) whether it is in."""
+    """A set of classes per row.
+
+    Attributes
+    ----------
+    contains : ndarray of bool, shape (n_rows, n_classes)
+        Whether each class is in the set.
+    classes : tuple or None
+        The names of the classes.
+
+    Examples
+    --------
+    >>> sets = PredictionSets(np.array([[True, False], [True, True]]), ("cat", "dog"))
+    >>> sets.sizes.tolist(), sets.names(1), sets.coverage(["cat", "dog"])
+    ([1, 2], ['cat', 'dog'], 1.0)
+    """
 
     contains: BoolArray
     classes: tuple[ClassName, ...] | None = None
 
     @property
     def sizes(self) -> IntArray:
-        """How many classes each set holds."""
+        """The number of classes in each set."""
         return np.asarray(np.count_nonzero(self.contains, axis=1))
 
     def names(self, row: int) -> list[ClassName]:
-        """Return the classes of a row's set: by name, or by column number if they have none."""
+        """Return the classes in a row's set.
+
+        Parameters
+        ----------
+        row : int
+            The row.
+
+        Returns
+        -------
+        list
+            Names, or column indices if classes have no names.
+        """
         every = names_of(self._columns())
         return [every[column] for column in np.flatnonzero(self.contains[row])]
 
     def coverage(self, y: Any) -> float:
-        """Return the share of rows whose label is in their set; rows without one are left out."""
+        """Return the fraction of rows whose label is in their set.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,)
+            The true labels. Rows where it is missing are ignored with a warning.
+
+        Returns
+        -------
+        float
+            The empirical coverage.
+        """
         caller = "PredictionSets.coverage"
-        labels = _require_labels(Labels.of(y, self._columns(), "y", caller), "y", caller)
+        labels = _require_labels(Labels.of(y, self._columns(), "y", caller), caller)
         warn_of_missing(labels.n_missing, labels.codes.size, caller, stacklevel=3)
         is_known = ~labels.is_missing
         if not is_known.any():
@@ -182,19 +267,19 @@ class PredictionSets:
         return float(self.contains[is_known, labels.codes[is_known]].mean())
 
     def _columns(self) -> Probabilities:
-        """Return outputs of the same rows and classes, by which labels are read."""
+        """Return outputs of the same shape and classes, against which labels are read."""
         blank = np.broadcast_to(np.float32(1), self.contains.shape)
         return unchecked(Probabilities, {"array": blank, "classes": self.classes})
 
 
-def _require_labels(labels: Any, argument: str, caller: str) -> Labels:
-    """Return labels that are one class a row, or raise."""
+def _require_labels(labels: Any, caller: str) -> Labels:
+    """Return labels with one class per row, or raise."""
     if not isinstance(labels, Labels):
-        fix = "the true labels; of shards, a column of them"
-        raise BadTypeError(argument, caller, "the labels", "None", fix)
+        fix = "Pass y, or shards with a label column"
+        raise BadTypeError("y", caller, "must hold the labels", "None", fix)
     if labels.probabilities is not None:
-        rule, fix = "one label a row", "the most probable class of each row, or a draw from them"
-        raise BadValueError(argument, caller, rule, "label probabilities", fix)
+        rule, fix = "must hold one label per row", "Use the most probable class of each row"
+        raise BadValueError("y", caller, rule, "label probabilities", fix)
     return labels
 
 
@@ -204,91 +289,83 @@ def _require_classes(
     classes: tuple[ClassName, ...] | None,
     caller: str,
 ) -> None:
-    """Raise unless outputs are over the classes of the fit."""
+    """Raise unless outputs have the classes of the fit."""
     if outputs.n_classes != n_classes:
-        rule, fix = f"over the {n_classes} classes of the fit", "the same columns"
+        rule, fix = f"must have the {n_classes} classes of the fit", "Pass the same columns"
         raise BadValueError("outputs", caller, rule, f"{outputs.n_classes} columns", fix)
     if None not in (outputs.classes, classes) and outputs.classes != classes:
-        rule, fix = f"over the classes {classes}", "the columns in the fit's order"
+        rule, fix = f"must have the classes {classes}", "Pass the columns in the order of the fit"
         raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
-
-
-def _require_bool(value: Any, argument: str, caller: str) -> None:
-    """Raise unless a setting is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        fix = f"{argument}=True"
-        raise BadValueError(argument, caller, "True or False", repr(value), fix)
 
 
 def _class_scores(
     outputs: Logits | Probabilities, method: str, randomize: bool, seed: int
 ) -> FloatArray:
-    """Return the log odds of the score of each class: what fit and predict both go by."""
+    """Return the score of each class as log odds, for fit and predict alike."""
     if method == "lac":
-        return _odds_against(outputs)
-    share = _shares_of(_canonical(outputs), seed) if randomize else np.ones(outputs.n_rows)
-    return _odds_of_sums(outputs, share[:, np.newaxis])
+        return _complement_odds(outputs)
+    part = _row_uniforms(_canonical(outputs), seed) if randomize else np.ones(outputs.n_rows)
+    return _cumulative_odds(outputs, part[:, np.newaxis])
 
 
-def _odds_against(outputs: Logits | Probabilities) -> FloatArray:
-    """Return the log odds of 1 - p, a class each."""
+def _complement_odds(outputs: Logits | Probabilities) -> FloatArray:
+    """Return the log odds of 1 - p for each class."""
     odds = np.empty(outputs.array.shape)
     log_odds_rows(contiguous(outputs.array), isinstance(outputs, Logits), FLOOR, odds)
     return -odds
 
 
-def _odds_of_sums(outputs: Logits | Probabilities, share: FloatArray) -> FloatArray:
-    """Return the log odds of the sum over more probable classes and of a share of the class's own.
+def _cumulative_odds(outputs: Logits | Probabilities, part: FloatArray) -> FloatArray:
+    """Return the log odds of the sum over more probable classes plus a part of the class's own.
 
-    What is left of 1 is summed from the other end: no 1 - 0.9999999. Of equal classes the first is
-    taken as more probable.
+    The complement is summed from the other end, to avoid 1 - 0.9999999. Of equally probable
+    classes the first counts as more probable.
     """
     p = outputs.array.astype(np.float64)
     if isinstance(outputs, Logits):
         log_softmax_rows(contiguous(p.copy()), 1.0, True, FLOOR, p)
         p = np.exp(p)
-    order = _falling(p)
+    order = _descending_order(p)
     ranked = np.take_along_axis(p, order, axis=1)
     before, after = np.zeros_like(p), np.zeros_like(p)
     before[:, 1:] = np.cumsum(ranked[:, :-1], axis=1)
     after[:, :-1] = np.cumsum(ranked[:, :0:-1], axis=1)[:, ::-1]
-    inside = np.maximum(before + share * ranked, FLOOR)
-    outside = np.maximum(after + (1 - share) * ranked, FLOOR)
+    inside = np.maximum(before + part * ranked, FLOOR)
+    outside = np.maximum(after + (1 - part) * ranked, FLOOR)
     scores = np.empty_like(p)
     np.put_along_axis(scores, order, np.log(inside) - np.log(outside), axis=1)
     return scores
 
 
-def _falling(p: FloatArray) -> IntArray:
-    """Return the columns of each row by falling value, of equal ones the first before the others.
+def _descending_order(p: FloatArray) -> IntArray:
+    """Return the columns of each row by descending value, ties in column order.
 
-    The quick sort keeps no order among equals: only rows that have some are sorted by the slow one.
+    The default sort is faster but not stable: only rows with ties are sorted again.
     """
     order = np.argsort(-p, axis=1)
     ranked = np.take_along_axis(p, order, axis=1)
-    has_equals = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
-    order[has_equals] = np.argsort(-p[has_equals], axis=1, kind="stable")
+    has_ties = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    order[has_ties] = np.argsort(-p[has_ties], axis=1, kind="stable")
     return order
 
 
 def _canonical(outputs: Logits | Probabilities) -> FloatArray:
-    """Return entries as float64 that are the same of float32 numbers and of their float64 copies.
+    """Return float64 entries that are the same for float32 outputs and their float64 copies.
 
-    Probabilities of float64 were made to sum to 1 more closely than those of float32: here both
-    are, and are then rounded to float32. There is no -0.
+    Both kinds of probabilities are renormalized and rounded to float32. There is no -0.
     """
     entries = outputs.array.astype(np.float64)
     if isinstance(outputs, Probabilities):
-        shares = entries / entries.sum(axis=1, keepdims=True)
-        entries = shares.astype(np.float32).astype(np.float64)
+        normalized = entries / entries.sum(axis=1, keepdims=True)
+        entries = normalized.astype(np.float32).astype(np.float64)
     return np.asarray(entries + 0.0)
 
 
-def _shares_of(array: FloatArray, seed: int) -> FloatArray:
-    """Return a number from 0 to 1 a row, as good as random, that its entries and a seed determine.
+def _row_uniforms(array: FloatArray, seed: int) -> FloatArray:
+    """Return a pseudorandom number from 0 to 1 per row, determined by its entries and the seed.
 
-    The score of a row is then a function of the row alone, so that the guarantee needs no more than
-    exchangeable rows, and one row served by itself fares as it would among many.
+    The score of a row is then a function of the row alone: the guarantee needs exchangeable rows
+    only, and a row has the same set alone and in a batch.
     """
     words = contiguous(array).view(np.uint32).astype(np.uint64)
     steps = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(GOLDEN)
@@ -298,7 +375,7 @@ def _shares_of(array: FloatArray, seed: int) -> FloatArray:
 
 
 def _mixed(bits: Any) -> Any:
-    """Return 64-bit words, each bit of which depends on all bits of its own (SplitMix64)."""
+    """Return 64-bit words hashed by the finalizer of SplitMix64."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

@@ -1,5 +1,6 @@
 """The class that views vote for, against a count by hand."""
 
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito import Members
-from dubito.doubt.ensembles import _top_votes, _weights_of, vote
+from dubito.doubt.ensembles import _top_classes, _vote_weights, vote
 from dubito.errors import BadValueError
 from dubito.kernels import blocks
 
@@ -65,12 +66,12 @@ def counted(members: Members, by: str, threshold: float | None) -> tuple[list[in
 
 def test_the_printed_example() -> None:
     members = views([7, 7, 7, 4, 4], CONFIDENCES, certainty=CERTAINTIES)
-    _, confidence = _top_votes(members)
-    hard = _weights_of(members, confidence, "confidence", 0.34)
+    _, confidence = _top_classes(members)
+    hard = _vote_weights(members, confidence, "confidence", 0.34)
     assert hard[:, 0].tolist() == [1, 0, 1, 0, 0]
     assert vote(members, by="confidence", threshold=0.34).prediction.tolist() == [7]
     assert vote(members, by="confidence", threshold=0.34).agreement.tolist() == [1.0]
-    sure = _weights_of(members, confidence, "certainty", 0.34)
+    sure = _vote_weights(members, confidence, "certainty", 0.34)
     assert sure[:, 0].tolist() == [1, 1, 1, 1, 1]
     found = vote(members, by="certainty", threshold=0.34)
     assert (found.prediction.tolist(), found.agreement.tolist()) == ([7], [0.6])
@@ -216,29 +217,26 @@ def refused(members: Any, by: Any, threshold: Any = None) -> str:
 
 def test_what_cannot_be_voted_on_is_refused() -> None:
     members = views([0, 1], [0.6, 0.7], 2)
-    assert refused(members, "certainty") == (
-        "`members.certainty` of vote must be given to vote by 'certainty'. "
-        "Got None. Try Members(array, certainty=...)."
+    assert re.search(
+        r"`members\.certainty` .*, got None\. Use Members\(array, certainty=\.\.\.\)",
+        refused(members, "certainty"),
     )
-    assert refused(members, "median") == (
-        "`by` of vote must be 'mode', 'mean', 'confidence' or 'certainty'. "
-        "Got 'median'. Try by='mode'."
-    )
-    assert refused(members, "mean", 0.5) == (
-        "`threshold` of vote must be None by 'mean'. "
-        "Got 0.5. Try by='confidence' or by='certainty'."
+    assert re.search(r"`by` .*, got 'median'\. Use by='mode'", refused(members, "median"))
+    assert re.search(
+        r"`threshold` .*, got 0\.5\. Use by='confidence' or by='certainty'",
+        refused(members, "mean", 0.5),
     )
     for wrong in (np.nan, np.inf, "high", True):
-        assert refused(members, "confidence", wrong) == (
-            "`threshold` of vote must be a finite number, or None. "
-            f"Got {wrong!r}. Try threshold=0.5."
+        assert re.search(
+            re.escape(f"got {wrong!r}. Use threshold=0.5."),
+            refused(members, "confidence", wrong),
         )
     negative = views([0, 1], [0.6, 0.7], 2, certainty=[0.5, -1.0])
-    assert refused(negative, "certainty") == (
-        "`members.certainty` of vote must be 0 or above. "
-        "Got -1.0 of pass 1 in row 0. Try np.exp(-log_variance)."
+    assert re.search(
+        r"`members\.certainty` .*, got -1\.0 of pass 1 in row 0\. Use np\.exp\(-log_variance\)",
+        refused(negative, "certainty"),
     )
-    assert refused(np.full((3, 2), 0.5), "mode") == (
-        "`members` of vote must be passes x rows x classes. "
-        "Got shape (3, 2). Try np.stack([pass_1, pass_2, ...])."
+    assert re.search(
+        r"`members` .*, got shape \(3, 2\)\. Use np\.stack\(\[pass_1, pass_2, \.\.\.\]\)",
+        refused(np.full((3, 2), 0.5), "mode"),
     )

@@ -55,7 +55,7 @@ def test_mean_and_deviation_are_integrals_of_the_density() -> None:
 def test_draws_have_the_mean_the_deviation_and_the_density() -> None:
     conditional, _ = mixture(2, 2)
     x = RNG.normal(size=(4, 2))
-    draws = conditional.draws(x, 40_000, np.random.default_rng(0))
+    draws = conditional.draw(x, 40_000, np.random.default_rng(0))
     mean, std = np.moveaxis(conditional.mean_and_std(x), 1, 0)
     assert (np.abs(draws.mean(axis=1) - mean) < 0.03 * std).all()
     assert (np.abs(draws.std(axis=1) / std - 1) < 0.03).all()

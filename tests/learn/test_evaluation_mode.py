@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dubito.errors import BadTypeError
-from dubito.learn.layers import left_as_it_was, require_module, seeded
+from dubito.learn.layers import evaluation_mode, require_module, seeded
 
 
 class Counter(nn.Module):
@@ -48,7 +48,7 @@ def test_modes_and_buffers_are_as_they_were(is_raising: bool) -> None:
     model = mixed_model()
     before, kept = state_of(model), dict(model.named_parameters())
     try:
-        with left_as_it_was(model, [model.get_submodule("2")]):
+        with evaluation_mode(model, [model.get_submodule("2")]):
             assert not torch.is_grad_enabled()
             assert [m.training for m in model.modules()] == [False, False, False, True, False]
             model(torch.ones(3, 2))
@@ -65,7 +65,7 @@ def test_modes_and_buffers_are_as_they_were(is_raising: bool) -> None:
 
 def test_batch_norm_learns_nothing_meanwhile() -> None:
     model = nn.BatchNorm1d(2)
-    with left_as_it_was(model):
+    with evaluation_mode(model):
         model(torch.full((4, 2), 9.0))
     assert model.running_mean is not None
     assert model.running_mean.tolist() == [0, 0]
@@ -105,5 +105,5 @@ def test_graphics_cards_are_restored_where_they_are_in_use(
 def test_a_module_is_required() -> None:
     model = nn.Linear(1, 1)
     assert require_module(model, "Passes") is model
-    with pytest.raises(BadTypeError, match="`model` of Passes must be a torch module"):
+    with pytest.raises(BadTypeError, match="Passes: `model` must be a torch module"):
         require_module({}, "Passes")

@@ -77,47 +77,40 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: GeneralizedCrossEntropy(3, q=0),
         BadValueError,
-        "`q` of GeneralizedCrossEntropy must be above 0. Got 0. "
-        "Try Categorical, which is its limit at 0.",
+        r"`q` .*, got 0\. Use Categorical, its limit at 0",
     ),
     (
         lambda: EarlyLearningRegularization(0, 3),
         BadValueError,
-        "`n_rows` of EarlyLearningRegularization must be a whole number from 1 up. Got 0. "
-        "Try n_rows=1.",
+        r"`n_rows` .*, got 0\. Use n_rows=1",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3, regularization=-1.0),
         BadValueError,
-        "`regularization` of EarlyLearningRegularization must be a finite number above 0. Got -1.0. "
-        "Try regularization=3.0.",
+        r"`regularization` .*, got -1\.0\. Use regularization=3\.0",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.tensor([0, 5])),
         BadValueError,
-        "`rows` of EarlyLearningRegularization.loss must be row numbers from 0 to 4. Got 5. "
-        "Try n_rows of the whole training set.",
+        r"`rows` .*, got 5\. Set n_rows to the size of the training set",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.tensor([0])),
         BadValueError,
-        "`rows` of EarlyLearningRegularization.loss must be of shape (2,). Got shape (1,). "
-        "Try the number of each row of the batch in the training set.",
+        r"`rows` .*, got shape \(1,\)\. Pass one training-set index per row",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.ones(2)),
         BadTypeError,
-        "`rows` of EarlyLearningRegularization.loss must be row numbers. Got torch.float32. "
-        "Try the indices that the sampler drew.",
+        r"`rows` .*, got torch\.float32\. Pass the indices that the sampler drew",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=message):
         call()
-    assert str(caught.value) == message
 
 
 def test_early_learning_compiles_as_a_whole() -> None:

@@ -237,92 +237,77 @@ def test_no_rows_have_no_doubts() -> None:
 
 @each_of_a_layer
 def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(2, 5\)\. Pass the features",
+    ):
         function(np.ones((4, 3)), np.ones((2, 5)))
-    assert str(caught.value) == (
-        f"`weights` of {function.__name__} must be classes x 3 features, like the features. "
-        "Got shape (2, 5). Try the features that go into the layer of these weights."
-    )
 
 
 @each_of_a_layer
 def test_turned_weights_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(3, 2\)\. Pass weights\.T",
+    ):
         function(np.ones((4, 3)), np.ones((3, 2)))
-    assert str(caught.value) == (
-        f"`weights` of {function.__name__} must be classes x 3 features, like the features. "
-        "Got shape (3, 2). Try `weights.T`."
-    )
 
 
 @pytest.mark.parametrize("function", [mental_model, softmax_decomposition])
 def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"`weights` must have at least 2 classes, got 1\. Pass one row per class",
+    ):
         function([[1.0]], [[1.0]])
-    assert str(caught.value) == (
-        f"`weights` of {function.__name__} must be of 2 classes or more. Got 1. "
-        "Try one row of weights a class."
-    )
 
 
 @each_of_a_layer
 def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"weights.*[Gg]ot shape \(1,\)",
+    ):
         function([[1.0]], [1.0])
-    assert str(caught.value) == (
-        f"{function.__name__}: `weights` must be classes x features, got shape (1,). Use "
-        f"`.reshape(-1, 1)` for a single column."
-    )
 
 
 @each_of_a_layer
 def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"weights.*[Gg]ot nan in row 1, column 0",
+    ):
         function([[1.0]], [[1.0], [np.nan]])
-    assert str(caught.value) == (
-        f"{function.__name__}: `weights` must be finite, got nan in row 1, column 0. Drop such "
-        f"rows, or fix what produced them."
-    )
 
 
 @pytest.mark.parametrize("function", [feature_norm, negative_feature_norm])
 def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"features.*[Gg]ot shape \(2,\)",
+    ):
         function([1.0, 2.0])
-    assert str(caught.value) == (
-        f"{function.__name__}: `features` must be rows x features, got shape (2,). Use "
-        f"`.reshape(-1, 1)` for a single column."
-    )
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"features.*[Gg]ot inf in row 0, column 1",
+    ):
         function([[1.0, np.inf]])
-    assert str(caught.value) == (
-        f"{function.__name__}: `features` must be finite, got inf in row 0, column 1. Drop such "
-        f"rows, or fix what produced them."
-    )
     with pytest.raises(BadTypeError):
         function(None)
 
 
 def test_a_bias_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError, match=r"`bias` .*, got shape \(3,\)\. Pass the bias of the same layer"
+    ):
         softmax_decomposition(np.ones((4, 3)), np.ones((2, 3)), [0.0, 0.0, 0.0])
-    assert str(caught.value) == (
-        "`bias` of softmax_decomposition must be 2 numbers, one a class. Got shape (3,). "
-        "Try the bias of the layer of these weights."
-    )
 
 
 def test_parts_of_no_rows_are_refused() -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=r"`features` .*, got 0\. Pass more rows"):
         softmax_decomposition(np.empty((0, 3)), np.ones((2, 3)))
-    assert str(caught.value) == (
-        "`features` of softmax_decomposition must be 1 row or more. Got none. Try at least one row."
-    )
 
 
 def test_an_unknown_form_is_refused() -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=r"`form` .*, got 'own'\. Use form='published'"):
         mental_model([[1.0]], [[1.0], [2.0]], form="own")  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "`form` of mental_model must be 'published' or 'simplex'. Got 'own'. Try form='published'."
-    )

@@ -1,5 +1,6 @@
 """Covariances that can be inverted, or an error that says how to mend them."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dubito.doubt.gaussians import as_shrinkage, shrunk_covariance, usable_varia
 from dubito.errors import BadValueError
 
 RNG = np.random.default_rng(3)
-NO_REACH = np.zeros(4)
+NO_SCALE = np.zeros(4)
 
 
 def rows(n_rows: int) -> Any:
@@ -24,31 +25,31 @@ def test_the_automatic_share_is_that_of_standardized_rows(n_rows: int) -> None:
     standard = (x - x.mean(axis=0)) / x.std(axis=0)
     covariance, share = oas(standard)
     s = np.cov(x.T, bias=True)
-    found = shrunk_covariance(s, np.diag(s), NO_REACH, n_rows, None, "caller")
-    assert found.shrinkage == pytest.approx(share, rel=1e-9)
-    close(found.covariance, covariance * np.outer(x.std(axis=0), x.std(axis=0)), rtol=1e-9)
+    found = shrunk_covariance(s, np.diag(s), NO_SCALE, n_rows, None, "caller")
+    assert found[1] == pytest.approx(share, rel=1e-9)
+    close(found[0], covariance * np.outer(x.std(axis=0), x.std(axis=0)), rtol=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_correlations_shrink_and_variances_stay(share: float) -> None:
     s = np.cov(rows(50).T, bias=True)
-    found = shrunk_covariance(s, np.diag(s), NO_REACH, 50, share, "caller")
-    close(found.covariance, (1 - share) * s + share * np.diag(np.diag(s)), rtol=1e-12)
-    assert found.shrinkage == share
+    found = shrunk_covariance(s, np.diag(s), NO_SCALE, 50, share, "caller")
+    close(found[0], (1 - share) * s + share * np.diag(np.diag(s)), rtol=1e-12)
+    assert found[1] == share
 
 
 def test_a_single_feature_has_nothing_to_shrink() -> None:
     found = shrunk_covariance(np.array([[4.0]]), np.array([4.0]), np.zeros(1), 9, None, "caller")
-    assert found.covariance.tolist() == [[4.0]]
+    assert found[0].tolist() == [[4.0]]
 
 
 def test_features_that_never_vary_get_a_variance_of_others() -> None:
     s = np.diag([0.0, 2.0, 4.0])
     s[1, 2] = s[2, 1] = 0.5
     reach = np.zeros(3)
-    found = shrunk_covariance(s, np.diag(s), reach, 50, 0.5, "caller").covariance
+    found = shrunk_covariance(s, np.diag(s), reach, 50, 0.5, "caller")[0]
     close(found, np.array([[3, 0, 0], [0, 2, 0.25], [0, 0.25, 4]]), rtol=1e-14)
-    found = shrunk_covariance(s, np.array([7.0, 1, 1]), reach, 50, 0.5, "caller").covariance
+    found = shrunk_covariance(s, np.array([7.0, 1, 1]), reach, 50, 0.5, "caller")[0]
     close(found[0], [7, 0, 0], rtol=1e-14)
 
 
@@ -61,9 +62,8 @@ def test_what_rounding_leaves_of_a_constant_is_no_variance() -> None:
 
 
 SINGULAR = (
-    "`features` of caller must be of columns that differ within classes, none a combination of "
-    "others. Got one that is constant, or follows from those before it, in column {}. "
-    "Try shrinkage='auto', fewer features or more rows."
+    "`features` must be linearly independent .*, got a redundant feature in column {}. "
+    "Use shrinkage='auto', fewer features or more rows"
 )
 
 
@@ -79,20 +79,18 @@ SINGULAR = (
 def test_a_singular_covariance_says_where_and_how_to_mend_it(x: Any, column: int) -> None:
     s = np.cov(x.T, bias=True)
     reach = np.zeros(len(s))
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(BadValueError, match=SINGULAR.format(column)):
         shrunk_covariance(s, np.diag(s), reach, len(x), 0.0, "caller")
-    assert str(caught.value) == SINGULAR.format(column)
-    mended = shrunk_covariance(s, np.diag(s), reach, len(x), None, "caller").covariance
+    mended = shrunk_covariance(s, np.diag(s), reach, len(x), None, "caller")[0]
     assert np.linalg.eigvalsh(mended).min() > 0
 
 
 def test_rows_that_never_differ_are_refused() -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"`features` .*, got constant features\. Use more rows per class, or fit without labels",
+    ):
         usable_variances(np.zeros(2), np.zeros(2), np.zeros(2), None, "caller")
-    assert str(caught.value) == (
-        "`features` of caller must be rows that differ within a class. Got none. "
-        "Try more rows a class, fewer classes, or no labels at all."
-    )
 
 
 def test_a_share_is_a_number_or_automatic() -> None:
@@ -102,9 +100,8 @@ def test_a_share_is_a_number_or_automatic() -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, np.nan, True, None, "most"])
 def test_any_other_share_is_refused(value: Any) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=re.escape(f"got {value!r}. Use shrinkage='auto'."),
+    ):
         as_shrinkage(value, "caller")
-    assert str(caught.value) == (
-        "`shrinkage` of caller must be 'auto' or a number between 0 and 1. "
-        f"Got {value!r}. Try shrinkage='auto'."
-    )

@@ -1,4 +1,4 @@
-"""Whatever the page on PyTorch shows runs, in order, in one interpreter."""
+"""The code blocks of the PyTorch page run in order."""
 
 import re
 from pathlib import Path
@@ -23,24 +23,24 @@ def test_the_page_on_pytorch_runs(
     for block in blocks:
         exec(compile(block, "pytorch.md", "exec"), names)
     assert len(blocks) == 10
-    check_what_was_made(names, tmp_path)
-    told = capsys.readouterr().out
-    assert "the last epoch: log loss" in told
-    doubts = [float(one) for one in re.findall(r"noise \d: mean doubt (\S+)", told)]
-    assert len(doubts) == 3
-    assert doubts == sorted(doubts)
+    check_results(names, tmp_path)
+    printed = capsys.readouterr().out
+    assert "last epoch: log loss" in printed
+    uncertainties = [float(one) for one in re.findall(r"noise \d: mean 1 - MSP (\S+)", printed)]
+    assert len(uncertainties) == 3
+    assert uncertainties == sorted(uncertainties)
 
 
-def check_what_was_made(names: dict[str, Any], folder: Path) -> None:
+def check_results(names: dict[str, Any], folder: Path) -> None:
     columns = Columns(label="label", logits="logit_*", features="feature_*")
     kept = Audit.of(scan(folder / "test.parquet", columns))
     assert kept.accuracy > 0.9
     assert kept.n_rows == 497
-    said = names["calibrator"].predict_proba(names["new"].logits)
-    assert np.abs(names["said"] - said).max() < 1e-6
+    expected = names["calibrator"].predict_proba(names["new"].logits)
+    assert np.abs(names["probabilities"] - expected).max() < 1e-6
     assert names["passes"].array.shape == (20, 497, 10)
     assert names["maps"].epistemic.shape == (8, 8, 8)
-    new, strange = names["new"], names["strange"]
+    new, ood = names["new"], names["ood"]
     policy = Policy.load(folder / "policy.json")
-    asked = policy.decide(strange.logits, strange.features).is_rejected.mean()
-    assert asked > 0.5 > policy.decide(new.logits, new.features).is_rejected.mean()
+    rejected = policy.decide(ood.logits, ood.features).is_rejected.mean()
+    assert rejected > 0.5 > policy.decide(new.logits, new.features).is_rejected.mean()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dubito.arrays import as_count
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from dubito.learn import (
     BaseLikelihood,
@@ -23,7 +24,7 @@ from dubito.learn import (
     UncertaintyAware,
 )
 from dubito.learn.class_likelihoods import BaseClassLikelihood
-from dubito.learn.likelihoods import as_count, as_number
+from dubito.learn.likelihoods import as_number
 
 ALL: list[BaseLikelihood] = [
     Gaussian(n_targets=3, variance=0.25),
@@ -187,48 +188,45 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: Gaussian().loss([[1.0]], torch.ones(1)),  # type: ignore[arg-type]
         BadTypeError,
-        "`outputs` of Gaussian.loss must be a tensor. Got list. Try `torch.as_tensor(...)`.",
+        r"`outputs` .*, got list\. Use torch\.as_tensor\(\.\.\.\)",
     ),
     (
         lambda: Categorical(3).predict(torch.ones(2, 4)),
         BadValueError,
-        "`outputs` of Categorical.predict must be rows x 3, or images x 3 x height x width. "
-        "Got shape (2, 4). Try a last layer of 3 outputs.",
+        r"`outputs` .*, got shape \(2, 4\)\. Use a last layer with 3 outputs",
     ),
     (
         lambda: Gaussian().losses(torch.ones(2), torch.ones(2)),
         BadValueError,
-        "`outputs` of Gaussian.losses must be rows x 1, or images x 1 x height x width. "
-        "Got shape (2,). Try a last layer of 1 outputs.",
+        r"`outputs` .*, got shape \(2,\)\. Use a last layer with 1 outputs",
     ),
     (
         lambda: Gaussian().predict(torch.ones(2, 1, dtype=torch.int64)),
         BadTypeError,
-        "`outputs` of Gaussian.predict must be of floating point. Got torch.int64. Try `.float()`.",
+        r"`outputs` .*, got torch\.int64\. Call \.float\(\)",
     ),
     (
         lambda: as_count(True, "n_targets", "Gaussian"),
         BadValueError,
-        "`n_targets` of Gaussian must be a whole number from 1 up. Got True. Try n_targets=1.",
+        r"`n_targets` .*, got True\. Use n_targets=1",
     ),
     (
-        lambda: as_number(float("nan"), "floor", "Laplace", "floor=-4.0"),
+        lambda: as_number(float("nan"), "floor", "Laplace", example=-4.0),
         BadValueError,
-        "`floor` of Laplace must be a finite number. Got nan. Try floor=-4.0.",
+        r"`floor` .*, got nan\. Use floor=-4\.0",
     ),
     (
-        lambda: as_number(0, "variance", "Gaussian", "variance=1.0", above=0),
+        lambda: as_number(0, "variance", "Gaussian", example=1.0, above=0),
         BadValueError,
-        "`variance` of Gaussian must be a finite number above 0. Got 0. Try variance=1.0.",
+        r"`variance` .*, got 0\. Use variance=1\.0",
     ),
 ]
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=message):
         call()
-    assert str(caught.value) == message
 
 
 @each

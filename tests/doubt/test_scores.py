@@ -190,42 +190,38 @@ def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift:
     ],
 )
 def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -> None:
-    with pytest.raises(BadTypeError) as caught:
+    with pytest.raises(
+        BadTypeError,
+        match=f"`outputs` must be Logits, got {kind}. Wrap the logits",
+    ):
         energy(outputs)
-    assert str(caught.value) == (
-        f"`outputs` of energy must be Logits. Got {kind}. "
-        "Try Logits(...), as the energy of probabilities is 0 whatever the model thinks."
-    )
 
 
 @pytest.mark.parametrize("doubt", [entropy, margin_uncertainty, uncertainty_scores])
 def test_a_top_label_tells_no_more_than_its_confidence(doubt: Doubt) -> None:
-    with pytest.raises(BadTypeError) as caught:
+    with pytest.raises(
+        BadTypeError,
+        match=r"`outputs` .*, got TopLabel\. Use least_confidence for TopLabel",
+    ):
         doubt(TopLabel([0.5], [1]))
-    assert str(caught.value) == (
-        f"`outputs` of {doubt.__name__} must be Logits, Probabilities, Members or an array of "
-        "probabilities. Got TopLabel. Try least_confidence, all that a top label tells."
-    )
 
 
 @pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
 def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
-    with pytest.raises(BadTypeError) as caught:
+    with pytest.raises(
+        BadTypeError,
+        match=r"`outputs` .*, got Normal\. Pass a classifier's outputs",
+    ):
         doubt(Normal([0.0], [1.0]))
-    assert str(caught.value) == (
-        f"`outputs` of {doubt.__name__} must be Logits, Probabilities, Members or an array of "
-        "probabilities. Got Normal. Try a classifier's outputs."
-    )
 
 
 @pytest.mark.parametrize("doubt", [*FROM_PROBABILITIES, uncertainty_scores])
 def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
-    with pytest.raises(BadValueError) as caught:
+    with pytest.raises(
+        BadValueError,
+        match=r"outputs.*[Gg]ot a sum of 4 in row 0",
+    ):
         doubt([[3.0, 1.0]])
-    assert str(caught.value) == (
-        f"{doubt.__name__}: `outputs` must have rows that sum to 1, got a sum of 4 in row 0. Use "
-        f"Logits(...) for logits, or divide each row by its sum."
-    )
 
 
 @pytest.mark.parametrize("kind", [Logits, Probabilities])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dubito.doubt.conformal.scores import _group_names, _rows_needed, _threshold_of
+from dubito.doubt.conformal.thresholds import _group_names, _rows_needed, _threshold
 from dubito.measure.ranking import RankingState
 
 
@@ -23,23 +23,23 @@ def state_of(scores: list[float], weight: list[float] | None = None) -> RankingS
 def test_the_threshold_is_the_kth_smallest_score(scores: list[float], level: Fraction) -> None:
     k = -(-(len(scores) + 1) * level // 1)  # the ceiling, without rounding
     expected = sorted(scores)[int(k) - 1] if k <= len(scores) else None
-    assert _threshold_of(state_of(scores), float(level)) == expected
+    assert _threshold(state_of(scores), float(level)) == expected
     assert (expected is None) == (len(scores) < _rows_needed(float(level)))
 
 
 def test_a_rank_that_is_whole_is_not_rounded_up() -> None:
     assert np.ceil(100 * 0.07) == 8  # what a plain ceiling would make of it
-    assert _threshold_of(state_of([float(i) for i in range(1, 100)]), 0.07) == 7
+    assert _threshold(state_of([float(i) for i in range(1, 100)]), 0.07) == 7
 
 
 def test_a_weight_counts_rows() -> None:
-    assert _threshold_of(state_of([1, 2, 3], [2, 0, 6]), 0.3) == 3
-    assert _threshold_of(state_of([1, 2, 3], [2, 1, 6]), 0.3) == 2
+    assert _threshold(state_of([1, 2, 3], [2, 0, 6]), 0.3) == 3
+    assert _threshold(state_of([1, 2, 3], [2, 1, 6]), 0.3) == 2
 
 
 def test_an_infinite_score_is_no_threshold() -> None:
-    assert _threshold_of(state_of([1.0, np.inf]), 0.6) is None
-    assert _threshold_of(state_of([]), 0.6) is None
+    assert _threshold(state_of([1.0, np.inf]), 0.6) is None
+    assert _threshold(state_of([]), 0.6) is None
 
 
 @pytest.mark.parametrize(

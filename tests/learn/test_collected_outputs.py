@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from dubito import Logits
-from dubito.data import Batch, Columns, Shards, read
+from dubito.data import ArrayShards, Batch, Columns, Shards, read
+from dubito.data.shards import joined
 from dubito.errors import BadValueError
-from dubito.learn.collect import CollectedOutputs, _in_file, _in_memory
+from dubito.learn.collect import CollectedOutputs, _write_shards
 
 RNG = np.random.default_rng(0)
 
@@ -21,7 +22,10 @@ def batches(labels: Any, has_features: bool = True) -> list[Batch]:
 
 
 def both(parts: list[Batch], folder: Path) -> list[CollectedOutputs]:
-    shards: list[Shards] = [_in_memory(parts), _in_file(parts, folder / "rows.parquet")]
+    shards: list[Shards] = [
+        ArrayShards(joined(parts)),
+        _write_shards(parts, folder / "rows.parquet"),
+    ]
     return [CollectedOutputs(one, None, None) for one in shards]
 
 
@@ -40,7 +44,7 @@ def test_rows_come_back_in_order(tmp_path: Path) -> None:
 
 
 def test_columns_are_numbered(tmp_path: Path) -> None:
-    _in_file(batches(np.arange(23) % 12), tmp_path / "rows.parquet")
+    _write_shards(batches(np.arange(23) % 12), tmp_path / "rows.parquet")
     columns = Columns(label="label", logits="logit_*", features="feature_*")
     batch = read(tmp_path / "rows.parquet", columns)
     assert batch.outputs.n_rows == 23
@@ -52,6 +56,6 @@ def test_there_may_be_neither_labels_nor_features(tmp_path: Path) -> None:
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
-    with pytest.raises(BadValueError, match=r"`columns` of .* must be given by a batch at least"):
-        _in_file([], tmp_path / "rows.parquet")
+    with pytest.raises(BadValueError, match=r"columns"):
+        _write_shards([], tmp_path / "rows.parquet")
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Two parts that sum to the total, neither below 0, each what a plain formula says."""
 
+import re
 import tracemalloc
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt.ensembles import UncertaintyDecomposition, decompose_uncertainty, moments_of
+from dubito.doubt.ensembles import UncertaintyDecomposition, decompose_uncertainty, mean_and_std
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -231,7 +232,7 @@ def test_samples_stand_for_what_they_were_drawn_from() -> None:
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
 def test_moments_are_numpys_whatever_the_size(shape: tuple[int, ...], size: float) -> None:
     draws = np.random.default_rng(1).normal(3, 1, shape)
-    mean, std = moments_of(Samples(draws * size))
+    mean, std = mean_and_std(Samples(draws * size))
     close(mean / size, draws.mean(axis=1), rtol=1e-12)
     close(std / size, draws.std(axis=1, ddof=1), rtol=1e-12)
 
@@ -255,44 +256,41 @@ def refused(kind: type[Exception], members: Any, by: Any = None) -> str:
 
 
 def test_one_pass_cannot_be_split() -> None:
-    message = (
-        "`members` of decompose_uncertainty must be 2 passes or more, as one shows no epistemic doubt. "
-        "Got 1. Try several passes: an ensemble, dropout, or augmented views."
-    )
+    message = r"`members` .*, got 1\. Use an ensemble, dropout passes or augmented views"
     normal = Normal([0.0], [1.0])
-    assert refused(BadValueError, Members([[[0.5, 0.5]]])) == message
-    assert refused(BadValueError, normal) == message
-    assert refused(BadValueError, [normal]) == message
+    assert re.search(message, refused(BadValueError, Members([[[0.5, 0.5]]])))
+    assert re.search(message, refused(BadValueError, normal))
+    assert re.search(message, refused(BadValueError, [normal]))
 
 
 def test_what_cannot_be_split_is_refused() -> None:
     p, normal = np.full((2, 3), 1 / 3), Normal([0.0], [1.0])
-    assert refused(BadValueError, [p, p], "range") == (
-        "`by` of decompose_uncertainty must be 'entropy' or 'variance'. Got 'range'. Try by='entropy'."
+    assert re.search(
+        r"`by` .*, got 'range'\. Use by='entropy'", refused(BadValueError, [p, p], "range")
     )
-    assert refused(BadValueError, [normal, normal], "entropy") == (
-        "`by` of decompose_uncertainty must be 'variance' for Normal or Samples. "
-        "Got 'entropy'. Try by='variance'."
+    assert re.search(
+        r"`by` .*, got 'entropy'\. Use by='variance'",
+        refused(BadValueError, [normal, normal], "entropy"),
     )
-    assert refused(BadTypeError, Probabilities(p)) == (
-        "`members` of decompose_uncertainty must be Members, or an array of their shape. "
-        "Got Probabilities. Try Members.of([pass_1, pass_2, ...])."
+    assert re.search(
+        r"`members` .*, got Probabilities\. Use Members\.of\(\[pass_1, pass_2, \.\.\.\]\)",
+        refused(BadTypeError, Probabilities(p)),
     )
-    assert refused(BadValueError, p) == (
-        "`members` of decompose_uncertainty must be passes x rows x classes. "
-        "Got shape (2, 3). Try np.stack([pass_1, pass_2, ...])."
+    assert re.search(
+        r"`members` .*, got shape \(2, 3\)\. Use np\.stack\(\[pass_1, pass_2, \.\.\.\]\)",
+        refused(BadValueError, p),
     )
-    assert refused(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]) == (
-        "`members[1]` of decompose_uncertainty must be Normal or Samples, like the others. "
-        "Got Quantiles. Try outputs of one kind."
+    assert re.search(
+        r"`members\[1\]` .*, got Quantiles\. Pass outputs of one kind",
+        refused(BadTypeError, [normal, Quantiles([[0.0]], [0.5])]),
     )
-    assert refused(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]) == (
-        "`members[1]` of decompose_uncertainty must be of the first one's shape (1,). "
-        "Got shape (2,). Try the same rows in each."
+    assert re.search(
+        r"`members\[1\]` .*, got shape \(2,\)\. Pass the same rows in each",
+        refused(BadValueError, [normal, Normal([0.0, 0.0], [1.0, 1.0])]),
     )
-    assert refused(BadValueError, [normal, Normal([0.0], [1e200])]) == (
-        "`members` of decompose_uncertainty must be of a variance that a float can hold. "
-        "Got one beyond 1.8e308. Try targets in a larger unit."
+    assert re.search(
+        r"`members` .*, got an overflow\. Use a larger unit for the target",
+        refused(BadValueError, [normal, Normal([0.0], [1e200])]),
     )
     assert "passes[0]" in refused(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)
     assert "rows that sum to 1" in refused(BadValueError, np.ones((2, 3, 4)))
