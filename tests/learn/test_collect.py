@@ -352,7 +352,7 @@ def test_outputs_that_are_not_finite_are_told_under_a_likelihood(likelihood: Any
             network(likelihood.n_outputs), [(IMAGES, LABELS), (bad, LABELS)], likelihood=likelihood
         )
     assert str(told.value).startswith(
-        "`outputs` of collect_outputs (batch 1) must be finite. Got nan in row 4"
+        "collect_outputs (batch 1): `outputs` must be finite, got nan in row 4"
     )
 
 
