@@ -461,7 +461,7 @@ def test_bad_rows_are_those_of_one_machine_each_once(
     shards = DaskShards(client, rows, COLUMNS, bad_rows=resumed)
     shards.write_parts(name, DirectorySink(tmp_path / "out", {}))
     assert list(resumed) == list(found[0])
-    with pytest.raises(BadValueError, match=r"good but for at most 2, got 3 bad ones"):
+    with pytest.raises(BadValueError, match=r"at most 2 bad rows, got 3"):
         DaskShards(client, rows, COLUMNS, bad_rows=BadRows(2)).sum(len)
 
 

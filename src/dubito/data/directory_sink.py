@@ -212,7 +212,7 @@ class DirectorySink:
     def slot(self, source: str | os.PathLike[str], label: str = "") -> Slot:
         """Return the part of an input, or of the rows of it that `label` identifies."""
         if not is_there(self.manifest):
-            self.save_manifest()  # before any part, so that the directory is recognized from the start
+            self.save_manifest()  # before any part, so that the directory is recognized
         key = key_of(source, label)
         known = self.parts.get(key)
         file = known["file"] if known else self.opened.get(key) or self.free_name()

@@ -11,7 +11,7 @@ Unit = Literal["rows", "tasks"]
 
 
 class ProgressListener(Protocol):
-    """Is told about each pass over `name`; returns a function that takes the number of new steps."""
+    """Receives each pass over `name`; returns a function that takes the number of new steps."""
 
     def start(self, name: str, unit: Unit, total: int | None) -> Callable[[int], None]: ...
 

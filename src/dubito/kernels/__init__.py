@@ -1,6 +1,6 @@
-"""Numba row kernels: one pass over the matrix, a handful of numbers a row.
+"""Numba row kernels: one pass over the matrix, a few numbers per row.
 
 Each kernel runs on one thread and releases the GIL; `blocks` spreads it over row blocks. Inputs are
-read-only arrays (`dubito.arrays.freeze`), C-contiguous, float32 or float64, already checked: the
-kernels assume finite numbers. Every kernel has a plain NumPy twin in the tests.
+read-only arrays (`dubito.arrays.freeze`), C-contiguous, float32 or float64, already validated: the
+kernels assume finite numbers. The tests compare every kernel with a NumPy reference.
 """

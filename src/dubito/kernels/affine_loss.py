@@ -7,18 +7,18 @@ from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.row_statistics import CHUNK
 
 ROWS = 64  # summed in the precision of x before float64 takes over
-LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
+LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision
 
 
 @kernel
-def _softmax_loss(scores, code, soft, shares):
-    """Fill `shares` with the softmax of a row's scores, and return its loss."""
+def _softmax_loss(scores, code, soft, probabilities):
+    """Fill `probabilities` with the softmax of a row's scores, and return its loss."""
     kind = scores.dtype.type
     lowest = kind(LOWEST)
     top = highest(scores)
     total = 0.0
     for low in range(0, scores.size, CHUNK):
-        part, out = scores[low : low + CHUNK], shares[low : low + CHUNK]
+        part, out = scores[low : low + CHUNK], probabilities[low : low + CHUNK]
         for k in range(part.size):
             out[k] = exponential(max(part[k] - top, lowest))
         subtotal = kind(0)
@@ -27,7 +27,7 @@ def _softmax_loss(scores, code, soft, shares):
         total += subtotal
     scale = kind(1.0 / total)
     for k in range(scores.size):
-        shares[k] *= scale
+        probabilities[k] *= scale
     if soft.size == 0:
         return np.log(total) + np.float64(top - scores[code])
     expected = 0.0
@@ -42,16 +42,18 @@ def residual_rows(scores, codes, soft, weights):
     loss = 0.0
     kind = scores.dtype.type
     is_soft = soft.shape[0] == scores.shape[0]
-    shares, no_shares = np.empty(scores.shape[1], scores.dtype), np.empty(0)
+    probabilities, no_labels = np.empty(scores.shape[1], scores.dtype), np.empty(0)
     for i in range(scores.shape[0]):
         row, weight = scores[i], kind(weights[i])
         code = max(codes[i], 0)
         if weight == 0:
             row[:] = 0
             continue
-        loss += weights[i] * _softmax_loss(row, code, soft[i] if is_soft else no_shares, shares)
+        loss += weights[i] * _softmax_loss(
+            row, code, soft[i] if is_soft else no_labels, probabilities
+        )
         for k in range(row.size):
-            row[k] = weight * shares[k]
+            row[k] = weight * probabilities[k]
         if is_soft:
             for k in range(row.size):
                 row[k] -= weight * kind(soft[i, k])
@@ -71,8 +73,8 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
     loss = 0.0
     kind = x.dtype.type
     is_soft, has_bends = soft.shape[0] == x.shape[0], sums.shape[0] > 2
-    scores, shares = np.empty(n_classes, x.dtype), np.empty(n_classes, x.dtype)
-    residuals, no_shares = np.empty(n_classes, x.dtype), np.empty(0)
+    scores, probabilities = np.empty(n_classes, x.dtype), np.empty(n_classes, x.dtype)
+    residuals, no_labels = np.empty(n_classes, x.dtype), np.empty(0)
     a, b = scale.astype(x.dtype), bias.astype(x.dtype)
     # Some rows at a time in the precision of x, before float64 takes over.
     part = np.zeros(sums.shape, x.dtype)
@@ -83,10 +85,10 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
                 scores[k] = row[k] * a[k] + b[k]
             code = max(codes[i], 0)
             loss += weights[i] * _softmax_loss(
-                scores, code, soft[i] if is_soft else no_shares, shares
+                scores, code, soft[i] if is_soft else no_labels, probabilities
             )
             for k in range(n_classes):
-                residuals[k] = shares[k]
+                residuals[k] = probabilities[k]
             if is_soft:
                 for k in range(n_classes):
                     residuals[k] -= kind(soft[i, k])
@@ -98,7 +100,7 @@ def vector_sums(x, codes, soft, weights, scale, bias, sums):
                 part[1, k] += r
             if has_bends:
                 for k in range(n_classes):
-                    bend = weight * shares[k] * (kind(1) - shares[k])
+                    bend = weight * probabilities[k] * (kind(1) - probabilities[k])
                     part[2, k] += bend * row[k] * row[k]
                     part[3, k] += bend * row[k]
                     part[4, k] += bend

@@ -49,7 +49,7 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
         sums[5, b] += 1.0
 
 
-TILE = 256  # rows a tile of the narrow kernel
+TILE = 256  # rows per tile of the narrow kernel
 
 
 @kernel
@@ -66,33 +66,33 @@ def narrow_class_sums(array, labels, soft, weights, predicted, confidence, is_lo
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
         rows, some = array[low : low + size], weights[low : low + size]
-        _fill_shares(
+        _fill_probabilities(
             rows, predicted[low : low + size], confidence[low : low + size], is_logits, raw, tile
         )
         for k in range(n_classes):
-            shares = tile[k]
-            weight, share = 0.0, 0.0
+            probabilities = tile[k]
+            weight, probability = 0.0, 0.0
             for j in range(size):
-                is_first = shares[j] <= edge
+                is_first = probabilities[j] <= edge
                 weight += some[j] if is_first else 0.0
-                share += some[j] * shares[j] if is_first else 0.0
+                probability += some[j] * probabilities[j] if is_first else 0.0
             sums[0, k, 0] += weight
-            sums[1, k, 0] += share
+            sums[1, k, 0] += probability
             n_others = 0
             for j in range(size):
                 others[n_others] = j
-                n_others += shares[j] > edge
+                n_others += probabilities[j] > edge
             for m in range(n_others):
                 j = others[m]
-                b = _bin_of(shares[j], edges)
+                b = _bin_of(probabilities[j], edges)
                 sums[0, k, b] += some[j]
-                sums[1, k, b] += some[j] * shares[j]
+                sums[1, k, b] += some[j] * probabilities[j]
         _add_labels(tile, labels[low : low + size], soft[low : low + size], some, edges, sums[2])
 
 
 @kernel
-def _fill_shares(rows, predicted, confidence, is_logits, raw, shares):
-    """Fill `shares`, classes x rows, with probabilities; `raw` is room to make them."""
+def _fill_probabilities(rows, predicted, confidence, is_logits, raw, probabilities):
+    """Fill `probabilities`, classes x rows, with probabilities; `raw` is room to make them."""
     size, n_classes = rows.shape
     for j in range(size):
         row = rows[j]
@@ -100,15 +100,15 @@ def _fill_shares(rows, predicted, confidence, is_logits, raw, shares):
         for k in range(n_classes):
             raw[k, j] = row[k] - top
     for k in range(n_classes):
-        column, share = raw[k], shares[k]
+        column, probability = raw[k], probabilities[k]
         if is_logits:
             for j in range(size):
                 column[j] = exponential(column[j])
             for j in range(size):
-                share[j] = column[j] * confidence[j]
+                probability[j] = column[j] * confidence[j]
         else:
             for j in range(size):
-                share[j] = column[j]
+                probability[j] = column[j]
 
 
 @kernel
@@ -135,8 +135,8 @@ def wide_class_sums(array, labels, soft, weights, predicted, confidence, is_logi
     n_rows, n_classes = array.shape
     is_soft = soft.shape[0] > 0
     edge = edges[1] if edges.size > 2 else np.inf
-    shares = np.empty(n_classes)
-    first_weight, first_share = np.zeros(n_classes), np.zeros(n_classes)
+    probabilities = np.empty(n_classes)
+    first_weight, first_probability = np.zeros(n_classes), np.zeros(n_classes)
     for i in range(n_rows):
         weight = weights[i]
         if weight == 0.0:
@@ -144,21 +144,21 @@ def wide_class_sums(array, labels, soft, weights, predicted, confidence, is_logi
         row = array[i]
         top, factor = row[predicted[i]], confidence[i]
         for k in range(n_classes):
-            share = exponential(row[k] - top) * factor if is_logits else np.float64(row[k])
-            shares[k] = share
-            is_first = share <= edge
+            probability = exponential(row[k] - top) * factor if is_logits else np.float64(row[k])
+            probabilities[k] = probability
+            is_first = probability <= edge
             first_weight[k] += weight if is_first else 0.0
-            first_share[k] += weight * share if is_first else 0.0
+            first_probability[k] += weight * probability if is_first else 0.0
         for k in range(n_classes):
-            if shares[k] > edge:
-                b = _bin_of(shares[k], edges)
+            if probabilities[k] > edge:
+                b = _bin_of(probabilities[k], edges)
                 sums[0, k, b] += weight
-                sums[1, k, b] += weight * shares[k]
+                sums[1, k, b] += weight * probabilities[k]
         if is_soft:
             for k in range(n_classes):
-                sums[2, k, _bin_of(shares[k], edges)] += weight * soft[i, k]
+                sums[2, k, _bin_of(probabilities[k], edges)] += weight * soft[i, k]
         else:
-            sums[2, labels[i], _bin_of(shares[labels[i]], edges)] += weight
+            sums[2, labels[i], _bin_of(probabilities[labels[i]], edges)] += weight
     for k in range(n_classes):
         sums[0, k, 0] += first_weight[k]
-        sums[1, k, 0] += first_share[k]
+        sums[1, k, 0] += first_probability[k]

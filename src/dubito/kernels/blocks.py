@@ -1,4 +1,4 @@
-"""Rows in blocks of fixed size over threads: the thread pool, single-threaded matrix products, and reusable block memory."""
+"""Blocks of rows over threads: the pool, single-threaded BLAS and reusable memory."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,10 +18,10 @@ from dubito.errors import BadValueError
 
 @contextmanager
 def _single_products() -> Iterator[None]:
-    """Keep matrix products to the thread they are asked in, until the last one inside has left.
+    """Limit BLAS to one thread until the last block that asked for it ends.
 
-    The number of their threads is one for the whole process: were it set and set back by several
-    threads at once, the last to leave would set it back to what another had set.
+    The limit is global to the process: if several threads set and restored it independently, the
+    last one would restore the value that another had set.
     """
     with INSIDE.lock:
         if not INSIDE.n_inside:
@@ -40,7 +40,7 @@ def _single_products() -> Iterator[None]:
 
 
 class Inside:
-    """How many want products on one thread, and what sets it back."""
+    """The number of blocks that limit BLAS to one thread, and what restores the limit."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -53,31 +53,31 @@ INSIDE = Inside()
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Return what sets the number of threads of matrix products; finding it takes a while."""
+    """Return the controller of BLAS threads; finding the libraries is slow."""
     return ThreadpoolController()
 
 
 def _let_go() -> None:
-    """Have any thread set the number, not only the one that did so first.
+    """Let any thread set the limit, not only the first one.
 
-    From threadpoolctl 3.8 on the others are not heard, and not told: limits that a worker thread
-    set would do nothing, and those of one that has left first would stay.
+    Since threadpoolctl 3.8, calls from other threads are silently ignored: limits set by a worker
+    thread would have no effect, and those of a thread that has ended would persist.
     """
     for library in _blas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
 
 
-KEPT_BYTES = 32 << 20  # the most that glibc takes from what it keeps
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h of glibc numbers them
+KEPT_BYTES = 32 << 20  # the largest allocation that glibc serves from retained memory
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of malloc.h in glibc
 
 
 @cache
 def _keep_memory() -> None:
-    """Have freed memory kept for the next block, rather than fresh pages made for each.
+    """Let glibc retain freed memory for the next block instead of mapping fresh pages.
 
-    Those would take as long as a pass over what is in them. Workers of Dask are told to give back
-    all that is free above 64 kB, which is the same. Only glibc can be told otherwise.
+    Fresh pages cost as much as a pass over their content. Dask workers set a trim threshold of
+    64 kB, with the same effect. Only glibc offers this option.
     """
     set_option: Any = getattr(CDLL(None), "mallopt", None) if os.name == "posix" else None
     if set_option is not None:
@@ -85,44 +85,44 @@ def _keep_memory() -> None:
         set_option(M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
 
 
-BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: large against a task's overhead, small against memory
+BLOCK_ENTRIES = 1 << 20  # 4 MB of float32: amortizes the overhead of a task, and fits in caches
 
-# Threads of the pool itself see none: a map inside a map has threads of its own, if any.
+# Not set in the threads of the pool itself: a nested map has threads of its own, if any.
 KEPT: ContextVar[ThreadPoolExecutor | None] = ContextVar("kept", default=None)
 
-SHARE = local()  # in a thread of a map: how many threads a map inside it may use
+NESTED = local()  # in a thread of a map: the number of threads of a nested map
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def n_threads() -> int:
-    """Return how many threads kernels may use; inside a map, the share of the thread that asks."""
-    if hasattr(SHARE, "n_threads"):
-        return int(SHARE.n_threads)
-    wish = os.environ.get("DUBITO_THREADS", "").strip()
-    if not wish:
+    """Return the number of threads that kernels may use; fewer inside a map."""
+    if hasattr(NESTED, "n_threads"):
+        return int(NESTED.n_threads)
+    setting = os.environ.get("DUBITO_THREADS", "").strip()
+    if not setting:
         return (
             len(os.sched_getaffinity(0))
             if hasattr(os, "sched_getaffinity")
             else os.cpu_count() or 1
         )
-    if not wish.isdecimal() or int(wish) < 1:
+    if not setting.isdecimal() or int(setting) < 1:
         raise BadValueError(
             "DUBITO_THREADS",
             "The environment",
             "must be a positive integer",
-            repr(wish),
+            repr(setting),
             "Set DUBITO_THREADS=2",
         )
-    return int(wish)
+    return int(setting)
 
 
 @contextmanager
 def kept_threads() -> Iterator[None]:
-    """Keep threads between the maps inside, and matrix products from starting more of their own.
+    """Reuse one thread pool for all maps inside, and limit BLAS to one thread.
 
-    For work that goes over blocks of rows many times, or multiplies matrices there.
+    For work that passes over blocks of rows many times, or multiplies matrices in them.
     """
     if KEPT.get() is not None:
         yield
@@ -136,7 +136,7 @@ def kept_threads() -> Iterator[None]:
 
 
 def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) -> list[slice]:
-    """Return the row ranges that together make up `n_rows`; none for no rows.
+    """Return the row ranges of blocks that cover `n_rows`; none for no rows.
 
     >>> row_blocks(3, 2)
     [slice(0, 3, None)]
@@ -148,10 +148,10 @@ def row_blocks(n_rows: int, n_columns: int, block_entries: int | None = None) ->
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], most_ahead: int | None = None
 ) -> Iterator[Result]:
-    """Yield `function` of each item in order, over threads, with few items under way at once.
+    """Yield `function(item)` for each item in order, using threads, with few items in flight.
 
-    One item, or one thread, runs in the caller's thread. `most_ahead` is for results so large that
-    two for each thread would be too many. Maps inside share the threads that the items leave idle.
+    A single item, or a single thread, runs in the caller's thread. `most_ahead` limits the items in
+    flight where results are large. Nested maps use the threads that the items leave idle.
     """
     _keep_memory()
     threads = n_threads()
@@ -167,7 +167,7 @@ def map_in_order(
     pool = kept or ThreadPoolExecutor(threads)
     is_left_early = False
     under_way: list[Future[Result]] = []
-    work = partial(_in_share, threads // len(first), function)
+    work = partial(_run_nested, threads // len(first), function)
     try:
         under_way.extend(pool.submit(work, item) for item in first)
         while under_way:
@@ -175,7 +175,7 @@ def map_in_order(
             under_way.extend(pool.submit(work, item) for item in more)
             yield under_way.pop(0).result()
     except GeneratorExit:
-        # It may be the garbage collector that leaves, inside a lock that a thread needs to end.
+        # The garbage collector may close the generator while holding a lock that a thread needs.
         is_left_early = True
         raise
     finally:
@@ -185,7 +185,7 @@ def map_in_order(
             future.cancel()
 
 
-def _in_share(share: int, function: Callable[[Item], Result], item: Item) -> Result:
-    """Return `function` of an item, in a thread of a map that leaves it so many threads."""
-    SHARE.n_threads = max(1, share)
+def _run_nested(threads: int, function: Callable[[Item], Result], item: Item) -> Result:
+    """Return `function(item)` in a thread of a map, with the given threads for nested maps."""
+    NESTED.n_threads = max(1, threads)
     return function(item)

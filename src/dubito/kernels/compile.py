@@ -1,4 +1,4 @@
-"""How kernels are compiled: once a machine, kept on disk, and never in silence."""
+"""Compilation of kernels: once per machine, cached on disk, with a notice."""
 
 import sys
 from collections.abc import Callable
@@ -9,23 +9,23 @@ from numba.core import event
 
 # A division that may raise ZeroDivisionError is a branch, and branches keep loops scalar.
 # Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning. A loop that sums
-# writes to no array: where arrays lie so close that they might overlap it would run scalar, in
-# another order, and the last digits would depend on where memory was free.
+# writes to no array: if arrays might overlap it would run scalar, in another order, and the last
+# digits would depend on the memory layout.
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz", "arcp"}}
 # Elementary functions keep their order of operations: their last digits depend on it.
 EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` when first called, without the GIL, and keep it on disk."""
+    """Compile `function` on its first call, without the GIL, and cache it on disk."""
     try:
         return njit(cache=True, nogil=True, **FAST)(function)
-    except RuntimeError:  # no folder to write to: compile in every process
+    except RuntimeError:  # no writable directory: compile in every process
         return njit(nogil=True, **FAST)(function)
 
 
 class CompilationNotice(event.Listener):
-    """Tells, once a process, that kernels are being compiled rather than loaded from disk."""
+    """Prints once per process that kernels are being compiled rather than loaded."""
 
     has_spoken = False
 
@@ -41,7 +41,7 @@ class CompilationNotice(event.Listener):
         sys.stderr.flush()
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
 
 event.register("numba:compile", CompilationNotice())  # type: ignore[no-untyped-call]

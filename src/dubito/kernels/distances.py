@@ -17,7 +17,7 @@ UP, DOWN = 2.0**960, 2.0**-530
 
 @kernel
 def _factor_of(largest):
-    """Return what to multiply entries by, so that their squares can be summed."""
+    """Return a scale for entries at which their squares can be summed."""
     if largest < SMALL:
         return UP
     return 1.0 if largest < LARGE else DOWN

@@ -1,4 +1,4 @@
-"""Expected costs of actions, and the least of them, a row at a time.
+"""Expected costs of actions, and their minimum, row by row.
 
 Shares are taken in float64 whatever the outputs are, tile by tile, so that no copy of the matrix is
 ever made, and ties of float32 rows are told as finely as those of float64 ones. With p the
@@ -14,9 +14,9 @@ from dubito.kernels.elementary import exponential, highest
 ACTION, CLASS = range(2)
 COST, EXCESS, PROBABILITY = range(3)
 
-TILE = 256  # rows a tile
-TIE = 1e-12  # costs this close, as a share of the least, are the same but for rounding
-LOWEST = -1000.0  # shares below exp(-1000) are nothing in any precision
+TILE = 256  # rows per tile
+TIE = 1e-12  # costs this close, relative to the minimum, are equal up to rounding
+LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
 
 
 @kernel
@@ -39,7 +39,7 @@ def share_rows(array, is_logits, result):
 
 
 @kernel
-def _fill_shares(rows, is_logits, tile, best, top, total):
+def _fill_probabilities(rows, is_logits, tile, best, top, total):
     """Fill a tile, classes x rows, with probabilities in float64, and the top class with its own.
 
     Where rows are probabilities, that one is as it was given.
@@ -101,7 +101,7 @@ def _add_costs(tile, size, table, costs):
 def _fill_costs(rows, is_logits, base, rate, amounts, tile, best, top, total, costs):
     """Fill `costs`, actions x rows, with what each action is expected to cost; lanes are rows."""
     size = rows.shape[0]
-    _fill_shares(rows, is_logits, tile, best, top, total)
+    _fill_probabilities(rows, is_logits, tile, best, top, total)
     costs[:, :size] = 0.0
     _add_costs(tile, size, base, costs)
     if amounts.size > 0:

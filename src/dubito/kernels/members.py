@@ -1,4 +1,4 @@
-"""Several passes over the same rows: how they split doubt, and what they vote for.
+"""Several passes over the same rows: uncertainty decomposition and votes.
 
 `passes` is passes x (rows * classes): entries of whole rows lie side by side, so that lanes are
 full whether there are two classes or a thousand. All sums are float64.
@@ -10,10 +10,10 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import logarithm
 from dubito.kernels.row_statistics import top_class
 
-TILE = 1024  # entries at a time, whole rows: what is kept of them stays in the nearest cache
+TILE = 1024  # entries at a time, whole rows: intermediate results stay in the L1 cache
 TINY = 2.2250738585072014e-308  # the smallest normal number
 NEAR = 1e-3  # so close to the mean, relatively, its series keeps more digits than logarithms do
-SAME = 1e-12  # weights that differ by less, relatively, differ by rounding
+SAME = 1e-12  # relative difference of weights due to rounding
 
 
 @kernel
@@ -103,7 +103,7 @@ def variance_parts(passes, first, n_classes, total, aleatoric, epistemic):
 
 @kernel
 def _scale_rows(own, gap, n_classes, n_passes, aleatoric, epistemic):
-    """Fill both parts of the doubt with row sums of entries that were summed over the passes."""
+    """Fill both parts of the uncertainty with row sums of entries summed over the passes."""
     _fill_rows(own, n_classes, aleatoric)
     _fill_rows(gap, n_classes, epistemic)
     for i in range(aleatoric.size):
@@ -133,19 +133,19 @@ def _winner(weights):
 
 
 @kernel
-def mean_tops(passes, first, n_classes, chosen, share):
-    """Fill in the top class of the mean of the passes, and its share, of the rows from `first`."""
+def mean_tops(passes, first, n_classes, chosen, probability):
+    """Fill in the top class of the mean of the passes, and its probability, from row `first` on."""
     mean = np.empty(n_classes)
     for i in range(chosen.size):
         _fill_mean(passes, (first + i) * n_classes, mean)
         best = _winner(mean)
         chosen[i] = best
-        share[i] = mean[best] / mean.sum()
+        probability[i] = mean[best] / mean.sum()
 
 
 @kernel
-def tally_rows(votes, weights, n_classes, chosen, share):
-    """Fill in the class with most weight, and its share: both are passes x rows.
+def tally_rows(votes, weights, n_classes, chosen, fraction):
+    """Fill in the class with most weight, and its fraction: both are passes x rows.
 
     Only the classes that a row's views vote for are looked at, however many there are.
     """
@@ -165,6 +165,6 @@ def tally_rows(votes, weights, n_classes, chosen, share):
             if k < best and tally[k] >= highest * (1.0 - SAME):
                 best = k
         chosen[i] = best
-        share[i] = tally[best] / total
+        fraction[i] = tally[best] / total
         for m in range(n_views):
             tally[votes[m, i]] = 0.0

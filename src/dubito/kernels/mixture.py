@@ -1,10 +1,10 @@
-"""One step of expectation-maximization for the shares of a mixture."""
+"""One step of expectation-maximization for the weights of a mixture."""
 
 import numpy as np
 
 from dubito.kernels.compile import kernel
 
-CHUNK = 512  # rows; what they are given stays in the first cache
+CHUNK = 512  # rows; intermediate results stay in the L1 cache
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Monotone regression: pooling neighbors that are out of order, and reading the result."""
+"""Monotone regression: pool adjacent violators, and evaluation of the result."""
 
 import numpy as np
 
@@ -84,9 +84,9 @@ def add_to_cells(scores, codes, soft, weights, knots, offsets, cells):
         for k in range(scores.shape[1]):
             score = scores[i, k]
             cell = cells[_first_above(knots, starts, k, score) + k]
-            share = soft[i, k] if is_soft else (1.0 if codes[i] == k else 0.0)
+            probability = soft[i, k] if is_soft else (1.0 if codes[i] == k else 0.0)
             cell[0] += weight
-            cell[1] += weight * share
+            cell[1] += weight * probability
             cell[2] = min(cell[2], score)
             cell[3] = max(cell[3], score)
 
@@ -105,5 +105,5 @@ def read_knots(scores, x, y, offsets, values):
             elif at == stop:
                 values[i, k] = y[stop - 1]
             else:
-                share = (score - x[at - 1]) / (x[at] - x[at - 1])
-                values[i, k] = y[at - 1] + share * (y[at] - y[at - 1])
+                fraction = (score - x[at - 1]) / (x[at] - x[at - 1])
+                values[i, k] = y[at - 1] + fraction * (y[at] - y[at - 1])

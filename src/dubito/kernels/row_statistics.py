@@ -5,15 +5,15 @@ import numpy as np
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, logarithm, logarithm_past_1, ordered
 
-# Where each number of a row stands in the output of the kernels.
+# The position of each statistic in the output of the kernels.
 CONFIDENCE, DOUBT, ENTROPY, VARIANCE, SQUARES, LOG_SUM, LOSS, BRIER = range(8)
 N_NUMBERS = 8
 
-NARROW = 64  # up to so many classes, lanes run over rows; above, over classes
-TILE = 256  # rows a tile of the narrow kernel
+NARROW = 64  # up to this many classes, SIMD lanes run over rows; above, over classes
+TILE = 256  # rows per tile of the narrow kernel
 STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over
-LOWEST = -1000  # shares below exp(-1000) are nothing in any precision; keeps d * e finite
-HIGHEST_LOSS = 1e100  # beyond, a class had no probability at all; keeps sums of losses finite
+LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision; keeps d * e finite
+HIGHEST_LOSS = 1e100  # above, the probability was 0; keeps sums of losses finite
 CHUNK = 512  # classes summed in the array's precision before float64 takes over
 
 
@@ -68,7 +68,7 @@ def _sum_shares(row, top, is_logits):
 
 @kernel
 def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
-    """Write the numbers of row i from its sums; a label of -1 leaves loss and Brier at 0."""
+    """Write the statistics of row i from its sums; a label of -1 leaves loss and Brier at 0."""
     rest, spread, bends, squares = sums
     if is_logits:
         e_top, d_top, total = 1.0, 0.0, 1.0 + rest
@@ -98,13 +98,13 @@ def _finish_row(i, label, predicted, top, sums, at_label, is_logits, numbers):
         return
     if is_logits:
         d_label = at_label - top
-        share = np.exp(d_label) / total
+        probability = np.exp(d_label) / total
     else:
         d_label = np.log(at_label)
-        share = at_label
+        probability = at_label
     loss = log_total - d_label
     numbers[LOSS, i] = loss if loss < HIGHEST_LOSS else np.inf
-    numbers[BRIER, i] = numbers[SQUARES, i] - 2.0 * share + 1.0
+    numbers[BRIER, i] = numbers[SQUARES, i] - 2.0 * probability + 1.0
 
 
 @kernel
@@ -171,9 +171,9 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
                     numbers[m, low + j] = tile_numbers[m, j]
         else:
             for j in range(size):
-                shares = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])
+                parts = (sums[0, j], sums[1, j], sums[2, j], sums[3, j])
                 _finish_row(
-                    low + j, labels[low + j], best[j], np.float64(top[j]), shares, at_label[j],
+                    low + j, labels[low + j], best[j], np.float64(top[j]), parts, at_label[j],
                     is_logits, numbers,
                 )  # fmt: skip
 
@@ -215,7 +215,7 @@ def _finish_tile(labels, best, top, at_label, sums, numbers):
 
 @kernel
 def _sum_strip(strip, first, size, top, best, is_logits, sums):
-    """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, a row a lane."""
+    """Sum e, d e, d^2 e and e^2 over some classes, the top one left out, one row per lane."""
     zero, lowest = top.dtype.type(0), top.dtype.type(LOWEST)
     rest, spread, bends, squares = sums[0], sums[1], sums[2], sums[3]
     sums[:, :size] = zero

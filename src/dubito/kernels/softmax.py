@@ -1,4 +1,4 @@
-"""From logits or probabilities to log probabilities, and back, a row at a time."""
+"""Conversion between logits, probabilities and log probabilities, row by row."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
 from dubito.kernels.row_statistics import CHUNK, top_class
 
-LOWEST = -1000  # shares below exp(-1000) are nothing in any precision
+LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision
 
 
 @kernel
@@ -38,7 +38,7 @@ def log_softmax_rows(array, beta, is_logits, floor, result):
 
 @kernel
 def softmax_rows(scores, floor, result):
-    """Fill `result` with the probabilities that scores stand for, none below `floor`.
+    """Fill `result` with the softmax of scores, none below `floor`.
 
     The first highest score stays the first highest probability: rounding makes no tie before it.
     """
@@ -63,7 +63,7 @@ def softmax_rows(scores, floor, result):
 
 @kernel
 def log_odds_rows(array, is_logits, floor, result):
-    """Fill `result` with each class's log odds against all others together.
+    """Fill `result` with the log odds of each class against all others.
 
     Those of the top class come from the sum of the others: no 1 - 0.9999999. None is beyond the log
     odds of `floor`.
@@ -81,7 +81,7 @@ def log_odds_rows(array, is_logits, floor, result):
             rest += out[k] if k != best else 0.0
         total = rest + (1.0 if is_logits else top)
         for k in range(row.size):
-            share = out[k]
-            odds = share / max(total - share, floor * total) if k != best else 0.0
+            probability = out[k]
+            odds = probability / max(total - probability, floor * total) if k != best else 0.0
             out[k] = max(np.log(max(odds, floor)), -limit)
         out[best] = min(np.log(max(total - rest, floor) / max(rest, floor * total)), limit)

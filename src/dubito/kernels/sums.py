@@ -1,4 +1,4 @@
-"""Weighted sums of row statistics: proper scores, Poisson-bootstrap weights, and sums on fixed fine grids."""
+"""Weighted sums of row statistics: proper scores, bootstrap weights, fixed fine grids."""
 
 from math import exp, factorial
 
@@ -13,7 +13,7 @@ N_SURPRISES = 10
 
 @kernel
 def score_sums(weights, correct, confidence, entropy, squares, brier, losses, sums):
-    """Fill `sums` with the weight, and weight times each number of a row.
+    """Fill `sums` with the weight, and the weighted sum of each row statistic.
 
     The last three are the weighted finite losses, and weight and number of the infinite ones.
     """
@@ -36,25 +36,25 @@ def score_sums(weights, correct, confidence, entropy, squares, brier, losses, su
 
 @kernel
 def surprise_sums(weights, correct, confidence, doubt, entropy, variance, losses, sums):
-    """Fill `sums` with what a test of calibration needs.
+    """Fill `sums` with the sums of a calibration test.
 
     These are: rows of infinite loss, weight, loss above entropy (where finite), confidence above
     correct, the variances of both and their covariance if confidence is true, squared weight,
-    errors, and errors to be expected.
+    errors, and expected errors.
     """
     n = w = a = b = v = u = c = s = wrong = expected = 0.0
     for i in range(weights.size):
-        weight, says = weights[i], confidence[i]
+        weight, p = weights[i], confidence[i]
         is_impossible = losses[i] == np.inf
         square = weight * weight
         n += 1.0 if is_impossible and weight > 0.0 else 0.0
         w += weight
         a += 0.0 if is_impossible else weight * (losses[i] - entropy[i])
-        b += weight * (says - correct[i])
+        b += weight * (p - correct[i])
         v += square * variance[i]
-        u += square * says * doubt[i]
+        u += square * p * doubt[i]
         # E[1(top) (log p + entropy)] = c (log c + entropy).
-        c += square * says * (logarithm(says) + entropy[i])
+        c += square * p * (logarithm(p) + entropy[i])
         s += square
         wrong += weight * (1.0 - correct[i])
         expected += weight * doubt[i]
@@ -71,7 +71,7 @@ ABOVE = np.array(
 
 @kernel
 def poisson_weights(weights, seed, first_row, resampled):
-    """Fill `resampled` with each weight times how often its row is drawn in this resample.
+    """Fill `resampled` with each weight times the number of draws of its row in this resample.
 
     The draw of a row depends on `seed` and its number alone, so that any split of the rows into
     pieces gives the same resample. The mixing is that of SplitMix64.
@@ -88,19 +88,19 @@ def poisson_weights(weights, seed, first_row, resampled):
 
 
 CUT = 42  # bits of a float64 that are cut off
-HALF = 1022 << (52 - CUT)  # the cell of a doubt of 1/2
+HALF = 1022 << (52 - CUT)  # the cell of a score of 1/2
 
 
 @kernel
 def _cell_of(doubt):
-    """Return the number of a doubt's cell."""
+    """Return the cell of a score (1 - confidence)."""
     near = bits_of(min(doubt, 1.0 - doubt)) >> np.int64(CUT)
     return near if doubt <= 0.5 else 2 * HALF - near
 
 
 @kernel
 def cell_bounds(doubt):
-    """Return the first and the last cell that doubts lie in."""
+    """Return the first and the last cell of the scores."""
     lowest, highest = doubt[0], doubt[0]
     for i in range(doubt.size):
         lowest, highest = min(lowest, doubt[i]), max(highest, doubt[i])
@@ -109,7 +109,7 @@ def cell_bounds(doubt):
 
 @kernel
 def cell_sums(doubt, weights, correct, first, sums):
-    """Add each row's weight, all of it and what was wrong, to its cell of `sums` (cells x 2)."""
+    """Add each row's weight, and its weight if wrong, to its cell of `sums` (cells x 2)."""
     for i in range(doubt.size):
         cell = np.uint64(_cell_of(doubt[i]) - first)
         sums[cell, 0] += weights[i]
@@ -118,18 +118,18 @@ def cell_sums(doubt, weights, correct, first, sums):
 
 @kernel
 def residual_sums(confidence, correct, weights, sums):
-    """Share each residual, correct less confidence, between the two cells of the nearest middles.
+    """Split each residual, correct minus confidence, linearly between the two nearest cells.
 
-    Returns the weight of all rows.
+    Returns the total weight.
     """
     total = 0.0
     last = sums.size - 1
     for i in range(confidence.size):
         place = min(max(confidence[i] * sums.size - 0.5, 0.0), np.float64(last))
         low = np.uint64(min(int(place), last - 1))
-        share = place - low
+        fraction = place - low
         residual = weights[i] * (correct[i] - confidence[i])
-        sums[low] += residual * (1.0 - share)
-        sums[low + np.uint64(1)] += residual * share
+        sums[low] += residual * (1.0 - fraction)
+        sums[low + np.uint64(1)] += residual * fraction
         total += weights[i]
     return total

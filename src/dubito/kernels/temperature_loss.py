@@ -15,14 +15,14 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.row_statistics import CHUNK
 
-TILE = 256  # rows a tile of the narrow kernel
+TILE = 256  # rows per tile of the narrow kernel
 STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over
-LOWEST = -1000  # keeps x * e finite; shares below exp(-1000) are nothing in any precision
+LOWEST = -1000  # keeps x * e finite; probabilities below exp(-1000) are 0 in any precision
 
 
 @kernel
 def label_scores(array, codes, soft, is_logits, floor, scores):
-    """Fill `scores` with each row's logit of its label, or expected logit under label shares."""
+    """Fill `scores` with the logit of each row's label, or its mean under label probabilities."""
     n_classes = array.shape[1]
     is_soft = soft.shape[0] == array.shape[0]
     for i in range(array.shape[0]):
@@ -118,7 +118,7 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
 
 @kernel
 def _add_tile(weights, s0, s1, s2, scores, top, b, sums):
-    """Add what some rows say of the inverse temperature, as `_add_row` does of one.
+    """Add the sums of some rows for the inverse temperature, as `_add_row` does of one.
 
     Each loop has few enough arrays for the compiler to see that they are apart.
     """
@@ -142,7 +142,7 @@ def _add_tile(weights, s0, s1, s2, scores, top, b, sums):
 
 @kernel
 def _add_row(weight, s0, s1, s2, t, sums):
-    """Add what one row says of the inverse temperature."""
+    """Add the sums of one row for the inverse temperature."""
     mean = s1 / s0
     sums[0] += weight
     sums[1] += weight * (np.log(s0) - t)

@@ -1,4 +1,4 @@
-"""Extremely randomized trees: how one grows, and where rows end in it.
+"""Extremely randomized trees: growing, and finding the leaves of rows.
 
 A node is an entry of three arrays. A row goes on to node `child` if its number `column` is at most
 `threshold`, else to the one after; where `child` is 0 it has arrived at a leaf.
@@ -134,14 +134,14 @@ def leaves_of(numbers, root, column, threshold, child, leaves):
 
 
 @kernel
-def add_forest(numbers, roots, column, threshold, child, start, label, weight, pull, shares):
-    """Turn each row of shares into the mean over trees of what its leaf counted, and of itself.
+def add_forest(numbers, roots, column, threshold, child, start, label, weight, pull, probabilities):
+    """Replace each row of probabilities by the mean over trees of its leaf's counts and itself.
 
-    The labels and weights of leaf `node` are entries `start[node]` to `start[node + 1]`; the shares
-    that were there count as `pull` rows more.
+    The labels and weights of leaf `node` are entries `start[node]` to `start[node + 1]`; the
+    previous probabilities count as `pull` additional rows.
     """
     for i in range(numbers.shape[0]):
-        row = shares[i]
+        row = probabilities[i]
         kept = 0.0
         added = np.zeros(row.size)
         for root in roots:

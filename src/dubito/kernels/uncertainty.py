@@ -1,4 +1,4 @@
-"""Every uncertainty score of one row of outputs in one pass: 1 - confidence, entropy, margin, energy."""
+"""Uncertainty scores of outputs in one pass: 1 - confidence, entropy, margin, energy."""
 
 import numpy as np
 
@@ -6,30 +6,30 @@ from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.row_statistics import top_class
 
-# Where each doubt of a row stands in the output of the kernels.
+# The position of each score in the output of the kernels.
 LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN, ENERGY = range(4)
 N_DOUBTS = 4
 
-TILE = 256  # rows a tile of the narrow kernel
+TILE = 256  # rows per tile of the narrow kernel
 STRIP = 8  # classes of a tile summed in the array's precision before float64 takes over
 CHUNK = 256  # classes of a wide row summed in the array's precision before float64 takes over
-LOWEST = -1000  # shares below exp(-1000) are nothing in any precision; keeps d * e finite
+LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision; keeps d * e finite
 
 
 @kernel
 def _finish_row(i, top, second, rest, spread, is_logits, doubts):
-    """Write the doubts of row i from its two highest entries and the sums over all but the top."""
+    """Write the scores of row i from its two highest entries and the sums over all but the top."""
     if is_logits:
         gap = max(second - top, LOWEST)
-        scale, share, log_scale, highest_logit = np.exp(gap), 1.0, gap, top
+        scale, second_exp, log_scale, highest_logit = np.exp(gap), 1.0, gap, top
     else:
-        scale, share, log_scale, highest_logit = 1.0 / top, second, -np.log(top), 0.0
+        scale, second_exp, log_scale, highest_logit = 1.0 / top, second, -np.log(top), 0.0
     spread = scale * (spread + log_scale * rest)
-    rest, share = scale * rest, scale * share
+    rest, second_exp = scale * rest, scale * second_exp
     total, log_total = 1.0 + rest, np.log1p(rest)
     doubts[LEAST_CONFIDENCE, i] = rest / total
     doubts[ENTROPY, i] = log_total - spread / total
-    doubts[NARROW_MARGIN, i] = (rest + share) / total
+    doubts[NARROW_MARGIN, i] = (rest + second_exp) / total
     doubts[ENERGY, i] = -(highest_logit + log_total)
 
 
@@ -107,7 +107,7 @@ def narrow_doubts(array, is_logits, doubts):
 
 @kernel
 def _two_highest(tile, size, top, second, best):
-    """Fill the highest entry, the next one and the place of the first, a row a lane."""
+    """Fill the highest entry, the next one and the place of the first, one row per lane."""
     for j in range(size):
         top[j] = tile[0, j]
     second[:size] = tile.dtype.type(-np.inf)
@@ -124,7 +124,7 @@ def _two_highest(tile, size, top, second, best):
 
 @kernel
 def _sum_strip(strip, first, size, second, best, is_logits, sums):
-    """Sum e and e log e over some classes, the top one left out, a row a lane."""
+    """Sum e and e log e over some classes, the top one left out, one row per lane."""
     zero, lowest = second.dtype.type(0), second.dtype.type(LOWEST)
     rest, spread = sums[0], sums[1]
     sums[:, :size] = zero

@@ -1,4 +1,4 @@
-"""One pass that finds the first entry or row a wrapper must refuse."""
+"""Validation: the first invalid entry or row, in one pass."""
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.row_statistics import CHUNK
@@ -23,7 +23,7 @@ def first_not_finite(flat):
 
 @kernel
 def probability_faults(array, tolerance):
-    """Return the first row that is no distribution (or -1), and how far a sum was from 1 at most.
+    """Return the first row that is not a distribution (or -1), and the largest deviation from 1.
 
     A row is refused for a NaN, an infinity, a negative entry, or a sum off 1 by over `tolerance`.
     """
