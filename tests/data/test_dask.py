@@ -221,7 +221,7 @@ def test_collections_are_rows_too(client: Any) -> None:
     wanted = scan(table, COLUMNS).sum(AuditState.of).value.scores.value.log_loss
     found = shards.sum(AuditState.of).value.scores.value.log_loss
     assert found == pytest.approx(wanted, rel=1e-12)
-    with pytest.raises(BadTypeError, match="write_parts: `source` must be files, where parts"):
+    with pytest.raises(BadTypeError, match="write_parts: `source` must be files, got a Dask"):
         shards.write_parts(lambda batch, file: {}, DirectorySink)  # type: ignore[arg-type]
     with pytest.raises(BadValueError, match="the Dask frame: `label` must be a column"):
         DaskShards(client, frame, Columns(label="t", logits="z_*"))
@@ -542,7 +542,7 @@ def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadValueError) as caught, connected("tcp://127.0.0.1:1"):
         pass
     assert str(caught.value) == (
-        "`address` of Dask scheduler must be one where it answers, got tcp://127.0.0.1:1. Start "
+        "Dask scheduler: `address` must be reachable, got tcp://127.0.0.1:1. Start "
         "`dask scheduler` and pass the address that it prints."
     )
 
@@ -561,7 +561,7 @@ def test_workers_that_lack_a_package_are_told(client: Any, folder: Path) -> None
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://here"])
 def test_an_address_without_a_port_is_told(address: str) -> None:
-    with pytest.raises(BadValueError, match="one where it answers"), connected(address):
+    with pytest.raises(BadValueError, match="must be reachable"), connected(address):
         pass
 
 
@@ -574,7 +574,7 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(BadValueError) as caught, connected(address):
             pass
     assert str(caught.value) == (
-        f"`workers` of Dask scheduler must be at least one, got none. Start `dask worker "
+        f"Dask scheduler: `workers` must be at least 1, got 0. Start `dask worker "
         f"{address}` on each machine."
     )
 

@@ -51,7 +51,7 @@ def test_without_a_wish_there_are_as_many_threads_as_allowed(
 @pytest.mark.parametrize("wish", ["0", "-1", "1.5", "two", "²"])
 def test_a_wish_that_is_no_count_is_refused(monkeypatch: pytest.MonkeyPatch, wish: str) -> None:
     monkeypatch.setenv("DUBITO_THREADS", wish)
-    with pytest.raises(BadValueError, match="must be a whole number from 1 up"):
+    with pytest.raises(BadValueError, match="must be a positive integer"):
         n_threads()
 
 

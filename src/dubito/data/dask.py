@@ -119,8 +119,8 @@ def _require_workers(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=JOINING)
     except TimeoutError as error:
-        rule, fix = "must have joined", f"Start `dask worker {address}` on each machine"
-        raise BadValueError("workers", "Dask scheduler", rule, "none", fix) from error
+        rule, fix = "must be at least 1", f"Start `dask worker {address}` on each machine"
+        raise BadValueError("workers", "Dask scheduler", rule, "0", fix) from error
 
 
 @final
