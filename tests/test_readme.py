@@ -43,7 +43,7 @@ def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
     done = subprocess.run(
         shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    shown = re.findall(r"```\n( +(?:value|before) .*?)```", page, flags=re.DOTALL)
+    shown = re.findall(r"```\n( +(?:value|uncalibrated) .*?)```", page, flags=re.DOTALL)
     assert len(shown) == 2
     assert all(table in done.stdout for table in shown)
     assert "Over-confident: mean confidence 95.4 %, accuracy 87.1 %" in done.stdout

@@ -123,7 +123,7 @@ def test_a_dict_is_ready_for_json() -> None:
 
 
 def test_no_labels_are_refused() -> None:
-    with pytest.raises(BadTypeError, match="`y_true` of audit must be the labels"):
+    with pytest.raises(BadTypeError, match="audit: `y_true` must be the labels"):
         audit(None, [[0.5, 0.5]])
 
 

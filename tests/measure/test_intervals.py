@@ -190,7 +190,7 @@ def test_what_cannot_be_resampled_is_refused() -> None:
         confidence_interval(log_loss, Y, outputs, n_resamples=10)
     with pytest.raises(BadValueError, match="between 0 and 1"):
         confidence_interval(log_loss, Y, outputs, level=95)
-    with pytest.raises(BadValueError, match="must be of length 10, like the outputs"):
+    with pytest.raises(BadValueError, match="must have length 10, like the outputs"):
         paired_difference(log_loss, Y, outputs, Logits(LOGITS[:10]))
     with pytest.raises(BadValueError, match="must have the rows of outputs_a"):
         paired_difference(accuracy, None, TopLabel([0.5], [1]), TopLabel([0.5] * 2, [1, 0]))

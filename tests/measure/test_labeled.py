@@ -9,7 +9,7 @@ from dubito.measure.state import labeled_batch
 def test_labels_or_top_labels_are_needed() -> None:
     assert len(labeled_batch([0, 1], [0.2, 0.8], None, "metric")) == 2
     assert len(labeled_batch(None, TopLabel([0.5], [1]), None, "metric")) == 1
-    with pytest.raises(BadTypeError, match="`y_true` of metric must be the labels"):
+    with pytest.raises(BadTypeError, match="metric: `y_true` must be the labels"):
         labeled_batch(None, [0.2, 0.8], None, "metric")
 
 

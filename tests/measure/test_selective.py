@@ -93,7 +93,7 @@ def test_another_doubt_takes_the_place_of_least_confidence() -> None:
     curve = risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[5.0, -1.0])
     assert curve.doubt.tolist() == [-1.0, 5.0]
     assert curve.risk.tolist() == [1.0, 0.5]
-    with pytest.raises(BadValueError, match="of length 2, like the outputs"):
+    with pytest.raises(BadValueError, match="length 2, like the outputs"):
         risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], doubt=[1.0])
 
 

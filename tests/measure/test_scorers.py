@@ -10,12 +10,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from dubito import Logits, measure
+from dubito.data import Batch
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import get_scorer
 from dubito.measure.scorers import CATALOG
 
 X, NUMBERS = load_iris(return_X_y=True)
 Y = np.array(["setosa", "versicolor", "virginica"])[NUMBERS]
+RNG = np.random.default_rng(0)
 MODEL = make_pipeline(StandardScaler(), LogisticRegression())
 
 
@@ -51,3 +54,25 @@ def test_what_would_fail_inside_a_search_is_refused_before_it() -> None:
         get_scorer("log_loss", bins=3)
     with pytest.raises(BadTypeError, match="must have predict_proba, got SVC"):
         get_scorer("log_loss")(SVC().fit(X, Y), X, Y)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_a_metric_of_a_batch_equals_its_function(name: str) -> None:
+    settings = {"risk": 0.6} if name == "coverage_at_risk" else {}
+    y, outputs = RNG.integers(0, 4, 200), Logits(RNG.normal(size=(200, 4)))
+    weight = RNG.random(200)
+    of_batch = CATALOG[name].of_batch(Batch.of(y, outputs, sample_weight=weight), **settings)
+    function = getattr(measure, name)
+    assert of_batch == pytest.approx(function(y, outputs, sample_weight=weight, **settings))
+
+
+@pytest.mark.parametrize("name", sorted(CATALOG))
+def test_better_outputs_score_better(name: str) -> None:
+    settings = {"risk": 0.3} if name == "coverage_at_risk" else {}
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 2, (3000, 4))
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    y = np.minimum((p.cumsum(axis=1) < rng.random((3000, 1))).sum(axis=1), 3)
+    noise = rng.normal(0, 4, (3000, 4))
+    good, bad = (CATALOG[name].function(y, Logits(z), **settings) for z in (logits, logits + noise))
+    assert (good > bad) == CATALOG[name].is_higher_better
