@@ -162,7 +162,7 @@ def test_what_cannot_be_split_is_refused() -> None:
         "decompose_loss: `y_true` must label at least 2 rows, got 1. "
         "Pass more rows: one to fit on, one to evaluate."
     )
-    assert message(None).startswith("`y_true` of decompose_loss must be the labels.")
+    assert message(None).startswith("decompose_loss: `y_true` must be the labels, got None.")
     for outputs in (TopLabel([0.5], [1]), Normal([0.5], [1.0])):
         assert message(None, outputs).startswith("decompose_loss: `outputs` must be Logits")
     with pytest.raises(EmptyStateError, match="decompose_loss needs at least 1 labeled row"):
