@@ -39,6 +39,7 @@ def test_it_is_small_and_has_all_that_reproduces_it(page: Report, summary: Summa
     assert "1 without" in page.html
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_file() -> None:
     pages = [make_report([0, 1] * 20, [[0.8, 0.2], [0.3, 0.7]] * 20).html for _ in range(2)]
     assert pages[0] == pages[1]

@@ -93,6 +93,7 @@ def test_a_sample_of_the_rows_is_noted(summary: Summary) -> None:
     assert last.text.startswith("The verdict is based on all 1,000,000 rows, everything else on a")
 
 
+@pytest.mark.slow
 def test_the_leaderboard_has_every_candidate_best_first(summary: Summary) -> None:
     table = table_of(calibrators_section(summary))
     losses = [float(row[1]) for row in table.rows]

@@ -99,6 +99,7 @@ def test_groups_and_missing_targets_are_reported() -> None:
     assert [row[:2] for row in groups.rows] == [("a", "30"), ("b", "29")]
 
 
+@pytest.mark.slow
 def test_the_widest_and_the_most_surprising_rows_come_first() -> None:
     summary = made(1.0, ids=[f"id-{k}" for k in range(400)])
     widest, surprising = parts(summary)["rows"].blocks[0].blocks  # type: ignore[union-attr]
