@@ -1,4 +1,4 @@
-"""Whatever the README and the guide show runs, in order, in one interpreter and one folder."""
+"""Code blocks of the README and the guide run in order, and their numbers are those printed."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 
 
 def run_blocks(page: Path) -> int:
-    """Run Python and shell blocks as they come; return how many there are."""
+    """Run the Python and shell blocks in order; return their number."""
     names: dict[str, object] = {}
     blocks = re.findall(r"```(python|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     for kind, block in blocks:
@@ -27,15 +27,17 @@ def run_blocks(page: Path) -> int:
     return len(blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "least"), [(README, 4), (GUIDE, 10)])
-def test_what_a_page_shows_runs(
+def test_code_blocks_of_a_page_run(
     page: Path, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_blocks(page) >= least
 
 
-def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_readme_shows_the_output_of_the_demo(tmp_path: Path) -> None:
     page = README.read_text()
     assert "make demo" in page
     (steps,) = re.findall(r"^demo:.*\n\t(.*)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
@@ -51,25 +53,25 @@ def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
     assert written == {"decisions.parquet", "policy.json", "report.html"}
 
 
-def test_figures_of_speed_are_what_the_benchmark_printed() -> None:
+def test_speeds_in_the_readme_are_those_of_the_benchmark() -> None:
     printed = (ROOT / "docs" / "benchmarks" / "calibration_speed.txt").read_text()
-    told = " ".join(README.read_text().split())
+    text = " ".join(README.read_text().split())
     for peer, unit in (("dubito TemperatureScaling", ".2f"), ("scikit-learn temperature", ".1f")):
         seconds = float(re.findall(rf"{peer} +([\d.]+)", printed)[0])
-        assert f"{seconds:{unit}} s" in told
+        assert f"{seconds:{unit}} s" in text
 
 
-def test_tables_of_speed_in_the_guide_are_what_benchmarks_printed() -> None:
+def test_speed_tables_of_the_guide_are_those_of_the_benchmarks() -> None:
     printed = [path.read_text() for path in (ROOT / "docs" / "benchmarks").glob("*.txt")]
     lines = {line for text in printed for line in text.splitlines()}
-    told = GUIDE.read_text().split("## Speed")[1]
-    tables = re.findall(r"```\n(.*?)```", told, flags=re.DOTALL)
+    section = GUIDE.read_text().split("## Speed")[1]
+    tables = re.findall(r"```\n(.*?)```", section, flags=re.DOTALL)
     assert len(tables) == 2
     assert {line for table in tables for line in table.splitlines()} <= lines
 
 
 @pytest.mark.parametrize("page", [README, GUIDE])
-def test_what_is_linked_is_there(page: Path) -> None:
+def test_links_of_a_page_exist(page: Path) -> None:
     links = re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text())
     assert links
     assert [link for link in links if not (page.parent / link).exists()] == []
