@@ -1,10 +1,10 @@
-"""All doubts of a large matrix of logits in one pass, beside SciPy, in one run.
+"""All uncertainty scores of a large matrix of logits in one pass, beside SciPy, in one run.
 
     python -m benchmarks.uncertainty_scores            # 50,000 x 1,000 float32 logits, 200 MB
     python -m benchmarks.uncertainty_scores --quick    # a hundredth of it
 
-SciPy's softmax and entropy give two of the four doubts; margin and energy are added the usual way,
-with numpy.partition and scipy.special.logsumexp. The doubts of both are compared first.
+SciPy's softmax and entropy give two of the four scores; margin and energy are added the usual way,
+with numpy.partition and scipy.special.logsumexp. The scores of both are compared first.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from dubito.kernels.blocks import n_threads
 
 __all__ = ["main"]
 
-CHECKED = "dubito, all four doubts, input checked"
-READY = "dubito, all four doubts, checked before"
+CHECKED = "dubito, all four scores, input checked"
+READY = "dubito, all four scores, checked before"
 TWO = "SciPy, softmax and entropy"
-FOUR = "SciPy and NumPy, all four doubts"
+FOUR = "SciPy and NumPy, all four scores"
 
 
 def some_logits(n_rows: int, n_classes: int) -> FloatArray:
@@ -52,7 +52,7 @@ def all_of_scipy(logits: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def largest_differences(logits: FloatArray) -> dict[str, float]:
-    """Return by how much each doubt is off SciPy's in float64, the largest over the rows."""
+    """Return the largest difference of each score from SciPy in float64."""
     ours = uncertainty_scores(Logits(logits))
     theirs = all_of_scipy(logits.astype(np.float64))
     mine = (ours.least_confidence, ours.entropy, ours.margin_uncertainty, ours.energy)

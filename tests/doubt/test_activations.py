@@ -239,7 +239,7 @@ def test_no_rows_have_no_doubts() -> None:
 def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(2, 5\)\. Pass the features",
+        match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(2, 5\)\. Pass the",
     ):
         function(np.ones((4, 3)), np.ones((2, 5)))
 

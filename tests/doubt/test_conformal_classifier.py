@@ -399,7 +399,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: FITTED.predict(Normal([0.0], [1.0])),
             BadTypeError,
-            r"`outputs` .*, got Normal\. Pass probabilities of all classes, or use ConformalRegressor "
+            r"`outputs` .*, got Normal\. Pass probabilities of all classes, or use "
+            r"ConformalRegressor "
             "for regression",
         ),
         (
@@ -444,7 +445,7 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         ),
     ],
 )
-def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) -> None:
+def test_what_cannot_be_is_reported(ask: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ask()
 

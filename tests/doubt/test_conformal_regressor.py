@@ -350,7 +350,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         ),
     ],
 )
-def test_what_cannot_be_says_so(ask: Any, error: type[Exception], message: str) -> None:
+def test_what_cannot_be_is_reported(ask: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ask()
 

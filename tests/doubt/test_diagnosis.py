@@ -110,7 +110,7 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     assert areas == sorted(areas, reverse=True)
 
 
-def test_what_tells_strangers_apart_in_the_sample() -> None:
+def test_what_tells_ood_inputs_apart_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
     assert unseen.negative_feature_norm is not None
@@ -174,7 +174,7 @@ def test_what_is_clear_is_so_by_the_larger_error() -> None:
     assert not Separation(0.8, 0.04, 0.01).beats(Separation(0.7, 0.03, 0.04))
 
 
-def test_longer_features_are_told() -> None:
+def test_longer_features_are_reported() -> None:
     rng = np.random.default_rng(0)
     z, w = rng.normal(size=(300, 5)), rng.normal(size=(3, 5))
     found = diagnose_ood(

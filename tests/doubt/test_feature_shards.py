@@ -178,7 +178,7 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: _feature_shards(ArrayShards(batch_of(1)), None, [1, 1], "caller"),
             BadTypeError,
-            r"`sample_weight` .*, got list\. Hold it in the shards instead: Columns\(weight=\.\.\.\)",
+            r"`sample_weight` .*, got list\. Hold it in the shards .*: Columns\(weight=\.\.\.\)",
         ),
         (
             lambda: _feature_shards(Parts(batch_of(1), batch_of(2)), None, None, "caller"),

@@ -28,7 +28,7 @@ def test_without_shrinkage_covariances_are_numpys() -> None:
     close(fit_diagonal(shards(), 0.0, "caller").gaussians.covariance, np.einsum("kii->ki", OWN))
 
 
-def test_row_uniforms_classes_are_told() -> None:
+def test_row_uniforms_classes_are_reported() -> None:
     assert fit_shared(shards(), 0.25, "caller").shrinkage.tolist() == [0.25]
     assert fit_per_class(shards(), 0.25, "caller").shrinkage.tolist() == [0.25] * 3
     counts = np.array([len(rows) for rows in PARTS])

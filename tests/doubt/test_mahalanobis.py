@@ -59,7 +59,7 @@ def test_without_labels_there_is_one_mean() -> None:
     assert found.means_.shape == (1, 5)
 
 
-def test_shrinkage_is_told_and_mends_few_rows() -> None:
+def test_shrinkage_is_reported_and_fixes_few_rows() -> None:
     x, y = made(8, 20, 2)
     found = MahalanobisDistance().fit(x, y)
     assert 0 < found.shrinkage_ <= 1

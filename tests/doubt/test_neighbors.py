@@ -99,7 +99,7 @@ def test_rows_far_from_0_lose_no_digits(dtype: Precision, offset: float) -> None
 
 
 @pytest.mark.parametrize("k", [1, 3, 40])
-def test_neighbors_that_float32_cannot_tell_apart_are_told_apart(k: int) -> None:
+def test_neighbors_that_float32_cannot_tell_apart_are_reported_apart(k: int) -> None:
     rng = np.random.default_rng(0)
     known = 1 + rng.normal(0, 1e-9, (400, 8))
     known[::2] += 5.0
@@ -120,7 +120,7 @@ def test_queries_far_from_all_known_rows_are_measured_too(distance: float) -> No
     close(found, reference(known, queries, 4), rtol=1e-12)
 
 
-def test_rows_at_nearly_the_same_distance_of_a_far_query_are_told_apart() -> None:
+def test_rows_at_nearly_the_same_distance_of_a_far_query_are_reported_apart() -> None:
     rng = np.random.default_rng(0)
     known, queries = rng.normal(0, 1, (3000, 64)), np.zeros((40, 64))
     known[:, 0] = 0

@@ -64,7 +64,7 @@ def feature(features: Any) -> Any:
 
 @quiet
 @given(doubts, doubts, epsilons)
-def test_p_values_are_counts_and_decide_what_is_strange(
+def test_p_values_are_counts_and_decide_what_is_outliers(
     known: Floats, new: Floats, alpha: float
 ) -> None:
     region = ConformalOutlierDetector(alpha).fit(known)
@@ -78,7 +78,7 @@ def test_p_values_are_counts_and_decide_what_is_strange(
 @pytest.mark.slow
 @quiet
 @given(doubts, epsilons)
-def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
+def test_of_any_points_at_most_epsilon_are_outliers_beside_the_others(
     values: Floats, alpha: float
 ) -> None:
     # Exchangeable points are any of n + 1 values in turn: this is the guarantee, without chance.
@@ -94,9 +94,7 @@ def test_of_any_points_at_most_epsilon_are_strange_beside_the_others(
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.01, 0.05])
 @pytest.mark.parametrize("n_rows", [150, 199])
-def test_the_share_of_known_points_called_strange_follows_its_law(
-    alpha: float, n_rows: int
-) -> None:
+def test_the_share_of_known_points_flagged_follows_its_law(alpha: float, n_rows: int) -> None:
     rng = np.random.default_rng(0)
     n_new, n_draws = 100, 2000
     counts = []
@@ -192,7 +190,7 @@ def test_doubts_of_any_precision_and_the_callers_array_stays(dtype: Any) -> None
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1 / 3, 0.1, 0.05, 0.01, 0.007, 0.001])
-def test_too_few_rows_are_told_how_many_it_takes(alpha: float) -> None:
+def test_too_few_rows_are_reported_how_many_it_takes(alpha: float) -> None:
     needed = next(n for n in range(1, 2000) if 1 / (n + 1) < alpha)
     with pytest.warns(DubitoWarning) as caught:
         region = ConformalOutlierDetector(alpha).fit(
@@ -209,7 +207,7 @@ def test_too_few_rows_are_told_how_many_it_takes(alpha: float) -> None:
 
 
 @quiet
-def test_an_epsilon_of_nothing_calls_nothing_strange() -> None:
+def test_an_epsilon_of_nothing_calls_nothing_outliers() -> None:
     assert ConformalOutlierDetector(5e-324).fit([1.0]).threshold_ == np.inf
 
 
@@ -224,7 +222,7 @@ def test_it_is_kept_pickled_and_cloned() -> None:
 
 
 @pytest.mark.parametrize("ask", ["to_dict", "threshold_", "p_value", "predict"])
-def test_nothing_is_told_before_a_fit(ask: str) -> None:
+def test_nothing_is_reported_before_a_fit(ask: str) -> None:
     region = ConformalOutlierDetector()
     with pytest.raises(UnfittedError, match=r"ConformalOutlierDetector.*fit"):
         getattr(region, ask)(*[[0.5]] * (ask in ("p_value", "predict")))

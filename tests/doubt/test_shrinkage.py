@@ -76,7 +76,7 @@ SINGULAR = (
         (rows(4), 3),
     ],
 )
-def test_a_singular_covariance_says_where_and_how_to_mend_it(x: Any, column: int) -> None:
+def test_a_singular_covariance_says_where_and_how_to_fix_it(x: Any, column: int) -> None:
     s = np.cov(x.T, bias=True)
     reach = np.zeros(len(s))
     with pytest.raises(BadValueError, match=SINGULAR.format(column)):
@@ -88,7 +88,7 @@ def test_a_singular_covariance_says_where_and_how_to_mend_it(x: Any, column: int
 def test_rows_that_never_differ_are_refused() -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`features` .*, got constant features\. Use more rows per class, or fit without labels",
+        match=r"`features` .*, got constant features\. Use more rows per class",
     ):
         usable_variances(np.zeros(2), np.zeros(2), np.zeros(2), None, "caller")
 

@@ -142,7 +142,7 @@ def test_streams_give_what_arrays_give(n_parts: int) -> None:
     close(found.score(known), expected.score(known), rtol=1e-10, atol=1e-10)
 
 
-def test_strangers_off_the_main_space_are_doubted() -> None:
+def test_ood_inputs_off_the_main_space_are_doubted() -> None:
     known, weights, bias = made(500, 20, 4)
     doubt = VirtualLogitMatching(weights, bias, 12).fit(known)
     strange = known[250:] + np.random.default_rng(0).normal(0, 1, (250, 20))
@@ -281,7 +281,7 @@ def test_weights_that_json_cannot_hold_are_kept_as_learned() -> None:
     assert (kept.score(features) == doubt.score(features)).all()
 
 
-def test_a_layer_that_is_missing_is_told() -> None:
+def test_a_layer_that_is_missing_is_reported() -> None:
     with pytest.raises(
         BadTypeError, match=r"`weights` .*, got None\. Use VirtualLogitMatching\(weights, bias\)"
     ):

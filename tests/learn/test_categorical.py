@@ -50,7 +50,7 @@ def test_uncertain_rows_are_soft_left_out_or_a_class() -> None:
     torch.testing.assert_close(own, functional.cross_entropy(three, torch.tensor([0, 2, 1])))
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_what_is_wrong_is_reported() -> None:
     with pytest.raises(BadValueError, match="Categorical: `n_classes` must be an integer"):
         Categorical(1)
     with pytest.raises(BadValueError, match="label_smoothing"):

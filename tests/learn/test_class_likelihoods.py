@@ -86,6 +86,6 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), BAD)
-def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
+def test_what_is_wrong_is_reported(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()

@@ -180,7 +180,7 @@ def test_features_of_a_layer_by_name_or_itself() -> None:
         assert found.weights.shape == (3, 6)
 
 
-def test_a_layer_that_is_not_there_is_told() -> None:
+def test_a_layer_that_is_not_there_is_reported() -> None:
     with pytest.raises(
         BadValueError, match=r"`layer` .*, got 'fc'\. Use one of 0, 1, 2, 3, 4, 5, 6, 7"
     ):
@@ -200,7 +200,7 @@ class Unused(nn.Module):
         return out
 
 
-def test_a_layer_of_no_use_is_told() -> None:
+def test_a_layer_of_no_use_is_reported() -> None:
     with pytest.raises(BadValueError, match="got ReLU, which ran 0 times"):
         collect_outputs(Unused(), loader(IMAGES, LABELS), layer="idle")
     with pytest.raises(
@@ -295,7 +295,7 @@ def test_a_model_without_tensors_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", [None, "a.parquet"])
-def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
+def test_an_empty_loader_is_reported(path: str | None, tmp_path: Path) -> None:
     with pytest.raises(
         BadValueError, match=r"`loader` .*, got none\. Pass a loader with at least one row"
     ):
@@ -303,7 +303,7 @@ def test_an_empty_loader_is_told(path: str | None, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_bad_batches_are_told() -> None:
+def test_bad_batches_are_reported() -> None:
     with pytest.raises(
         BadTypeError,
         match=r"`batch 0 of the loader` .*, got dict\. Use unpack=lambda batch: \(\{'input_ids': "
@@ -344,7 +344,7 @@ def test_logits_come_exactly_as_the_network_put_them_out(likelihood: Any) -> Non
 
 
 @pytest.mark.parametrize("likelihood", [Categorical(3), LogitNoise(3), UncertaintyAware(3)])
-def test_outputs_that_are_not_finite_are_told_under_a_likelihood(likelihood: Any) -> None:
+def test_outputs_that_are_not_finite_are_reported_under_a_likelihood(likelihood: Any) -> None:
     bad = IMAGES.clone()
     bad[4] = torch.nan
     with pytest.raises(BadValueError) as told:
@@ -440,6 +440,6 @@ def test_rows_may_have_weights(tmp_path: Path) -> None:
         collect_outputs(network(), rows)
 
 
-def test_a_model_that_is_no_module_is_told() -> None:
+def test_a_model_that_is_no_module_is_reported() -> None:
     with pytest.raises(BadTypeError, match=r"`model` must be a torch module, got funct"):
         collect_outputs(lambda x: x, [IMAGES])  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from dubito.learn.digits import SWAPPED, _digit_parts, _trained_network
 from dubito.learn.layers import seeded
 
 
-def test_parts_hold_every_digit_once_and_strangers_apart() -> None:
+def test_parts_hold_every_digit_once_and_ood_inputs_apart() -> None:
     parts = _digit_parts()
     labels = np.concatenate([part.labels.numpy() for part in parts])
     assert (np.bincount(labels) == np.bincount(load_digits().target)).all()

@@ -142,7 +142,7 @@ def test_layers_that_drop_unseen_are_named() -> None:
     assert MonteCarloDropout(both, layers=["0"]).layers == [both[1], both[0]]
 
 
-def test_wrong_layers_are_told() -> None:
+def test_wrong_layers_are_reported() -> None:
     cases: list[tuple[Any, str]] = [
         (
             ["body"],
@@ -162,7 +162,7 @@ def test_wrong_layers_are_told() -> None:
             MonteCarloDropout(network(), layers=layers)
 
 
-def test_a_model_that_is_no_module_is_told() -> None:
+def test_a_model_that_is_no_module_is_reported() -> None:
     with pytest.raises(
         BadTypeError, match=r"`model` .*, got function\. Wrap the model in an nn\.Module"
     ):

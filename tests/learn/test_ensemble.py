@@ -47,11 +47,11 @@ def test_training_is_seeded_for_each_member() -> None:
     assert (DeepEnsemble.train(network, train, 2, random_state=6)(INPUTS).array != first).any()
 
 
-def test_what_is_no_ensemble_is_told() -> None:
+def test_what_is_no_ensemble_is_reported() -> None:
     model, number = network(), cast(Any, 3)
     with pytest.raises(
         BadValueError,
-        match=r"`models` .*, got one of them twice\. Use a factory that makes a new model in each call",
+        match=r"`models` .*, got one of them twice\. Use a factory that makes a new model",
     ):
         DeepEnsemble.train(lambda: model, train, 2)
     with pytest.raises(

@@ -35,7 +35,7 @@ def test_gradients_are_finite_everywhere(
     assert torch.isfinite(logits.grad).all()
 
 
-def test_a_row_that_no_class_wants_stays_as_it_came() -> None:
+def test_a_row_that_no_class_wants_stays_unchanged() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     none = maps.OneVsRestMap(maps.PlattCurve(0.0, -100.0) for _ in range(3))
     assert none(logits).equal(logits.log_softmax(-1))

@@ -155,7 +155,7 @@ def test_one_logit_and_maps_are_taken_as_wrappers_take_them() -> None:
     assert said[1, :, 2, 3].equal(module(maps[1:, :, 2, 3])[0])
 
 
-def test_half_precision_comes_back_as_it_came() -> None:
+def test_half_precision_comes_back_unchanged() -> None:
     logits, y = logits_and_labels(3)
     module = to_module(TemperatureScaling().fit(Logits(logits), y))
     assert module(torch.zeros(1, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
@@ -169,7 +169,7 @@ def test_other_columns_are_refused() -> None:
         to_module(TemperatureScaling().fit(Logits(logits), y))(torch.zeros(2, 4))
 
 
-def test_what_cannot_be_appended_is_told() -> None:
+def test_what_cannot_be_appended_is_reported() -> None:
     logits, y = logits_and_labels(3)
     isotonic = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)
     cases: list[tuple[Any, str]] = [
@@ -179,7 +179,7 @@ def test_what_cannot_be_appended_is_told() -> None:
     for one, name in cases:
         with pytest.raises(
             BadTypeError,
-            match=rf"to_module supports .*, got {name}\. Use TemperatureScaling\(\)\.fit\(outputs, y\)",
+            match=rf"to_module supports .*, got {name}\. Use TemperatureScaling\(\)",
         ):
             to_module(one)
     with pytest.raises(UnfittedError, match=r"TemperatureScaling.*fit"):

@@ -80,7 +80,7 @@ def test_arrays_share_nothing_with_the_tensor() -> None:
     assert tensor.tolist() == [1, 1]
 
 
-def test_what_cannot_be_read_is_told() -> None:
+def test_what_cannot_be_read_is_reported() -> None:
     with pytest.raises(
         BadTypeError, match=r"`likelihood` .*, got Gaussian\. Use Categorical\(n_classes\)"
     ):
@@ -124,7 +124,7 @@ def test_sequences_of_unclear_axes_are_refused() -> None:
     for likelihood, name in cases:
         with pytest.raises(
             BadValueError,
-            match=rf"`outputs` .*\(rows, {name}\).*, got shape \(2, 5, 3\)\. Call \.flatten\(0, 1\)",
+            match=rf"`outputs` .*\(rows, {name}\).*, got shape \(2, 5, 3\)\. Call \.flatten",
         ):
             class_logits(steps, likelihood, "Passes")
     with pytest.raises(

@@ -204,6 +204,6 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
-def test_what_is_wrong_is_told(call: Any, message: str) -> None:
+def test_what_is_wrong_is_reported(call: Any, message: str) -> None:
     with pytest.raises(BadValueError, match=message):
         call()

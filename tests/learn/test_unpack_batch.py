@@ -21,7 +21,7 @@ CASES: list[tuple[Any, Any, _Parts]] = [
 
 
 @pytest.mark.parametrize(("batch", "unpack", "expected"), CASES)
-def test_batches_are_told_apart(batch: Any, unpack: Any, expected: _Parts) -> None:
+def test_batches_are_reported_apart(batch: Any, unpack: Any, expected: _Parts) -> None:
     found = _unpack_batch(batch, unpack, "batch 0")
     assert [id(one) for one in found.inputs] == [id(one) for one in expected.inputs]
     assert found.named == expected.named
@@ -50,7 +50,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), BAD)
-def test_what_cannot_be_told_apart_is_told(call: Any, message: str) -> None:
+def test_what_cannot_be_told_apart_is_reported(call: Any, message: str) -> None:
     with pytest.raises(BadTypeError, match=message):
         call()
 
