@@ -170,7 +170,7 @@ def test_a_function_that_fails_leaves_the_shards_of_use(text: FileShards) -> Non
 def test_a_disk_that_is_too_full_is_left_alone(
     text: FileShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "SHARE_OF_DISK", 1e-9)
+    monkeypatch.setattr(cache_module, "DISK_FRACTION", 1e-9)
     counting = Counting(text)
     shards = CachedShards(counting)
     assert shards.sum(len) == shards.sum(len) == 500

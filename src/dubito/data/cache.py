@@ -1,4 +1,4 @@
-"""What a fit reads many times is decoded once, and kept in a file that cannot be left behind."""
+"""A cache of decoded batches for fits that read them many times, in an unnamed temporary file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from dubito.data.files import FileShards
 from dubito.data.shards import Shards
 from dubito.data.sources.frames import TableSource
 
-TRIAL_BYTES = 1 << 26  # after so many it is known whether reading them again is faster
-SPEED_UP = 1.5  # how much faster it must be
-SHARE_OF_DISK = 0.5  # of what is free, at most so much is taken
-LINE = 64  # bytes, on which arrays begin
+TRIAL_BYTES = 1 << 26  # after this much, the cache is kept only if it is faster
+SPEED_UP = 1.5  # required speed-up of the cache over decoding
+DISK_FRACTION = 0.5  # of the free space, at most
+LINE = 64  # alignment of arrays in bytes
 
 
 @contextmanager
 def cached(shards: Shards) -> Iterator[Shards]:
-    """Give shards whose passes after the first read a cache, where these come from files.
+    """Yield shards whose passes after the first read a cache, if they come from files.
 
-    Text is always kept; of other files the first batches tell whether decoding them again takes
-    longer. The cache is gone when the block ends; the shards can still be read.
+    Text is always cached; other files only if decoding their first batches again is slower than
+    the cache. The cache is removed when the block ends; the shards can still be read.
     """
     if not isinstance(shards, FileShards) or isinstance(shards.source, TableSource):
         yield shards
@@ -44,7 +44,7 @@ def cached(shards: Shards) -> Iterator[Shards]:
 
 
 class Entry(NamedTuple):
-    """Where a batch is in the file: its buffers one after the other, each on a line of 64 bytes."""
+    """The position of a batch in the file: consecutive buffers, each aligned to 64 bytes."""
 
     start: int
     sizes: list[int]
@@ -52,9 +52,9 @@ class Entry(NamedTuple):
 
 @final
 class BatchFile:
-    """Batches in a temporary file without a name: it goes with its process, however that ends.
+    """Batches in an unnamed temporary file, which disappears with its process.
 
-    A batch that is read is a view of the file, mapped for as long as the batch is used.
+    A loaded batch is a memory-mapped view of the file.
 
     >>> with BatchFile() as file:
     ...     _ = file.keep(0, Batch.of([1, 0], [0.8, 0.4]))
@@ -64,15 +64,15 @@ class BatchFile:
 
     def __init__(self) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(prefix="dubito-")  # noqa: SIM115
-        self.most = int(SHARE_OF_DISK * shutil.disk_usage(tempfile.gettempdir()).free)
+        self.most = int(DISK_FRACTION * shutil.disk_usage(tempfile.gettempdir()).free)
         self.entries: dict[int, Entry] = {}
         self.n_bytes = 0
         self.lock = Lock()
 
     def keep(self, number: int, batch: Batch) -> bool:
-        """Write a batch down; return whether there was room for it."""
+        """Write a batch; return whether there was room for it."""
         buffers: list[pickle.PickleBuffer] = []
-        bare = batch.take(slice(None))  # without what was worked out of its rows
+        bare = batch.take(slice(None))  # without its row statistics
         head = pickle.dumps(bare, protocol=5, buffer_callback=buffers.append)
         views = [memoryview(head), *(buffer.raw() for buffer in buffers)]
         size = sum(_aligned(view.nbytes, LINE) for view in views)
@@ -85,7 +85,7 @@ class BatchFile:
         return True
 
     def write(self, start: int, views: list[memoryview]) -> bool:
-        """Write buffers one after the other; return whether the disk took them."""
+        """Write consecutive buffers; return whether that succeeded."""
         try:
             self.file.seek(start)
             for view in views:
@@ -97,10 +97,10 @@ class BatchFile:
         return True
 
     def load(self, number: int) -> Batch:
-        """Return a batch that was kept."""
+        """Return a stored batch."""
         start, sizes = self.entries[number]
         size = sum(_aligned(size, LINE) for size in sizes)
-        with self.lock:  # a number of a file that is closed may soon be that of another one
+        with self.lock:  # the descriptor of a closed file may be reused
             mapped = mmap.mmap(self.file.fileno(), size, access=mmap.ACCESS_READ, offset=start)
         whole, views, low = memoryview(mapped), [], 0
         for length in sizes:
@@ -111,7 +111,7 @@ class BatchFile:
         return batch
 
     def close(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         with self.lock:
             self.file.close()
 
@@ -124,10 +124,10 @@ class BatchFile:
 
 @final
 class CachedShards(Shards):
-    """Other shards, whose first pass keeps decoded batches in a file for all later ones.
+    """Other shards, whose first pass stores decoded batches in a file for all later ones.
 
-    With `is_tried`, only where reading them again turns out faster than decoding. Where the disk
-    is too full, or `close` was called, rows are read from where they came.
+    With `is_tried`, only if loading them turns out faster than decoding. If the disk is too full,
+    or after `close`, rows are read from their source.
     """
 
     def __init__(self, shards: Shards, *, is_tried: bool = False) -> None:
@@ -135,7 +135,7 @@ class CachedShards(Shards):
         self.is_tried = is_tried
         self.is_used = True
         self.file: BatchFile | None = None
-        self.n_batches: int | None = None  # known when they were read to the end
+        self.n_batches: int | None = None  # known after the first full pass
         self.seconds_decoding = self.seconds_reading = 0.0
 
     @property
@@ -149,7 +149,7 @@ class CachedShards(Shards):
         return self.keeping_parts() if self.is_used else self.shards.parts()
 
     def keeping_parts(self) -> Iterator[Callable[[], Batch]]:
-        """Yield what makes each batch, and keeps it."""
+        """Yield functions that make each batch and store it."""
         self.drop()
         file = self.file = BatchFile()
         number, start = 0, perf_counter()
@@ -160,7 +160,7 @@ class CachedShards(Shards):
         self.n_batches = number
 
     def kept(self, file: BatchFile, number: int, make: Callable[[], Batch]) -> Batch:
-        """Make a batch and keep it, as long as that seems worth it."""
+        """Make a batch and store it, as long as the cache pays off."""
         start = perf_counter()
         batch = make()
         if file.file.closed:
@@ -173,11 +173,11 @@ class CachedShards(Shards):
         return batch
 
     def try_out(self, file: BatchFile, number: int) -> None:
-        """Read a batch again, and after some of them tell whether that is worth it."""
+        """Load a batch again, and after some of them decide whether the cache pays off."""
         start = perf_counter()
         try:
             _touch(file.load(number))
-        except ValueError:  # another thread has just given up
+        except ValueError:  # another thread has just closed the cache
             return
         self.seconds_reading += perf_counter() - start
         if file.n_bytes >= TRIAL_BYTES:
@@ -186,21 +186,21 @@ class CachedShards(Shards):
                 self.give_up()
 
     def give_up(self) -> None:
-        """Read rows from where they came from now on."""
+        """Read rows from their source from now on."""
         self.is_used = False
         self.drop()
 
     def drop(self) -> None:
-        """Give the space of the file back."""
+        """Free the space of the file."""
         if self.file is not None:
             self.file.close()
         self.file, self.n_batches = None, None
 
-    close = give_up  # to whoever made them: the rows are still there, without the file
+    close = give_up  # the rows can still be read, without the cache
 
 
 def _touch(batch: Batch) -> None:
-    """Have a batch's pages read."""
+    """Load all memory pages of a batch."""
     buffers: list[pickle.PickleBuffer] = []
     pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
     for buffer in buffers:
@@ -208,7 +208,7 @@ def _touch(batch: Batch) -> None:
 
 
 def _aligned(size: int, step: int) -> int:
-    """Return a size rounded up to whole steps.
+    """Return a size rounded up to a multiple of `step`.
 
     >>> _aligned(65, 64)
     128

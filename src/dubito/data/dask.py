@@ -1,4 +1,4 @@
-"""The same sums on a Dask cluster: rows stay on the workers, functions and states travel."""
+"""Sums on a Dask cluster: rows stay on the workers, functions and states are sent."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ FAN_IN = 8  # states that are added in one task: a tree, so that the client adds
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[Any]:
-    """Give a client of the scheduler at an address, such as tcp://127.0.0.1:8786.
+    """Yield a client of the scheduler at an address, such as tcp://127.0.0.1:8786.
 
-    Without one, a cluster of this machine: a worker a core, each of one thread; it ends with the
-    block.
+    Without an address, of a local cluster with one single-threaded worker per core, which ends
+    with the block.
     """
     distributed = extra()
     if address is None:
@@ -127,11 +127,21 @@ def _require_workers(client: Any, address: str) -> None:
 class DaskShards(Shards):
     """Rows of files, or of Dask arrays or frames, on the workers of a cluster.
 
-    `source` is a path that all workers can read (a file, folder, pattern or URL), a Dask frame, or
-    a dict of Dask arrays, each a column, a matrix one of lists. The first sum has rows decoded;
-    workers keep them until the shards are gone. How rows are cut and added depends on the data
-    alone: any number of workers gives the same digits, and a worker that dies costs time only,
-    where rows come from files. Bad rows stop the run, or are told to `bad_rows`, as by `scan`.
+    The first sum decodes the rows, and the workers keep them until the shards are deleted. How rows
+    are split and added depends on the data only: any number of workers gives bit-identical results,
+    and a lost worker costs only time if rows come from files.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The cluster.
+    source : path, Dask frame or dict of Dask arrays
+        A path that all workers can read (a file, directory, pattern or URL), a frame, or one array
+        per column; a matrix is a column of lists.
+    columns : Columns
+        The roles of the columns.
+    bad_rows : BadRows, optional
+        Collects bad rows, which otherwise raise an error.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ DICTIONARY, RECORDS = 2, 3  # kinds of headers
 
 
 def _require_small(content: bytes, most_bytes: int) -> None:
-    """Raise unless all buffers of a stream together have so many bytes at most, uncompressed.
+    """Raise if the uncompressed buffers of a stream exceed `most_bytes` in total.
 
-    A few compressed bytes may stand for gigabytes, and many buffers may be the same few bytes. Each
+    A few compressed bytes may expand to gigabytes, and many buffers may alias the same bytes. Each
     compressed buffer begins with its length, which readers never exceed.
 
     >>> sink = pa.BufferOutputStream()
@@ -44,7 +44,7 @@ def _require_small(content: bytes, most_bytes: int) -> None:
 
 
 def _buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:
-    """Yield how many bytes the buffers of a message have when they are read."""
+    """Yield the uncompressed sizes of the buffers of a message."""
     try:
         yield from _sizes_in(memoryview(metadata), memoryview(b"" if body is None else body))
     except (struct.error, ValueError) as error:
@@ -52,7 +52,7 @@ def _buffer_sizes(metadata: pa.Buffer, body: pa.Buffer | None) -> Iterator[int]:
 
 
 def _sizes_in(message: memoryview, body: memoryview) -> Iterator[int]:
-    """Yield the sizes that a message tells."""
+    """Yield the sizes stated in a message."""
     root = _number("<I", message, 0)
     kind_at, batch = _field(message, root, HEADER_KIND), _field(message, root, HEADER)
     kind = message[kind_at] if kind_at else 0
@@ -87,7 +87,7 @@ def _field(message: memoryview, table: int, place: int) -> int:
 
 
 def _followed(message: memoryview, at: int) -> int:
-    """Return where a reference leads."""
+    """Return the target of a reference."""
     return at + _number("<I", message, at)
 
 
@@ -164,7 +164,7 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Tell columns of texts from all others."""
+    """Whether a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -178,7 +178,7 @@ def _texts_of(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Tell columns of lists from all others."""
+    """Whether a column holds lists."""
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
