@@ -1,12 +1,12 @@
-"""Policy files broken on purpose: each is refused in words, or is a policy that decides.
+"""Corrupted policy files: each is refused with a clear error, or loads and decides.
 
     python -m studies.policy_fuzz                 # 10,000 files
     python -m studies.policy_fuzz --files 500 -o FILE
 
-Bits are flipped, files cut short, entries replaced by what is of another kind, huge, nested or no
-number at all, left out, added, or moved. Every second file is sealed anew, so that not its digest
-but what reads it is tried; where that cannot be, another is broken, up to eight times. Loading must
-execute nothing: Python's audit events are listened to.
+Bits are flipped, files truncated, and entries replaced by values of another type, huge or deeply
+nested values or NaN, removed, added or swapped. Every second file gets a new checksum, so that the
+reader is tested and not only the checksum; if that is impossible, another file is corrupted, up to
+eight times. Loading must execute nothing, which Python's audit events would show.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from dubito.doubt import MahalanobisDistance
 from dubito.errors import DubitoError
 from dubito.serialization.documents import decode_document, encode_document, read_text
 
-__all__ = ["BREAKS", "Outcomes", "executed_events", "fuzz", "main", "sound_policies", "tried"]
+__all__ = ["CORRUPTIONS", "Outcomes", "executed_events", "fuzz", "main", "sound_policies", "tried"]
 
-DECIDED = "loaded and decides"
-N_SEALS = 8  # files broken anew for one that can be sealed
-SLOW = 5.0  # seconds; nothing may take so long
+DECIDED = "loads and decides"
+N_TRIES = 8  # corrupted files to try until one can get a new checksum
+SLOW = 5.0  # seconds that no file may take
 EXECUTING = (
     "compile",
     "ctypes.dlopen",
@@ -82,11 +82,11 @@ ODD: Sequence[Any] = (
     *({**packed(np.ones(3)), "shape": shape} for shape in ([], [-3], [2**62, 0], "3", [3.0], 3)),
     *({**packed(np.ones(3)), "base64": text} for text in ("", "AAAA", "ä", 7, "gASVIAAAAAAA")),
 )
-DEEP = "a place for what is nested deeply"
+DEEP = "replaced by deeply nested lists"
 
 
 def sound_policies() -> dict[str, Policy]:
-    """Return policies of many kinds, made of generated rows."""
+    """Return policies of many kinds, fitted to simulated rows."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 3))
     y = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -99,8 +99,8 @@ def sound_policies() -> dict[str, Policy]:
     def fitted(rows: slice = some, **others: Any) -> Policy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            wishes: dict[str, Any] = {"costs": costs, "calibrator": scaling} | others
-            return Policy.fit(Logits(logits[rows]), y[rows], **wishes)
+            arguments: dict[str, Any] = {"costs": costs, "calibrator": scaling} | others
+            return Policy.fit(Logits(logits[rows]), y[rows], **arguments)
 
     return {
         "temperature": fitted(),
@@ -108,14 +108,14 @@ def sound_policies() -> dict[str, Policy]:
         "Mahalanobis gate": fitted(features=features[some], ood=OODGate(MahalanobisDistance())),
         "energy gate": fitted(ood=OODGate("energy", alpha=0.05)),
         "rates": fitted(costs=grows.with_reject(0.3), row_costs=row_costs[some]),
-        "isotonic, one against the rest": fitted(calibrator=curves, rows=slice(None)),
+        "isotonic, one-vs-rest": fitted(calibrator=curves, rows=slice(None)),
         "auto": fitted(calibrator=AutoCalibrator(), rows=slice(None)),
     }
 
 
 @final
-class Breaker:
-    """Breaks files at random, the same way for the same seed."""
+class Corruptor:
+    """Corrupts files at random, reproducibly by its seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -125,7 +125,7 @@ class Breaker:
         return deepcopy(values[int(self.rng.integers(len(values)))])
 
     def place(self, document: dict[str, Any]) -> tuple[Any, Any]:
-        """Return something inside a document: what holds it, and by which name or number."""
+        """Return a random entry of a document: its container and its key or index."""
         holder: Any = document
         while True:
             keys = list(holder) if isinstance(holder, dict) else range(len(holder))
@@ -136,103 +136,105 @@ class Breaker:
             holder = inner
 
 
-def flip_bits(breaker: Breaker, text: bytes) -> bytes:
-    """Flip a few bits anywhere."""
+def flip_bits(corruptor: Corruptor, text: bytes) -> bytes:
+    """Flip a few random bits."""
     content = bytearray(text)
-    for place in breaker.rng.integers(len(content), size=breaker.rng.integers(1, 4)):
-        content[place] ^= 1 << int(breaker.rng.integers(8))
+    for place in corruptor.rng.integers(len(content), size=corruptor.rng.integers(1, 4)):
+        content[place] ^= 1 << int(corruptor.rng.integers(8))
     return bytes(content)
 
 
-def cut_short(breaker: Breaker, text: bytes) -> bytes:
-    """Keep the beginning only, or lose a piece in between."""
-    low, high = sorted(breaker.rng.integers(len(text), size=2))
-    return text[:low] if breaker.rng.random() < 0.5 else text[:low] + text[high:]
+def cut_short(corruptor: Corruptor, text: bytes) -> bytes:
+    """Truncate the file, or cut a piece out of it."""
+    low, high = sorted(corruptor.rng.integers(len(text), size=2))
+    return text[:low] if corruptor.rng.random() < 0.5 else text[:low] + text[high:]
 
 
 def in_document(
-    change: Callable[[Breaker, dict[str, Any]], None],
-) -> Callable[[Breaker, bytes], bytes]:
-    """Return what changes the text by changing the document it stands for."""
+    change: Callable[[Corruptor, dict[str, Any]], None],
+) -> Callable[[Corruptor, bytes], bytes]:
+    """Return a function that changes the text through its JSON document."""
 
-    def changed(breaker: Breaker, text: bytes) -> bytes:
+    def changed(corruptor: Corruptor, text: bytes) -> bytes:
         document = json.loads(text)
-        for _ in range(breaker.rng.integers(1, 3)):
-            change(breaker, document)
+        for _ in range(corruptor.rng.integers(1, 3)):
+            change(corruptor, document)
         return json.dumps(document).replace(json.dumps(DEEP), "[" * 9000 + "]" * 9000).encode()
 
     return changed
 
 
 @in_document
-def replace(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Put something odd in the place of an entry."""
-    holder, key = breaker.place(document)
-    holder[key] = breaker.choice(ODD)
+def replace(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Replace an entry by an unusual value."""
+    holder, key = corruptor.place(document)
+    holder[key] = corruptor.choice(ODD)
 
 
 @in_document
-def nest(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Put an entry into lists or objects that lie in each other, few or very many."""
-    holder, key = breaker.place(document)
-    if breaker.rng.random() < 0.3:
+def nest(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Nest an entry in a few or in very many lists or objects."""
+    holder, key = corruptor.place(document)
+    if corruptor.rng.random() < 0.3:
         holder[key] = DEEP
         return
-    for _ in range(breaker.choice([1, 2, 10, 38, 60])):
+    for _ in range(corruptor.choice([1, 2, 10, 38, 60])):
         inner = holder[key]
-        holder[key] = [inner] if breaker.rng.random() < 0.7 else {"x": inner}
+        holder[key] = [inner] if corruptor.rng.random() < 0.7 else {"x": inner}
 
 
 @in_document
-def tweak(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Change a number, or the numbers inside an array."""
+def tweak(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Change a number, or one byte of an array."""
     for _ in range(50):
-        holder, key = breaker.place(document)
+        holder, key = corruptor.place(document)
         value = holder[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            factor = breaker.choice([-1, 0, 2, 0.5, 1e9, 1e-9, 1e200, 1.0])
-            holder[key] = breaker.choice([value * factor, value + 1, value - 1, -value])
+            factor = corruptor.choice([-1, 0, 2, 0.5, 1e9, 1e-9, 1e200, 1.0])
+            holder[key] = corruptor.choice([value * factor, value + 1, value - 1, -value])
             return
         if key == "base64" and isinstance(value, str) and value:
             content = bytearray(base64.b64decode(value))
-            content[int(breaker.rng.integers(len(content)))] ^= 1 << int(breaker.rng.integers(8))
+            content[int(corruptor.rng.integers(len(content)))] ^= 1 << int(
+                corruptor.rng.integers(8)
+            )
             holder[key] = base64.b64encode(content).decode()
             return
 
 
 @in_document
-def leave_out(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Take an entry away."""
-    holder, key = breaker.place(document)
+def leave_out(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Remove an entry."""
+    holder, key = corruptor.place(document)
     del holder[key]
 
 
 @in_document
-def add(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Add an entry, or one more time what is there."""
-    holder, key = breaker.place(document)
-    value = breaker.choice([holder[key], breaker.choice(ODD)])
+def add(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Add an entry, or repeat one."""
+    holder, key = corruptor.place(document)
+    value = corruptor.choice([holder[key], corruptor.choice(ODD)])
     if isinstance(holder, list):
-        holder.insert(int(breaker.rng.integers(len(holder) + 1)), value)
+        holder.insert(int(corruptor.rng.integers(len(holder) + 1)), value)
     else:
-        holder[breaker.choice(["x", "class", "__class__", f"{key}_"])] = value
+        holder[corruptor.choice(["x", "class", "__class__", f"{key}_"])] = value
 
 
 @in_document
-def swap(breaker: Breaker, document: dict[str, Any]) -> None:
-    """Change two entries for each other."""
-    (one, first), (other, second) = breaker.place(document), breaker.place(document)
+def swap(corruptor: Corruptor, document: dict[str, Any]) -> None:
+    """Swap two entries."""
+    (one, first), (other, second) = corruptor.place(document), corruptor.place(document)
     one[first], other[second] = other[second], one[first]
 
 
-BREAKS: dict[str, Callable[[Breaker, bytes], bytes]] = {
+CORRUPTIONS: dict[str, Callable[[Corruptor, bytes], bytes]] = {
     "bits flipped": flip_bits,
-    "cut short": cut_short,
-    "an odd value": replace,
-    "nested": nest,
-    "a number changed": tweak,
-    "an entry left out": leave_out,
-    "an entry added": add,
+    "truncated": cut_short,
+    "unusual value": replace,
+    "nested value": nest,
+    "number changed": tweak,
+    "entry removed": leave_out,
+    "entry added": add,
     "entries swapped": swap,
 }
 
@@ -240,29 +242,29 @@ BREAKS: dict[str, Callable[[Breaker, bytes], bytes]] = {
 @final
 @dataclass
 class Outcomes:
-    """What came of files, by how each was broken, and whatever must not have happened."""
+    """The outcome of each file by kind of corruption, and everything that must not happen."""
 
     counts: Counter[tuple[str, bool, str]] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     slowest: float = 0.0
 
     def lines(self) -> list[str]:
-        """Say it in words."""
+        """Return the table as lines of text."""
         total = sum(self.counts.values())
-        n_sealed = sum(n for (_, is_sealed, _), n in self.counts.items() if is_sealed)
+        n_new = sum(n for (_, has_new_checksum, _), n in self.counts.items() if has_new_checksum)
         outcomes = sorted({outcome for *_, outcome in self.counts})
         lines = [
-            f"{total:,} broken policy files, {n_sealed:,} of them to be sealed anew.",
+            f"{total:,} corrupted policy files, {n_new:,} of them with a new checksum.",
             "",
-            f"{'':<20} {'sealed':<7}" + "".join(f" {outcome:>20}" for outcome in outcomes),
+            f"{'':<20} {'checksum':<8}" + "".join(f" {outcome:>20}" for outcome in outcomes),
         ]
-        for name in BREAKS:
-            for is_sealed in (False, True):
-                row = [self.counts[name, is_sealed, outcome] for outcome in outcomes]
+        for name in CORRUPTIONS:
+            for has_new_checksum in (False, True):
+                row = [self.counts[name, has_new_checksum, outcome] for outcome in outcomes]
                 cells = "".join(f" {n:>20,}" for n in row)
-                lines.append(f"{name:<20} {'anew' if is_sealed else 'no':<7}{cells}")
-        quick = f"No file took {SLOW:g} seconds." if self.slowest < SLOW else "SOME HANG."
-        fine = "Nothing else happened: no other error, no warning, nothing executed."
+                lines.append(f"{name:<20} {'new' if has_new_checksum else 'old':<8}{cells}")
+        quick = f"No file took {SLOW:g} seconds." if self.slowest < SLOW else "SOME FILES HANG."
+        fine = "No other error, no warning, nothing executed."
         return [*lines, "", quick, *(self.faults[:20] or [fine])]
 
 
@@ -271,14 +273,14 @@ LISTENING: list[bool] = []  # one entry while loading
 
 
 def listen(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note an event by which Python tells that something is executed."""
+    """Record an audit event of executed code."""
     if LISTENING and event.startswith(EXECUTING):
         HEARD.append(f"{event} {arguments!r}"[:200])
 
 
 @contextmanager
 def executed_events() -> Iterator[list[str]]:
-    """Listen to what is executed inside; a hook cannot be taken away, but can be deaf."""
+    """Record executed code inside the block; a hook cannot be removed, but can be switched off."""
     if listen not in HOOKS:
         HOOKS.append(listen)
         sys.addaudithook(listen)
@@ -294,7 +296,7 @@ HOOKS: list[Any] = []
 
 
 def tried(path: Path) -> str:
-    """Load a policy and decide with it; return what came of it, or raise what must not happen."""
+    """Load a policy and decide with it; return the outcome, or raise what must not happen."""
     refused: DubitoError | None = None
     with executed_events() as heard:
         try:
@@ -321,7 +323,7 @@ def tried(path: Path) -> str:
 
 
 def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0) -> Outcomes:
-    """Break files of all policies in all ways in turn, and try each."""
+    """Corrupt files of all policies in every way in turn, and try each."""
     texts = []
     for number, policy in enumerate(policies.values()):
         sound = folder / f"sound-{number}.json"
@@ -329,30 +331,30 @@ def fuzz(policies: dict[str, Policy], n_files: int, folder: Path, seed: int = 0)
         Policy.load(sound)  # imports what every load needs
         assert tried(sound) == DECIDED
         texts.append(sound.read_bytes())
-    breaker, result, path = Breaker(seed), Outcomes(), folder / "broken.json"
-    ways = list(BREAKS.items())
+    corruptor, result, path = Corruptor(seed), Outcomes(), folder / "corrupted.json"
+    ways = list(CORRUPTIONS.items())
     for number in range(n_files):
-        is_sealed = bool(number % 2)
+        has_new_checksum = bool(number % 2)
         name, way = ways[number // 2 % len(ways)]
         start = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                for _ in range(N_SEALS if is_sealed else 1):
-                    path.write_bytes(way(breaker, breaker.choice(texts)))
-                    if is_sealed and seal(path):
+                for _ in range(N_TRIES if has_new_checksum else 1):
+                    path.write_bytes(way(corruptor, corruptor.choice(texts)))
+                    if has_new_checksum and update_checksum(path):
                         break
                 outcome = tried(path)
-        except Exception as error:  # whatever it is, it must not have happened
+        except Exception as error:  # any other error is a fault
             outcome = f"{type(error).__name__}!"
             result.faults.append(f"file {number}, {name}: {type(error).__name__}: {error}"[:300])
         result.slowest = max(result.slowest, time.perf_counter() - start)
-        result.counts[name, is_sealed, outcome] += 1
+        result.counts[name, has_new_checksum, outcome] += 1
     return result
 
 
-def seal(path: Path) -> bool:
-    """Seal a file anew, and tell whether it could be read for that."""
+def update_checksum(path: Path) -> bool:
+    """Give a file a new checksum, and return whether that was possible."""
     try:
         document, _ = decode_document(read_text(path), str(path))
         path.write_text(encode_document(document, "seal"))
@@ -367,13 +369,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("-o", "--output", type=Path)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = fuzz(sound_policies(), asked.files, Path(folder))
+        outcomes = fuzz(sound_policies(), options.files, Path(folder))
     text = "\n".join(outcomes.lines()) + "\n"
     print(text, end="")
-    if asked.output:
-        asked.output.write_text(text)
+    if options.output:
+        options.output.write_text(text)
 
 
 if __name__ == "__main__":

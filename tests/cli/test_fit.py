@@ -83,7 +83,7 @@ def test_evaluation_on_other_rows(run: Run, made: Path) -> None:
     done = run("fit", made / "sure.csv", *options)
     assert done.exit_code == 0, done.output
     policy = Policy.load("policy.json")
-    assert policy.report.how == "an evaluation set"
+    assert policy.report.evaluation == "an evaluation set"
     assert policy.provenance["random_state"] == 3
 
 

@@ -1,5 +1,6 @@
 """The least of the expected costs, by brute force; ties go to reject, else to the first."""
 
+import re
 import tracemalloc
 from fractions import Fraction
 from typing import Any
@@ -246,56 +247,47 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: optimal_actions(P, GROWS),
         BadTypeError,
-        "`row_costs` of optimal_actions must be one number a row, as costs grow with it. "
-        "Got None. Try row_costs=..., such as prices.",
+        r"`row_costs` .*got None\. Pass row_costs=\.\.\., such as",
     ),
     (
         lambda: expected_costs(P, GROWS, [1, -2]),
         BadValueError,
-        "`row_costs` of expected_costs must be between 0 and 1e+100. Got -2.0 in row 1. "
-        "Try a rate below 0 for a gain.",
+        r"`row_costs` .*got -2\.0 in row 1\. Use a negative rate",
     ),
     (
         lambda: expected_costs(P, GROWS, [1, np.nan]),
         BadValueError,
-        "expected_costs: `row_costs` must be finite, got nan in row 1. Drop such rows, or fix what "
-        "produced them.",
+        r"`row_costs`.*nan in row 1\.",
     ),
     (
         lambda: expected_costs(P, GROWS, [1]),
         BadValueError,
-        "expected_costs: `row_costs` must have length 2, like the outputs, got length 1. Align "
-        "both in the same row order.",
+        r"`row_costs`.*length 1\.",
     ),
     (
         lambda: least_costs(P, PLAIN, [1, 2]),
         BadValueError,
-        "`row_costs` of least_costs must be None, as no cost grows with it. Got list. "
-        "Try CostMatrix(..., rate=...).",
+        r"`row_costs` .*got list\. Use CostMatrix\(\.\.\., rate=\.\.\.\)",
     ),
     (
         lambda: least_costs(TopLabel([0.5], [1]), PLAIN),
         BadTypeError,
-        f"`outputs` of least_costs must be {KINDS}. Got TopLabel. "
-        "Try a classifier's outputs, all classes of them.",
+        r"`outputs` .*got TopLabel\. Pass a classifier's outputs",
     ),
     (
         lambda: expected_costs(Normal([0.5], [1]), PLAIN),
         BadTypeError,
-        f"`outputs` of expected_costs must be {KINDS}. Got Normal. "
-        "Try a classifier's outputs, all classes of them.",
+        r"`outputs` .*got Normal\. Pass a classifier's outputs",
     ),
     (
         lambda: expected_costs(P, np.eye(2)),  # type: ignore[arg-type]
         BadTypeError,
-        "`costs` of expected_costs must be a CostMatrix. Got ndarray. "
-        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+        r"`costs` .*got ndarray\. Use CostMatrix\(costs\), or CostMatrix\.from_loss\(loss,",
     ),
     (
         lambda: expected_costs(P, CostMatrix.zero_one(3)),
         BadValueError,
-        "`outputs` of a decision must be of 3 classes, like the costs. Got 2 columns. "
-        "Try one column of costs a class.",
+        r"`classes` .*got 2 columns\. Give one column of",
     ),
 ]
 
@@ -304,4 +296,4 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind) as caught:
         call()
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))

@@ -1,5 +1,6 @@
 """Several models as one: Bayes' rule, whatever is missing."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -129,54 +130,44 @@ ROW = [[0.5, 0.5]]
         (
             [],
             None,
-            "`outputs` of combine_posteriors must be 1 model or more. Got none. "
-            "Try [outputs_a, outputs_b].",
+            r"`outputs` .*got 0\. Pass \[outputs_a, outputs_b\]",
         ),
         (
             [ROW, ROW * 2],
             None,
-            "`outputs[1]` of combine_posteriors must be like the other models, shape (1, 2), "
-            "classes None. Got shape (2, 2), classes None. "
-            "Try models of the same rows, columns in the same order.",
+            r"`outputs\[1\]` .*got shape \(2, 2\), classes None\. Pass the same rows",
         ),
         (
             [Probabilities(ROW, classes=["a", "b"]), Probabilities(ROW, classes=["b", "a"])],
             None,
-            "`outputs[1]` of combine_posteriors must be like the other models, shape (1, 2), "
-            "classes ('a', 'b'). Got shape (1, 2), classes ('b', 'a'). "
-            "Try models of the same rows, columns in the same order.",
+            r"`outputs\[1\]` .*got shape \(1, 2\), classes \('b', 'a'\)\. Pass the same rows",
         ),
         (
             [ROW, ROW],
             [[1, 0]],
-            "`present` of combine_posteriors must be booleans, rows x models. "
-            "Got shape (1, 2), dtype int64. Try `~np.isnan(...)` of what each model saw.",
+            r"`present` .*got shape \(1, 2\), dtype int64\. Use ~np\.isnan\(\.\.\.\) of the",
         ),
         (
             [ROW, ROW],
             [[True]],
-            "`present` of combine_posteriors must be rows x 2 models. Got 1 columns. "
-            "Try one column a model.",
+            r"`present` .*got 1\. Give one column per",
         ),
         (
             [ROW, ROW],
             [[True, True]] * 2,
-            "combine_posteriors: `present` must have length 1, like the outputs, got length 2. "
-            "Align both in the same row order.",
+            r"`present`.*length 2\.",
         ),
     ],
 )
 def test_models_that_do_not_fit_together(outputs: Any, present: Any, message: str) -> None:
     with pytest.raises(BadValueError) as caught:
         combine_posteriors(outputs, EVEN, present=present)
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))
 
 
 @pytest.mark.parametrize("outputs", [Probabilities(ROW), None])
 def test_one_model_is_no_list(outputs: Any) -> None:
     with pytest.raises(BadTypeError) as caught:
         combine_posteriors(outputs, EVEN)
-    assert str(caught.value) == (
-        "`outputs` of combine_posteriors must be a list of outputs, one a model. "
-        f"Got {type(outputs).__name__}. Try [outputs_a, outputs_b]."
-    )
+    got = type(outputs).__name__
+    assert re.search(rf"`outputs` .*got {got}\. Pass \[outputs_a", str(caught.value))

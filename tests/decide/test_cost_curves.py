@@ -1,5 +1,6 @@
 """Cost against coverage and against the prior: each step by hand."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -118,42 +119,35 @@ EVEN = Probabilities([[0.5, 0.5]] * 2, classes=["no", "yes"])
     [
         (
             lambda: cost_coverage_curve([0], [[0.5, 0.5]], CostMatrix([[1, 1]], ["reject"])),
-            "`costs` of cost_coverage_curve must be of 1 action or more beside reject. "
-            "Got reject only. Try a row of costs a class.",
+            r"`costs` .*got only a reject action\. Add a row of",
         ),
         (
             lambda: cost_coverage_curve([0], [[0.5, 0.5]], TWO, doubt=[1.0, 2.0]),
-            "cost_coverage_curve: `doubt` must have length 1, like the outputs, got length 2. "
-            "Align both in the same row order.",
+            r"`doubt`.*length 2\.",
         ),
         (
             lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="maybe"),
-            "`class_` of cost_prior_curve must be one of the classes ('no', 'yes'). Got 'maybe'. "
-            "Try the class whose prior may move.",
+            r"`class_` .*got 'maybe'\. Name the class whose",
         ),
         (
             lambda: cost_prior_curve(["no", "no"], EVEN, TWO, class_="yes"),
-            "`y_true` of cost_prior_curve must be rows of the class and of others. "
-            "Got none of it. Try rows of both, each with weight.",
+            r"`y_true` .*got none of the class\. Pass rows of both",
         ),
         (
             lambda: cost_prior_curve(["no", "no"], EVEN, TWO, class_="no"),
-            "`y_true` of cost_prior_curve must be rows of the class and of others. "
-            "Got nothing else. Try rows of both, each with weight.",
+            r"`y_true` .*got only this class\. Pass rows of both",
         ),
         (
             lambda: cost_prior_curve([[0.5, 0.5]] * 2, EVEN, TWO, class_="no"),
-            "`y_true` of cost_prior_curve must be one label a row. Got label probabilities. "
-            "Try the most probable label of each row.",
+            r"`y_true` .*got label probabilities\. Pass the most probable",
         ),
         (
             lambda: cost_prior_curve(["no", "yes"], EVEN, TWO, class_="no", priors=[0.5, 2.0]),
-            "cost_prior_curve: `priors` must be between 0 and 1, got 2.0 in row 1. Divide "
-            "percentages by 100.",
+            r"`priors`.*2\.0 in row 1\.",
         ),
     ],
 )
 def test_errors_say_what_to_do(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(BadValueError) as raised:
         call()
-    assert str(raised.value) == message
+    assert re.search(message, str(raised.value))

@@ -12,16 +12,14 @@ from dubito.serialization.documents import MAX_BYTES
 def test_a_table_by_action_and_by_truth(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_bytes('\ufeffaction,"a, b",c\r\ngo,1,2e3\r\n'.encode())
-    table = _read_cost_table(path)
-    assert (table.costs, table.actions, table.classes) == ([[1.0, 2000.0]], ["go"], ["a, b", "c"])
+    assert _read_cost_table(path) == ([[1.0, 2000.0]], ["go"], ["a, b", "c"])
     path.write_text("truth,go,stay\na,1,2\n")
-    table = _read_cost_table(str(path))
-    assert (table.costs, table.actions, table.classes) == ([[1.0], [2.0]], ["go", "stay"], ["a"])
+    assert _read_cost_table(str(path)) == ([[1.0], [2.0]], ["go", "stay"], ["a"])
 
 
 CORNER = (
-    "its corner cell must be `action` or `truth`, what rows are, and is {}. "
-    "Try a first line such as action,well,ill."
+    "its corner cell must say what the rows are, `action` or `truth`, not {}. "
+    "Start the file with a line such as action,well,ill."
 )
 
 
@@ -31,13 +29,13 @@ CORNER = (
         (b"", CORNER.format("''")),
         (b",a,b\nx,1,2\n", CORNER.format("''")),
         (b"Class,a,b\nx,1,2\n", CORNER.format("'class'")),
-        (b"action,a,b\n", "it holds no costs. Try one row of numbers below the names."),
-        (b"action\nx\n", "it holds no costs. Try one row of numbers below the names."),
-        (b"action,a,b\nx,1\n", "row 'x' has 1 costs instead of 2. Try one cost a column."),
+        (b"action,a,b\n", "it holds no costs. Add one row of numbers per action below the names."),
+        (b"action\nx\n", "it holds no costs. Add one row of numbers per action below the names."),
+        (b"action,a,b\nx,1\n", "row 'x' has 1 costs instead of 2. Give one cost per column."),
         (
             b"action,a,b\nx,1,\n",
-            "row 'x' holds what is no number (could not convert string to float: ''). "
-            "Try numbers such as 0.5.",
+            "row 'x' holds a value that is not a number (could not convert string to float: ''). "
+            "Use numbers such as 0.5.",
         ),
         (
             b"action,\xff\n",
@@ -57,7 +55,7 @@ def test_bad_tables(tmp_path: Path, content: bytes, message: str) -> None:
 def test_a_field_beyond_all_bounds(tmp_path: Path) -> None:
     path = tmp_path / "costs.csv"
     path.write_text("action," + "a" * 200_000)
-    with pytest.raises(BadFileError, match="it is no CSV"):
+    with pytest.raises(BadFileError, match="it is not CSV"):
         _read_cost_table(path)
 
 
@@ -78,5 +76,5 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
 def test_bad_json(tmp_path: Path, content: str) -> None:
     path = tmp_path / "costs.json"
     path.write_text(content)
-    with pytest.raises(BadFileError, match="it is no JSON"):
+    with pytest.raises(BadFileError, match="it is not JSON"):
         _read_cost_json(path)

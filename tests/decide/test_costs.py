@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,50 +157,42 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix.zero_one(0),
         BadValueError,
-        "`classes` of CostMatrix.zero_one must be 1 class or more. Got 0. "
-        "Try the number of columns of the outputs.",
+        r"`classes` .*got 0\. Pass the number of",
     ),
     (
         lambda: CostMatrix.zero_one("ab"),
         BadTypeError,
-        "`classes` of CostMatrix.zero_one must be a number of classes, or their names. "
-        "Got 'ab'. Try CostMatrix.zero_one(3).",
+        r"`classes` .*got 'ab'\. Use CostMatrix\.zero_one\(3\)",
     ),
     (
         lambda: CostMatrix.zero_one(2.5),  # type: ignore[arg-type]
         BadTypeError,
-        "`classes` of CostMatrix.zero_one must be a number of classes, or their names. "
-        "Got float. Try CostMatrix.zero_one(3).",
+        r"`classes` .*got float\. Use CostMatrix\.zero_one\(3\)",
     ),
     (
         lambda: CostMatrix.from_loss(LOSS, rows="rows"),  # type: ignore[arg-type]
         BadValueError,
-        "`rows` of CostMatrix.from_loss must be 'truth' or 'actions'. Got 'rows'. "
-        "Try rows='truth' for a matrix as texts print it.",
+        r"`rows` .*got 'rows'\. Use rows='truth' for a",
     ),
     (
         lambda: CostMatrix.zero_one(2).with_reject(0.1).with_reject(0.2, "again"),
         BadValueError,
-        "`name` of CostMatrix.with_reject must be the only reject action. Got 'reject' already. "
-        "Try giving its row other costs, or leaving it out.",
+        r"`name` .*got 'reject' already\. Change the costs of",
     ),
     (
         lambda: CostMatrix.zero_one(3).for_classes(None, 2),
         BadValueError,
-        "`outputs` of a decision must be of 3 classes, like the costs. Got 2 columns. "
-        "Try one column of costs a class.",
+        r"`classes` .*got 2 columns\. Give one column of",
     ),
     (
         lambda: CostMatrix.zero_one(["a", "b"]).for_classes(("a", "c"), 2),
         BadValueError,
-        "`outputs` of a decision must be of the classes ('a', 'b'), like the costs. "
-        "Got ('a', 'c'). Try the same names in both.",
+        r"`classes` .*got \('a', 'c'\)\. Use the same class",
     ),
     (
         lambda: as_costs([[0, 1], [1, 0]], "costs", "f"),
         BadTypeError,
-        "`costs` of f must be a CostMatrix. Got list. "
-        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+        r"`costs` .*got list\. Use CostMatrix\(costs\), or CostMatrix\.from_loss\(loss,",
     ),
     (
         lambda: CostMatrix.from_dict([]),
@@ -226,7 +219,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind) as caught:
         call()
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))
 
 
 json_values = st.recursive(

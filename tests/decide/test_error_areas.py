@@ -1,5 +1,6 @@
 """Areas of error along one feature, against quadrature and closed forms."""
 
+import re
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -151,76 +152,67 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"priors": [1.0]},
         BadValueError,
-        f"`priors` {NAME} 2 shares, one a class. Got shape (1,). Try priors=[0.5, 0.5].",
+        r"`priors` .*got shape \(1,\)\. Use priors=\[0\.5, 0\.5\]",
     ),
     (
         {"priors": [0.5, 0.6]},
         BadValueError,
-        f"`priors` {NAME} rows that sum to 1. Got a sum of 1.1 in row 0. "
-        "Try dividing each row by its sum.",
+        r"`priors`.*a sum of 1\.1 in row 0\.",
     ),
     (
         {"densities": PAIR[:1]},
         BadValueError,
-        f"`densities` {NAME} two densities, one a class. Got 1 of them. "
-        "Try two functions of x, or two arrays of the length of x.",
+        r"`densities` .*got 1\. Pass two functions of",
     ),
     (
         {"densities": PAIR[0]},
         BadTypeError,
-        f"`densities` {NAME} two densities, one a class. Got method. "
-        "Try two functions of x, or two arrays of the length of x.",
+        r"`densities` .*got method\. Pass two functions of",
     ),
     (
         {"densities": (PAIR[0], lambda x: 2 * PAIR[1](x))},
         BadValueError,
-        f"`densities[1]` {NAME} a density whose integral over x is 1. Got 2. "
-        "Try a wider or a finer x.",
+        r"`densities\[1\]` .*got 2\. Use a wider or",
     ),
     (
         {"densities": (np.ones(3), PAIR[1])},
         BadValueError,
-        f"`densities[0]` {NAME} of length 241, like x. Got length 3. "
-        "Try aligning both by the same row order.",
+        r"`densities\[0\]`.*length 3\.",
     ),
     (
         {"densities": (lambda x: x, PAIR[1])},
         BadValueError,
-        f"`densities[0]` {NAME} 0 or above. Got -12.0 in row 0. Try densities, not logs.",
+        r"`densities\[0\]` .*got -12\.0 in row 0\. Pass densities, not their",
     ),
     (
         {"x": [1.0]},
         BadValueError,
-        f"`x` {NAME} 2 points or more. Got 1. Try np.linspace(low, high, 201).",
+        r"`x` .*got 1\. Use np\.linspace\(low, high, 201\)",
     ),
     (
         {"x": [1.0, 1.0, 2.0]},
         BadValueError,
-        f"`x` {NAME} rising. Got 1.0 in row 1. Try np.unique(x).",
+        r"`x` .*got 1\.0 in row 1\. Use np\.unique\(x\)",
     ),
     (
         {"boundary": 13},
         BadValueError,
-        f"`boundary` {NAME} rising, from -12 to 12 as x is. Got 13.0 in row 0. "
-        "Try numbers in order inside x.",
+        r"`boundary` .*got 13\.0 in row 0\. Pass sorted numbers inside",
     ),
     (
         {"boundary": [1, float("nan")]},
         BadValueError,
-        f"`boundary` {NAME} rising, from -12 to 12 as x is. Got nan in row 1. "
-        "Try numbers in order inside x.",
+        r"`boundary` .*got nan in row 1\. Pass sorted numbers inside",
     ),
     (
         {"costs": CostMatrix.zero_one(2).with_reject(0.1)},
         BadValueError,
-        f"`costs` {NAME} 2 actions x 2 classes, without reject. Got 3 x 2, 'reject' to reject. "
-        "Try CostMatrix.from_errors(...).",
+        r"`costs` .*got 3 x 2, 'reject' to reject\. Use CostMatrix\.from_errors\(\.\.\.\)",
     ),
     (
         {"costs": CostMatrix.zero_one(3)},
         BadValueError,
-        f"`costs` {NAME} 2 actions x 2 classes, without reject. Got 3 x 3. "
-        "Try CostMatrix.from_errors(...).",
+        r"`costs` .*got 3 x 3\. Use CostMatrix\.from_errors\(\.\.\.\)",
     ),
 ]
 
@@ -230,4 +222,4 @@ def test_what_is_wrong_is_told(change: Any, kind: type[DubitoError], message: st
     given_: Any = {"priors": [0.5, 0.5], "densities": PAIR, "x": GRID}
     with pytest.raises(kind) as caught:
         error_areas(**{**given_, **change})
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))

@@ -23,7 +23,5 @@ def test_names_become_codes_and_missing_ones_are_told() -> None:
 def test_anything_else_is_refused(y: Any, got: str) -> None:
     with pytest.raises(BadValueError) as caught:
         plain_codes(y, OUTPUTS, "y", "f", stacklevel=1)
-    assert str(caught.value) == (
-        f"`y` of f must be plain labels, one a row. Got {got}. "
-        "Try the most probable label of each row."
-    )
+    message = f"`y` must be one label per row, got {got}. Pass the most probable label"
+    assert message in str(caught.value)

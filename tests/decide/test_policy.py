@@ -366,7 +366,7 @@ def test_files_give_what_arrays_do(tmp_path: Path) -> None:
     assert streamed.provenance["n_rows"] == held.provenance["n_rows"] == 400
     same(held.decide(Logits(NEW_Z), NEW_X, row_costs[:300]), other)
     judged = fitted(costs=costs, row_costs=row_costs, features=X, evaluate_on=shards)
-    assert judged.report.how == "an evaluation set"
+    assert judged.report.evaluation == "an evaluation set"
     assert judged.report.n_rows == 400
 
 
@@ -598,7 +598,7 @@ def test_an_evaluation_set_is_what_it_is_judged_on() -> None:
     policy = fitted(features=X, evaluate_on=batch, risk=RiskBound(0.2))
     decisions = policy.decide(Logits(NEW_Z), NEW_X)
     paid = REJECTS.array[decisions.action, NEW_Y]
-    assert policy.report.how == "an evaluation set"
+    assert policy.report.evaluation == "an evaluation set"
     assert policy.report.n_rows == 300
     assert policy.report.cost.value == pytest.approx(paid.mean())
     assert policy.report.coverage.value == pytest.approx((~decisions.is_rejected).mean())
@@ -643,7 +643,7 @@ def test_no_errors_among_few_rows_are_no_proof_of_none() -> None:
     assert report.risk is not None
     assert (report.risk.value, report.risk.low) == (0.0, 0.0)
     assert report.risk.high == pytest.approx(binomtest(0, 20).proportion_ci().high)
-    assert "So few that costs may be far off." in str(report)
+    assert "Too few rows for reliable costs." in str(report)
 
 
 def test_a_prior_must_leave_some_of_the_labels() -> None:
@@ -685,10 +685,10 @@ def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> Non
     Policy.seal(path)
     assert "edited" not in Policy.load(path).provenance
     document = json.loads(path.read_text())
-    document["costs"]["costs"][0][1] = 5000
+    document["costs"]["array"][0][1] = 5000
     path.write_text(json.dumps(document))
     Policy.seal(path)
     again = Policy.load(path)
     assert again.costs.array[0, 1] == 5000
     assert "Edited by hand on 20" in str(again)
-    assert "are of the policy as it was fitted." in str(again)
+    assert "describe the policy before the edit." in str(again)

@@ -97,9 +97,9 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     choice = choose_threshold(Y[order][is_open], p[is_open], risk=0.25, delta=0.1)
     assert parts.risk is not None
     assert parts.risk.threshold_ == choice.threshold
-    assert parts.risk.summary_ == choice.words
+    assert parts.risk.summary_ == choice.summary
     assert choice.is_met
-    note = f"Risk bound, among rows not rejected for their costs: {choice.words}"
+    note = f"Risk bound, among rows not rejected for their costs: {choice.summary}"
     assert parts.report.notes == (note,)
 
 

@@ -21,10 +21,10 @@ def test_broken_files_are_refused_or_decide(sound: dict[str, Policy], tmp_path: 
     assert sum(outcomes.counts.values()) == 1000
     assert outcomes.slowest < policy_fuzz.SLOW
     by_outcome = {
-        (is_sealed, outcome): sum(
-            n for (_, s, o), n in outcomes.counts.items() if (s, o) == (is_sealed, outcome)
+        (has_new_checksum, outcome): sum(
+            n for (_, s, o), n in outcomes.counts.items() if (s, o) == (has_new_checksum, outcome)
         )
-        for _, is_sealed, outcome in outcomes.counts
+        for _, has_new_checksum, outcome in outcomes.counts
     }
     # The digest stops nearly all that was not sealed anew, and validation much of what was.
     assert by_outcome[False, "BadFileError"] > 450

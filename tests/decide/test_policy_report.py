@@ -76,7 +76,7 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
     is_open = action != 3
     wrong = is_open & (paid > COSTS.array[:3, y].min(axis=0))
     figures = {
-        "predicted_cost": mean(expected),
+        "expected_cost": mean(expected),
         "raw_cost": mean(before),
         "constant_cost": min(constants),
         "oracle_cost": mean(COSTS.array.min(axis=0)[y]),
@@ -105,17 +105,17 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
     assert report.reasons["reject_costs_less"] == pytest.approx(mean(action == 3))
     assert report.reasons["lowest_expected_cost"] == pytest.approx(mean(is_open))
     assert report.n_rows == 400
-    assert report.how == "cross-fitted in 5 folds"
+    assert report.evaluation == "cross-fitted in 5 folds"
     assert report.bound_cost is None
     assert report.notes == ()
 
 
 def some(**others: Any) -> PolicyReport:
     figures: dict[str, Any] = {
-        "how": "an evaluation set",
+        "evaluation": "an evaluation set",
         "n_rows": 1234,
         "cost": Interval(0.25, 0.2, 0.3),
-        "predicted_cost": 0.24,
+        "expected_cost": 0.24,
         "gap": Interval(-0.01, -0.05, 0.03),
         "raw_cost": 0.5,
         "saved": Interval(0.25, 0.2, 0.3),
@@ -138,11 +138,14 @@ def some(**others: Any) -> PolicyReport:
 
 def test_words() -> None:
     assert str(some()).splitlines() == [
-        "A row costs 0.25 (0.2 to 0.3): 0.25 less than raw outputs (0.2 to 0.3).",
-        "It expected 0.24. Always 'ask' would cost 0.6, knowing every truth 0.",
-        "90.0% of rows are decided (85.0% to 95.0%), of which 5.00% wrongly (4.00% to 6.00%).",
-        "Log loss 1.5000 to 0.5000, ECE (15 uniform bins) 0.1250 to 0.0100.",
-        "1,234 rows, an evaluation set; 95 % intervals in brackets.",
+        "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 less than with uncalibrated outputs "
+        "(0.2 to 0.3).",
+        "Expected by the policy: 0.24. Always 'ask' would cost 0.6, perfect information 0.",
+        "90.0% of rows are decided (85.0% to 95.0%); 5.00% of the decisions are wrong "
+        "(4.00% to 6.00%).",
+        "Before and after calibration: log loss 1.5000 and 0.5000, ECE (15 uniform bins) 0.1250 "
+        "and 0.0100.",
+        "1,234 rows, an evaluation set; 95 % intervals in parentheses.",
         "A note.",
     ]
 
@@ -152,22 +155,24 @@ def test_words() -> None:
     [
         (
             {"saved": Interval(-0.25, -0.3, -0.2)},
-            "A row costs 0.25 (0.2 to 0.3): 0.25 more than raw outputs (0.2 to 0.3).",
+            "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 more than with uncalibrated outputs "
+            "(0.2 to 0.3).",
         ),
         (
             {"saved": Interval(0.1, -0.1, 0.3)},
-            "A row costs 0.25 (0.2 to 0.3): no sure difference to raw outputs "
-            "(saved 0.1, -0.1 to 0.3).",
+            "Mean cost per row: 0.25 (0.2 to 0.3), no significant difference from uncalibrated "
+            "outputs (savings 0.1, -0.1 to 0.3).",
         ),
         ({"risk": None}, "90.0% of rows are decided (85.0% to 95.0%)."),
         (
             {"log_loss_before": None},
-            "Log loss infinite to 0.5000, ECE (15 uniform bins) 0.1250 to 0.0100.",
+            "Before and after calibration: log loss infinite and 0.5000, ECE (15 uniform bins) "
+            "0.1250 and 0.0100.",
         ),
-        ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound changes nothing."),
+        ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound does not change the cost."),
         (
             {"bound_cost": Interval(0.02, 0.01, 0.03)},
-            "The risk bound wins over costs, which adds 0.02 a row (0.01 to 0.03).",
+            "The risk bound adds 0.02 per row (0.01 to 0.03).",
         ),
     ],
 )
@@ -182,16 +187,16 @@ def test_a_report_survives_json(risk: Any) -> None:
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("how", 5, "a string"),
+    ("evaluation", 5, "a string"),
     ("n_rows", 1.5, "an integer"),
     ("n_rows", True, "an integer"),
     ("n_rows", 2**70, "an integer"),
     ("cost", [1.0, 2.0], "a list of 3"),
     ("cost", None, "a list"),
     ("cost", [1.0, 2.0, "x"], "a number"),
-    ("predicted_cost", "0.5", "a number"),
-    ("predicted_cost", 10**400, "a number"),
-    ("predicted_cost", None, "a number"),
+    ("expected_cost", "0.5", "a number"),
+    ("expected_cost", 10**400, "a number"),
+    ("expected_cost", None, "a number"),
     ("oracle_cost", float("nan"), "a number"),
     ("actions", [0.5], "a dict"),
     ("actions", {"a": None}, "a number"),
@@ -223,6 +228,6 @@ def test_an_infinite_loss_is_told() -> None:
         ).report
     assert report.log_loss_before is None
     assert report.log_loss_after is not None
-    assert "Log loss infinite to " in str(report)
+    assert "log loss infinite and " in str(report)
     assert replace(report, notes=("x",)).to_dict()["log_loss_before"] is None
     assert set(report.to_dict()) == {field.name for field in fields(report)}

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_log_linear_weights_are_the_best(has_bias: bool) -> None:
 
     start = np.full(5 if has_bias else 2, 0.1)
     best = minimize(loss, start, method="Nelder-Mead", tol=1e-12, options={"maxfev": 20000}).x
-    found = LogLinearPool(has_bias, strength=2.0).fit(models, y, weight)
+    found = LogLinearPool(has_bias, regularization=2.0).fit(models, y, weight)
     close(found.weights_, best[:2], atol=1e-4)
     close(found.bias_, best[2:] if has_bias else [0, 0, 0], atol=1e-4)
     scores = np.tensordot(found.weights_, logs, axes=1) + found.bias_
@@ -168,7 +169,7 @@ def test_nasty_rows_leave_probabilities(pool: BasePool, data: Any) -> None:
 def test_without_a_penalty_separable_rows_end_somewhere() -> None:
     y = np.arange(30) % 3
     p = 0.7 * np.eye(3)[y] + 0.1
-    found = LogLinearPool(strength=0.0).fit([p, p], y)
+    found = LogLinearPool(regularization=0.0).fit([p, p], y)
     assert np.isfinite(found.weights_).all()
     close(found.predict_proba([p, p]), np.eye(3)[y], atol=1e-3)
 
@@ -180,13 +181,13 @@ def test_the_summary_says_what_a_pool_is_worth() -> None:
     best = int(np.argmin(found.log_losses_))
     assert found.summary() == (
         f"weights {first:.3g}, {second:.3g}; log loss {found.log_loss_:.4g} cross-fitted on 200 "
-        f"rows, against {found.log_losses_[best]:.4g} of the best single model (number {best})"
+        f"rows, {found.log_losses_[best]:.4g} for the best single model (index {best})"
     )
     few = LinearPool().fit([m.take(slice(5)) for m in models], y[:5])
     first, second = few.weights_
     assert few.log_loss_ is None
     assert few.summary() == (
-        f"weights {first:.3g}, {second:.3g}, learned on 5 rows: too few to tell its worth"
+        f"weights {first:.3g}, {second:.3g}, 5 rows: too few for cross-fitting"
     )
 
 
@@ -198,18 +199,15 @@ ROW = [[0.5, 0.5]]
     [
         (
             [ROW],
-            "`outputs` of LinearPool.predict_proba must be the 2 models of the fit. "
-            "Got 1 models. Try one of each, in its order.",
+            r"`outputs` .*got 1\. Pass the models of",
         ),
         (
             [[[0.2, 0.3, 0.5]]] * 2,
-            "`outputs` of LinearPool.predict_proba must be over the 2 classes of the fit. "
-            "Got 3 columns. Try the same columns.",
+            r"`outputs` .*got 3\. Pass the columns of",
         ),
         (
             [ROW, Probabilities(ROW, classes=["b", "a"])],
-            "`outputs` of LinearPool.predict_proba must be over the classes ('a', 'b'). "
-            "Got ('b', 'a'). Try the columns in the fit's order.",
+            r"`outputs` .*got \('b', 'a'\)\. Order the columns as",
         ),
     ],
 )
@@ -217,15 +215,13 @@ def test_other_models_than_those_of_the_fit(outputs: Any, message: str) -> None:
     pool = LinearPool().fit([Probabilities(ROW, classes=["a", "b"]), ROW], ["a"])
     with pytest.raises(BadValueError) as caught:
         pool.predict_proba(outputs)
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))
 
 
 def test_labels_are_needed() -> None:
     with pytest.raises(BadTypeError) as caught:
         LinearPool().fit([ROW, ROW], None)
-    assert str(caught.value) == (
-        "`y` of LinearPool must be the labels. Got None. Try the true labels."
-    )
+    assert re.search(r"`y` .*got None\. Pass the true labels", str(caught.value))
     with pytest.raises(EmptyStateError, match="A pool needs at least 1 labeled row"):
         LinearPool().fit([ROW, ROW], [0], [0.0])
 
@@ -238,10 +234,7 @@ def test_a_fit_is_needed() -> None:
         LinearPool().predict_proba([ROW])
 
 
-def test_a_strength_below_0_is_refused() -> None:
+def test_a_regularization_below_0_is_refused() -> None:
     with pytest.raises(BadValueError) as caught:
-        LogLinearPool(strength=-1.0).fit([ROW, ROW], [0])
-    assert str(caught.value) == (
-        "LogLinearPool: `strength` must be a finite number of at least 0, got -1.0. "
-        "Pass strength=1.0."
-    )
+        LogLinearPool(regularization=-1.0).fit([ROW, ROW], [0])
+    assert re.search(r"`regularization`.*-1\.0\.", str(caught.value))

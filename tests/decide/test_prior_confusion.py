@@ -1,5 +1,6 @@
 """The prior from a confusion matrix: checked by hand, by resampling, and refused where it must."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -58,20 +59,17 @@ def test_standard_errors_are_the_spread_of_resamples() -> None:
         (
             [0, 0],
             [[0.9, 0.1]] * 2,
-            "`validation` of f must be with labeled rows of every class. Got none of class 1. "
-            "Try more validation rows.",
+            r"`validation` .*got none of class 1\. Pass more validation rows",
         ),
         (
             [0, 1],
             [[0.8, 0.1, 0.1]] * 2,
-            "`validation` of f must be over the classes of the outputs. "
-            "Got 3 columns, classes None. Try the same columns in the same order.",
+            r"`validation` .*got 3 columns, classes None\. Pass the same columns",
         ),
         (
             [0, 1],
             Probabilities([[0.5, 0.5]] * 2, classes=["b", "a"]),
-            "`validation` of f must be over the classes of the outputs. "
-            "Got 2 columns, classes ('b', 'a'). Try the same columns in the same order.",
+            r"`validation` .*got 2 columns, classes \('b', 'a'\)\. Pass the same columns",
         ),
     ],
 )
@@ -79,4 +77,4 @@ def test_validation_that_does_not_fit(y: Any, seen: Any, message: str) -> None:
     now = Probabilities([[0.9, 0.1]], classes=["a", "b"])
     with pytest.raises(BadValueError) as caught:
         PriorConfusion.of(y, seen, now, "f")
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))

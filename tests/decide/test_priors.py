@@ -1,5 +1,6 @@
 """Priors: what a model of 5:5 says where classes are 1:99."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -119,45 +120,37 @@ def test_the_callers_array_is_not_changed() -> None:
         (
             [0.0, 1.0],
             EVEN,
-            "`from_prior` of adjust_prior must be above 0 for every class. Got 0 for class 0. "
-            "Try leaving out columns that no training row had.",
+            r"`from_prior` .*got 0 for class 0\. Drop columns that no",
         ),
         (
             EVEN,
             [1.0],
-            "`to_prior` of adjust_prior must be 2 shares, one a class. Got 1. "
-            "Try a share for every column.",
+            r"`to_prior` .*got 1\. Give one for every",
         ),
         (
             EVEN,
             [1, 99],
-            "adjust_prior: `to_prior` must have rows that sum to 1, got a sum of 100 in row 0. "
-            "Divide each row by its sum.",
+            r"`to_prior`.*a sum of 100 in row 0\.",
         ),
         (
             EVEN,
             [[0.5, 0.5]],
-            "adjust_prior: `to_prior` must be one proportion per class, got shape (1, 2). Use "
-            "`.ravel()` for a single column.",
+            r"`to_prior` .*got shape \(1, 2\)\. Give one for every",
         ),
         (
             EVEN,
             {"cat": 1.0},
-            "`to_prior` of adjust_prior must be a share for each of the classes [0, 1]. "
-            "Got ['cat']. Try the names of the outputs.",
+            r"`to_prior` .*got \['cat'\]\. Use the class names",
         ),
     ],
 )
 def test_a_prior_that_is_none(before: Any, after: Any, message: str) -> None:
     with pytest.raises(BadValueError) as caught:
         adjust_prior([[0.5, 0.5]], before, after)
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))
 
 
 def test_a_prior_that_is_no_list() -> None:
     with pytest.raises(BadTypeError) as caught:
         adjust_prior([[0.5, 0.5]], EVEN, 0.5)
-    assert str(caught.value) == (
-        "adjust_prior: `to_prior` must be an array with one entry per row, got a single float. "
-        "Pass a list or a NumPy array, or `.toarray()` of a sparse matrix."
-    )
+    assert re.search(r"`to_prior`.*a single float\.", str(caught.value))

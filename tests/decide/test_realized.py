@@ -1,5 +1,6 @@
 """Costs that were paid: every row looked up by hand."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.testing import assert_allclose as close
 
 from dubito import Probabilities, TopLabel
 from dubito.decide.costs import CostMatrix
-from dubito.decide.realized import Judged, realized_cost
+from dubito.decide.realized import RealizedCosts, realized_cost
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
 
 COSTS = CostMatrix(
@@ -58,17 +59,17 @@ def test_rows_without_a_label_are_left_out() -> None:
 def test_an_oracle_of_uncertain_labels_still_knows_the_class() -> None:
     costs = CostMatrix([[0, 4], [2, 1]], rate=[[0.0, 0.5], [0.0, 1.0]])
     soft = np.array([[0.5, 0.5], [0.2, 0.8]])
-    judged = Judged.of(soft, [[0.5, 0.5], [0.9, 0.1]], costs, [0.0, 10.0], None, "test")
+    judged = RealizedCosts.of(soft, [[0.5, 0.5], [0.9, 0.1]], costs, [0.0, 10.0], None, "test")
     # In class 1: min(4 + a / 2, 1 + a).
     close(judged.oracle, [0.5 * 1, 0.8 * 9])
     close(judged.by_action, [[2.0, 1.5], [0.8 * 9, 0.2 * 2 + 0.8 * 11]])
-    plain = Judged.of([1, 0], [[0.5, 0.5], [0.9, 0.1]], costs, [0.0, 10.0], None, "test")
+    plain = RealizedCosts.of([1, 0], [[0.5, 0.5], [0.9, 0.1]], costs, [0.0, 10.0], None, "test")
     close(plain.oracle, [1.0, 0.0])
 
 
 def test_columns_are_found_by_name() -> None:
     outputs = Probabilities([[0.9, 0.1]], classes=["ill", "well"])
-    judged = Judged.of(["ill"], outputs, COSTS, None, None, "test")
+    judged = RealizedCosts.of(["ill"], outputs, COSTS, None, None, "test")
     close(judged.by_action, [[10.0, 0.0, 0.25]])
     assert judged.costs.actions[int(judged.action[0])] == "treat"
 
@@ -79,32 +80,27 @@ def test_columns_are_found_by_name() -> None:
         (
             lambda: realized_cost([0], [3], COSTS),
             BadValueError,
-            "`actions` of realized_cost must be numbers from 0 to 2. Got 3 in row 0. "
-            "Try names, such as 'send home', 'treat', 'ask'.",
+            r"`actions` .*got 3 in row 0\. Use names such as",
         ),
         (
             lambda: realized_cost([0, 1], ["treat", "cure"], COSTS),
             BadValueError,
-            "`actions` of realized_cost must be names of actions of the costs. Got 'cure' in row "
-            "1. Try one of 'send home', 'treat', 'ask'.",
+            r"`actions` .*got 'cure' in row 1\. Use one of 'send",
         ),
         (
             lambda: realized_cost([0], [0.5], COSTS),
             BadTypeError,
-            "`actions` of realized_cost must be numbers or names of actions. Got dtype float64. "
-            "Try what optimal_actions returns.",
+            r"`actions` .*got dtype float64\. Pass what optimal_actions returns",
         ),
         (
             lambda: realized_cost([0, 1, 0], [0, 1], COSTS),
             BadValueError,
-            "realized_cost: `y_true` must have length 2, like the outputs, got length 3. Align "
-            "both in the same row order.",
+            r"`y_true`.*length 3\.",
         ),
         (
             lambda: realized_cost([0], [0], [[0, 1], [1, 0]]),  # type: ignore[arg-type]
             BadTypeError,
-            "`costs` of realized_cost must be a CostMatrix. Got list. "
-            "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+            r"`costs` .*got list\. Use CostMatrix\(costs\), or CostMatrix\.from_loss\(loss,",
         ),
         (
             lambda: realized_cost([0], [0], COSTS, sample_weight=[0.0]),
@@ -113,14 +109,13 @@ def test_columns_are_found_by_name() -> None:
             "that not all labels are missing and not all weights are 0.",
         ),
         (
-            lambda: Judged.of(None, TopLabel([0.5], [1]), COSTS, None, None, "test"),
+            lambda: RealizedCosts.of(None, TopLabel([0.5], [1]), COSTS, None, None, "test"),
             BadTypeError,
-            "`outputs` of test must be Logits, Probabilities, Members or an array of "
-            "probabilities. Got TopLabel. Try a classifier's outputs, all classes of them.",
+            r"`outputs` .*got TopLabel\. Pass a classifier's outputs",
         ),
     ],
 )
 def test_errors_say_what_to_do(call: Callable[[], Any], kind: type, message: str) -> None:
     with pytest.raises(kind) as raised:
         call()
-    assert str(raised.value) == message
+    assert re.search(message, str(raised.value))

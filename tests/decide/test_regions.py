@@ -1,5 +1,6 @@
 """Decision regions: each point as decided alone, lines where costs are equal, areas counted."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_each_point_is_decided_as_it_would_be_alone(seed: int, n: int, has_rejec
             assert regions.confidence[row, column] == pytest.approx(p.max())
             is_edge = (row in (0, n - 1)) + (column in (0, n - 1))
             area[action] += 0.5**is_edge
-    np.testing.assert_allclose(regions.share, area / (n - 1) ** 2, atol=1e-12)
+    np.testing.assert_allclose(regions.area_fraction, area / (n - 1) ** 2, atol=1e-12)
     assert regions.reject == (4 if has_reject else None)
     assert (regions.x[[0, -1]].tolist(), regions.y[[0, -1]].tolist()) == ([-3, 2], [-2, 4])
 
@@ -70,8 +71,8 @@ def test_a_circle_has_its_length_and_area() -> None:
     np.testing.assert_allclose(radius, 1, atol=1e-4)
     ends = regions.segments
     assert np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1).sum() == pytest.approx(2 * np.pi, 1e-4)
-    assert regions.share[1] == pytest.approx(np.pi / 16, abs=1e-3)
-    assert regions.share.sum() == pytest.approx(1)
+    assert regions.area_fraction[1] == pytest.approx(np.pi / 16, abs=1e-3)
+    assert regions.area_fraction.sum() == pytest.approx(1)
 
 
 def test_reject_lies_between_two_thresholds() -> None:
@@ -91,7 +92,7 @@ def test_where_all_tie_reject_takes_everything() -> None:
     costs = CostMatrix.zero_one(2).with_reject(0.5)
     regions = decision_regions(lambda z: np.full(len(z), 0.5), (0, 1), (0, 1), costs, n_points=3)
     assert (regions.action == 2).all()
-    assert regions.share.tolist() == [0, 0, 1]
+    assert regions.area_fraction.tolist() == [0, 0, 1]
     assert len(regions.segments) == 0
 
 
@@ -115,7 +116,7 @@ def test_any_outputs_will_do_and_names_decide() -> None:
 
 def test_nothing_can_be_written_to() -> None:
     regions = decision_regions(lambda z: z[:, 0], (0, 1), (0, 1), n_points=3)
-    for name in ("x", "y", "action", "cost", "confidence", "segments", "between", "share"):
+    for name in ("x", "y", "action", "cost", "confidence", "segments", "between", "area_fraction"):
         assert not getattr(regions, name).flags.writeable
 
 
@@ -125,56 +126,47 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"posterior": [[0.5, 0.5]]},
         BadTypeError,
-        "`posterior` of decision_regions must be a function of features, rows x 2. Got list. "
-        "Try `model.predict_proba`.",
+        r"`posterior` .*got list\. Pass model\.predict_proba",
     ),
     (
         {"posterior": lambda z: [0.5]},
         BadValueError,
-        "`posterior(features)` of decision_regions must be of 9 rows, one a point. Got 1. "
-        "Try a function that keeps the rows it is given.",
+        r"`posterior\(features\)` .*got 1\. Return one row of",
     ),
     (
         {"posterior": lambda z: Normal(z[:, 0], np.ones(len(z)))},
         BadTypeError,
-        "`posterior(features)` of decision_regions must be Logits, Probabilities, Members or an "
-        "array of probabilities. Got Normal. Try a classifier's outputs, all classes of them.",
+        r"`posterior\(features\)` .*got Normal\. Pass a classifier's outputs",
     ),
     (
         {"x": (1, 0)},
         BadValueError,
-        "`x` of decision_regions must be the lowest and the highest value. Got [1.0, 0.0]. "
-        "Try x=(0, 1).",
+        r"`x` .*got \[1\.0, 0\.0\]\. Pass x=\(0, 1\)",
     ),
     (
         {"x": (-1e308, 1e308)},
         BadValueError,
-        "`x` of decision_regions must be the lowest and the highest value. Got [-1e+308, 1e+308]. "
-        "Try x=(0, 1).",
+        r"`x` .*got \[-1e\+308, 1e\+308\]\. Pass x=\(0, 1\)",
     ),
     (
         {"y": np.zeros(50)},
         BadValueError,
-        "`y` of decision_regions must be the lowest and the highest value. Got shape (50,). "
-        "Try y=(0, 1).",
+        r"`y` .*got shape \(50,\)\. Pass y=\(0, 1\)",
     ),
     (
         {"n_points": 1},
         BadValueError,
-        "`n_points` of decision_regions must be a whole number from 2 to 2,000. Got 1. "
-        "Try n_points=200.",
+        r"`n_points` .*got 1\. Use n_points=200",
     ),
     (
         {"costs": RATED},
         BadValueError,
-        "`costs` of decision_regions must be without a rate, as points have no row_costs. "
-        "Got a rate. Try the costs at one amount.",
+        r"`costs` .*got one\. Pass the costs for",
     ),
     (
         {"costs": [[0, 1], [1, 0]]},
         BadTypeError,
-        "`costs` of decision_regions must be a CostMatrix. Got list. "
-        "Try CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth').",
+        r"`costs` .*got list\. Use CostMatrix\(costs\), or CostMatrix\.from_loss\(loss,",
     ),
 ]
 
@@ -184,4 +176,4 @@ def test_what_is_wrong_is_told(change: Any, kind: type[DubitoError], message: st
     given_ = {"posterior": lambda z: z[:, 0], "x": (0, 1), "y": (0, 1), "n_points": 3}
     with pytest.raises(kind) as caught:
         decision_regions(**{**given_, **change})
-    assert str(caught.value) == message
+    assert re.search(message, str(caught.value))

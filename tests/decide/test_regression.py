@@ -1,5 +1,6 @@
 """One number of a distribution: mean, median, quantile, and when to ask instead."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -142,8 +143,8 @@ def test_the_split_finds_a_bias_that_was_put_in() -> None:
     found = decompose_squared_loss(y, Normal(x + 0.5, np.full(x.size, 2.0)))
     close(found.model_error, 0.25, atol=0.05)
     close(found.noise, 4.0)
-    assert str(found).startswith("The mean squared error is 4.2")
-    assert str(found).endswith("that it does not (200,000 rows).")
+    assert str(found).startswith("Mean squared error 4.2")
+    assert str(found).endswith("model error (200,000 rows).")
 
 
 def test_missing_targets_are_left_out_of_the_split() -> None:
@@ -164,53 +165,46 @@ NORMAL = Normal([0.0], [1.0])
         (
             lambda: minkowski_estimate([[0.5, 0.5]], 2),
             BadTypeError,
-            "`outputs` of minkowski_estimate must be one of Normal, Samples, Quantiles. Got list. "
-            "Try wrapping the predictions, say Normal(mean, std).",
+            r"`outputs` .*got list\. Wrap them, as in",
         ),
         (
             lambda: minimum_expected_loss(NORMAL, 0),
             BadValueError,
-            "`q` of minimum_expected_loss must be a finite number above 0. Got 0. "
-            "Try q=2 for the mean, q=1 for the median.",
+            r"`q` .*got 0\. Use q=2 for the",
         ),
         (
             lambda: minkowski_estimate(NORMAL, True),
             BadValueError,
-            "`q` of minkowski_estimate must be a finite number above 0. Got True. "
-            "Try q=2 for the mean, q=1 for the median.",
+            r"`q` .*got True\. Use q=2 for the",
         ),
         (
             lambda: estimate_or_reject(NORMAL, -1.0),
             BadValueError,
-            "`cost` of estimate_or_reject must be a finite number, 0 or above. Got -1.0. "
-            "Try cost=1.0.",
+            r"`cost` .*got -1\.0\. Use cost=1\.0",
         ),
         (
             lambda: newsvendor_estimate(NORMAL, 1.0, np.inf),
             BadValueError,
-            "`over` of newsvendor_estimate must be a finite number above 0. Got inf. Try over=1.0.",
+            r"`over` .*got inf\. Use over=1\.0",
         ),
         (
             lambda: newsvendor_estimate(NORMAL, 1e300, 1e-300),
             BadValueError,
-            "`under` of newsvendor_estimate must be within 1e15 of `over`. "
-            "Got 1e+300 and 1e-300. Try costs in a unit that suits both.",
+            r"`under` .*got 1e\+300 and 1e-300\. Use costs of similar",
         ),
         (
             lambda: newsvendor_estimate(Quantiles([[0.0, 1.0]], [0.1, 0.9]), 99, 1),
             BadValueError,
-            "`under` of newsvendor_estimate must be such that under / (under + over) is between "
-            "the levels 0.1 and 0.9. Got 0.99. Try Quantiles whose levels reach that far.",
+            r"`under` .*got 0\.99\. Pass Quantiles with a",
         ),
         (
             lambda: decompose_squared_loss([0.0], [0.5]),
             BadTypeError,
-            "`outputs` of decompose_squared_loss must be one of Normal, Samples, Quantiles. Got list. "
-            "Try wrapping the predictions, say Normal(mean, std).",
+            r"`outputs` .*got list\. Wrap them, as in",
         ),
     ],
 )
 def test_errors_say_what_to_do(call: Callable[[], Any], kind: type, message: str) -> None:
     with pytest.raises(kind) as raised:
         call()
-    assert str(raised.value) == message
+    assert re.search(message, str(raised.value))

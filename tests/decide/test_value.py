@@ -1,5 +1,6 @@
 """Reports of cost against plain NumPy, and intervals that hold the truth."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,8 @@ def test_every_figure_agrees_with_plain_numpy(
     paid = by_action[np.arange(n_rows), action]
     means = np.average(by_action, axis=0, weights=weight)
     close(found.realized.value, np.average(paid, weights=weight))
-    close(found.predicted, np.average(expected.min(axis=1), weights=weight))
-    close(found.gap.value, found.predicted - found.realized.value, atol=1e-12)
+    close(found.expected, np.average(expected.min(axis=1), weights=weight))
+    close(found.gap.value, found.expected - found.realized.value, atol=1e-12)
     close(found.constant, means.min())
     assert found.constant_action == "abcd"[means.argmin()]
     close(found.regret_to_constant.value, found.realized.value - means.min(), atol=1e-12)
@@ -64,7 +65,7 @@ def test_every_figure_agrees_with_plain_numpy(
     close(found.regret_to_oracle.value, found.realized.value - found.oracle, atol=1e-12)
     assert found.regret_to_oracle.value >= -1e-12
     shares = [np.average(action == k, weights=weight) for k in range(4)]
-    close(list(found.shares.values()), shares, atol=1e-12)
+    close(list(found.fractions.values()), shares, atol=1e-12)
     assert found.n_rows == n_rows
     assert found.realized.low <= found.realized.high
 
@@ -93,30 +94,29 @@ def test_a_saturated_model_keeps_its_small_risk(dtype: Any) -> None:
     )
 
 
-@pytest.mark.slow
-def test_an_honest_model_is_not_accused_and_a_boaster_is() -> None:
+def test_a_calibrated_model_is_not_accused_and_an_over_confident_one_is() -> None:
     y, logits = made(4000, 3)
     costs = CostMatrix.zero_one(3).with_reject(0.2)
-    honest = cost_report(y, Logits(logits), costs)
-    assert honest.gap.low < 0 < honest.gap.high
-    assert "no sign that it is wrong" in str(honest)
+    calibrated = cost_report(y, Logits(logits), costs)
+    assert calibrated.gap.low < 0 < calibrated.gap.high
+    assert "no significant difference" in str(calibrated)
     boaster = cost_report(y, Logits(5 * logits), costs)
     assert boaster.gap.high < 0
-    assert "too little by" in str(boaster)
+    assert "too little (" in str(boaster)
     modest = cost_report(y, Logits(0.2 * logits), CostMatrix.zero_one(3))
     assert modest.gap.low > 0
-    assert "too much by" in str(modest)
+    assert "too much (" in str(modest)
 
 
 @pytest.mark.slow
 def test_intervals_hold_what_a_normal_law_says() -> None:
     y, logits = made(3000, 3)
-    found = cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
+    found = cost_report(y, Logits(logits), CostMatrix.zero_one(3), random_state=3)
     wrong = (logits.argmax(axis=1) != y).astype(float)
     error = wrong.std() / np.sqrt(wrong.size)
     close(found.realized.low, wrong.mean() - 1.96 * error, atol=0.3 * error)
     close(found.realized.high, wrong.mean() + 1.96 * error, atol=0.3 * error)
-    assert found == cost_report(y, Logits(logits), CostMatrix.zero_one(3), seed=3)
+    assert found == cost_report(y, Logits(logits), CostMatrix.zero_one(3), random_state=3)
 
 
 @pytest.mark.slow
@@ -126,14 +126,14 @@ def test_the_report_speaks_plainly() -> None:
         found = cost_report([0, 1, 1, None], [[0.75, 0.25], [0.25, 0.75]] * 2, costs)
     paid, gap, regret = found.realized, found.gap, found.regret_to_constant
     assert str(found).splitlines() == [
-        f"A row costs 0.4667 on average ({paid.low:.4g} to {paid.high:.4g}).",
-        "The model expected 0.55: no sign that it is wrong, off by 0.08333 "
+        f"Mean cost per row: 0.4667 ({paid.low:.4g} to {paid.high:.4g}).",
+        "The model expected 0.55: no significant difference, 0.08333 "
         f"({gap.low:.4g} to {gap.high:.4g}).",
-        "Always 'treat' would cost 0.3333: these decisions are 0.1333 worse "
+        "Always 'treat' would cost 0.3333; these decisions are 0.1333 worse "
         f"({regret.low:.4g} to {regret.high:.4g}).",
-        "Knowing every truth it would cost 0: 0.4667 less.",
+        "With perfect information it would be 0, 0.4667 less.",
         "Actions: send home 0.0%, treat 33.3%, reject 66.7%.",
-        "3 rows; 1 more without a label left out; 95% intervals in brackets.",
+        "3 rows; 1 unlabeled rows left out; 95% intervals in parentheses.",
     ]
     better = cost_report([0, 1], [[0.99, 0.01], [0.25, 0.75]], costs)
     regret = better.regret_to_constant
@@ -144,20 +144,14 @@ def test_errors_say_what_to_do() -> None:
     costs = CostMatrix.zero_one(2)
     with pytest.raises(BadValueError) as raised:
         expected_risk([[0.5, 0.5]], row_costs=[1.0])
-    assert str(raised.value) == (
-        "`row_costs` of expected_risk must be None without costs. Got list. "
-        "Try `costs=CostMatrix(..., rate=...)` with it."
+    assert re.search(
+        r"`row_costs` .*got list\. Pass costs=CostMatrix\(\.\.\., rate=\.\.\.\)", str(raised.value)
     )
     with pytest.raises(BadValueError) as raised:
         cost_report([0], [[0.5, 0.5]], costs, level=95)
-    assert str(raised.value) == (
-        "cost_report: `level` must be a number strictly between 0 and 1, got 95. Divide "
-        "percentages by 100."
-    )
+    assert re.search(r"`level`.*95\.", str(raised.value))
     with pytest.raises(BadValueError) as raised:
         cost_report([0], [[0.5, 0.5]], costs, n_resamples=3)
-    assert str(raised.value) == (
-        "cost_report: `n_resamples` must be an integer of at least 40, got 3. Use n_resamples=1000."
-    )
+    assert re.search(r"`n_resamples` .*got 3\. Use n_resamples", str(raised.value))
     with pytest.raises(EmptyStateError):
         expected_risk(np.empty((0, 2)))

@@ -1,6 +1,6 @@
-"""From probabilities to the action that costs least, asking a person included."""
+"""From probabilities to the action of lowest expected cost, rejecting included."""
 
-from dubito.decide.actions import LeastCosts, expected_costs, least_costs, optimal_actions
+from dubito.decide.actions import expected_costs, optimal_actions
 from dubito.decide.classifier import CostSensitiveClassifier
 from dubito.decide.combine import (
     ConditionalIndependenceTest,
@@ -52,7 +52,6 @@ __all__ = [
     "Decisions",
     "ErrorAreas",
     "IntervalDecision",
-    "LeastCosts",
     "LinearPool",
     "LogLinearPool",
     "OODGate",
@@ -78,7 +77,6 @@ __all__ = [
     "estimate_prior",
     "expected_costs",
     "expected_risk",
-    "least_costs",
     "minimum_expected_loss",
     "minkowski_estimate",
     "newsvendor_estimate",

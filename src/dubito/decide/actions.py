@@ -1,4 +1,4 @@
-"""From probabilities and costs to the action that costs least."""
+"""From probabilities and costs to the action of lowest expected cost."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from dubito.kernels.expected_cost import (
 from dubito.kernels.row_statistics import NARROW
 from dubito.outputs import Logits, Members, Probabilities, as_outputs
 
-MARGIN = 1e-9  # where reject costs at most so much more than the least, it wins
-WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are written down, 2 MB
+MARGIN = 1e-9  # reject wins where it costs at most this much more than the lowest cost
+WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are materialized, 2 MB
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastCosts:
-    """The action of least expected cost, a number each row, and what was seen on the way to it.
+    """The optimal action of each row, its expected cost, and by-products of the same pass.
 
-    `excess` is the least of what actions other than reject cost above the cheapest of each class;
-    `class_` and `probability` are those of the top class.
+    `excess` is the expected regret of the best action other than reject; `class_` and
+    `probability` are those of the most probable class.
     """
 
     action: IntArray
@@ -56,72 +56,100 @@ class LeastCosts:
 
 
 def expected_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> FloatArray:
-    """Return what each action costs on average, rows x actions, in float64.
+    """Return the expected cost of each action, rows x actions.
 
-    `row_costs`, one a row, are needed where costs grow with them. Bishop, "Pattern recognition and
-    machine learning", 2006, section 1.5.2.
+    Parameters
+    ----------
+    outputs : array, Logits, Probabilities or Members
+        Calibrated outputs.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
 
+    Returns
+    -------
+    array of float64, rows x actions
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.2.
+
+    Examples
+    --------
     >>> costs = CostMatrix.from_errors(false_positive=1, false_negative=8)
     >>> expected_costs([[0.75, 0.25]], costs).tolist()
     [[2.0, 0.75]]
     """
-    asked = Question.of(outputs, costs, row_costs, "expected_costs")
-    base, rate = asked.costs.array, asked.rate
-    result = np.empty((asked.array.shape[0], base.shape[0]))
+    inputs = DecisionInputs.of(outputs, costs, row_costs, "expected_costs")
+    base, rate = inputs.costs.array, inputs.rate
+    result = np.empty((inputs.array.shape[0], base.shape[0]))
 
     def fill(rows: slice) -> None:
-        if asked.is_narrow:
-            narrow_costs(*asked.block(rows), base, rate, asked.row_costs[rows], result[rows])
+        if inputs.is_narrow:
+            narrow_costs(*inputs.block(rows), base, rate, inputs.row_costs[rows], result[rows])
         else:
-            result[rows] = asked.wide_costs(rows, asked.wide_shares(rows), base, rate)
+            result[rows] = inputs.wide_costs(rows, inputs.probabilities_of(rows), base, rate)
 
-    asked.run(fill)
+    inputs.run(fill)
     return result
 
 
 def optimal_actions(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> IntArray:
-    """Return the number of the action of least expected cost, a row each.
+    """Return the index of the action of lowest expected cost for each row.
 
-    On a tie reject wins (within 1e-9), else the first action. With `CostMatrix.zero_one` it is the
-    most probable class.
+    Reject wins a tie (within 1e-9), otherwise the first action. With `CostMatrix.zero_one` it is
+    the most probable class.
 
+    Parameters
+    ----------
+    outputs : array, Logits, Probabilities or Members
+        Calibrated outputs.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+
+    Returns
+    -------
+    array of int
+
+    References
+    ----------
+    Elkan, "The foundations of cost-sensitive learning", 2001.
+
+    Examples
+    --------
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> optimal_actions([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], costs).tolist()
     [0, 2, 2]
     """
-    return _least_costs_of(outputs, costs, row_costs, "optimal_actions").action
+    return least_costs(outputs, costs, row_costs, "optimal_actions").action
 
 
-def least_costs(outputs: Any, costs: CostMatrix, row_costs: Any = None) -> LeastCosts:
-    """Return the action of least expected cost and that cost, in one pass over the outputs.
-
-    >>> least_costs([[0.875, 0.125]], CostMatrix.zero_one(2)).cost.tolist()
-    [0.125]
-    """
-    return _least_costs_of(outputs, costs, row_costs, "least_costs")
-
-
-def _least_costs_of(outputs: Any, costs: Any, row_costs: Any, caller: str) -> LeastCosts:
-    """Return the action of least expected cost and that cost, for `caller`."""
-    asked = Question.of(outputs, costs, row_costs, caller)
-    # Above the cheapest action of a class no cost is below 0: sums do not cancel, and ties but for
-    # rounding are told as a share of the least.
-    base, rate = _above_cheapest(asked.costs.array), _above_cheapest(asked.rate)
-    reject = -1 if asked.costs.reject is None else asked.costs.reject
-    n_rows = asked.array.shape[0]
+def least_costs(
+    outputs: Any, costs: Any, row_costs: Any = None, caller: str = "optimal_actions"
+) -> LeastCosts:
+    """Return the optimal actions and their expected costs, in one pass over the outputs."""
+    inputs = DecisionInputs.of(outputs, costs, row_costs, caller)
+    # Relative to the cheapest action of a class no cost is negative: sums do not cancel, and ties
+    # up to rounding are relative to the lowest cost.
+    base, rate = _above_cheapest(inputs.costs.array), _above_cheapest(inputs.rate)
+    reject = -1 if inputs.costs.reject is None else inputs.costs.reject
+    n_rows = inputs.array.shape[0]
     choices, numbers = np.empty((2, n_rows), np.int64), np.empty((3, n_rows))
 
     def fill(rows: slice) -> None:
-        found = choices[:, rows], numbers[:, rows]
-        if asked.is_narrow:
-            row_costs = asked.row_costs[rows]
-            narrow_least(*asked.block(rows), base, rate, row_costs, reject, MARGIN, *found)
+        parts = choices[:, rows], numbers[:, rows]
+        if inputs.is_narrow:
+            row_costs = inputs.row_costs[rows]
+            narrow_least(*inputs.block(rows), base, rate, row_costs, reject, MARGIN, *parts)
         else:
-            shares = asked.wide_shares(rows)
-            _fill_least(asked.wide_costs(rows, shares, base, rate), reject, *found)
-            asked.fill_top(rows, shares, *found)
+            probabilities = inputs.probabilities_of(rows)
+            _fill_least(inputs.wide_costs(rows, probabilities, base, rate), reject, *parts)
+            inputs.fill_top(rows, probabilities, *parts)
 
-    asked.run(fill)
+    inputs.run(fill)
     return LeastCosts(
         choices[ACTION], numbers[COST], numbers[EXCESS], choices[CLASS], numbers[PROBABILITY]
     )
@@ -129,8 +157,8 @@ def _least_costs_of(outputs: Any, costs: Any, row_costs: Any, caller: str) -> Le
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """Outputs, costs and row_costs that fit each other."""
+class DecisionInputs:
+    """Outputs, costs and row costs that match."""
 
     array: FloatArray
     is_logits: bool
@@ -139,8 +167,8 @@ class Question:
     row_costs: FloatArray
 
     @classmethod
-    def of(cls, outputs: Any, costs: Any, row_costs: Any, caller: str) -> Question:
-        """Check what was asked; without rates there are no row_costs."""
+    def of(cls, outputs: Any, costs: Any, row_costs: Any, caller: str) -> DecisionInputs:
+        """Check the arguments; without a rate there are no row costs."""
         wrapped = as_class_outputs(outputs, "outputs", caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         rate = freeze(np.zeros((0, table.n_classes))) if table.rate is None else table.rate
@@ -149,36 +177,38 @@ class Question:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether classes are so few that lanes run over rows."""
+        """Whether there are so few classes that SIMD lanes run over rows."""
         return bool(self.array.shape[1] <= NARROW)
 
     def block(self, rows: slice) -> tuple[FloatArray, bool]:
         """Return a range of rows as kernels take them."""
         return contiguous(self.array[rows]), self.is_logits
 
-    def wide_shares(self, rows: slice) -> FloatArray:
+    def probabilities_of(self, rows: slice) -> FloatArray:
         """Return the probabilities of a range of rows."""
         array, is_logits = self.block(rows)
-        shares = np.empty(array.shape)
-        share_rows(array, is_logits, shares)
-        return shares
+        probabilities = np.empty(array.shape)
+        share_rows(array, is_logits, probabilities)
+        return probabilities
 
     def fill_top(
-        self, rows: slice, shares: FloatArray, choices: IntArray, numbers: FloatArray
+        self, rows: slice, probabilities: FloatArray, choices: IntArray, numbers: FloatArray
     ) -> None:
-        """Fill in the top class of a range of rows; its probability, where given, as it is."""
+        """Fill in the most probable class of a range of rows, and its probability."""
         array = self.array[rows]
         top = array.argmax(axis=1)
         choices[CLASS] = top
-        numbers[PROBABILITY] = (shares if self.is_logits else array)[np.arange(top.size), top]
+        numbers[PROBABILITY] = (probabilities if self.is_logits else array)[
+            np.arange(top.size), top
+        ]
 
     def wide_costs(
-        self, rows: slice, shares: FloatArray, base: FloatArray, rate: FloatArray
+        self, rows: slice, probabilities: FloatArray, base: FloatArray, rate: FloatArray
     ) -> FloatArray:
         """Return expected costs of a range of rows by a matrix product."""
-        costs: FloatArray = shares @ base.T
+        costs: FloatArray = probabilities @ base.T
         if self.row_costs.size:
-            costs += self.row_costs[rows, np.newaxis] * (shares @ rate.T)
+            costs += self.row_costs[rows, np.newaxis] * (probabilities @ rate.T)
         return costs
 
     def run(self, fill: Any) -> None:
@@ -195,7 +225,7 @@ class Question:
 
 
 def _above_cheapest(table: FloatArray) -> FloatArray:
-    """Return what each action costs above the cheapest of a class, and below that the cheapest."""
+    """Return the costs relative to the cheapest action of each class, and those as last row."""
     if not table.shape[0]:
         return table
     cheapest = table.min(axis=0)
@@ -203,7 +233,7 @@ def _above_cheapest(table: FloatArray) -> FloatArray:
 
 
 def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: FloatArray) -> None:
-    """Fill in the first action of least cost, or reject near it, as `narrow_least` does."""
+    """Fill in the first action of lowest cost, or reject on a tie, as `narrow_least` does."""
     above = costs[:, :-1]
     lowest = above.min(axis=1)
     action = (above <= lowest[:, np.newaxis] * (1.0 + TIE)).argmax(axis=1)
@@ -216,32 +246,33 @@ def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: Floa
 
 
 def as_class_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
-    """Return outputs of one matrix, rows x classes: of several members, their mean."""
+    """Return outputs as one matrix, rows x classes; members are averaged."""
     wrapped = as_outputs(outputs, argument, caller)
     if isinstance(wrapped, Members):
         wrapped = wrapped.mean
     if not isinstance(wrapped, Logits | Probabilities):
-        kinds = "Logits, Probabilities, Members or an array of probabilities"
-        fix = "a classifier's outputs, all classes of them"
-        raise BadTypeError(argument, caller, kinds, type(wrapped).__name__, fix)
+        rule = "must be Logits, Probabilities, Members or an array of probabilities"
+        fix = "Pass a classifier's outputs for all classes"
+        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
     return wrapped
 
 
 def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
-    """Return one amount a row in float64; none where costs do not grow with them."""
+    """Return the row costs in float64, empty where the costs have no rate."""
     if costs.rate is None:
         if row_costs is not None:
-            rule, fix = "None, as no cost grows with it", "CostMatrix(..., rate=...)"
+            rule, fix = "must be None for costs without a rate", "Use CostMatrix(..., rate=...)"
             raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
         return freeze(np.empty(0))
     if row_costs is None:
-        rule, fix = "one number a row, as costs grow with it", "row_costs=..., such as prices"
+        rule = "must be one number per row for costs with a rate"
+        fix = "Pass row_costs=..., such as prices"
         raise BadTypeError("row_costs", caller, rule, "None", fix)
     array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
     require_dimensions(array, (1,), "row_costs", caller, "one number per row")
     require_rows(array, n_rows, "row_costs", caller)
     array = array.astype(np.float64)
     is_fine = (array >= 0) & (array <= HIGHEST_COST)
-    rule = f"between 0 and {HIGHEST_COST:g}"
-    require_everywhere(is_fine, array, "row_costs", caller, rule, "a rate below 0 for a gain")
+    rule, fix = f"must be between 0 and {HIGHEST_COST:g}", "Use a negative rate for a gain"
+    require_everywhere(is_fine, array, "row_costs", caller, rule, fix)
     return freeze(array)

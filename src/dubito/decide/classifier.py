@@ -1,4 +1,4 @@
-"""A scikit-learn classifier that decides by what its errors cost."""
+"""A scikit-learn classifier that minimizes the expected cost of its decisions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,34 @@ from dubito.outputs import Probabilities
 
 @final
 class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """A classifier, calibrated, whose answer is the action of least expected cost.
+    """A calibrated classifier that predicts the action of lowest expected cost.
 
-    `estimator`, `calibrator` and `cv` are those of `CalibratedClassifier`. Without `costs` all
-    errors cost the same. `predict` gives the class that an action is called like, and the name of
-    any other; `score` is what rows cost on average, below 0 so that more is better. Elkan,
-    "The foundations of cost-sensitive learning", 2001.
+    Parameters
+    ----------
+    estimator : classifier, optional
+        As for `CalibratedClassifier`.
+    costs : CostMatrix, optional
+        By default every error costs 1.
+    calibrator : BaseCalibrator, optional
+        As for `CalibratedClassifier`.
+    cv : int, splitter or iterable, default 5
+        As for `CalibratedClassifier`.
 
+    Attributes
+    ----------
+    classes_ : array
+        The class labels.
+    costs_ : CostMatrix
+        The costs, with columns in the order of `classes_`.
+    model_ : CalibratedClassifier
+        The fitted classifier.
+
+    References
+    ----------
+    Elkan, "The foundations of cost-sensitive learning", 2001.
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -53,7 +74,21 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         self.cv = cv
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:  # noqa: N803
-        """Fit the estimator and its calibrator; costs may change later without another fit."""
+        """Fit the estimator and its calibrator.
+
+        Parameters
+        ----------
+        X : array
+            Features.
+        y : array
+            Labels.
+        sample_weight, groups : array, optional
+            Weights of the rows, and groups that no fold may divide.
+
+        Returns
+        -------
+        CostSensitiveClassifier
+        """
         model = CalibratedClassifier(self.estimator, self.calibrator, self.cv)
         model.fit(X, y, sample_weight, groups)
         names = tuple(model.classes_.tolist())
@@ -63,42 +98,81 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
-        """Return calibrated probabilities, rows x classes, in the order of `classes_`."""
+        """Return calibrated probabilities, rows x classes, in the order of `classes_`.
+
+        Parameters
+        ----------
+        X : array
+            Features.
+
+        Returns
+        -------
+        array of float
+        """
         check_is_fitted(self)
         return self.model_.predict_proba(X)
 
     def predict(self, X: Any, row_costs: Any = None) -> NDArray[Any]:  # noqa: N803
-        """Return the action of least expected cost of each row; `row_costs` as costs need them."""
+        """Return the action of lowest expected cost for each row.
+
+        Parameters
+        ----------
+        X : array
+            Features.
+        row_costs : array, optional
+            One number per row, needed where the costs have a rate.
+
+        Returns
+        -------
+        array
+            The class label if the action has its name, otherwise the name of the action.
+        """
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
         actions = optimal_actions(outputs, self.costs_, row_costs)
-        return np.asarray(self._answers()[actions])
+        return np.asarray(self._action_labels()[actions])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, row_costs: Any = None) -> float:  # noqa: N803
-        """Return the mean cost of the answers, with its sign turned."""
+        """Return the negative mean cost of the predictions, so that higher is better.
+
+        Parameters
+        ----------
+        X : array
+            Features.
+        y : array
+            Labels.
+        sample_weight : array, optional
+            Weights of the rows.
+        row_costs : array, optional
+            One number per row, needed where the costs have a rate.
+
+        Returns
+        -------
+        float
+        """
         outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
         actions = optimal_actions(outputs, self.costs_, row_costs)
         return -realized_cost(y, actions, self.costs_, row_costs, sample_weight=sample_weight)
 
     def summary(self) -> str:
-        """Say in words what the calibrator learned."""
+        """Return a description of the fitted calibrator."""
         check_is_fitted(self)
         return self.model_.summary()
 
     @property
     def n_features_in_(self) -> int:
-        """How many features the estimator was fitted on, where it tells."""
+        """The number of features of the fit, if the estimator reports it."""
         return self.model_.n_features_in_
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """What the features are called, where the estimator knows."""
+        """The names of the features, if the estimator knows them."""
         return self.model_.feature_names_in_
 
     def __sklearn_tags__(self) -> Any:
         return get_tags(CalibratedClassifier(self.estimator, self.calibrator, self.cv))
 
-    def _answers(self) -> NDArray[Any]:
-        """Return what each action is called, as the classes are if it is one of them."""
+    def _action_labels(self) -> NDArray[Any]:
+        """Return the label of each action: a class label if it has that name."""
         number_of = {str(name): number for number, name in enumerate(self.classes_.tolist())}
         if all(action in number_of for action in self.costs_.actions):
             return np.asarray(self.classes_[[number_of[name] for name in self.costs_.actions]])
@@ -107,7 +181,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
 
 
 def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
-    """Return costs whose columns, and actions that are but numbers, are called like the classes."""
+    """Return costs with class names for columns, and for actions that are only numbers."""
     if costs.classes is not None:
         return costs
     n_classes, actions = len(classes), list(costs.actions)

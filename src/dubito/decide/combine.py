@@ -1,4 +1,4 @@
-"""Posteriors of several models combined as conditionally independent evidence, and a test of that assumption."""
+"""Combining posteriors of conditionally independent models, and a test of that assumption."""
 
 from __future__ import annotations
 
@@ -29,13 +29,31 @@ from dubito.outputs import BaseOutputs, Logits, Probabilities, unchecked
 
 
 def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Probabilities:
-    """Return the posterior given all inputs: the product of `outputs` over prior^(models - 1).
+    """Return the posterior given the inputs of several models: their product over the prior.
 
-    For models whose inputs are independent within each class (an X-ray and a blood test) and that
-    share one prior; `conditional_independence_test` tells whether data contradict that. `present` (booleans,
-    rows x models) leaves models out row by row; where none is present the prior remains. A
-    probability of 0 counts as the smallest that its precision holds. PRML (Bishop), section 1.5.4.
+    For models with the same prior whose inputs are conditionally independent given the class, such
+    as an X-ray and a blood test. `conditional_independence_test` checks the assumption.
 
+    Parameters
+    ----------
+    outputs : list of outputs
+        Calibrated posteriors of each model for the same rows and classes. A probability of 0
+        counts as the smallest positive number of its precision.
+    prior : array or dict
+        The class prior that the models share.
+    present : array of bool, rows x models, optional
+        Which models are available for each row; where none is, the prior is returned.
+
+    Returns
+    -------
+    Probabilities
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.4.
+
+    Examples
+    --------
     >>> combine_posteriors([[[0.8, 0.2]], [[0.8, 0.2]]], [0.5, 0.5]).array.round(3).tolist()
     [[0.941, 0.059]]
     """
@@ -64,17 +82,17 @@ def combine_posteriors(outputs: Any, prior: Any, *, present: Any = None) -> Prob
 def as_models(
     outputs: Any, caller: str, is_there: BoolArray | None = None
 ) -> list[Logits | Probabilities]:
-    """Return the outputs of several models over the same rows and classes.
+    """Return the outputs of several models for the same rows and classes.
 
-    Names of one model are those of all. Rows of a plain array where its model is not there may
-    hold anything, NaN too.
+    Class names of one model apply to all. Where a model is absent, the rows of a plain array may
+    hold anything, including NaN.
     """
-    rule, fix = "a list of outputs, one a model", "[outputs_a, outputs_b]"
+    rule, fix = "must be a list of outputs, one per model", "Pass [outputs_a, outputs_b]"
     if isinstance(outputs, BaseOutputs):
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     listed = as_list(outputs, "outputs", caller, rule, fix)
     if not listed:
-        raise BadValueError("outputs", caller, "1 model or more", "none", fix)
+        raise BadValueError("outputs", caller, "must have at least 1 model", "0", fix)
     if is_there is not None:
         _require_columns(is_there, len(listed), caller)
         listed = [_filled(one, is_there[:, m], caller) for m, one in enumerate(listed)]
@@ -87,7 +105,7 @@ def as_models(
 
 
 def _require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None:
-    """Raise unless all models speak of as many rows and of the same classes."""
+    """Raise unless all models have the same rows and classes."""
     names = next((model.classes for model in models if model.classes is not None), None)
     shape = models[0].array.shape
     for m, model in enumerate(models):
@@ -95,14 +113,14 @@ def _require_alike(models: Sequence[Logits | Probabilities], caller: str) -> Non
             raise BadValueError(
                 f"outputs[{m}]",
                 caller,
-                f"like the other models, shape {shape}, classes {names}",
+                f"must have shape {shape} and classes {names}, like the other models",
                 f"shape {model.array.shape}, classes {model.classes}",
-                "models of the same rows, columns in the same order",
+                "Pass the same rows with columns in the same order",
             )
 
 
 def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
-    """Return a plain array with something harmless in the rows that are not there."""
+    """Return a plain array with valid values in absent rows."""
     if isinstance(outputs, BaseOutputs):
         return outputs
     array = as_floats(outputs, "outputs", caller)
@@ -113,28 +131,35 @@ def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
 
 
 def _as_present(value: Any, caller: str) -> BoolArray:
-    """Return which models each row has, rows x models."""
+    """Return which models are available, rows x models."""
     array = as_array(value, "present", caller)
     if array.dtype.kind != "b" or array.ndim != 2:
-        rule, fix = "booleans, rows x models", "`~np.isnan(...)` of what each model saw"
+        rule, fix = "must be booleans, rows x models", "Use ~np.isnan(...) of the models' inputs"
         got = f"shape {array.shape}, dtype {array.dtype}"
         raise BadValueError("present", caller, rule, got, fix)
     return array
 
 
 def _require_columns(is_there: BoolArray, n_models: int, caller: str) -> None:
-    """Raise unless there is a column for each model."""
+    """Raise unless there is one column per model."""
     if is_there.shape[1] != n_models:
-        rule, fix = f"rows x {n_models} models", "one column a model"
-        raise BadValueError("present", caller, rule, f"{is_there.shape[1]} columns", fix)
+        rule, fix = f"must have {n_models} columns", "Give one column per model"
+        raise BadValueError("present", caller, rule, f"{is_there.shape[1]}", fix)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ConditionalIndependenceTest:
-    """Rank correlations of each pair of models within classes, and how likely chance makes them.
+    """Rank correlations of each pair of models within classes, with p-values.
 
-    `correlation` and `p_value` are models x models; those of a model with itself are 1.
+    Attributes
+    ----------
+    correlation, p_value : array, models x models
+        1 on the diagonal.
+    significance : float
+        The significance level.
+    n_rows : int
+        The number of labeled rows.
     """
 
     correlation: FloatArray
@@ -144,12 +169,12 @@ class ConditionalIndependenceTest:
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether some pair is correlated beyond chance, by as many tests as there are pairs."""
+        """Whether some pair is significantly correlated, after Bonferroni correction."""
         n_models = len(self.p_value)
         return bool(self.p_value.min() * (n_models * (n_models - 1) // 2) < self.significance)
 
     def summary(self) -> str:
-        """Say in words what the data say of independence, by the most telling pair."""
+        """Return the result in a sentence, with the most significant pair."""
         upper = np.triu_indices(len(self.p_value), 1)
         strongest = np.lexsort((-np.abs(self.correlation[upper]), self.p_value[upper]))[0]
         a, b = (int(index[strongest]) for index in upper)
@@ -159,27 +184,46 @@ class ConditionalIndependenceTest:
             f"p {f'= {p:.2g}' if p >= 1e-99 else '< 1e-99'}, {self.n_rows:,} rows"
         )
         if not self.is_contradicted:
-            return f"The data do not contradict independence within classes ({figures})."
-        what = (
-            "counts what they share more than once and is too sure"
+            return f"The data do not contradict conditional independence ({figures})."
+        effect = (
+            "counts shared evidence more than once and is over-confident"
             if self.correlation[a, b] > 0
-            else "takes them for less than they are worth together"
+            else "is under-confident"
         )
         return (
-            f"The data contradict independence within classes ({figures}): the product {what}. "
-            "Try LogLinearPool."
+            f"The data contradict conditional independence ({figures}): the product {effect}. "
+            "Use LogLinearPool."
         )
 
 
 def conditional_independence_test(
     outputs: Any, y: Any, *, significance: float = 0.01
 ) -> ConditionalIndependenceTest:
-    """Return whether labeled rows contradict what `combine_posteriors` assumes.
+    """Test whether labeled rows contradict the assumption of `combine_posteriors`.
 
-    Within a class, independent models give the true class log odds whose ranks do not correlate,
-    calibrated or not. Dependence that leaves these alone is not seen. Spearman, "The proof and
-    measurement of association between two things", 1904, pooled over classes.
+    Within a class, the log odds of the true class under conditionally independent models are not
+    rank-correlated, calibrated or not. Other kinds of dependence are not detected.
 
+    Parameters
+    ----------
+    outputs : list of outputs
+        Outputs of each model for the same rows and classes.
+    y : array
+        Labels.
+    significance : float, default 0.01
+        The significance level.
+
+    Returns
+    -------
+    ConditionalIndependenceTest
+
+    References
+    ----------
+    Spearman, "The proof and measurement of association between two things", 1904; here pooled
+    over classes.
+
+    Examples
+    --------
     >>> p = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4], [0.55, 0.45], [0.5, 0.5]] * 4
     >>> conditional_independence_test([p, p], [0] * 24).is_contradicted
     True
@@ -188,7 +232,8 @@ def conditional_independence_test(
     alpha = as_share(significance, "significance", caller, is_open=True)
     models = as_models(outputs, caller)
     if len(models) < 2:
-        raise BadValueError("outputs", caller, "2 models or more", "1", "[outputs_a, outputs_b]")
+        rule, fix = "must have at least 2 models", "Pass [outputs_a, outputs_b]"
+        raise BadValueError("outputs", caller, rule, "1", fix)
     codes = plain_codes(y, models[0], "y", caller, stacklevel=2)
     rows = np.flatnonzero(codes >= 0)
     odds = [log_odds(model)[rows, codes[rows]] for model in models]
@@ -205,8 +250,8 @@ def _within_classes(
 ) -> tuple[float, float]:
     """Return the rank correlation within groups of rows, pooled, and its p-value.
 
-    Under independence that of n rows has variance 1 / (n - 1), with ties too; a group where
-    either is constant says nothing. Where none says anything the p-value is 1.
+    Under independence the correlation of n rows has variance 1 / (n - 1), also with ties. Groups
+    where either is constant are left out; without any group the p-value is 1.
     """
     total, freedom = 0.0, 0
     for rows in groups:

@@ -1,4 +1,4 @@
-"""How cost changes with what is kept, and with how common a class is."""
+"""Cost curves: cost as a function of coverage, and of the prior of a class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dubito.data.labels import names_of
 from dubito.decide.actions import as_class_outputs, expected_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import adjust_prior
-from dubito.decide.realized import Judged
+from dubito.decide.realized import RealizedCosts
 from dubito.errors import BadValueError
 from dubito.outputs import BaseClassOutputs
 
@@ -28,10 +28,18 @@ from dubito.outputs import BaseClassOutputs
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CostCoverageCurve:
-    """Keeping rows of doubt up to `doubt` keeps the share `coverage`, at `cost` a kept row.
+    """The cost of accepting rows up to each value of an uncertainty score.
 
-    `total` is the cost a row of all when the others are rejected, None where costs know no reject.
-    One step for each different doubt.
+    Attributes
+    ----------
+    doubt : array of float
+        The distinct scores, increasing.
+    coverage : array of float
+        The fraction of rows accepted up to each score.
+    cost : array of float
+        The mean cost per accepted row.
+    total : array of float or None
+        The mean cost per row when the others are rejected, None without a reject action.
     """
 
     doubt: FloatArray
@@ -43,11 +51,20 @@ class CostCoverageCurve:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CostPriorCurve:
-    """Costs a row as one class becomes more common, the others keeping their proportions.
+    """Mean costs per row as one class becomes more frequent, the others in proportion.
 
-    `cost` is that of decisions as they are, `adapted` that of decisions told of each prior (the
-    outputs taken as calibrated at the share measured here),
-    `constant` that of the best single action at each. `measured` is the share of the class here.
+    Attributes
+    ----------
+    prior : array of float
+        The prior of the class.
+    cost : array of float
+        The cost of unchanged decisions.
+    adapted : array of float
+        The cost of decisions adjusted to each prior, if the outputs are calibrated at `measured`.
+    constant : array of float
+        The cost of the best constant action at each prior.
+    measured : float
+        The frequency of the class among the rows.
     """
 
     prior: FloatArray
@@ -66,38 +83,58 @@ def cost_coverage_curve(
     doubt: Any = None,
     sample_weight: Any = None,
 ) -> CostCoverageCurve:
-    """Return what rows cost when only those of least doubt are acted on, at every coverage.
+    """Return the cost when only the least uncertain rows are decided, at every coverage.
 
-    Without `doubt`, one number a row, it is how much more acting is expected to cost than
-    rejecting. Rows of equal doubt go together.
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    outputs : array, Logits, Probabilities or Members
+        Outputs that the decisions are based on.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    doubt : array, optional
+        One uncertainty score per row; rows with equal scores are accepted together. By default,
+        how much more the best action is expected to cost than rejecting.
+    sample_weight : array, optional
+        Weights of the rows.
 
+    Returns
+    -------
+    CostCoverageCurve
+
+    Examples
+    --------
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> cost_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]], costs).total.tolist()
     [0.125, 0.5]
     """
     caller = "cost_coverage_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
-    judged = Judged.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
-    reject, n_actions = judged.costs.reject, judged.costs.n_actions
+    realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
+    reject, n_actions = realized.costs.reject, realized.costs.n_actions
     acting = [number for number in range(n_actions) if number != reject]
     if not acting:
-        rule, fix = "of 1 action or more beside reject", "a row of costs a class"
-        raise BadValueError("costs", caller, rule, "reject only", fix)
-    expected = expected_costs(wrapped, judged.costs, row_costs)
-    paid = judged.by_action[:, acting]
+        rule, fix = "must have an action that does not reject", "Add a row of costs per class"
+        raise BadValueError("costs", caller, rule, "only a reject action", fix)
+    expected = expected_costs(wrapped, realized.costs, row_costs)
+    paid = realized.by_action[:, acting]
     paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
     scores = expected[:, acting].min(axis=1) - (0.0 if reject is None else expected[:, reject])
     if doubt is not None:
-        scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-        require_dimensions(scores, (1,), "doubt", caller, "one number per row")
-        require_rows(scores, paid.size, "doubt", caller)
-    ranks, weight = Ranks.of(scores), judged.weight
+        name = "doubt"
+        scores = as_finite(as_floats(doubt, name, caller), name, caller)
+        require_dimensions(scores, (1,), name, caller, "one number per row")
+        require_rows(scores, paid.size, name, caller)
+    ranks, weight = Ranks.of(scores), realized.weight
     mass = ranks.sums(weight)
     held = mass > 0
     kept, spent = np.cumsum(mass[held]), np.cumsum(ranks.sums(weight * paid)[held])
     total = None
     if reject is not None:
-        rejected = ranks.sums(weight * judged.by_action[:, reject])[held]
+        rejected = ranks.sums(weight * realized.by_action[:, reject])[held]
         total = (spent + rejected.sum() - np.cumsum(rejected)) / kept[-1]
     return CostCoverageCurve(ranks.values[held], kept / kept[-1], spent / kept, total)
 
@@ -112,11 +149,38 @@ def cost_prior_curve(
     priors: Any = None,
     sample_weight: Any = None,
 ) -> CostPriorCurve:
-    """Return the cost a row as the prior of `class_` moves, by weighing rows anew.
+    """Return the mean cost per row as the prior of a class changes, by reweighting the rows.
 
-    What a row of each class looks like must stay the same. Without `priors`, 0 to 1 in steps of
-    0.05. Drummond and Holte, "Cost curves", 2006.
+    The distribution within each class is assumed to stay the same (prior shift).
 
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    outputs : array, Logits, Probabilities or Members
+        Outputs that the decisions are based on.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    class_ : str or number
+        The name of the class, or its column index without names.
+    priors : array, optional
+        The priors to evaluate, by default 0 to 1 in steps of 0.05.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    CostPriorCurve
+
+    References
+    ----------
+    Drummond and Holte, "Cost curves: an improved method for visualizing classifier performance",
+    2006.
+
+    Examples
+    --------
     >>> costs = CostMatrix.zero_one(2)
     >>> outputs = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]
     >>> cost_prior_curve([0, 1, 1], outputs, costs, class_=1, priors=[0.0, 0.5, 1.0]).cost.tolist()
@@ -124,47 +188,47 @@ def cost_prior_curve(
     """
     caller = "cost_prior_curve"
     wrapped = as_class_outputs(outputs, "outputs", caller)
-    judged = Judged.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
+    realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_shares(priors, "priors", caller)
-    soft = judged.labels.probabilities
+    soft = realized.labels.probabilities
     if soft is not None:
-        rule, fix = "one label a row", "the most probable label of each row"
+        rule, fix = "must be one label per row", "Pass the most probable label of each row"
         raise BadValueError("y_true", caller, rule, "label probabilities", fix)
-    is_class = judged.labels.codes == column
-    inside, outside = judged.weight * is_class, judged.weight * ~is_class
+    is_class = realized.labels.codes == column
+    inside, outside = realized.weight * is_class, realized.weight * ~is_class
     if not (inside.sum() > 0 and outside.sum() > 0):
-        got = "none of it" if outside.sum() > 0 else "nothing else"
-        rule, fix = "rows of the class and of others", "rows of both, each with weight"
+        got = "none of the class" if outside.sum() > 0 else "only this class"
+        rule, fix = "must have rows of the class and of others", "Pass rows of both"
         raise BadValueError("y_true", caller, rule, got, fix)
-    measured = float(inside.sum() / judged.weight.sum())
+    measured = float(inside.sum() / realized.weight.sum())
     rows = np.arange(is_class.size)
     costs_at: list[tuple[float, float, float]] = []
     for prior in grid.astype(np.float64).tolist():
         weight = prior * inside / inside.sum() + (1 - prior) * outside / outside.sum()
-        told = _moved(wrapped, column, measured, prior)
-        action = optimal_actions(told, judged.costs, row_costs)
-        each = weight @ judged.by_action
-        adapted = weight @ judged.by_action[rows, action]
-        costs_at.append((float(weight @ judged.realized), float(adapted), float(each.min())))
+        adjusted = _with_prior(wrapped, column, measured, prior)
+        action = optimal_actions(adjusted, realized.costs, row_costs)
+        each = weight @ realized.by_action
+        adapted = weight @ realized.by_action[rows, action]
+        costs_at.append((float(weight @ realized.realized), float(adapted), float(each.min())))
     cost, adapted_costs, constant = np.array(costs_at).reshape(-1, 3).T
     return CostPriorCurve(grid.astype(np.float64), cost, adapted_costs, constant, measured)
 
 
-def _moved(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
-    """Return the outputs told that a class is as common as `prior`, the others in proportion."""
+def _with_prior(outputs: BaseClassOutputs, column: int, measured: float, prior: float) -> Any:
+    """Return outputs adjusted to the prior of one class, the others in proportion."""
     factor = np.full(outputs.n_classes, (1 - prior) / (1 - measured))
     factor[column] = prior / measured
     even = np.full(outputs.n_classes, 1 / outputs.n_classes)
-    # Only the ratio of priors counts, so that classes without a row need none.
+    # Only the ratio of priors counts, so classes without rows need none.
     return adjust_prior(outputs, even, factor / factor.sum())
 
 
 def _column_of(class_: Any, outputs: BaseClassOutputs, caller: str) -> int:
-    """Return the column of a class, by its name or, without names, its number."""
+    """Return the column of a class by its name, or by its index without names."""
     names = list(names_of(outputs))
     if isinstance(class_, bool) or class_ not in names:
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        rule, fix = f"one of the classes ({shown})", "the class whose prior may move"
+        rule, fix = f"must be one of the classes ({shown})", "Name the class whose prior changes"
         raise BadValueError("class_", caller, rule, repr(class_), fix)
     return names.index(class_)

@@ -17,7 +17,6 @@ from dubito.arrays import (
     as_floats,
     as_list,
     freeze,
-    require_dimensions,
     require_everywhere,
 )
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -27,163 +26,7 @@ from dubito.serialization.documents import read_text
 from dubito.serialization.fields import Check, Entry, class_names, declare, list_of, optional, text
 from dubito.serialization.objects import Record
 
-HIGHEST_COST = 1e100  # in size: an amount as large times such a rate is still a finite number
-
-
-def _as_number(value: Any, argument: str, caller: str) -> float:
-    """Return one cost."""
-    plain = value.item() if isinstance(value, np.number) else value
-    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
-    if not is_number or not abs(plain) <= HIGHEST_COST:
-        rule = f"a number of size {HIGHEST_COST:g} at most"
-        raise BadValueError(argument, caller, rule, repr(value), "a cost such as 0.1")
-    return float(plain)
-
-
-def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
-    """Return the costs of one action, one a class, from as many numbers or a single one."""
-    if not isinstance(value, list | tuple) and not hasattr(value, "__len__"):
-        return np.full(n_classes, _as_number(value, "cost", caller))
-    row = as_finite(as_floats(value, "cost", caller), "cost", caller)
-    if row.shape != (n_classes,):
-        rule, fix = "one number, or one a class", f"{n_classes} numbers"
-        raise BadValueError("cost", caller, rule, f"shape {row.shape}", fix)
-    return row.astype(np.float64)
-
-
-def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
-    """Return a float64 table of costs of its own, read-only."""
-    array = as_floats(value, argument, caller).astype(np.float64, order="C")
-    require_dimensions(
-        array, (2,), argument, caller, "actions x classes", "Pass a table of numbers"
-    )
-    if not array.size:
-        rule, fix = "1 action or more", "one row of costs an action"
-        raise BadValueError(argument, caller, rule, f"shape {array.shape}", fix)
-    as_finite(array, argument, caller, "Give a cost for every action in every class")
-    rule, fix = f"of size {HIGHEST_COST:g} at most", "other units"
-    require_everywhere(np.abs(array) <= HIGHEST_COST, array, argument, caller, rule, fix)
-    return freeze(array)
-
-
-def _as_rate(value: Any, shape: tuple[int, ...]) -> FloatArray:
-    """Return what is added a unit of the amount, or raise where it is not shaped as the costs."""
-    rate = _as_cost_table(value, "rate", "CostMatrix")
-    if rate.shape != shape:
-        rule, fix = f"shaped as the costs, {shape}", "0 where a cost does not grow"
-        raise BadValueError("rate", "CostMatrix", rule, f"shape {rate.shape}", fix)
-    return rate
-
-
-def _as_class_names(names: Any, n_classes: int) -> tuple[ClassName, ...] | None:
-    """Return the names of the classes, text or numbers, or None."""
-    if names is None:
-        return None
-    fix = "one different name a class, such as ['cat', 'dog']"
-    return _as_names(names, n_classes, "classes", "a class", ("text or numbers", fix))
-
-
-def _as_action_names(
-    names: Any, n_actions: int, classes: tuple[ClassName, ...] | None
-) -> tuple[str, ...]:
-    """Return the names of the actions: those of the classes where there are none but as many."""
-    if names is None:
-        is_square = classes is not None and len(classes) == n_actions
-        names = [str(name) for name in (classes if is_square else range(n_actions)) or ()]
-    fix = "one different name an action, such as ['approve', 'deny']"
-    checked = _as_names(names, n_actions, "actions", "an action", ("texts", fix))
-    for name in checked:
-        if not isinstance(name, str):
-            got = f"a {type(name).__name__}"
-            raise BadTypeError("actions", "CostMatrix", "texts", got, fix)
-    return tuple(str(name) for name in checked)
-
-
-def _as_names(
-    names: Any, n_names: int, argument: str, of_what: str, words: tuple[str, str]
-) -> tuple[ClassName, ...]:
-    """Return different names as plain Python values; `words` are what they must be, and a fix."""
-    (kinds, fix), caller = words, "CostMatrix"
-    rule = f"a list of {kinds}, one {of_what}"
-    if isinstance(names, str | set | frozenset):
-        raise BadTypeError(argument, caller, rule, repr(names), fix)
-    listed = as_list(names, argument, caller, rule, fix)
-    plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
-    for name in plain:
-        if not isinstance(name, str | int | float | bool):
-            raise BadTypeError(argument, caller, kinds, f"a {type(name).__name__}", fix)
-    if len(plain) != n_names:
-        rule = f"{n_names} names, one {of_what}"
-        raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
-    if len(set(plain)) != len(plain):
-        twice = next(name for name in plain if plain.count(name) > 1)
-        raise BadValueError(argument, caller, "all different", f"{twice!r} twice", fix)
-    return plain
-
-
-def _number_of_reject(reject: Any, actions: tuple[str, ...]) -> int | None:
-    """Return which action hands a row over, or None."""
-    if reject is None:
-        return actions.index("reject") if "reject" in actions else None
-    if reject not in actions:
-        rule, fix = f"one of the actions {actions}", f"reject={actions[-1]!r}"
-        raise BadValueError("reject", "CostMatrix", rule, repr(reject), fix)
-    return actions.index(reject)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CostTable:
-    """Costs as a file holds them, turned to actions x classes."""
-
-    costs: list[list[float]]
-    actions: list[str]
-    classes: list[str]
-
-
-def _read_cost_table(path: str | PathLike[str]) -> CostTable:
-    """Return the table of a CSV file whose corner cell says what rows are: `action` or `truth`."""
-    lines = csv.reader(read_text(path).splitlines())
-    try:
-        table = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
-    except csv.Error as error:
-        raise BadFileError(fspath(path), f"it is no CSV ({error})", "one row a line") from error
-    corner = table[0][0].lower() if table else ""
-    if corner not in ("action", "truth"):
-        problem = f"its corner cell must be `action` or `truth`, what rows are, and is {corner!r}"
-        fix = "a first line such as action,well,ill"
-        raise BadFileError(fspath(path), problem, fix)
-    columns, rows = table[0][1:], [line[0] for line in table[1:]]
-    costs = [_numbers_of(line, len(columns), path) for line in table[1:]]
-    if not rows or not columns:
-        problem = "it holds no costs"
-        raise BadFileError(fspath(path), problem, "one row of numbers below the names")
-    if corner == "action":
-        return CostTable(costs, rows, columns)
-    return CostTable([list(column) for column in zip(*costs, strict=True)], columns, rows)
-
-
-def _numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> list[float]:
-    """Return the costs of a row, whose first cell is its name."""
-    name, *cells = line
-    if len(cells) != n_columns:
-        problem = f"row {name!r} has {len(cells)} costs instead of {n_columns}"
-        raise BadFileError(fspath(path), problem, "one cost a column")
-    try:
-        return [float(cell) for cell in cells]
-    except ValueError as error:
-        problem = f"row {name!r} holds what is no number ({error})"
-        raise BadFileError(fspath(path), problem, "numbers such as 0.5") from error
-
-
-def _read_cost_json(path: str | PathLike[str]) -> Any:
-    """Return what a JSON file holds, not yet checked."""
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        problem = f"it is no JSON ({error})"
-        raise BadFileError(fspath(path), problem, "a file with what `to_dict` gave") from error
-
+HIGHEST_COST = 1e100  # in size: a row cost as large times such a rate is still a finite number
 
 Names = Iterable[ClassName] | None
 
@@ -191,12 +34,40 @@ Names = Iterable[ClassName] | None
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CostMatrix(Record):
-    """Costs of actions in classes, named; a gain is a cost below 0.
+    """The cost of each action in each class: a named matrix, actions x classes.
 
-    `rate`, of the same shape, is what is added for each unit of a row's amount. Without `actions`
-    they are the classes, one each. `reject` names the action that hands a row over, which wins
-    ties; without it that is the action called "reject", if there is one.
+    A gain is a negative cost. The cost of action a for row i of class k is
+    ``costs[a, k] + rate[a, k] * row_costs[i]``.
 
+    Parameters
+    ----------
+    costs : array, actions x classes
+        Use `from_loss` for a matrix in the orientation of textbooks, truth x decision.
+    actions : list of str, optional
+        By default one action per class, with the same name.
+    classes : list of str or number, optional
+        The classes of the columns. Outputs with class names are matched by name.
+    rate : array, actions x classes, optional
+        What is added per unit of a row's cost, such as the amount of a transaction.
+    reject : str, optional
+        The action that rejects a row (abstains, or sends it to review). It wins ties. By default
+        the action called "reject", if there is one.
+
+    Attributes
+    ----------
+    array, rate : array of float
+        Read-only copies.
+    actions : tuple of str
+    classes : tuple or None
+    reject : int or None
+        The index of the reject action.
+
+    References
+    ----------
+    Elkan, "The foundations of cost-sensitive learning", 2001.
+
+    Examples
+    --------
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> costs.with_reject(0.5, name="ask a doctor").actions
     ('send home', 'treat', 'ask a doctor')
@@ -226,31 +97,45 @@ class CostMatrix(Record):
         reject: str | None = None,
     ) -> None:
         table = _as_cost_table(costs, "costs", "CostMatrix")
-        columns = _as_class_names(classes, table.shape[1])
+        columns = None
+        if classes is not None:
+            kind, fix = ("strings or numbers", str | int | float | bool), "Name each class once"
+            columns = _as_names(classes, table.shape[1], "classes", "class", kind, fix)
         names = _as_action_names(actions, table.shape[0], columns)
         values = {
             "array": table,
             "rate": None if rate is None else _as_rate(rate, table.shape),
             "actions": names,
             "classes": columns,
-            "reject": _number_of_reject(reject, names),
+            "reject": _reject_index(reject, names),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def zero_one(cls, classes: int | np.integer[Any] | Iterable[ClassName]) -> CostMatrix:
-        """Return a cost of 1 for each wrong class: the least of it is the least error.
+        """Return a cost of 1 for each misclassification: minimal cost is minimal error.
 
+        Parameters
+        ----------
+        classes : int or list
+            The number of classes, or their names.
+
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
         >>> CostMatrix.zero_one(2).array.tolist()
         [[0.0, 1.0], [1.0, 0.0]]
         """
         if isinstance(classes, int | np.integer) and not isinstance(classes, bool):
             if not 1 <= classes <= 1_000_000:
-                rule, fix = "1 class or more", "the number of columns of the outputs"
+                rule, fix = "must be at least 1", "Pass the number of columns of the outputs"
                 raise BadValueError("classes", "CostMatrix.zero_one", rule, str(classes), fix)
             return cls(1.0 - np.eye(int(classes)))
-        rule, fix = "a number of classes, or their names", "CostMatrix.zero_one(3)"
+        rule, fix = "must be a number of classes, or their names", "Use CostMatrix.zero_one(3)"
         if isinstance(classes, str):
             raise BadTypeError("classes", "CostMatrix.zero_one", rule, repr(classes), fix)
         names = as_list(classes, "classes", "CostMatrix.zero_one", rule, fix)
@@ -267,14 +152,29 @@ class CostMatrix(Record):
         rate: Any = None,
         reject: str | None = None,
     ) -> CostMatrix:
-        """Return costs from a loss matrix whose rows are "truth", as in texts, or "actions".
+        """Return costs from a loss matrix in either orientation.
 
+        Parameters
+        ----------
+        loss : array
+            The loss matrix.
+        rows : "truth" or "actions"
+            What its rows are: textbooks print truth x decision.
+        actions, classes, rate, reject
+            As for `CostMatrix`; `rate` has the orientation of `loss`.
+
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
         >>> loss = [[0, 1000], [1, 0]]  # ill, well
         >>> CostMatrix.from_loss(loss, rows="truth").array.tolist()
         [[0.0, 1.0], [1000.0, 0.0]]
         """
         if rows not in ("truth", "actions"):
-            rule, fix = "'truth' or 'actions'", "rows='truth' for a matrix as texts print it"
+            rule, fix = "must be 'truth' or 'actions'", "Use rows='truth' for a textbook's matrix"
             raise BadValueError("rows", "CostMatrix.from_loss", rule, repr(rows), fix)
         table = _as_cost_table(loss, "loss", "CostMatrix.from_loss")
         grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix.from_loss")
@@ -293,8 +193,23 @@ class CostMatrix(Record):
         actions: Names = None,
         classes: Names = None,
     ) -> CostMatrix:
-        """Return the costs of two classes, of which the second is the positive one.
+        """Return the costs of two classes, of which the second is the positive class.
 
+        Parameters
+        ----------
+        false_positive, false_negative : float
+            The cost of each kind of error.
+        true_positive, true_negative : float, default 0
+            The cost of each correct decision.
+        actions, classes : list, optional
+            As for `CostMatrix`.
+
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
         >>> CostMatrix.from_errors(false_positive=1, false_negative=5).array.tolist()
         [[0.0, 5.0], [1.0, 0.0]]
         """
@@ -319,7 +234,19 @@ class CostMatrix(Record):
         rate: Any = None,
         reject: str | None = None,
     ) -> CostMatrix:
-        """Return costs from gains, actions x classes: a gain of 3 is a cost of -3."""
+        """Return costs from utilities: a gain of 3 is a cost of -3.
+
+        Parameters
+        ----------
+        utilities : array, actions x classes
+            The gain of each action in each class.
+        actions, classes, rate, reject
+            As for `CostMatrix`; `rate` is a gain, too.
+
+        Returns
+        -------
+        CostMatrix
+        """
         caller = "CostMatrix.from_utilities"
         table = _as_cost_table(utilities, "utilities", caller)
         grows = None if rate is None else 0.0 - _as_cost_table(rate, "rate", caller)
@@ -327,16 +254,36 @@ class CostMatrix(Record):
 
     @classmethod
     def from_csv(cls, path: str | PathLike[str], *, reject: str | None = None) -> CostMatrix:
-        """Return the costs of a CSV file; its corner cell says what rows are: `action` or `truth`.
+        """Return the costs of a CSV file.
 
-        The first row and the first column hold names, all else numbers.
+        Parameters
+        ----------
+        path : str or path
+            The first row and the first column hold names; the corner cell says what the rows
+            are, `action` or `truth`.
+        reject : str, optional
+            The action that rejects.
+
+        Returns
+        -------
+        CostMatrix
         """
-        table = _read_cost_table(path)
-        return cls(table.costs, table.actions, table.classes, reject=reject)
+        costs, actions, classes = _read_cost_table(path)
+        return cls(costs, actions, classes, reject=reject)
 
     @classmethod
     def from_json(cls, path: str | PathLike[str]) -> CostMatrix:
-        """Return the costs of a JSON file that holds what `to_dict` gives."""
+        """Return the costs of a JSON file written from `to_dict`.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        CostMatrix
+        """
         return cls.from_dict(_read_cost_json(path))
 
     def _values(self) -> dict[str, Any]:
@@ -349,51 +296,60 @@ class CostMatrix(Record):
 
     @property
     def n_actions(self) -> int:
-        """How many actions there are, reject included."""
+        """The number of actions, reject included."""
         return int(self.array.shape[0])
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return int(self.array.shape[1])
 
     def with_reject(self, cost: Any, name: str = "reject") -> CostMatrix:
-        """Return the same costs with one more action, which hands the row over to someone.
+        """Return the same costs with one more action, which rejects the row.
 
-        `cost` is one number, or one a class. It does not grow with the amount of a row.
+        Parameters
+        ----------
+        cost : float or array
+            The cost of rejecting, in all classes or in each. Its rate is 0.
+        name : str, default "reject"
+            The name of the action.
 
+        Returns
+        -------
+        CostMatrix
+
+        Examples
+        --------
         >>> CostMatrix.zero_one(2).with_reject(0.25).array.tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.25, 0.25]]
         """
         caller = "CostMatrix.with_reject"
         if self.reject is not None:
             got = f"{self.actions[self.reject]!r} already"
-            fix = "giving its row other costs, or leaving it out"
-            raise BadValueError("name", caller, "the only reject action", got, fix)
+            fix = "Change the costs of that action, or leave it out"
+            raise BadValueError("name", caller, "must be the only reject action", got, fix)
         row = _as_cost_row(cost, self.n_classes, caller)
         array = np.vstack([self.array, row])
         rate = None if self.rate is None else np.vstack([self.rate, np.zeros((1, self.n_classes))])
         return CostMatrix(array, (*self.actions, name), self.classes, rate=rate, reject=name)
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
-        """Return the same costs with columns in the order of a model's classes, found by name.
+        """Return the same costs with columns in the order of a model's classes.
 
-        Names are the same if they read the same: files know only text. Without names on either
-        side columns stay where they are.
+        Names are compared as strings, as files hold only text. Where either side has no names,
+        the columns stay in place.
         """
+        caller = "CostMatrix.for_classes"
         if n_classes != self.n_classes:
-            rule, fix = (
-                f"of {self.n_classes} classes, like the costs",
-                "one column of costs a class",
-            )
-            raise BadValueError("outputs", "a decision", rule, f"{n_classes} columns", fix)
+            rule, fix = f"must be {self.n_classes} classes", "Give one column of costs per class"
+            raise BadValueError("classes", caller, rule, f"{n_classes} columns", fix)
         if classes is None or self.classes is None or classes == self.classes:
             return self
         mine = [str(name) for name in self.classes]
         theirs = [str(name) for name in classes]
         if sorted(mine) != sorted(theirs) or len(set(mine)) != len(mine):
-            rule, fix = f"of the classes {self.classes}, like the costs", "the same names in both"
-            raise BadValueError("outputs", "a decision", rule, f"{classes}", fix)
+            rule, fix = f"must be {self.classes}", "Use the same class names in both"
+            raise BadValueError("classes", caller, rule, f"{classes}", fix)
         order = [mine.index(name) for name in theirs]
         rate = None if self.rate is None else self.rate[:, order]
         reject = None if self.reject is None else self.actions[self.reject]
@@ -404,8 +360,139 @@ class CostMatrix(Record):
 
 
 def as_costs(costs: Any, argument: str, caller: str) -> CostMatrix:
-    """Return a cost matrix as it is; what may be actions x classes or the reverse is refused."""
+    """Return a cost matrix unchanged; a plain array is refused, as its orientation is unknown."""
     if not isinstance(costs, CostMatrix):
-        fix = "CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth')"
-        raise BadTypeError(argument, caller, "a CostMatrix", type(costs).__name__, fix)
+        fix = "Use CostMatrix(costs), or CostMatrix.from_loss(loss, rows='truth')"
+        raise BadTypeError(argument, caller, "must be a CostMatrix", type(costs).__name__, fix)
     return costs
+
+
+def _as_number(value: Any, argument: str, caller: str) -> float:
+    """Return one cost."""
+    plain = value.item() if isinstance(value, np.number) else value
+    is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
+    if not is_number or not abs(plain) <= HIGHEST_COST:
+        rule = f"must be a number of at most {HIGHEST_COST:g} in size"
+        raise BadValueError(argument, caller, rule, repr(value), "Pass a cost such as 0.1")
+    return float(plain)
+
+
+def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
+    """Return the cost of one action in each class, from one number or one per class."""
+    if not isinstance(value, list | tuple) and not hasattr(value, "__len__"):
+        return np.full(n_classes, _as_number(value, "cost", caller))
+    row = as_finite(as_floats(value, "cost", caller), "cost", caller)
+    if row.shape != (n_classes,):
+        rule, fix = "must be one number, or one per class", f"Pass {n_classes} numbers"
+        raise BadValueError("cost", caller, rule, f"shape {row.shape}", fix)
+    return row.astype(np.float64)
+
+
+def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
+    """Return a read-only float64 copy of a cost table."""
+    table = as_floats(value, argument, caller).astype(np.float64, order="C")
+    rule, fix = "must have shape (actions, classes)", "Pass one row per action"
+    if table.ndim != 2 or not table.size:
+        raise BadValueError(argument, caller, rule, f"shape {table.shape}", fix)
+    as_finite(table, argument, caller, "Give a cost for every action in every class")
+    rule, fix = f"must be at most {HIGHEST_COST:g} in size", "Use another unit"
+    require_everywhere(np.abs(table) <= HIGHEST_COST, table, argument, caller, rule, fix)
+    return freeze(table)
+
+
+def _as_rate(value: Any, shape: tuple[int, ...]) -> FloatArray:
+    """Return the rate, which must have the shape of the costs."""
+    rate = _as_cost_table(value, "rate", "CostMatrix")
+    if rate.shape != shape:
+        rule, fix = f"must have the shape of the costs, {shape}", "Use 0 for a constant cost"
+        raise BadValueError("rate", "CostMatrix", rule, f"shape {rate.shape}", fix)
+    return rate
+
+
+def _as_action_names(
+    names: Any, n_actions: int, classes: tuple[ClassName, ...] | None
+) -> tuple[str, ...]:
+    """Return the names of the actions: by default those of the classes, or numbers."""
+    if names is None:
+        is_square = classes is not None and len(classes) == n_actions
+        names = [str(name) for name in (classes if is_square else range(n_actions)) or ()]
+    fix = "Name each action, such as ['approve', 'deny']"
+    checked = _as_names(names, n_actions, "actions", "action", ("strings", str), fix)
+    return tuple(str(name) for name in checked)
+
+
+def _as_names(
+    names: Any, n_names: int, argument: str, of_what: str, kind: tuple[str, Any], fix: str
+) -> tuple[ClassName, ...]:
+    """Return distinct names as plain Python values of a kind."""
+    caller, (kinds, types) = "CostMatrix", kind
+    rule = f"must be a list of {kinds}, one per {of_what}"
+    if isinstance(names, str | set | frozenset):
+        raise BadTypeError(argument, caller, rule, repr(names), fix)
+    listed = as_list(names, argument, caller, rule, fix)
+    plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
+    for name in plain:
+        if not isinstance(name, types):
+            raise BadTypeError(argument, caller, rule, f"a {type(name).__name__}", fix)
+    if len(plain) != n_names:
+        rule = f"must have {n_names} names, one per {of_what}"
+        raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
+    if len(set(plain)) != len(plain):
+        twice = next(name for name in plain if plain.count(name) > 1)
+        raise BadValueError(argument, caller, "must be distinct names", f"{twice!r} twice", fix)
+    return plain
+
+
+def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:
+    """Return the index of the action that rejects, or None."""
+    if reject is None:
+        return actions.index("reject") if "reject" in actions else None
+    if reject not in actions:
+        rule, fix = f"must be one of the actions {actions}", f"Use reject={actions[-1]!r}"
+        raise BadValueError("reject", "CostMatrix", rule, repr(reject), fix)
+    return actions.index(reject)
+
+
+def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list[str], list[str]]:
+    """Return costs, actions and classes from a CSV file whose corner says `action` or `truth`."""
+    lines = csv.reader(read_text(path).splitlines())
+    try:
+        table = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
+    except csv.Error as error:
+        fix = "Write one row of costs per line"
+        raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
+    corner = table[0][0].lower() if table else ""
+    if corner not in ("action", "truth"):
+        problem = f"its corner cell must say what the rows are, `action` or `truth`, not {corner!r}"
+        fix = "Start the file with a line such as action,well,ill"
+        raise BadFileError(fspath(path), problem, fix)
+    columns, rows = table[0][1:], [line[0] for line in table[1:]]
+    costs = [_numbers_of(line, len(columns), path) for line in table[1:]]
+    if not rows or not columns:
+        fix = "Add one row of numbers per action below the names"
+        raise BadFileError(fspath(path), "it holds no costs", fix)
+    if corner == "action":
+        return costs, rows, columns
+    return [list(column) for column in zip(*costs, strict=True)], columns, rows
+
+
+def _numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> list[float]:
+    """Return the costs of a row, whose first cell is its name."""
+    name, *cells = line
+    if len(cells) != n_columns:
+        problem = f"row {name!r} has {len(cells)} costs instead of {n_columns}"
+        raise BadFileError(fspath(path), problem, "Give one cost per column")
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as error:
+        problem = f"row {name!r} holds a value that is not a number ({error})"
+        raise BadFileError(fspath(path), problem, "Use numbers such as 0.5") from error
+
+
+def _read_cost_json(path: str | PathLike[str]) -> Any:
+    """Return the content of a JSON file, not yet checked."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        fix = "Write the file with json.dumps(costs.to_dict())"
+        raise BadFileError(fspath(path), f"it is not JSON ({error})", fix) from error

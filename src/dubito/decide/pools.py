@@ -1,4 +1,4 @@
-"""Opinion pools: several models of the same rows combined with weights learned on validation data."""
+"""Opinion pools: models combined with weights learned on validation rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dubito.serialization.arrays import array, distribution
 from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
 from dubito.serialization.objects import Serializable
 
-LOWEST = -1e4  # a log probability; lower ones would drown all others in a sum
+LOWEST = -1e4  # of a log probability; lower ones would dominate every sum
 
 
 @final
@@ -39,13 +39,10 @@ class PoolData:
 
     @classmethod
     def of(cls, batch: Batch, models: Sequence[Logits | Probabilities]) -> PoolData:
-        """Return the rows of a batch, all of which have a label."""
+        """Return the data of a batch of labeled rows."""
         rows = LabeledRows.of(batch)
-        labels = (
-            rows.soft_labels
-            if rows.soft_labels.shape[0]
-            else np.eye(rows.outputs.n_classes)[rows.labels]
-        )
+        soft, n_classes = rows.soft_labels, rows.outputs.n_classes
+        labels = soft if soft.shape[0] else np.eye(n_classes)[rows.labels]
         return cls(_logs_of(models), labels, rows.weight)
 
     def take(self, rows: BoolArray) -> PoolData:
@@ -53,14 +50,14 @@ class PoolData:
         return PoolData(self.logs[:, rows], self.labels[rows], self.weight[rows])
 
     def likelihoods(self) -> tuple[FloatArray, FloatArray]:
-        """Return what each model (column) gives each label, and the label's weight."""
-        shares = self.weight[:, np.newaxis] * self.labels
-        rows, classes = np.nonzero(shares)
+        """Return the likelihood of each label under each model (column), and its weight."""
+        weights = self.weight[:, np.newaxis] * self.labels
+        rows, classes = np.nonzero(weights)
         likelihoods = np.maximum(np.exp(self.logs[:, rows, classes]), FLOOR)
-        return likelihoods.T, shares[rows, classes]
+        return likelihoods.T, weights[rows, classes]
 
     def loss_of(self, scores: FloatArray) -> float:
-        """Return the log loss of log probabilities, up to a shift a row."""
+        """Return the log loss of log probabilities, given up to a shift per row."""
         right = (self.labels * scores).sum(axis=1)
         return float(self.weight @ (logsumexp(scores, axis=1) - right) / self.weight.sum())
 
@@ -70,16 +67,24 @@ def _logs_of(models: Sequence[Logits | Probabilities]) -> FloatArray:
     return np.maximum(np.stack([log_probabilities(model) for model in models]), LOWEST)
 
 
-N_FOLDS = 2  # of the log loss in the summary
-FEWEST_ROWS = 20  # for it
-MOST_POWER, MOST_BIAS = 1e4, 1e4  # without a penalty, rows that are always right know no end
+N_FOLDS = 2  # for the log loss in the summary
+FEWEST_ROWS = 20  # for cross-fitting
+MAX_POWER, MAX_BIAS = 1e4, 1e4  # separable rows have no finite optimum without a penalty
 
 
 class BasePool(Serializable):
-    """Learns how much each model is worth, and makes one prediction of all.
+    """Base of the pools: learns one weight per model.
 
-    `log_loss_` is cross-fitted: each half of the rows by weights learned on the other; None of
-    fewer than 20 rows. `log_losses_` are those of the models alone.
+    Attributes
+    ----------
+    weights_ : array of float
+        One weight per model.
+    log_loss_ : float or None
+        The log loss of the pool, two-fold cross-fitted; None for fewer than 20 rows.
+    log_losses_ : array of float
+        The log loss of each model alone.
+    n_classes_, classes_, n_rows_
+        The classes, and the number of labeled rows.
     """
 
     weights_: FloatArray
@@ -97,12 +102,26 @@ class BasePool(Serializable):
     )
 
     def fit(self, outputs: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from the outputs of each model, a list, and the labels of the same rows."""
+        """Learn the weights.
+
+        Parameters
+        ----------
+        outputs : list of outputs
+            Outputs of each model for the same rows and classes.
+        y : array
+            Labels.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        The fitted pool.
+        """
         name = type(self).__name__
         models = as_models(outputs, name)
         batch = Batch.of(y, models[0], sample_weight=sample_weight, caller=name, argument="y")
         if batch.labels is None:
-            raise BadTypeError("y", name, "the labels", "None", "the true labels")
+            raise BadTypeError("y", name, "must be the labels", "None", "Pass the true labels")
         warn_of_missing(batch.n_missing, len(batch), name, stacklevel=3)
         rows = np.flatnonzero(batch.labeled_weight)
         if not rows.size:
@@ -120,7 +139,17 @@ class BasePool(Serializable):
         return self
 
     def predict_proba(self, outputs: Any) -> FloatArray:
-        """Return the pool's probabilities, rows x classes, none below 1e-12."""
+        """Return the probabilities of the pool, rows x classes, none below 1e-12.
+
+        Parameters
+        ----------
+        outputs : list of outputs
+            Outputs of the models of the fit, in the same order.
+
+        Returns
+        -------
+        array of float
+        """
         self._require_fitted("predict_proba")
         caller = f"{type(self).__name__}.predict_proba"
         models = as_models(outputs, caller)
@@ -137,24 +166,24 @@ class BasePool(Serializable):
         return result
 
     def summary(self) -> str:
-        """Say in words what each model is worth, and what the pool does to log loss."""
+        """Return the weights and the log loss in one line."""
         self._require_fitted("summary")
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights_)
         best = int(np.argmin(self.log_losses_))
         if self.log_loss_ is None:
-            return f"weights {weights}, learned on {self.n_rows_:,} rows: too few to tell its worth"
+            return f"weights {weights}, {self.n_rows_:,} rows: too few for cross-fitting"
         return (
             f"weights {weights}; log loss {self.log_loss_:.4g} cross-fitted on {self.n_rows_:,} "
-            f"rows, against {self.log_losses_[best]:.4g} of the best single model (number {best})"
+            f"rows, {self.log_losses_[best]:.4g} for the best single model (index {best})"
         )
 
     @abstractmethod
     def _learn(self, data: PoolData) -> dict[str, Any]:
-        """Return what is learned of some rows, by name."""
+        """Return the fitted attributes by name."""
 
     @abstractmethod
     def _pooled(self, logs: FloatArray, learned: dict[str, Any]) -> FloatArray:
-        """Return log probabilities of the pool, up to a shift a row, of those of each model."""
+        """Return the log probabilities of the pool, up to a shift per row."""
 
     def _cross_fitted(self, data: PoolData) -> float | None:
         n_rows = data.weight.size
@@ -169,25 +198,31 @@ class BasePool(Serializable):
 
     def _require_known(self, models: list[Logits | Probabilities], caller: str) -> None:
         if len(models) != self.weights_.size:
-            rule, fix = f"the {self.weights_.size} models of the fit", "one of each, in its order"
-            raise BadValueError("outputs", caller, rule, f"{len(models)} models", fix)
+            rule, fix = f"must have {self.weights_.size} models", "Pass the models of the fit"
+            raise BadValueError("outputs", caller, rule, f"{len(models)}", fix)
         if models[0].n_classes != self.n_classes_:
-            rule, fix = f"over the {self.n_classes_} classes of the fit", "the same columns"
-            raise BadValueError("outputs", caller, rule, f"{models[0].n_classes} columns", fix)
+            rule, fix = f"must have {self.n_classes_} classes", "Pass the columns of the fit"
+            raise BadValueError("outputs", caller, rule, f"{models[0].n_classes}", fix)
         names = models[0].classes
         if None not in (names, self.classes_) and names != self.classes_:
-            rule, fix = f"over the classes {self.classes_}", "the columns in the fit's order"
+            rule, fix = f"must have the classes {self.classes_}", "Order the columns as in the fit"
             raise BadValueError("outputs", caller, rule, f"{names}", fix)
 
 
 @final
 class LinearPool(BasePool):
-    """Mix the models' probabilities with weights that sum to 1.
+    """Linear opinion pool: a weighted mean of the models' probabilities.
 
-    Take it where each model is right for rows of its own: a row's prediction is never surer than
-    the surest model. The weights are the most likely ones. Genest and Zidek, "Combining
-    probability distributions", 1986.
+    Use it where each model is right on different rows; the pool is never more confident than the
+    most confident model. The weights, which sum to 1, maximize the likelihood.
 
+    References
+    ----------
+    Genest and Zidek, "Combining probability distributions: a critique and an annotated
+    bibliography", 1986.
+
+    Examples
+    --------
     >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
     >>> LinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
     [1.0, 0.0]
@@ -205,14 +240,31 @@ class LinearPool(BasePool):
 
 @final
 class LogLinearPool(BasePool):
-    """Multiply the models' probabilities, each to a power that is learned, 0 or above.
+    """Log-linear opinion pool: a product of the models' probabilities with learned powers.
 
-    Take it where models see different sides of the same rows. Powers of 1 each are the product
-    rule, powers that sum to 1 a geometric mean; `has_bias` learns a shift a class too, such as the
-    prior that the product counts twice. `strength` times half the squared distance from powers of
-    1 / models and shifts of 0 is added to the sum of losses. Genest and Zidek, "Combining
-    probability distributions", 1986.
+    Use it where models see different aspects of the same rows. Powers of 1 are the product rule,
+    powers that sum to 1 a geometric mean.
 
+    Parameters
+    ----------
+    has_bias : bool, default False
+        Also learn a bias per class, such as the prior that the product counts twice.
+    regularization : float, default 1.0
+        This times half the squared distance from powers of 1 / models and biases of 0 is added to
+        the sum of losses.
+
+    Attributes
+    ----------
+    bias_ : array of float
+        One bias per class.
+
+    References
+    ----------
+    Genest and Zidek, "Combining probability distributions: a critique and an annotated
+    bibliography", 1986.
+
+    Examples
+    --------
     >>> models = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]
     >>> LogLinearPool().fit(models, [0, 1]).weights_.round(2).tolist()
     [1.0, 0.5]
@@ -222,26 +274,26 @@ class LogLinearPool(BasePool):
 
     param_fields = declare(has_bias=boolean)
     fitted_fields = declare(
-        weights_=array(None, low=0, high=MOST_POWER),
-        bias_=array("n_classes_", low=-MOST_BIAS, high=MOST_BIAS),
+        weights_=array(None, low=0, high=MAX_POWER),
+        bias_=array("n_classes_", low=-MAX_BIAS, high=MAX_BIAS),
         log_losses_=array("weights_"),
     )
 
-    def __init__(self, has_bias: bool = False, strength: float = 1.0) -> None:
+    def __init__(self, has_bias: bool = False, regularization: float = 1.0) -> None:
         self.has_bias = has_bias
-        self.strength = strength
+        self.regularization = regularization
 
     def _check_params(self) -> None:
-        as_penalty(self.strength, "strength", type(self).__name__)
+        as_penalty(self.regularization, "regularization", type(self).__name__)
 
     def _learn(self, data: PoolData) -> dict[str, Any]:
         n_models, _, n_classes = data.logs.shape
         n_bias = n_classes if self.has_bias else 0
         center = np.append(np.full(n_models, 1 / n_models), np.zeros(n_bias))
-        strength = float(self.strength) / data.weight.sum()
-        share = data.weight / data.weight.sum()
+        penalty = float(self.regularization) / data.weight.sum()
+        weight = data.weight / data.weight.sum()
         logs = np.ascontiguousarray(data.logs.transpose(0, 2, 1))  # rows last: quick sums
-        labels = share * data.labels.T
+        labels = weight * data.labels.T
         wanted = np.append(np.tensordot(logs, labels, axes=2), labels.sum(axis=1)[:n_bias])
 
         def loss(x: FloatArray) -> tuple[float, FloatArray]:
@@ -250,13 +302,13 @@ class LogLinearPool(BasePool):
             top = scores.max(axis=0)
             parts = np.exp(scores - top)
             total = parts.sum(axis=0)
-            parts *= share / total
+            parts *= weight / total
             slope = np.append(np.tensordot(logs, parts, axes=2), parts.sum(axis=1)[:n_bias])
             away = x - center
-            value = float(share @ (np.log(total) + top) - wanted @ x)
-            return value + 0.5 * strength * float(away @ away), slope - wanted + strength * away
+            value = float(weight @ (np.log(total) + top) - wanted @ x)
+            return value + 0.5 * penalty * float(away @ away), slope - wanted + penalty * away
 
-        bounds = [(0.0, MOST_POWER)] * n_models + [(-MOST_BIAS, MOST_BIAS)] * n_bias
+        bounds = [(0.0, MAX_POWER)] * n_models + [(-MAX_BIAS, MAX_BIAS)] * n_bias
         options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
         found = minimize(loss, center, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         bias = found.x[n_models:] if self.has_bias else np.zeros(n_classes)

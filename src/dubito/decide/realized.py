@@ -1,4 +1,4 @@
-"""What actions really cost, row by row, once the truth is known."""
+"""Realized costs of actions, row by row, once the true classes are known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
 from dubito.outputs import Probabilities, unchecked
 
-SAME = 1e-12  # costs this close, as a share of the smaller, are the same
+SAME = 1e-12  # costs this close, relative to the smaller, are equal
 
 
 def realized_cost(
@@ -34,10 +34,27 @@ def realized_cost(
     *,
     sample_weight: Any = None,
 ) -> float:
-    """Return what actions, by number or name, cost a row on average.
+    """Return the mean realized cost of actions per row.
 
-    Labels are column numbers, the names of the costs' classes, or label probabilities.
+    Parameters
+    ----------
+    y_true : array
+        Column indices, class names of the costs, or label probabilities.
+    actions : array
+        Indices or names of actions.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    sample_weight : array, optional
+        Weights of the rows.
 
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> realized_cost([0, 1, 1], ["treat", "treat", "send home"], costs)
     3.6666666666666665
@@ -56,10 +73,10 @@ def realized_cost(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
-    """What the actions of least expected cost were expected to cost and did, row by row.
+class RealizedCosts:
+    """Expected and realized costs of the optimal actions, row by row.
 
-    `by_action` is what each action would have cost, rows x actions. Rows without a label weigh 0.
+    `by_action` is the realized cost of every action, rows x actions. Unlabeled rows have weight 0.
     """
 
     costs: CostMatrix
@@ -73,8 +90,8 @@ class Judged:
     @classmethod
     def of(
         cls, y_true: Any, outputs: Any, costs: Any, row_costs: Any, sample_weight: Any, caller: str
-    ) -> Judged:
-        """Decide every row, and look at what happened."""
+    ) -> RealizedCosts:
+        """Decide every row and compare with the labels."""
         wrapped = as_class_outputs(outputs, "outputs", caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
@@ -94,12 +111,12 @@ class Judged:
 
     @property
     def realized(self) -> FloatArray:
-        """What the actions taken cost."""
+        """The realized costs of the actions taken."""
         return np.asarray(self.by_action[np.arange(self.action.size), self.action])
 
     @property
     def oracle(self) -> FloatArray:
-        """What the best action costs for someone who knows the class."""
+        """The cost of the best action with perfect information."""
         soft = self.labels.probabilities
         if soft is None:
             return np.asarray(self.by_action.min(axis=1))
@@ -108,16 +125,16 @@ class Judged:
 
     @property
     def best_constant(self) -> int:
-        """The number of the action that costs least when it is always taken, in hindsight."""
+        """The index of the action that is cheapest when always taken, in hindsight."""
         return int(np.average(self.by_action, axis=0, weights=self.weight).argmin())
 
 
 def costs_of_actions(costs: CostMatrix, labels: Labels, row_costs: FloatArray) -> FloatArray:
-    """Return what each action costs in the class that happened, rows x actions."""
+    """Return the cost of each action in the true class, rows x actions."""
     soft = labels.probabilities
 
     def at(table: FloatArray) -> FloatArray:
-        # A missing label has the code -1: any column will do, as its row weighs nothing.
+        # A missing label has the code -1: any column will do, as its row has weight 0.
         return np.asarray(table.T[labels.codes] if soft is None else soft @ table.T)
 
     base = at(costs.array)
@@ -127,7 +144,7 @@ def costs_of_actions(costs: CostMatrix, labels: Labels, row_costs: FloatArray) -
 def is_wrong_of(
     action: IntArray, costs: CostMatrix, labels: Labels, row_costs: FloatArray
 ) -> BoolArray:
-    """Return where another action, other than handing over, would have cost less."""
+    """Return where another action, other than reject, would have cost less."""
     by_action = costs_of_actions(costs, labels, row_costs)
     paid = by_action[np.arange(action.size), action]
     decided = [number for number in range(costs.n_actions) if number != costs.reject]
@@ -136,7 +153,7 @@ def is_wrong_of(
 
 
 def cost_in_class(costs: CostMatrix, class_: int, row_costs: FloatArray) -> FloatArray | float:
-    """Return the least cost of all actions in a class, a row each where costs grow."""
+    """Return the lowest cost of all actions in a class, per row where costs have a rate."""
     base = costs.array[:, class_]
     if costs.rate is None:
         return float(base.min())
@@ -144,7 +161,7 @@ def cost_in_class(costs: CostMatrix, class_: int, row_costs: FloatArray) -> Floa
 
 
 def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labels:
-    """Read labels by the classes of the costs: whole numbers beside text names are columns."""
+    """Return labels by the classes of the costs; integers with string class names are columns."""
     array = as_array(y_true, "y_true", caller)
     is_named = costs.classes is not None and not (
         array.dtype.kind in "iu" and all(isinstance(name, str) for name in costs.classes)
@@ -156,27 +173,27 @@ def _labels_of(y_true: Any, n_rows: int, costs: CostMatrix, caller: str) -> Labe
 
 
 def _action_numbers(actions: Any, costs: CostMatrix, caller: str) -> IntArray:
-    """Return actions as row numbers of the costs, given as such or by name."""
+    """Return actions as indices, given as such or by name."""
     array = as_array(actions, "actions", caller)
     require_dimensions(array, (1,), "actions", caller, "one action per row")
     names = ", ".join(repr(name) for name in costs.actions[:5])
     if array.dtype.kind in "iu":
         is_fine = (array >= 0) & (array < costs.n_actions)
-        rule = f"numbers from 0 to {costs.n_actions - 1}"
-        require_everywhere(is_fine, array, "actions", caller, rule, f"names, such as {names}")
+        rule, fix = f"must be from 0 to {costs.n_actions - 1}", f"Use names such as {names}"
+        require_everywhere(is_fine, array, "actions", caller, rule, fix)
         return array.astype(np.int64)
     if array.dtype.kind not in "UO":
-        rule, fix = "numbers or names of actions", "what optimal_actions returns"
+        rule, fix = "must be indices or names of actions", "Pass what optimal_actions returns"
         raise BadTypeError("actions", caller, rule, f"dtype {array.dtype}", fix)
     number_of = {name: number for number, name in enumerate(costs.actions)}
     for row, name in enumerate(array.tolist()):
         if name not in number_of:
-            rule = "names of actions of the costs"
-            raise BadValueError("actions", caller, rule, repr(name), f"one of {names}", row)
+            rule, fix = "must be names of actions of the costs", f"Use one of {names}"
+            raise BadValueError("actions", caller, rule, repr(name), fix, row)
     return np.array([number_of[name] for name in array.tolist()], dtype=np.int64)
 
 
 def require_weight(weight: FloatArray, what: str) -> None:
-    """Raise unless some row has a label and weight."""
+    """Raise unless some labeled row has a positive weight."""
     if not weight.sum() > 0:
         raise EmptyStateError(what)

@@ -17,8 +17,8 @@ from dubito.errors import BadTypeError, BadValueError
 
 CORNERS = np.array([[0, 0], [0, 1], [1, 1], [1, 0]])  # of a cell, in rows and columns, in turn
 TRIANGLES = np.array([[0, 1, 2], [0, 2, 3]])
-ROUNDING = 1e-12  # costs as close as this, as a share of their size, are the same
-SHORTEST = 1e-9  # of the diagonal of a cell: what is shorter is a line that touches a corner
+ROUNDING = 1e-12  # costs this close, relative to their size, are equal
+SHORTEST = 1e-9  # of the diagonal of a cell: shorter lines only touch a corner
 
 
 @final
@@ -31,13 +31,13 @@ class Boundaries:
 
 
 def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries:
-    """Return where the least of `costs`, y x x x actions, passes from one action to another.
+    """Return the lines where the cheapest action changes, for costs of shape y x x x actions.
 
-    Each cell is cut into two triangles, in which costs are taken as planes through their corners:
-    lines then meet exactly where three actions cost the same.
+    Each cell is cut into two triangles on which costs are linear, so that lines meet exactly where
+    three actions cost the same.
     """
     least = costs.argmin(axis=2)
-    # An action that is nowhere the least has no region, be it least between two points.
+    # An action that is cheapest at no grid point has no region.
     actions = np.unique(least)
     rows, columns = _mixed_cells(least)
     corner_rows = rows[:, np.newaxis] + CORNERS[:, 0]
@@ -69,13 +69,13 @@ def _lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> F
     is_first = gap <= 0
     is_cut = is_first.any(axis=1) & ~is_first.all(axis=1)
     points, heights, gap, is_first = points[is_cut], heights[is_cut], gap[is_cut], is_first[is_cut]
-    # One corner is alone on its side; the line crosses both edges that leave it.
+    # One corner is alone on its side; the line crosses both edges from it.
     alone = np.where(is_first.sum(axis=1) == 1, is_first.argmax(axis=1), is_first.argmin(axis=1))
     triangle = np.arange(len(alone))[:, np.newaxis]
     near, far = alone[:, np.newaxis], (alone[:, np.newaxis] + [1, 2]) % 3
-    share = (gap[triangle, near] / (gap[triangle, near] - gap[triangle, far]))[..., np.newaxis]
-    ends = points[triangle, near] * (1 - share) + points[triangle, far] * share
-    costs = heights[triangle, near] * (1 - share) + heights[triangle, far] * share
+    part = (gap[triangle, near] / (gap[triangle, near] - gap[triangle, far]))[..., np.newaxis]
+    ends = points[triangle, near] * (1 - part) + points[triangle, far] * part
+    costs = heights[triangle, near] * (1 - part) + heights[triangle, far] * part
     low, high, is_kept = _span_of_least(costs, i, j)
     along = np.stack([low, high], axis=1)[is_kept, :, np.newaxis]
     start, end = ends[is_kept, :1], ends[is_kept, 1:]
@@ -83,10 +83,10 @@ def _lines_between(points: FloatArray, heights: FloatArray, i: int, j: int) -> F
 
 
 def _span_of_least(costs: FloatArray, i: int, j: int) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return from where to where along each line i and j are the least, and whether anywhere."""
+    """Return the part of each line where i and j are cheapest, and whether there is one."""
     own = costs[:, :, [i]]
     above = costs - own + ROUNDING * (np.abs(costs) + np.abs(own))
-    above[:, :, [i, j]] = 1.0  # against themselves there is nothing to cut
+    above[:, :, [i, j]] = 1.0  # no cut against themselves
     start, end = above[:, 0], above[:, 1]
     rises, falls = (start < 0) & (end >= 0), (start >= 0) & (end < 0)
     crossing = start / np.where(rises | falls, start - end, 1.0)
@@ -95,18 +95,34 @@ def _span_of_least(costs: FloatArray, i: int, j: int) -> tuple[FloatArray, Float
     return low, high, (low < high) & ~((start < 0) & (end < 0)).any(axis=1)
 
 
-MOST_POINTS = 2000  # along a side, four million altogether
+MAX_POINTS = 2000  # per side, four million in total
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionRegions:
-    """The action at each point of a grid over two features, and the lines between regions.
+    """The optimal action at each point of a grid over two features, and the decision boundaries.
 
-    `action`, `cost` and `confidence` (the largest posterior) have a row for each of `y` and a
-    column for each of `x`. `segments` are lines x two ends x two features, along which the two
-    actions `between` cost the same. `share` is the part of the area each action takes, counted on
-    the grid.
+    Attributes
+    ----------
+    x, y : array of float
+        The grid along each feature.
+    action : array of int, y x x
+        The index of the optimal action.
+    cost : array of float, y x x
+        Its expected cost.
+    confidence : array of float, y x x
+        The largest posterior.
+    actions : tuple of str
+        The names of the actions.
+    reject : int or None
+        The index of the reject action.
+    segments : array, lines x 2 ends x 2 features
+        The boundaries.
+    between : array of int, lines x 2
+        The two actions that cost the same along each line.
+    area_fraction : array of float
+        The fraction of the area of each action.
     """
 
     x: FloatArray
@@ -118,7 +134,7 @@ class DecisionRegions:
     reject: int | None
     segments: FloatArray
     between: IntArray
-    share: FloatArray
+    area_fraction: FloatArray
 
 
 def decision_regions(
@@ -129,15 +145,33 @@ def decision_regions(
     *,
     n_points: int = 200,
 ) -> DecisionRegions:
-    """Return the action of least expected cost over a rectangle of two features.
+    """Return the optimal action over a rectangle of two features.
 
-    `posterior` takes features, rows x 2, and returns outputs, as `model.predict_proba` does. `x`
-    and `y` are the lowest and the highest value of each feature. Without `costs` each error costs
-    1. Bishop, "Pattern recognition and machine learning", 2006, section 1.5.
+    Parameters
+    ----------
+    posterior : callable
+        A function of features, rows x 2, that returns outputs, such as `model.predict_proba`.
+    x, y : tuple of float
+        The lowest and the highest value of each feature.
+    costs : CostMatrix, optional
+        By default every error costs 1.
+    n_points : int, default 200
+        The number of grid points per side.
 
+    Returns
+    -------
+    DecisionRegions
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.
+
+    Examples
+    --------
     >>> from scipy.special import expit
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
-    >>> decision_regions(lambda z: expit(z[:, 0]), (-5, 5), (0, 1), costs).share.round(2).tolist()
+    >>> found = decision_regions(lambda z: expit(z[:, 0]), (-5, 5), (0, 1), costs)
+    >>> found.area_fraction.round(2).tolist()
     [0.39, 0.39, 0.22]
     """
     caller = "decision_regions"
@@ -165,27 +199,28 @@ def decision_regions(
         reject=table.reject,
         segments=freeze(lines.segments),
         between=freeze(lines.between),
-        share=freeze(_shares_of(action, table.n_actions)),
+        area_fraction=freeze(_area_fractions(action, table.n_actions)),
     )
 
 
 def _outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> Any:
-    """Return what a posterior says at each point, rows of the grid one after the other."""
+    """Return the outputs at each grid point, row by row."""
     if not callable(posterior):
-        rule, fix = "a function of features, rows x 2", "`model.predict_proba`"
+        rule, fix = "must be a function of features, rows x 2", "Pass model.predict_proba"
         raise BadTypeError("posterior", caller, rule, type(posterior).__name__, fix)
     columns, rows = np.meshgrid(x, y)
     features = np.stack([columns.ravel(), rows.ravel()], axis=1)
     n_rows = len(features)
     outputs = as_class_outputs(posterior(features), "posterior(features)", caller)
     if outputs.n_rows != n_rows:
-        rule, fix = f"of {n_rows:,} rows, one a point", "a function that keeps the rows it is given"
+        rule = f"must have {n_rows:,} rows, one per point"
+        fix = "Return one row of outputs per row of features"
         raise BadValueError("posterior(features)", caller, rule, f"{outputs.n_rows:,}", fix)
     return outputs
 
 
-def _shares_of(action: IntArray, n_actions: int) -> FloatArray:
-    """Return the part of the area each action takes; a point at the edge stands for half a cell."""
+def _area_fractions(action: IntArray, n_actions: int) -> FloatArray:
+    """Return the fraction of the area of each action; points at an edge count half."""
     side = np.ones(len(action))
     side[[0, -1]] = 0.5
     area = np.bincount(action.ravel(), np.outer(side, side).ravel(), n_actions)
@@ -193,11 +228,11 @@ def _shares_of(action: IntArray, n_actions: int) -> FloatArray:
 
 
 def as_constant_costs(costs: Any, caller: str) -> CostMatrix:
-    """Return costs that do not grow with an amount, as points have none."""
+    """Return costs without a rate, as grid points have no row costs."""
     table = as_costs(costs, "costs", caller)
     if table.rate is not None:
-        rule, fix = "without a rate, as points have no row_costs", "the costs at one amount"
-        raise BadValueError("costs", caller, rule, "a rate", fix)
+        rule, fix = "must have no rate", "Pass the costs for one row cost"
+        raise BadValueError("costs", caller, rule, "one", fix)
     return table
 
 
@@ -206,15 +241,15 @@ def _as_range(value: Any, argument: str, caller: str) -> tuple[float, float]:
     array = as_finite(as_floats(value, argument, caller), argument, caller)
     if array.shape != (2,) or not 0 < float(array[1]) - float(array[0]) < np.inf:
         shown = f"{array.tolist()}" if array.size <= 4 else f"shape {array.shape}"
-        rule, fix = "the lowest and the highest value", f"{argument}=(0, 1)"
+        rule, fix = "must be the lowest and the highest value", f"Pass {argument}=(0, 1)"
         raise BadValueError(argument, caller, rule, shown, fix)
     return float(array[0]), float(array[1])
 
 
 def _as_n_points(n_points: Any, caller: str) -> int:
-    """Return how many points a side has."""
+    """Return the number of points per side."""
     is_whole = isinstance(n_points, int | np.integer) and not isinstance(n_points, bool)
-    if not is_whole or not 2 <= n_points <= MOST_POINTS:
-        rule = f"a whole number from 2 to {MOST_POINTS:,}"
-        raise BadValueError("n_points", caller, rule, repr(n_points), "n_points=200")
+    if not is_whole or not 2 <= n_points <= MAX_POINTS:
+        rule = f"must be an integer from 2 to {MAX_POINTS:,}"
+        raise BadValueError("n_points", caller, rule, repr(n_points), "Use n_points=200")
     return int(n_points)

@@ -15,20 +15,20 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.regression import target_batch, values_of
 from dubito.outputs import Normal, Quantiles, Samples
 
-NARROW = 1e-5  # a piece this narrow beside its distance is a point, to 1e-10 of its share
-N_HALVINGS = 54  # as many as a float64 has digits
-N_BETWEEN = 8  # candidates a piece, where the expected loss has several valleys
-BLOCK_ENTRIES = 1 << 16  # searched many times over, so they should stay in the cache
+NARROW = 1e-5  # a piece this narrow relative to its distance is a point, to 1e-10
+N_HALVINGS = 54  # the number of bits of a float64
+N_BETWEEN = 8  # candidates per piece, where the expected loss has several minima
+BLOCK_ENTRIES = 1 << 16  # searched many times, so they should stay in the cache
 GOLDEN = (np.sqrt(5) - 1) / 2
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """A distribution a row: the share `weight` lies evenly between `low` and `high`.
+    """A piecewise uniform distribution per row: probability `weight` between `low` and `high`.
 
-    Points have no width. Scaled so that `values`, the draws or quantiles in rising order, go from
-    0 to 1 and no distance overflows: twice `half` is their range.
+    Points have no width. `values`, the sorted draws or quantiles, are scaled to 0 to 1 so that no
+    distance overflows; `half` is half their range.
     """
 
     low: FloatArray
@@ -39,10 +39,10 @@ class Pieces:
 
     @classmethod
     def of(cls, outputs: Samples | Quantiles) -> Pieces:
-        """Draws are points of equal share; between quantiles the density is even.
+        """Draws are points of equal weight; between quantiles the density is uniform.
 
-        Beyond the outermost quantiles it goes on as between the last two, but no further than the
-        range of all.
+        Beyond the outermost quantiles the density continues as between the last two, at most as
+        far as their range.
         """
         values = np.moveaxis(outputs.array.astype(np.float64), 1, -1)
         values = np.sort(values.reshape(-1, values.shape[-1]), axis=1)
@@ -52,15 +52,15 @@ class Pieces:
         if isinstance(outputs, Samples):
             n_draws = values.shape[1]
             return cls(scaled, scaled, np.full(n_draws, 1 / n_draws), values, half)
-        share = np.diff(outputs.levels.astype(np.float64), prepend=0.0, append=1.0)
+        weight = np.diff(outputs.levels.astype(np.float64), prepend=0.0, append=1.0)
         first, last = scaled[:, :1], scaled[:, -1:]
         if scaled.shape[1] > 1:
-            first = -np.minimum(scaled[:, 1:2] * (share[0] / share[1]), 1.0)
-            last = 1 + np.minimum((1 - scaled[:, -2:-1]) * (share[-1] / share[-2]), 1.0)
+            first = -np.minimum(scaled[:, 1:2] * (weight[0] / weight[1]), 1.0)
+            last = 1 + np.minimum((1 - scaled[:, -2:-1]) * (weight[-1] / weight[-2]), 1.0)
             is_flat = (half <= 0)[:, np.newaxis]
             first, last = np.where(is_flat, 0.0, first), np.where(is_flat, 0.0, last)
         low = np.concatenate([first, scaled], axis=1)
-        return cls(low, np.concatenate([scaled, last], axis=1), share, values, half)
+        return cls(low, np.concatenate([scaled, last], axis=1), weight, values, half)
 
     @property
     def is_points(self) -> bool:
@@ -74,7 +74,7 @@ class Pieces:
         return Pieces(low, high, self.weight, self.values[rows], self.half[rows])
 
     def unscaled(self, t: FloatArray) -> FloatArray:
-        """Return values in the unit of the target; what is at a draw is that draw, to the bit."""
+        """Return values in the unit of the target; at a draw exactly that draw."""
         is_here = self.high[:, : self.values.shape[1]] == t[:, np.newaxis]
         here = np.take_along_axis(self.values, is_here.argmax(axis=1)[:, np.newaxis], axis=1)
         with np.errstate(over="ignore"):
@@ -83,34 +83,34 @@ class Pieces:
         return np.where(is_here.any(axis=1), here[:, 0], np.clip(between, -most, most))
 
     def furthest(self, t: FloatArray) -> FloatArray:
-        """Return how far the furthest end lies from each t; 1 where there is but one point."""
+        """Return the distance of the furthest end from each t, 1 for a single point."""
         reach = np.maximum(t - self.low[:, 0], self.high[:, -1] - t)
         return np.where(reach > 0, reach, 1.0)
 
     def quantile(self, level: float) -> FloatArray:
-        """Return the scaled value that the share `level` lies below, at draws or between levels."""
+        """Return the scaled quantile at a level, at draws or between levels."""
         reached = np.cumsum(self.weight)
-        # Shares that equal the wish but for rounding reach it.
+        # Sums that equal the level up to rounding reach it.
         piece = min(int(np.searchsorted(reached, level - 1e-12)), reached.size - 1)
         if self.is_points:
             return self.low[:, piece]
         before = reached[piece] - self.weight[piece]
-        share = float(np.clip((level - before) / self.weight[piece], 0, 1))
-        share = 1.0 if share > 1 - 1e-9 else share
-        return np.asarray(self.low[:, piece] * (1 - share) + self.high[:, piece] * share)
+        part = float(np.clip((level - before) / self.weight[piece], 0, 1))
+        part = 1.0 if part > 1 - 1e-9 else part
+        return np.asarray(self.low[:, piece] * (1 - part) + self.high[:, piece] * part)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastPower:
-    """Where the expected |y - t|^q is least, and how much it is there."""
+    """The minimizer of the expected |y - t|^q, and the minimum."""
 
     estimate: FloatArray
     loss: FloatArray
 
 
 def _least_powers(pieces: Pieces, q: float) -> LeastPower:
-    """Return the best estimate of each row: mean and median at once, else by search."""
+    """Return the best estimate of each row: mean and median in closed form, others by search."""
     blocks = row_blocks(pieces.low.shape[0], pieces.weight.size, BLOCK_ENTRIES)
     found = map_in_order(lambda rows: _least_of_block(pieces.take(rows), q), blocks)
     parts = list(found) or [_least_of_block(pieces, q)]
@@ -123,7 +123,7 @@ def _least_powers(pieces: Pieces, q: float) -> LeastPower:
 def _least_of_block(pieces: Pieces, q: float) -> LeastPower:
     """Return the best estimates of a few rows."""
     t = _best_of_block(pieces, q)
-    # Distances are measured in the largest one, as powers of small ones vanish.
+    # Distances are relative to the largest, as powers of small ones underflow.
     reach = pieces.furthest(t)
     with np.errstate(over="ignore"):  # a loss beyond the largest float is infinite
         unit = (2 * (pieces.half * reach)) ** q
@@ -154,7 +154,7 @@ def _mean_power(pieces: Pieces, t: FloatArray, q: float, unit: FloatArray | floa
 
 
 def _slope(pieces: Pieces, t: FloatArray, q: float) -> FloatArray:
-    """Return how the expected |y - t|^q changes with t, up to a positive factor."""
+    """Return the derivative of the expected |y - t|^q in t, up to a positive factor."""
     reach = pieces.furthest(t)[:, np.newaxis]
     low = (pieces.low - t[:, np.newaxis]) / reach
     if pieces.is_points:
@@ -174,7 +174,7 @@ def _shape_of(low: FloatArray, high: FloatArray) -> tuple[BoolArray, FloatArray,
 
 
 def _where_slope_turns(pieces: Pieces, q: float) -> FloatArray:
-    """Return the only minimum of a convex loss, by halving."""
+    """Return the minimizer of a convex loss, by bisection."""
     t, step = pieces.low[:, 0], pieces.high[:, -1] - pieces.low[:, 0]
     for _ in range(N_HALVINGS):
         step = step / 2
@@ -183,9 +183,9 @@ def _where_slope_turns(pieces: Pieces, q: float) -> FloatArray:
 
 
 def _candidates_of(pieces: Pieces) -> FloatArray:
-    """Return where the least of a loss with several valleys is looked for, in rising order.
+    """Return the candidates for the minimum of a loss with several minima, increasing.
 
-    Between points such a loss is concave, so that its least is at a point.
+    Between points such a loss is concave, so its minimum is at a point.
     """
     if pieces.is_points:
         return pieces.low
@@ -195,7 +195,7 @@ def _candidates_of(pieces: Pieces) -> FloatArray:
 
 
 def _deepest_valley(pieces: Pieces, q: float) -> FloatArray:
-    """Return the best of all candidates, and inside a piece the least near it."""
+    """Return the best candidate, refined inside a piece."""
     candidates = _candidates_of(pieces)
     losses = np.stack([_mean_power(pieces, t, q, 1.0) for t in candidates.T], axis=1)
     best = losses.argmin(axis=1)[:, np.newaxis]
@@ -213,7 +213,7 @@ def _deepest_valley(pieces: Pieces, q: float) -> FloatArray:
 def _golden_section(
     loss: Callable[[FloatArray], FloatArray], left: FloatArray, right: FloatArray
 ) -> FloatArray:
-    """Return where a loss with one valley between two ends is least, to 1e-8 of their distance."""
+    """Return the minimizer of a unimodal loss between two ends, to 1e-8 of their distance."""
     for _ in range(40):
         gap = GOLDEN * (right - left)
         inner_left, inner_right = right - gap, left + gap
@@ -222,13 +222,23 @@ def _golden_section(
     return np.asarray((left + right) / 2)
 
 
-TIE = 1e-9  # where rejecting costs this little more, it wins
+TIE = 1e-9  # reject wins where it costs at most this much more
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionDecision:
-    """The best estimate a row (or row and target), the loss expected of a row, who is asked."""
+    """Estimates of minimum expected loss, with a reject option.
+
+    Attributes
+    ----------
+    estimate : array of float
+        The best estimate per row, or per row and target.
+    expected_loss : array of float
+        The expected loss per row.
+    is_rejected : array of bool
+        Which rows are rejected.
+    """
 
     estimate: FloatArray
     expected_loss: FloatArray
@@ -238,7 +248,19 @@ class RegressionDecision:
 @final
 @dataclass(frozen=True, slots=True)
 class SquaredLossDecomposition:
-    """The mean squared error, the part the model calls noise, and what is left of it."""
+    """The mean squared error as predicted noise plus model error.
+
+    Attributes
+    ----------
+    total : float
+        The mean squared error.
+    noise : float
+        The mean predicted variance.
+    model_error : float
+        The rest; negative if the model predicts more noise than there is.
+    n_rows : int
+        Labeled rows with a positive weight.
+    """
 
     total: float
     noise: float
@@ -247,19 +269,35 @@ class SquaredLossDecomposition:
 
     def __str__(self) -> str:
         return (
-            f"The mean squared error is {self.total:.4g}: {self.noise:.4g} of noise that the model "
-            f"expects, and {self.model_error:.4g} that it does not ({self.n_rows:,} rows)."
+            f"Mean squared error {self.total:.4g}: {self.noise:.4g} predicted noise and "
+            f"{self.model_error:.4g} model error ({self.n_rows:,} rows)."
         )
 
 
 def minkowski_estimate(outputs: Any, q: float) -> FloatArray:
-    """Return the number t of each row whose expected |y - t|^q is least; vectors by coordinate.
+    """Return the estimate t per row that minimizes the expected |y - t|^q.
 
-    q = 2 is the mean, q = 1 the median, large q the middle of the range. As q goes to 0 it is the
-    most frequent of `Samples` that repeat; of a density it comes near the mode, which it meets
-    only where there is symmetry (`Normal`). Bishop, "Pattern recognition and machine learning",
-    2006, section 1.5.5. `Quantiles` are spread evenly between levels, and so on beyond them.
+    q = 2 is the mean, q = 1 the median, and large q tends to the middle of the range. As q goes to
+    0 it tends to the mode of repeated `Samples`, and for densities to a point near the mode.
 
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions. `Quantiles` are taken as uniform between levels. Vectors are
+        treated by coordinate.
+    q : float
+        The power, above 0.
+
+    Returns
+    -------
+    array of float
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.5.
+
+    Examples
+    --------
     >>> from dubito import Samples
     >>> [float(minkowski_estimate(Samples([[0.0, 0.0, 1.0, 7.0]]), q)[0]) for q in (0.1, 1, 2)]
     [0.0, 0.5, 2.0]
@@ -268,8 +306,21 @@ def minkowski_estimate(outputs: Any, q: float) -> FloatArray:
 
 
 def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
-    """Return the expected |y - t|^q at its best t: the variance at q = 2; vectors by coordinate.
+    """Return the minimum over t of the expected |y - t|^q, such as the variance at q = 2.
 
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions. Vectors are treated by coordinate.
+    q : float
+        The power, above 0.
+
+    Returns
+    -------
+    array of float
+
+    Examples
+    --------
     >>> from dubito import Normal
     >>> minimum_expected_loss(Normal([5.0], [3.0]), q=2).tolist()
     [9.0]
@@ -278,37 +329,67 @@ def minimum_expected_loss(outputs: Any, q: float) -> FloatArray:
 
 
 def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDecision:
-    """Return the best estimates, and which rows cost less when a person is asked for `cost`.
+    """Return the best estimates, and which rows to reject because that costs less.
 
-    A row's loss is summed over its targets. Rejecting wins a tie.
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions.
+    cost : float
+        The cost of rejecting a row. Rejecting wins ties.
+    q : float, default 2
+        The power of the loss |y - t|^q, summed over the targets of a row.
 
+    Returns
+    -------
+    RegressionDecision
+
+    Examples
+    --------
     >>> from dubito import Normal
     >>> estimate_or_reject(Normal([5.0, 5.0], [3.0, 0.1]), cost=1.0).is_rejected.tolist()
     [True, False]
     """
-    price = _as_positive(cost, "cost", "estimate_or_reject", "cost=1.0", is_zero_fine=True)
+    price = _as_positive(cost, "cost", "estimate_or_reject", "Use cost=1.0", is_zero_fine=True)
     found = _least(outputs, q, "estimate_or_reject")
     loss = found.loss if found.loss.ndim == 1 else found.loss.sum(axis=1)
     return RegressionDecision(found.estimate, loss, np.asarray(loss >= price - TIE))
 
 
 def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
-    """Return the number of least expected cost, each unit too low costing `under`, too high `over`.
+    """Return the estimate of minimum expected cost when errors cost differently by direction.
 
-    It is the quantile at under / (under + over); `Quantiles` must reach that far.
+    It is the quantile at the level under / (under + over), as in the newsvendor problem.
+
+    Parameters
+    ----------
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions; the levels of `Quantiles` must reach the level.
+    under, over : float
+        The cost per unit of an estimate that is too low, or too high.
+
+    Returns
+    -------
+    array of float
+
+    References
+    ----------
     Arrow, Harris and Marschak, "Optimal inventory policy", 1951.
 
+    Examples
+    --------
     >>> from dubito import Normal
     >>> newsvendor_estimate(Normal([100.0], [10.0]), under=9, over=1).round(2).tolist()
     [112.82]
     """
     caller = "newsvendor_estimate"
     wrapped = _as_regression(outputs, caller)
-    lost = _as_positive(under, "under", caller, "under=1.0")
-    level = 1 / (1 + _as_positive(over, "over", caller, "over=1.0") / lost)
+    lost = _as_positive(under, "under", caller, "Use under=1.0")
+    level = 1 / (1 + _as_positive(over, "over", caller, "Use over=1.0") / lost)
     if not 0 < level < 1:
-        got, fix = f"{under!r} and {over!r}", "costs in a unit that suits both"
-        raise BadValueError("under", caller, "within 1e15 of `over`", got, fix)
+        got, fix = f"{under!r} and {over!r}", "Use costs of similar size"
+        rule = "must be within a factor of 1e15 of `over`"
+        raise BadValueError("under", caller, rule, got, fix)
     if isinstance(wrapped, Normal):
         mean = wrapped.mean.astype(np.float64)
         return np.asarray(mean + wrapped.std.astype(np.float64) * ndtri(level))
@@ -321,13 +402,29 @@ def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
 def decompose_squared_loss(
     y_true: Any, outputs: Any, *, sample_weight: Any = None
 ) -> SquaredLossDecomposition:
-    """Return the mean squared error of the mean, split into noise and model error.
+    """Return the mean squared error of the predictive mean as noise plus model error.
 
-    The noise is the mean variance of the predictions, as they state it; the model error is what is
-    left. Below 0, the model states more noise than there is. Means are over rows, summed over
-    targets. Of `Samples` the variance is that of the draws (divided by their number). Bishop,
-    "Pattern recognition and machine learning", 2006, section 1.5.5.
+    Parameters
+    ----------
+    y_true : array
+        Targets.
+    outputs : Normal, Samples or Quantiles
+        Predictive distributions; the noise is their mean variance (for `Samples`, that of the
+        draws, divided by their number).
+    sample_weight : array, optional
+        Weights of the rows.
 
+    Returns
+    -------
+    SquaredLossDecomposition
+        Means over rows of sums over targets.
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.5.
+
+    Examples
+    --------
     >>> from dubito import Normal
     >>> decompose_squared_loss([0.0, 4.0], Normal([1.0, 1.0], [2.0, 1.0])).model_error
     2.5
@@ -337,7 +434,7 @@ def decompose_squared_loss(
     batch = target_batch(y_true, outputs, sample_weight, caller)
     weight = batch.labeled_weight
     if not weight.sum() > 0:
-        raise EmptyStateError("The split of the squared loss")
+        raise EmptyStateError("The decomposition of the squared loss")
     found = _least(outputs, 2, caller)
     n_rows = weight.size
     squares = ((values_of(batch) - found.estimate) ** 2).reshape(n_rows, -1).sum(axis=1)
@@ -349,7 +446,7 @@ def decompose_squared_loss(
 def _least(outputs: Any, q: float, caller: str) -> LeastPower:
     """Return the best estimate of each row and coordinate, and its loss."""
     wrapped = _as_regression(outputs, caller)
-    power = _as_positive(q, "q", caller, "q=2 for the mean, q=1 for the median")
+    power = _as_positive(q, "q", caller, "Use q=2 for the mean, q=1 for the median")
     if isinstance(wrapped, Normal):
         return LeastPower(wrapped.mean.astype(np.float64), _normal_loss(wrapped, power))
     found = _least_powers(Pieces.of(wrapped), power)
@@ -367,24 +464,23 @@ def _normal_loss(outputs: Normal, q: float) -> FloatArray:
 
 
 def _reshaped(flat: FloatArray, outputs: Samples | Quantiles) -> FloatArray:
-    """Return one number a row, or a row and target, as the outputs have them."""
+    """Return one number per row, or per row and target, as in the outputs."""
     return flat.reshape(outputs.array.shape[0], *outputs.array.shape[2:])
 
 
 def _require_level(outputs: Quantiles, level: float, caller: str) -> None:
-    """Raise where a quantile lies beyond the outermost known ones."""
+    """Raise where a quantile lies beyond the outermost levels."""
     first, last = float(outputs.levels[0]), float(outputs.levels[-1])
     if not first - 1e-9 <= level <= last + 1e-9:
-        rule = f"such that under / (under + over) is between the levels {first:g} and {last:g}"
-        fix = "Quantiles whose levels reach that far"
+        rule = f"must have under / (under + over) between the levels {first:g} and {last:g}"
+        fix = "Pass Quantiles with a wider range of levels"
         raise BadValueError("under", caller, rule, f"{level:g}", fix)
 
 
 def _as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
-    """Return outputs that are distributions of a number."""
+    """Return the outputs of a regression."""
     if not isinstance(outputs, Normal | Samples | Quantiles):
-        fix = "wrapping the predictions, say Normal(mean, std)"
-        rule = "one of Normal, Samples, Quantiles"
+        rule, fix = "must be Normal, Samples or Quantiles", "Wrap them, as in Normal(mean, std)"
         raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
     return outputs
 
@@ -392,10 +488,11 @@ def _as_regression(outputs: Any, caller: str) -> Normal | Samples | Quantiles:
 def _as_positive(
     value: Any, argument: str, caller: str, fix: str, *, is_zero_fine: bool = False
 ) -> float:
-    """Return a finite number above 0, or from 0 up."""
+    """Return a finite number above 0, or at least 0."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     is_fine = is_number and np.isfinite(value) and (value > 0 or (is_zero_fine and value == 0))
     if not is_fine:
-        rule = "a finite number, 0 or above" if is_zero_fine else "a finite number above 0"
+        limit = "of at least 0" if is_zero_fine else "above 0"
+        rule = f"must be a finite number {limit}"
         raise BadValueError(argument, caller, rule, repr(value), fix)
     return float(value)

@@ -1,4 +1,4 @@
-"""The value of decisions: expected and realized cost beside constant actions and perfect information."""
+"""The value of decisions: their cost against constant actions and perfect information."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_share
+from dubito.arrays import FloatArray, RandomState, as_share, draw_seed
 from dubito.data.batch import Batch, as_weights
 from dubito.decide.actions import as_class_outputs, least_costs
 from dubito.decide.costs import CostMatrix
-from dubito.decide.realized import Judged, require_weight
+from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import kept_threads
 from dubito.measure.intervals import Interval, as_n_resamples, confidence_interval
@@ -20,67 +20,89 @@ from dubito.measure.intervals import Interval, as_n_resamples, confidence_interv
 @final
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """Costs a row: paid, expected, and what other ways to decide would have cost.
+    """Mean costs per row: realized, expected, of the best constant action and of an oracle.
 
-    `gap` is what was expected less what was paid: below 0 the model expects too little. A regret
-    is what was paid less what the other way costs: below 0 the decisions are better. `constant` is
-    the best of all single actions, found on these very rows, and held fixed in its interval.
+    Attributes
+    ----------
+    realized : Interval
+        The realized cost of the decisions.
+    expected : float
+        The cost that the model expected.
+    gap : Interval
+        Expected minus realized cost; negative if the model expects too little.
+    constant_action : str
+        The best single action, chosen on these rows.
+    constant : float
+        Its cost.
+    regret_to_constant : Interval
+        Realized cost minus that of the constant action; negative if the decisions are better.
+    oracle : float
+        The cost with perfect information.
+    regret_to_oracle : Interval
+        Realized cost minus that of the oracle.
+    fractions : dict
+        The fraction of rows that each action gets.
+    level : float
+        The confidence level.
+    n_rows, n_missing : int
+        Labeled rows with a positive weight, and unlabeled rows.
     """
 
     realized: Interval
-    predicted: float
+    expected: float
     gap: Interval
     constant_action: str
     constant: float
     regret_to_constant: Interval
     oracle: float
     regret_to_oracle: Interval
-    shares: dict[str, float]
+    fractions: dict[str, float]
     level: float
     n_rows: int
     n_missing: int
 
     def __str__(self) -> str:
-        taken = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
-        missing = f"; {self.n_missing:,} more without a label left out" if self.n_missing else ""
+        taken = ", ".join(f"{name} {part:.1%}" for name, part in self.fractions.items())
+        missing = f"; {self.n_missing:,} unlabeled rows left out" if self.n_missing else ""
         return "\n".join(
             [
-                f"A row costs {self.realized.value:.4g} on average{self.between(self.realized)}.",
-                f"The model expected {self.predicted:.4g}: {self.surprise}.",
-                f"Always '{self.constant_action}' would cost {self.constant:.4g}: these decisions "
+                f"Mean cost per row: {self.realized.value:.4g}{ends(self.realized)}.",
+                f"The model expected {self.expected:.4g}: {self.gap_text}.",
+                f"Always '{self.constant_action}' would cost {self.constant:.4g}; these decisions "
                 f"are {self.comparison}.",
-                f"Knowing every truth it would cost {self.oracle:.4g}: "
+                f"With perfect information it would be {self.oracle:.4g}, "
                 f"{self.regret_to_oracle.value:.4g} less.",
                 f"Actions: {taken}.",
-                f"{self.n_rows:,} rows{missing}; {self.level:.0%} intervals in brackets.",
+                f"{self.n_rows:,} rows{missing}; {self.level:.0%} intervals in parentheses.",
             ]
         )
 
     @property
-    def surprise(self) -> str:
-        """Whether the model expected too little or too much, where the interval tells."""
+    def gap_text(self) -> str:
+        """Whether the model expected too little or too much, if the interval excludes 0."""
         gap = self.gap
         if gap.high < 0:
-            return f"too little by {-gap.value:.4g}{self.between(_turned(gap))}"
+            return f"{-gap.value:.4g} too little{ends(_negated(gap))}"
         if gap.low > 0:
-            return f"too much by {gap.value:.4g}{self.between(gap)}"
-        return f"no sign that it is wrong, off by {gap.value:.4g}{self.between(gap)}"
+            return f"{gap.value:.4g} too much{ends(gap)}"
+        return f"no significant difference, {gap.value:.4g}{ends(gap)}"
 
     @property
     def comparison(self) -> str:
-        """How much better or worse than always doing the same."""
+        """How much better or worse than the constant action."""
         regret = self.regret_to_constant
         if regret.value > 0:
-            return f"{regret.value:.4g} worse{self.between(regret)}"
-        return f"{0 - regret.value:.4g} better{self.between(_turned(regret))}"
-
-    def between(self, interval: Interval) -> str:
-        """Return an interval in brackets."""
-        return f" ({interval.low:.4g} to {interval.high:.4g})"
+            return f"{regret.value:.4g} worse{ends(regret)}"
+        return f"{0 - regret.value:.4g} better{ends(_negated(regret))}"
 
 
-def _turned(interval: Interval) -> Interval:
-    """Return an interval with its sign turned, without a -0."""
+def ends(interval: Interval) -> str:
+    """Return the ends of an interval in parentheses."""
+    return f" ({interval.low:.4g} to {interval.high:.4g})"
+
+
+def _negated(interval: Interval) -> Interval:
+    """Return an interval with its sign changed, without a -0."""
     return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
 
 
@@ -91,24 +113,45 @@ def expected_risk(
     *,
     sample_weight: Any = None,
 ) -> float:
-    """Return the error, or the cost, that the outputs themselves expect: no labels needed.
+    """Return the error rate, or the cost, that the outputs themselves predict, without labels.
 
-    It is the mean of 1 - the largest probability, or of the least expected cost; true only as far
-    as the outputs are calibrated. Bishop, "Pattern recognition and machine learning", 2006, 1.5.1.
+    It is the mean of 1 - the largest probability, or of the lowest expected cost; it is right only
+    if the outputs are calibrated.
 
+    Parameters
+    ----------
+    outputs : array, Logits, Probabilities or Members
+        Calibrated outputs.
+    costs : CostMatrix, optional
+        Without costs, the expected error rate is returned.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Bishop, "Pattern recognition and machine learning", 2006, section 1.5.1.
+
+    Examples
+    --------
     >>> expected_risk([[0.75, 0.25], [0.5, 0.5]])
     0.375
     """
     caller = "expected_risk"
     if costs is None:
         if row_costs is not None:
-            rule, fix = "None without costs", "`costs=CostMatrix(..., rate=...)` with it"
+            rule, fix = "must be None without costs", "Pass costs=CostMatrix(..., rate=...)"
             raise BadValueError("row_costs", caller, rule, type(row_costs).__name__, fix)
         risk = Batch.of(None, outputs, caller=caller).rows.least_confidence
     else:
         risk = least_costs(outputs, costs, row_costs).cost
     weight = as_weights(sample_weight, risk.size, caller)
-    require_weight(weight, "A predicted risk")
+    require_weight(weight, "The expected risk")
     return float(np.average(risk, weights=weight))
 
 
@@ -119,58 +162,86 @@ def cost_report(
     row_costs: Any = None,
     *,
     level: float = 0.95,
-    seed: int = 0,
+    random_state: RandomState = 0,
     n_resamples: int = 1000,
     sample_weight: Any = None,
 ) -> CostReport:
-    """Return what deciding by least expected cost cost on rows whose truth is known.
+    """Return the costs of optimal decisions on labeled rows, with bootstrap intervals.
 
-    Use rows that neither the model nor its calibrator saw. Poisson bootstrap intervals.
+    Use rows that neither the model nor its calibrator was fitted on.
 
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    outputs : array, Logits, Probabilities or Members
+        Outputs that the decisions are based on.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    level : float, default 0.95
+        The confidence level.
+    random_state : int, RandomState or None, default 0
+        Determines the resamples.
+    n_resamples : int, default 1000
+        The number of Poisson bootstrap resamples.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    CostReport
+
+    Examples
+    --------
     >>> costs = CostMatrix([[0, 10], [1, 0]], actions=["send home", "treat"])
     >>> report = cost_report([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]], costs)
-    >>> round(report.predicted, 3), round(report.realized.value, 3), report.constant_action
+    >>> round(report.expected, 3), round(report.realized.value, 3), report.constant_action
     (0.533, 3.667, 'treat')
     """
     caller = "cost_report"
-    interval = MeanInterval.of(level, seed, n_resamples, caller)
-    judged = Judged.of(y_true, outputs, costs, row_costs, sample_weight, caller)
-    weight, realized = judged.weight, judged.realized
-    constant = judged.by_action[:, judged.best_constant]
-    shares = np.bincount(judged.action, weight, judged.costs.n_actions) / weight.sum()
+    interval = MeanInterval.of(level, random_state, n_resamples, caller)
+    realized_costs = RealizedCosts.of(y_true, outputs, costs, row_costs, sample_weight, caller)
+    weight, realized = realized_costs.weight, realized_costs.realized
+    constant = realized_costs.by_action[:, realized_costs.best_constant]
+    fractions = (
+        np.bincount(realized_costs.action, weight, realized_costs.costs.n_actions) / weight.sum()
+    )
     return CostReport(
         realized=interval(realized, weight),
-        predicted=float(np.average(judged.expected, weights=weight)),
-        gap=interval(judged.expected - realized, weight),
-        constant_action=judged.costs.actions[judged.best_constant],
+        expected=float(np.average(realized_costs.expected, weights=weight)),
+        gap=interval(realized_costs.expected - realized, weight),
+        constant_action=realized_costs.costs.actions[realized_costs.best_constant],
         constant=float(np.average(constant, weights=weight)),
         regret_to_constant=interval(realized - constant, weight),
-        oracle=float(np.average(judged.oracle, weights=weight)),
-        regret_to_oracle=interval(realized - judged.oracle, weight),
-        shares=dict(zip(judged.costs.actions, shares.tolist(), strict=True)),
+        oracle=float(np.average(realized_costs.oracle, weights=weight)),
+        regret_to_oracle=interval(realized - realized_costs.oracle, weight),
+        fractions=dict(zip(realized_costs.costs.actions, fractions.tolist(), strict=True)),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),
-        n_missing=judged.labels.n_missing,
+        n_missing=realized_costs.labels.n_missing,
     )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MeanInterval:
-    """A bootstrap of weighted means over rows; the same resamples for all that it is asked."""
+    """A bootstrap of weighted means over rows, with the same resamples in every call."""
 
     level: float
     seed: int
     n_resamples: int
 
     @classmethod
-    def of(cls, level: Any, seed: Any, n_resamples: Any, caller: str) -> MeanInterval:
+    def of(cls, level: Any, random_state: Any, n_resamples: Any, caller: str) -> MeanInterval:
         """Check the settings."""
-        share = as_share(level, "level", caller, is_open=True)
-        return cls(share, seed, as_n_resamples(n_resamples, caller))
+        confidence = as_share(level, "level", caller, is_open=True)
+        seed = draw_seed(random_state, caller)
+        return cls(confidence, seed, as_n_resamples(n_resamples, caller))
 
     def __call__(self, values: FloatArray, weight: FloatArray) -> Interval:
-        """Return the mean of one number a row, or of two the ratio of their means' sizes."""
+        """Return the mean of one column, or the ratio of the means of two, in size."""
         with kept_threads():
             return confidence_interval(
                 _mean_or_ratio,
@@ -184,7 +255,7 @@ class MeanInterval:
 
 
 def _mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
-    """Return the mean of a column, or the size of the first column's mean in that of the second."""
+    """Return the mean of one column, or the ratio of the means of two, in size."""
     require_weight(sample_weight, "A mean")
     means = sample_weight @ values / sample_weight.sum()
     if np.ndim(means) == 0:
@@ -196,11 +267,24 @@ def _mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArra
 @final
 @dataclass(frozen=True, slots=True)
 class CostSavings:
-    """Costs a row before and after, and what was saved: above 0 the later outputs decide better.
+    """Mean costs per row before and after a change of outputs, and their difference.
 
-    `ratio` is the cost after in that before, None where nothing was to be saved (a mean of 0 or
-    below). A gap is what was expected less what was paid; `gap_ratio` is its size after in its size
-    before, None where there was none.
+    Attributes
+    ----------
+    before, after : float
+        The realized cost of decisions by either outputs.
+    saved : Interval
+        The cost before minus that after, paired; positive if the new outputs decide better.
+    ratio : Interval or None
+        The cost after divided by that before, None where a mean is not positive.
+    gap_before, gap_after : Interval
+        Expected minus realized cost.
+    gap_ratio : Interval or None
+        The size of the gap after divided by that before, None where there was none.
+    level : float
+        The confidence level.
+    n_rows : int
+        Labeled rows with a positive weight.
     """
 
     before: float
@@ -215,14 +299,13 @@ class CostSavings:
 
     def __str__(self) -> str:
         low, high = self.saved.low, self.saved.high
-        saved = f"It saved {self.saved.value:.4g}"
-        lost = f"It lost {-self.saved.value:.4g}"
-        verdict = saved if low > 0 else lost if high < 0 else "No sure difference in cost"
+        saved = f"Saves {self.saved.value:.4g} per row"
+        lost = f"Costs {-self.saved.value:.4g} more per row"
+        verdict = saved if low > 0 else lost if high < 0 else "No significant difference in cost"
         return (
-            f"{verdict} a row "
-            f"({self.level:.0%} interval of what was saved {low:.4g} to {high:.4g}), "
+            f"{verdict} ({self.level:.0%} interval of the savings {low:.4g} to {high:.4g}), "
             f"from {self.before:.4g} to {self.after:.4g}.\n"
-            f"What is expected less what is paid went from {self.gap_before.value:.4g} "
+            f"Expected minus realized cost: from {self.gap_before.value:.4g} "
             f"({self.gap_before.low:.4g} to {self.gap_before.high:.4g}) "
             f"to {self.gap_after.value:.4g} "
             f"({self.gap_after.low:.4g} to {self.gap_after.high:.4g}); {self.n_rows:,} rows."
@@ -237,27 +320,51 @@ def cost_savings(
     row_costs: Any = None,
     *,
     level: float = 0.95,
-    seed: int = 0,
+    random_state: RandomState = 0,
     n_resamples: int = 1000,
     sample_weight: Any = None,
 ) -> CostSavings:
-    """Return what deciding by other outputs of the same rows saved, with a paired interval.
+    """Return what deciding by other outputs of the same rows saves, with a paired interval.
 
-    Use it for raw and calibrated outputs of rows that the calibrator did not see. Both see the same
-    resamples, so that what the rows share cancels.
+    Use it to compare raw and calibrated outputs of rows that the calibrator was not fitted on.
 
+    Parameters
+    ----------
+    y_true : array
+        Labels.
+    before, after : array, Logits, Probabilities or Members
+        Two outputs for the same rows.
+    costs : CostMatrix
+        The cost of each action in each class.
+    row_costs : array, optional
+        One number per row, needed where the costs have a rate.
+    level : float, default 0.95
+        The confidence level.
+    random_state : int, RandomState or None, default 0
+        Determines the resamples, which both outputs share.
+    n_resamples : int, default 1000
+        The number of Poisson bootstrap resamples.
+    sample_weight : array, optional
+        Weights of the rows.
+
+    Returns
+    -------
+    CostSavings
+
+    Examples
+    --------
     >>> costs = CostMatrix.zero_one(2).with_reject(0.25)
     >>> cost_savings([0, 1], [[0.9, 0.1], [0.8, 0.2]], [[0.8, 0.2], [0.6, 0.4]], costs).saved.value
     0.375
     """
     caller = "cost_savings"
-    interval = MeanInterval.of(level, seed, n_resamples, caller)
+    interval = MeanInterval.of(level, random_state, n_resamples, caller)
     old, new = as_class_outputs(before, "before", caller), as_class_outputs(after, "after", caller)
     if len(new) != len(old):
-        rule, fix = f"of {len(old)} rows, like `before`", "outputs of the same rows"
-        raise BadValueError("after", caller, rule, f"{len(new)} rows", fix)
-    first = Judged.of(y_true, old, costs, row_costs, sample_weight, caller)
-    second = Judged.of(y_true, new, costs, row_costs, sample_weight, caller)
+        rule, fix = f"must have {len(old)} rows, like `before`", "Pass outputs of the same rows"
+        raise BadValueError("after", caller, rule, f"{len(new)}", fix)
+    first = RealizedCosts.of(y_true, old, costs, row_costs, sample_weight, caller)
+    second = RealizedCosts.of(y_true, new, costs, row_costs, sample_weight, caller)
     weight = first.weight
     paid = np.stack([second.realized, first.realized], axis=1)
     gaps = np.stack([second.expected, first.expected], axis=1) - paid

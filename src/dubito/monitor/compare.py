@@ -302,7 +302,7 @@ def _with_costs(
     rows = {model: batch.take(labeled) for model, batch in batches.items()}
     settings: dict[str, Any] = {
         "level": bootstrap.level,
-        "seed": bootstrap.seed,
+        "random_state": bootstrap.seed,
         "n_resamples": bootstrap.n_resamples,
         "sample_weight": first.weight[labeled],
         "row_costs": None if costs.rate is None else rows[next(iter(rows))].row_costs,

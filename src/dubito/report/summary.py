@@ -73,7 +73,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
         unbound=None,
         row_costs=np.empty(0) if batch.row_costs is None else batch.row_costs,
         weight=batch.labeled_weight,
-        how="the rows of the report",
+        evaluation="the rows of the report",
     )
     return PolicyResult(decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed))
 
@@ -223,7 +223,7 @@ class Summary:
             costs,
             rows.row_costs if costs.rate is not None else None,
             sample_weight=rows.weight,
-            seed=self.provenance.seed,
+            random_state=self.provenance.seed,
         )
 
 

@@ -252,5 +252,5 @@ def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstima
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)  # the estimate has `is_identified`
         return estimate_prior(
-            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, seed=seed
+            Probabilities(recent), prior, level=LEVEL, n_resamples=N_RESAMPLES, random_state=seed
         )

@@ -179,7 +179,7 @@ def _evaluate(policy: Policy, known: LabeledRows, evidence: str) -> PolicyReport
         unbound=None,
         row_costs=row_costs,
         weight=batch.labeled_weight,
-        how=evidence,
+        evaluation=evidence,
     )
     return PolicyReport.of(found, policy.rule)
 

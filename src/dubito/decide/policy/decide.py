@@ -188,9 +188,10 @@ class DecisionRule:
             assert costs.reject is not None
             action[rejected] = costs.reject
             p, some = posteriors(outputs, rejected), take_rows(checked, rejected)
-            expected[rejected] = p @ costs.array[costs.reject]
+            # Row by row, as the rounding of a matrix product depends on the number of rows.
+            expected[rejected] = (p * costs.array[costs.reject]).sum(axis=1)
             if costs.rate is not None:
-                expected[rejected] += some * (p @ costs.rate[costs.reject])
+                expected[rejected] += some * (p * costs.rate[costs.reject]).sum(axis=1)
         return Decisions(
             action=action,
             class_=found.class_,

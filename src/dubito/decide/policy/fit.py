@@ -161,8 +161,8 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     notes: tuple[str, ...] = ()
     if config.risk is not None:
         choice = held_out.choose_threshold(held_out.all_rows)
-        risk = config.risk.with_threshold(choice.threshold, choice.words)
-        notes = (f"Risk bound, among rows not rejected for their costs: {choice.words}",)
+        risk = config.risk.with_threshold(choice.threshold, choice.summary)
+        notes = (f"Risk bound, among rows not rejected for their costs: {choice.summary}",)
     if evaluate_on is None:
         evidence = held_out.evidence()
     else:
@@ -263,8 +263,8 @@ class HeldOutRows:
         is_open = decisions.reason == LOWEST_COST
         accepted, action = rows[is_open], decisions.action[is_open]
         if not accepted.size:
-            words = "every row is rejected because of its costs."
-            return ThresholdChoice(1.0, 0.0, 0.0, 1.0, rows.size, False, words)
+            summary = "every row is rejected because of its costs."
+            return ThresholdChoice(1.0, 0.0, 0.0, 1.0, rows.size, False, summary)
         row_costs, costs = take_rows(self.row_costs, accepted), self.config.costs
         p = posteriors(self.calibrated, accepted)
         confidence = np.clip(1 - error_probability(p, action, costs, row_costs), 0, 1)
@@ -294,7 +294,7 @@ class HeldOutRows:
             unbound=None if decisions is unbound else unbound,
             row_costs=self.row_costs,
             weight=self.weight,
-            how=f"cross-fitted in {self.fold_of.max() + 1} folds",
+            evaluation=f"cross-fitted in {self.fold_of.max() + 1} folds",
         )
 
 
@@ -327,7 +327,7 @@ def _evidence_on(
         else config.rule().decide(calibrated, is_ood, batch.row_costs),
         row_costs=as_row_costs(batch.row_costs, config.costs, len(batch), CALLER),
         weight=config.deployed_weight(batch),
-        how="an evaluation set",
+        evaluation="an evaluation set",
     )
 
 

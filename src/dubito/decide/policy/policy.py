@@ -393,8 +393,8 @@ class Policy(Record):
         lines = [f"Calibrator: {self.provenance['calibrator']}.", str(self.report)]
         if "edited" in self.provenance:
             lines.append(
-                f"Edited by hand on {self.provenance['edited']}: the figures above and the risk bound "
-                "describe the policy before the edit."
+                f"Edited by hand on {self.provenance['edited']}: the figures above and the risk "
+                "bound describe the policy before the edit."
             )
         return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What a policy does to rows it was not fitted on."""
+"""The results of a policy on rows that it was not fitted on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dubito.arrays import BoolArray, FloatArray
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
-from dubito.decide.realized import Judged, costs_of_actions
-from dubito.decide.value import MeanInterval
+from dubito.decide.realized import RealizedCosts, costs_of_actions
+from dubito.decide.value import MeanInterval, ends
 from dubito.measure.calibration_error import expected_calibration_error
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
@@ -34,7 +34,7 @@ from dubito.serialization.fields import (
 from dubito.serialization.objects import Record
 
 LEVEL = 0.95
-FEW_ROWS = 50  # below, a bootstrap of costs is too sure of itself
+FEW_ROWS = 50  # fewer rows make a bootstrap of costs over-confident
 
 _figure = number(-1e300, 1e300)
 
@@ -63,26 +63,58 @@ class Evidence:
     unbound: Decisions | None
     row_costs: FloatArray
     weight: FloatArray
-    how: str
+    evaluation: str
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PolicyReport(Record):
-    """Figures of a policy on rows that it did not learn from, costs a row, 95 % intervals.
+    """Results of a policy on rows that it was not fitted on, with 95 % intervals.
 
-    `risk` is the share of wrong ones among rows that were decided rather than handed over, None
-    where all were handed over; a decision is wrong where another action would have cost less.
-    `saved` is what raw outputs cost under the same costs less what the policy does; `bound_cost` is
-    what the risk bound added. A log loss is None where it is infinite.
+    Costs are means per row. A decision is wrong where another action would have cost less.
+
+    Attributes
+    ----------
+    evaluation : str
+        How the rows were held out.
+    n_rows : int
+        Labeled rows with a positive weight.
+    cost : Interval
+        The realized cost.
+    expected_cost : float
+        The cost that the policy expected.
+    gap : Interval
+        Expected minus realized cost.
+    raw_cost : float
+        The cost of optimal decisions with uncalibrated outputs.
+    saved : Interval
+        What the policy saves over uncalibrated outputs.
+    constant_action, constant_cost : str, float
+        The best constant action in hindsight, and its cost.
+    oracle_cost : float
+        The cost with perfect information.
+    coverage : Interval
+        The fraction of rows that are not rejected.
+    risk : Interval or None
+        The fraction of wrong decisions among them, None if all rows are rejected.
+    bound_cost : Interval or None
+        What the risk bound adds to the cost.
+    actions, reasons : dict
+        The fraction of rows by action and by reason.
+    log_loss_before, log_loss_after : float or None
+        Before and after calibration, None where infinite.
+    calibration_error_before, calibration_error_after : float
+        The ECE with 15 uniform bins.
+    notes : tuple of str
+        Remarks, such as on the risk bound.
     """
 
     has_header: ClassVar[bool] = False
     fields: ClassVar[Mapping[str, Check]] = declare(
-        how=text,
+        evaluation=text,
         n_rows=integer(),
         cost=_interval,
-        predicted_cost=_figure,
+        expected_cost=_figure,
         gap=_interval,
         raw_cost=_figure,
         saved=_interval,
@@ -101,10 +133,10 @@ class PolicyReport(Record):
         notes=_notes,
     )
 
-    how: str
+    evaluation: str
     n_rows: int
     cost: Interval
-    predicted_cost: float
+    expected_cost: float
     gap: Interval
     raw_cost: float
     saved: Interval
@@ -126,36 +158,36 @@ class PolicyReport(Record):
     def of(
         cls, evidence: Evidence, rule: DecisionRule, notes: tuple[str, ...] = (), seed: int = 0
     ) -> PolicyReport:
-        """Measure what was decided against what happened."""
+        """Return the figures of decided rows with labels."""
         interval = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
         labels = batch.labels
         assert isinstance(labels, Labels)
         row_costs = evidence.row_costs if evidence.row_costs.size else None
-        raw = Judged.of(labels, evidence.raw, rule.costs, row_costs, weight, "Policy.fit")
+        raw = RealizedCosts.of(labels, evidence.raw, rule.costs, row_costs, weight, "Policy.fit")
         by_action = costs_of_actions(rule.costs, labels, evidence.row_costs)
         paid = _taken(by_action, decisions)
         constants = np.average(by_action, axis=0, weights=weight)
         is_open = ~decisions.is_rejected
         unbound = evidence.unbound
         return cls(
-            how=evidence.how,
+            evaluation=evidence.evaluation,
             n_rows=int(np.count_nonzero(weight)),
             cost=interval(paid, weight),
-            predicted_cost=float(np.average(decisions.expected_cost, weights=weight)),
+            expected_cost=float(np.average(decisions.expected_cost, weights=weight)),
             gap=interval(decisions.expected_cost - paid, weight),
             raw_cost=float(np.average(raw.realized, weights=weight)),
             saved=interval(raw.realized - paid, weight),
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
-            coverage=_share_interval(is_open, weight),
+            coverage=_proportion(is_open, weight),
             risk=_risk_of(evidence, rule),
             bound_cost=None
             if unbound is None
             else interval(paid - _taken(by_action, unbound), weight),
-            actions=_shares(decisions.action, decisions.actions, weight),
-            reasons=_shares(decisions.reason, REASONS, weight),
+            actions=_fractions(decisions.action, decisions.actions, weight),
+            reasons=_fractions(decisions.reason, REASONS, weight),
             log_loss_before=_finite(log_loss(labels, evidence.raw, sample_weight=weight)),
             log_loss_after=_finite(
                 log_loss(labels, evidence.decisions.calibrated, sample_weight=weight)
@@ -174,41 +206,43 @@ class PolicyReport(Record):
 
     @property
     def lines(self) -> list[str]:
-        """What the figures say, in words."""
+        """The figures as sentences."""
         cost, saved, coverage = self.cost, self.saved, self.coverage
         verdict = (
-            f"{saved.value:.4g} less than raw outputs ({saved.low:.4g} to {saved.high:.4g})"
+            f"{saved.value:.4g} less than with uncalibrated outputs{ends(saved)}"
             if saved.low > 0
-            else f"{-saved.value:.4g} more than raw outputs ({-saved.high:.4g} to {-saved.low:.4g})"
+            else f"{-saved.value:.4g} more than with uncalibrated outputs "
+            f"({-saved.high:.4g} to {-saved.low:.4g})"
             if saved.high < 0
-            else "no sure difference to raw outputs "
-            f"(saved {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
+            else "no significant difference from uncalibrated outputs "
+            f"(savings {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
         )
+        decided = f"{coverage.value:.1%} of rows are decided ({coverage.low:.1%} to "
+        decided += f"{coverage.high:.1%})"
+        if self.risk is not None:
+            decided += (
+                f"; {self.risk.value:.2%} of the decisions are wrong ({self.risk.low:.2%} to "
+            )
+            decided += f"{self.risk.high:.2%})"
         lines = [
-            f"A row costs {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g}): {verdict}.",
-            f"It expected {self.predicted_cost:.4g}. Always '{self.constant_action}' would cost "
-            f"{self.constant_cost:.4g}, knowing every truth {self.oracle_cost:.4g}.",
-            f"{coverage.value:.1%} of rows are decided ({coverage.low:.1%} to {coverage.high:.1%})"
-            + (
-                f", of which {self.risk.value:.2%} wrongly ({self.risk.low:.2%} to "
-                f"{self.risk.high:.2%})."
-                if self.risk
-                else "."
-            ),
-            "Log loss "
-            f"{_number(self.log_loss_before)} to {_number(self.log_loss_after)}, ECE (15 uniform "
-            f"bins) {self.calibration_error_before:.4f} to {self.calibration_error_after:.4f}.",
+            f"Mean cost per row: {cost.value:.4g}{ends(cost)}, {verdict}.",
+            f"Expected by the policy: {self.expected_cost:.4g}. Always '{self.constant_action}' "
+            f"would cost {self.constant_cost:.4g}, perfect information {self.oracle_cost:.4g}.",
+            f"{decided}.",
+            f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
+            f"{_number(self.log_loss_after)}, ECE (15 uniform bins) "
+            f"{self.calibration_error_before:.4f} and {self.calibration_error_after:.4f}.",
         ]
         if self.bound_cost is not None:
             added = self.bound_cost
             lines.append(
-                "The risk bound changes nothing."
+                "The risk bound does not change the cost."
                 if added == Interval(0.0, 0.0, 0.0)
-                else f"The risk bound wins over costs, which adds {added.value:.4g} a row "
-                f"({added.low:.4g} to {added.high:.4g})."
+                else f"The risk bound adds {added.value:.4g} per row{ends(added)}."
             )
-        few = " So few that costs may be far off." if self.n_rows < FEW_ROWS else ""
-        return [*lines, f"{self.n_rows:,} rows, {self.how}; 95 % intervals in brackets.{few}"]
+        few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
+        rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
+        return [*lines, f"{rows}{few}"]
 
     def _values(self) -> dict[str, Any]:
         values = super(PolicyReport, self)._values()
@@ -216,47 +250,48 @@ class PolicyReport(Record):
 
 
 def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
-    """Return what the actions taken cost, of what each would have."""
+    """Return the costs of the actions taken."""
     return np.asarray(by_action[np.arange(len(decisions)), decisions.action])
 
 
 def _risk_of(evidence: Evidence, rule: DecisionRule) -> Interval | None:
-    """Return the share of wrong decisions among those made."""
+    """Return the fraction of wrong decisions among rows that are not rejected."""
     is_open = ~evidence.decisions.is_rejected
     if not (evidence.weight[is_open] > 0).any():
         return None
     labels = evidence.batch.labels
     assert isinstance(labels, Labels)
     wrong = decision_errors(labels, evidence.decisions.action, rule.costs, evidence.row_costs)
-    return _share_interval(wrong[is_open], evidence.weight[is_open])
+    return _proportion(wrong[is_open], evidence.weight[is_open])
 
 
-def _share_interval(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
-    """Return a share with its exact interval, for as many rows as the weights are worth.
+def _proportion(values: FloatArray | BoolArray, weight: FloatArray) -> Interval:
+    """Return a proportion with its exact interval (Clopper and Pearson, 1934).
 
-    A bootstrap of no errors at all would be sure that there are none. Clopper and Pearson, 1934.
+    Weights reduce the effective number of rows. A bootstrap without any error would claim that
+    there are none.
     """
-    share = float(np.average(values, weights=weight))
+    mean = float(np.average(values, weights=weight))
     n = float(weight.sum() ** 2 / np.square(weight).sum())
-    k, tail = share * n, (1 - LEVEL) / 2
+    k, tail = mean * n, (1 - LEVEL) / 2
     low = special.betaincinv(k, n - k + 1, tail) if k > 0 else 0.0
     high = special.betaincinv(k + 1, n - k, 1 - tail) if n - k > 1e-9 else 1.0
-    return Interval(share, float(low), float(high))
+    return Interval(mean, float(low), float(high))
 
 
-def _shares(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
-    """Return how much of the weight each name has."""
+def _fractions(numbers: Any, names: tuple[str, ...], weight: FloatArray) -> dict[str, float]:
+    """Return the fraction of the weight of each name."""
     parts = np.bincount(numbers, weight, len(names)) / weight.sum()
     return dict(zip(names, parts.tolist(), strict=True))
 
 
 def _finite(value: float) -> float | None:
-    """Return a number that JSON can hold."""
+    """Return a finite number, or None."""
     return float(value) if isfinite(value) else None
 
 
 def _number(value: float | None) -> str:
-    """Return a figure as words show it."""
+    """Return a figure as text."""
     return "infinite" if value is None else f"{value:.4f}"
 
 

@@ -214,7 +214,9 @@ class DecisionRegionDisplay:
         ax.add_collection(lines)
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
         ax.set(xlim=regions.x[[0, -1]], ylim=regions.y[[0, -1]])
-        taken = [number for number in range(len(regions.actions)) if regions.share[number] > 0]
+        taken = [
+            number for number in range(len(regions.actions)) if regions.area_fraction[number] > 0
+        ]
         patches = [_legend_patch(regions, number) for number in taken]
         ax.legend(handles=patches, framealpha=0.85, edgecolor="none", fontsize="small")
         self.ax_, self.figure_ = ax, ax.figure
@@ -232,7 +234,7 @@ def _fill_regions(ax: Axes, regions: DecisionRegions) -> None:
     sides = *(regions.x[[0, -1]] + [-half_x, half_x]), *(regions.y[[0, -1]] + [-half_y, half_y])
     look: dict[str, Any] = {"origin": "lower", "extent": sides, "interpolation": "nearest"}
     ax.imshow(colors[regions.action], aspect="auto", **look)
-    if regions.reject is not None and regions.share[regions.reject] > 0:
+    if regions.reject is not None and regions.area_fraction[regions.reject] > 0:
         is_rejected = (regions.action == regions.reject).astype(np.float64)
         look = {"levels": [0.5, 1.5], "colors": "none", "hatches": [HATCH]}
         hatched = ax.contourf(regions.x, regions.y, is_rejected, **look)

@@ -51,7 +51,7 @@ def _cost_text(summary: Summary) -> str:
             report.realized.value,
             report.realized.low,
             report.realized.high,
-            report.predicted,
+            report.expected,
             report.constant,
             report.oracle,
         )

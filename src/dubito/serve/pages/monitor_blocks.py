@@ -184,7 +184,7 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
 
     rows = (
         line("cost per row", lambda r: with_interval(r.cost.value, r.cost)),
-        line("expected cost per row", lambda r: decimal(r.predicted_cost)),
+        line("expected cost per row", lambda r: decimal(r.expected_cost)),
         line("coverage", lambda r: _percentage(r.coverage)),
         line(
             "error rate of decided rows",
@@ -193,7 +193,7 @@ def comparison_blocks(found: PolicyComparison) -> list[Block]:
         line("log loss", lambda r: decimal(r.log_loss_after)),
         line("ECE (15 uniform bins)", lambda r: decimal(r.calibration_error_after)),
         line("labels", lambda r: f"{r.n_rows:,}"),
-        line("evidence", lambda r: r.how),
+        line("evidence", lambda r: r.evaluation),
     )
     caption = f"The active policy and the candidate on {found.rows}; 95 % confidence intervals"
     table = Table(caption, ("", "active", "candidate"), rows)
