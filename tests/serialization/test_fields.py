@@ -127,8 +127,8 @@ anything = st.recursive(
 @given(anything)
 def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
     checks = [
-        number(), integer(), boolean, text, one_of("a"), optional(boolean), list_of(integer()), record(a=boolean),
-        dict_of(boolean), class_names("n_"), scalar,
+        number(), integer(), boolean, text, one_of("a"), optional(boolean),
+        list_of(integer()), record(a=boolean), dict_of(boolean), class_names("n_"), scalar,
     ]  # fmt: skip
     for check in checks:
         with contextlib.suppress(BadValueError):

@@ -1,4 +1,4 @@
-"""The cost of each action in each class: a named matrix, actions x classes, from arrays or files."""
+"""The cost of each action in each class: a named matrix, from arrays or files."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def declare(**checks: Check) -> Mapping[str, Check]:
 
 
 def require_keys(values: Any, checks: Mapping[str, Check], entry: Entry) -> None:
-    """Raise unless a dict has exactly the declared keys; those that are `Omittable` may be absent."""
+    """Raise unless a dict has exactly the declared keys, apart from `Omittable` ones."""
     if not isinstance(values, dict):
         raise entry.error("a dict", describe(values))
     known = ", ".join(checks) or "none"

@@ -94,7 +94,7 @@ class Decisions:
 
     @property
     def calibrated(self) -> Logits | Probabilities:
-        """The calibrated outputs that were decided on, under the deployment prior if there is one."""
+        """The calibrated outputs that were decided on, under the prior of deployment."""
         first, *others = self.calibrated_blocks
         if not others:
             return first
