@@ -189,15 +189,6 @@ def as_share(value: Any, argument: str, caller: str, *, is_open: bool = False) -
     return float(value)
 
 
-def as_seed(value: Any, caller: str) -> int:
-    """Return the seed of a random generator: an integer from 0 to 2**32 - 1."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_whole and 0 <= value < 2**32):
-        rule = "must be an integer from 0 to 2**32 - 1"
-        raise BadValueError("seed", caller, rule, repr(value), "Pass seed=0")
-    return int(value)
-
-
 def as_count(
     value: Any, argument: str, caller: str, least: int = 1, example: int | None = None
 ) -> int:
