@@ -181,24 +181,27 @@ def test_private_names_stay_in_their_module() -> None:
 
 # What others build on: removing or renaming one of these breaks them.
 FIXED = {
-    "dubito": """AutoCalibrator CostMatrix Policy Logits Probabilities Members TopLabel Normal Samples Quantiles audit""",
+    "dubito": """AutoCalibrator CostMatrix Policy Logits Probabilities Members TopLabel
+        Normal Samples Quantiles audit""",
     "dubito.measure": """accuracy log_loss brier_score expected_calibration_error
         maximum_calibration_error classwise_calibration_error debiased_calibration_error
-        smooth_calibration_error reliability_curve risk_coverage_curve area_under_risk_coverage
-        area_under_generalized_risk_coverage roc_auc false_positive_rate_at_recall
-        confidence_interval paired_difference ReliabilityCurve Interval Audit get_scorer""",
-    "dubito.calibrate": """TemperatureScaling VectorScaling MatrixScaling StructuredMatrixScaling
-        EnsembleTemperatureScaling PlattScaling BetaCalibration HistogramBinning IsotonicCalibration OneVsRest
-        AutoCalibrator CalibratedClassifier""",
+        smooth_calibration_error reliability_curve risk_coverage_curve
+        area_under_risk_coverage area_under_generalized_risk_coverage roc_auc
+        false_positive_rate_at_recall confidence_interval paired_difference ReliabilityCurve
+        Interval Audit get_scorer""",
+    "dubito.calibrate": """TemperatureScaling VectorScaling MatrixScaling
+        StructuredMatrixScaling EnsembleTemperatureScaling PlattScaling BetaCalibration
+        HistogramBinning IsotonicCalibration OneVsRest AutoCalibrator CalibratedClassifier""",
     "dubito.decide": """CostMatrix expected_costs optimal_actions reject_threshold
         choose_threshold adjust_prior estimate_prior combine_posteriors minkowski_estimate
         expected_risk""",
-    "dubito.doubt": """least_confidence entropy margin_uncertainty energy feature_norm familiarity
-        negative_feature_norm unfamiliarity mental_model MahalanobisDistance NearestNeighborDistance
-        VirtualLogitMatching ClassConditionalDensity decompose_uncertainty vote ConformalOutlierDetector ConformalClassifier
+    "dubito.doubt": """least_confidence entropy margin_uncertainty energy feature_norm
+        familiarity negative_feature_norm unfamiliarity mental_model MahalanobisDistance
+        NearestNeighborDistance VirtualLogitMatching ClassConditionalDensity
+        decompose_uncertainty vote ConformalOutlierDetector ConformalClassifier
         ConformalRegressor""",
-    "dubito.learn": """Gaussian HeteroscedasticGaussian Laplace Bernoulli Categorical SquaredError
-        UncertaintyAware flip_labels LogitNoise smooth_labels""",
+    "dubito.learn": """Gaussian HeteroscedasticGaussian Laplace Bernoulli Categorical
+        SquaredError UncertaintyAware flip_labels LogitNoise smooth_labels""",
     "dubito.data": "Batch Columns Shards ArrayShards FileShards read scan",
     "dubito.monitor": "Comparison Drift compare detect_drift",
     "dubito.serve.store": "NewDecisions ReviewItem Store StoredRows",

@@ -40,9 +40,6 @@ __all__ = [
 ]
 
 
-_VERBS = ("must ", "cannot ", "supports ", "needs ", "accepts ", "has ", "is ")
-
-
 class DubitoError(Exception):
     """The base class of all errors that dubito raises."""
 
@@ -91,13 +88,8 @@ class BaseRuleError(DubitoError):
         if self.row is not None:
             where.insert(0, f"row {self.row}")
         place = " in " + ", ".join(where) if where else ""
-        if self.rule.startswith(_VERBS):
-            subject = f"{self.caller}: `{self.argument}`" if self.argument else self.caller
-            return f"{subject} {self.rule}, got {self.got}{place}. {self.fix}."
-        return (  # the older form, until every site is rewritten
-            f"`{self.argument}` of {self.caller} must be {self.rule}. "
-            f"Got {self.got}{place}. Try {self.fix}."
-        )
+        subject = f"{self.caller}: `{self.argument}`" if self.argument else self.caller
+        return f"{subject} {self.rule}, got {self.got}{place}. {self.fix}."
 
 
 class BadValueError(BaseRuleError, ValueError):
@@ -130,8 +122,7 @@ class BadFileError(DubitoError, ValueError):
         self.path, self.problem, self.fix = path, problem, fix
 
     def __str__(self) -> str:
-        remedy = self.fix if self.fix[:1].isupper() else f"Try {self.fix}"
-        return f"{self.path} cannot be read: {self.problem}. {remedy}."
+        return f"{self.path} cannot be read: {self.problem}. {self.fix}."
 
 
 class EmptyStateError(DubitoError, ValueError):

@@ -46,7 +46,9 @@ def test_risks_and_costs_are_of_the_sample(summary: Summary) -> None:
         curve = risk_coverage_curve(one.labels, one.outputs, sample_weight=one.weight)
         np.testing.assert_allclose(found.risk, curve.risk)
     one = sample.batch
-    report = cost_report(one.labels, one.outputs, sample.costs, sample_weight=one.weight, seed=3)
+    report = cost_report(
+        one.labels, one.outputs, sample.costs, sample_weight=one.weight, random_state=3
+    )
     assert summary.cost_report == report
     assert 1000 * report.realized.value == pytest.approx(sample.optimal.cost)
 

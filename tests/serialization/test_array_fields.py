@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
-from dubito.serialization.arrays import array, distribution, require_each, require_increasing
+from dubito.serialization.array_fields import array, distribution, require_each, require_increasing
 from dubito.serialization.fields import MOST, Check, Entry
 
 ENTRY = Entry("fitted.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})

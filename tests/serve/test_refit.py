@@ -56,7 +56,7 @@ def test_a_candidate_is_fitted_to_weighted_labels(stored_policy: Any) -> None:
     assert after.log_loss_after is not None
     assert before.log_loss_after is not None
     assert after.log_loss_after < before.log_loss_after
-    assert before.how == "labels so far"
+    assert before.evaluation == "labels so far"
     assert before.n_rows == after.n_rows == sample.rows.size
 
 

@@ -50,7 +50,7 @@ from dubito.data.shards import Shards, sample_rows
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array, distribution
+from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
     Entry,
     Omittable,

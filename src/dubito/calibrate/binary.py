@@ -17,7 +17,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array, require_each
+from dubito.serialization.array_fields import array, require_each
 from dubito.serialization.fields import Entry, declare, integer, number
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended

@@ -32,7 +32,7 @@ from dubito.kernels.blocks import map_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array, require_each, require_increasing
+from dubito.serialization.array_fields import array, require_each, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare
 from dubito.serialization.objects import estimator
 

@@ -14,7 +14,7 @@ from dubito.calibrate.isotonic import GRID
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
-from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare, number
 
 TIE = 1e-9  # weights or gaps that differ by less than this fraction of their sum are equal

@@ -14,7 +14,7 @@ from dubito.calibrate.calibrator import BaseCalibrator, as_penalty, class_weight
 from dubito.calibrate.temperature import TEMPERATURE_FIELD, best_inverse_temperature
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.fields import Entry, Omittable, declare, number
 
 

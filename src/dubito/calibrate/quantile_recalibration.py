@@ -31,7 +31,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
 from dubito.measure.regression import values_of
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
-from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import Entry, Omittable, declare, list_of
 
 DEFAULT_LEVELS = tuple(k / 20 for k in range(1, 20))

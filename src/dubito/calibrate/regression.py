@@ -24,7 +24,7 @@ from dubito.kernels.blocks import row_blocks
 from dubito.measure.regression import point_of_rows, require_targets, values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.fields import declare, integer, one_of, optional
 from dubito.serialization.objects import Serializable
 

@@ -25,7 +25,7 @@ from dubito.kernels.temperature_loss import (
 )
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities, unchecked
-from dubito.serialization.arrays import distribution
+from dubito.serialization.array_fields import distribution
 from dubito.serialization.fields import declare, number
 
 MIN_BETA, MAX_BETA = 1e-6, 1e4  # bounds of the inverse temperature

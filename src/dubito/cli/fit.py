@@ -143,11 +143,11 @@ def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]
 
     from dubito.data.labels import names_of
 
-    fix = "one line per class, such as cat,0.25"
+    fix = "Write one line per class, such as cat,0.25"
     try:
         lines = [line for line in csv.reader(path.read_text("utf-8-sig").splitlines()) if line]
     except OSError as error:
-        raise BadFileError(str(path), f"{error.strerror}", "the path of a CSV file") from error
+        raise BadFileError(str(path), f"{error.strerror}", "Pass the path of a CSV file") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadFileError(str(path), f"it is not a CSV file in UTF-8 ({error})", fix) from error
     known = {str(name): name for name in names_of(outputs)}

@@ -21,7 +21,7 @@ from dubito.arrays import (
 )
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import ClassName
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.documents import read_text
 from dubito.serialization.fields import Check, Entry, class_names, declare, list_of, optional, text
 from dubito.serialization.objects import Record

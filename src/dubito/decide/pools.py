@@ -21,7 +21,7 @@ from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
-from dubito.serialization.arrays import array, distribution
+from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
 from dubito.serialization.objects import Serializable
 

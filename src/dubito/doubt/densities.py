@@ -21,7 +21,7 @@ from dubito.doubt.gaussians import (
 from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
 from dubito.errors import BadValueError
 from dubito.outputs import Probabilities, unchecked
-from dubito.serialization.arrays import array, distribution
+from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import MOST, Entry, declare, one_of
 
 FITS = {"shared": fit_shared, "per_class": fit_per_class, "diagonal": fit_diagonal}

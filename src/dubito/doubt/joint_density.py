@@ -27,7 +27,7 @@ from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, Samples
-from dubito.serialization.arrays import array, distribution
+from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import MOST, Entry, declare, integer, optional
 
 MAX_ROWS = 100_000  # that a mixture is fitted on; a random sample of shards with more

@@ -16,7 +16,7 @@ from dubito.doubt.gaussians import (
     squared_norms,
 )
 from dubito.doubt.moments import fit_shared
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, number
 
 SAFETY = 4.0  # by which a rounding error may exceed its usual size

@@ -24,7 +24,7 @@ from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
 from dubito.kernels.distances import nearest_rows, unit_rows
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, integer
 
 BLOCK = 256  # queries per block: enough for fast products, few enough to keep all threads busy

@@ -22,7 +22,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.thresholds import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.ranking import RankingState
-from dubito.serialization.arrays import array, require_increasing
+from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare
 from dubito.serialization.objects import Serializable
 

@@ -12,7 +12,7 @@ from dubito.doubt.activations import as_bias, as_weights
 from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError
-from dubito.serialization.arrays import array
+from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, Omittable, declare, number, optional
 
 NAME = "VirtualLogitMatching"

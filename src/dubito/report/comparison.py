@@ -10,7 +10,7 @@ from dubito.charts import Span, SpanRow, percent
 from dubito.measure.intervals import Interval
 from dubito.monitor import Comparison, Difference, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
-from dubito.report.charts.curves import span_chart
+from dubito.report.charts.builders import span_chart
 from dubito.report.content import Code, Facts, Figure, Row, Section, Table, Text, Verdict
 from dubito.report.formatting import (
     ABSENT,

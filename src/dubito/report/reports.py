@@ -21,12 +21,12 @@ from dubito.outputs import Normal, Quantiles, Samples
 from dubito.report.content import Section
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
+from dubito.report.sections.abstention import decisions_section
 from dubito.report.sections.calibration import (
     calibrators_section,
     metrics_section,
     reliability_section,
 )
-from dubito.report.sections.decisions import decisions_section
 from dubito.report.sections.error_detection import uncertainty_section
 from dubito.report.sections.inspection import inspection_section, provenance_section
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict

@@ -24,7 +24,6 @@ from dubito.serve.service import Settings
 
 CALLER = "POST /v1/decide"
 MAX_SHOWN = 50  # characters of a value in a message
-VERBS = ("must ", "cannot ", "supports ", "needs ", "accepts ", "has ", "is ")
 NOT_FINITE = "a number that is not finite"
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)  # outputs are stored in single precision
@@ -198,8 +197,7 @@ def as_http_error(error: BadTypeError | BadValueError, name: str, fix: str) -> H
     row = "" if error.row is None else f" in row {error.row}"
     column = "" if error.column is None else f", column {error.column}"
     got = "none" if error.got == "None" else error.got
-    rule = error.rule if error.rule.startswith(VERBS) else f"must be {error.rule}"
-    return HTTPError(INVALID, f"`{name}` {rule}, got {got}{row}{column}", fix)
+    return HTTPError(INVALID, f"`{name}` {error.rule}, got {got}{row}{column}", fix)
 
 
 def _find_fault(value: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.measure import ReliabilityCurve, reliability_curve
 from dubito.measure.text import reliability_chart
-from dubito.report.charts.curves import (
+from dubito.report.charts.builders import (
     Population,
     RiskCurve,
     confidence_histogram,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dubito.charts import Axis, Band, Bars, Chart, Line, Mark, Points, Span, SpanRow, Verticals
-from dubito.report.charts.curves import span_chart
+from dubito.report.charts.builders import span_chart
 from dubito.report.charts.svg import MAX_LETTERS, Scale, _thinned, draw_svg
 
 

@@ -12,7 +12,7 @@ from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.report.content import Figure, Row, Text
 from dubito.report.formatting import cost, percentage
 from dubito.report.sample import Outcome, draw_sample
-from dubito.report.sections.decisions import (
+from dubito.report.sections.abstention import (
     _cost_origin,
     _cost_text,
     _outcome_row,

@@ -43,7 +43,7 @@ from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import ClassName, Logits, Probabilities
-from dubito.serialization.arrays import distribution
+from dubito.serialization.array_fields import distribution
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import (
     Check,

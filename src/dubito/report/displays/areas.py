@@ -12,7 +12,7 @@ from dubito.decide.costs import CostMatrix
 from dubito.decide.error_areas import ErrorAreas, error_areas
 from dubito.decide.regions import DecisionRegions, decision_regions
 from dubito.errors import BadValueError
-from dubito.report.charts.curves import error_areas_chart
+from dubito.report.charts.builders import error_areas_chart
 from dubito.report.charts.mpl import axes_for, cycle_color, draw, text_color
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dubito.decide.costs import CostMatrix
 from dubito.measure.calibration_error import ReliabilityCurve, reliability_curve
 from dubito.measure.selective import RiskCoverageCurve, risk_coverage_curve
 from dubito.measure.text import reliability_chart
-from dubito.report.charts.curves import (
+from dubito.report.charts.builders import (
     RiskCurve,
     cost_coverage_chart,
     cost_prior_chart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.text import reliability_chart
-from dubito.report.charts.curves import confidence_histogram
+from dubito.report.charts.builders import confidence_histogram
 from dubito.report.content import Card, Cards, Choice, Figure, Row, Section, Table, Text
 from dubito.report.formatting import (
     decimal,

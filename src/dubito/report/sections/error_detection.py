@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dubito.report.charts.curves import Population, uncertainty_histogram, uncertainty_scatter
+from dubito.report.charts.builders import Population, uncertainty_histogram, uncertainty_scatter
 from dubito.report.content import Block, Figure, Row, Section, Text
 from dubito.report.formatting import decimal, percentage
 from dubito.report.ood import ALPHA, OODScores

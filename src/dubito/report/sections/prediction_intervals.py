@@ -9,7 +9,7 @@ from dubito.charts import plain
 from dubito.measure import RegressionAudit, RiskCoverageCurve
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import point_of_rows, values_of
-from dubito.report.charts.curves import (
+from dubito.report.charts.builders import (
     RiskCurve,
     coverage_chart,
     pit_histogram,

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter
 
-from dubito.serve.pages import monitor, rendering, review, sign_in
+from dubito.serve.pages import monitor_page, rendering, review, sign_in
 
 __all__ = ["router"]
 
 router = APIRouter()
-for part in (rendering, sign_in, review, monitor):
+for part in (rendering, sign_in, review, monitor_page):
     router.include_router(part.router)

@@ -152,8 +152,9 @@ def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         one = shift.difference
         low, value, high = (f"{100 * end:+.1f}" for end in (one.low, one.value, one.high))
         uncertainty = (
-            f"Mean uncertainty (1 - confidence) was {percentage(shift.reference)} in the first rows "
-            f"and is {percentage(shift.current)} in the last: {value} points ({low} to {high})."
+            f"Mean uncertainty (1 - confidence) was {percentage(shift.reference)} in the first "
+            f"rows and is {percentage(shift.current)} in the last: {value} points "
+            f"({low} to {high})."
         )
     if prior is None:
         missing = "Class priors: unknown, because fewer than 100 rows were decided."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from dubito.report.charts.curves import Handles, RiskCurve, review_cost_chart, risk_chart
+from dubito.report.charts.builders import Handles, RiskCurve, review_cost_chart, risk_chart
 from dubito.report.content import Figure, Row, Section, Text
 from dubito.report.formatting import ABSENT, cost, keep_percent_signs, percentage
 from dubito.report.page import fragment
