@@ -14,7 +14,7 @@ from dubito.arrays import (
     as_distributions,
     as_finite,
     as_floats,
-    as_shares,
+    as_fractions,
     contiguous,
     freeze,
     require_dimensions,
@@ -195,7 +195,7 @@ def test_a_sum_beyond_the_largest_float_is_refused_like_any_other() -> None:
 
 
 def test_shares_include_both_ends() -> None:
-    assert as_shares([0, 0.5, 1], "confidence", "TopLabel").tolist() == [0.0, 0.5, 1.0]
+    assert as_fractions([0, 0.5, 1], "confidence", "TopLabel").tolist() == [0.0, 0.5, 1.0]
 
 
 def test_length_dimensions_and_entries_that_fit_pass() -> None:

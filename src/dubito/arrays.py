@@ -170,7 +170,7 @@ def _fault_at(
     return BadValueError(argument, caller, rule, f"{array[indices]}", fix, row, column)
 
 
-def as_shares(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
+def as_fractions(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
     """Return a flat array of numbers between 0 and 1."""
     array = as_finite(as_floats(value, argument, caller), argument, caller)
     require_dimensions(array, (1,), argument, caller, "one number per row")
@@ -179,7 +179,7 @@ def as_shares(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) ->
     return array
 
 
-def as_share(value: Any, argument: str, caller: str, *, is_open: bool = False) -> float:
+def as_fraction(value: Any, argument: str, caller: str, *, is_open: bool = False) -> float:
     """Return a number between 0 and 1, exclusive of both if `is_open`."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     is_fine = is_number and (0 < value < 1 if is_open else 0 <= value <= 1)

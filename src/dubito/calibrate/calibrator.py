@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from dubito.arrays import FloatArray, IntArray, as_share, contiguous, freeze
+from dubito.arrays import FloatArray, IntArray, as_fraction, contiguous, freeze
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import Labels
@@ -170,7 +170,7 @@ class BaseCalibrator(Serializable):
             A copy with simplified isotonic curves; the calibrator itself if it has none.
         """
         self._require_fitted("reduce_knots")
-        as_share(tolerance, "tolerance", f"{type(self).__name__}.reduce_knots")
+        as_fraction(tolerance, "tolerance", f"{type(self).__name__}.reduce_knots")
         return self._with_fewer_knots(float(tolerance))
 
     def _with_fewer_knots(self, tolerance: float) -> Self:

@@ -16,8 +16,8 @@ from dubito.arrays import (
     IntArray,
     as_array,
     as_floats,
+    as_fraction,
     as_list,
-    as_share,
     freeze,
     require_rows,
 )
@@ -229,7 +229,7 @@ def conditional_independence_test(
     True
     """
     caller = "conditional_independence_test"
-    alpha = as_share(significance, "significance", caller, is_open=True)
+    alpha = as_fraction(significance, "significance", caller, is_open=True)
     models = as_models(outputs, caller)
     if len(models) < 2:
         rule, fix = "must have at least 2 models", "Pass [outputs_a, outputs_b]"

@@ -11,7 +11,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_shares,
+    as_fractions,
     require_dimensions,
     require_rows,
 )
@@ -190,7 +190,7 @@ def cost_prior_curve(
     wrapped = as_class_outputs(outputs, "outputs", caller)
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
-    grid = np.linspace(0, 1, 21) if priors is None else as_shares(priors, "priors", caller)
+    grid = np.linspace(0, 1, 21) if priors is None else as_fractions(priors, "priors", caller)
     soft = realized.labels.probabilities
     if soft is not None:
         rule, fix = "must be one label per row", "Pass the most probable label of each row"

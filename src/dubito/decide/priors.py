@@ -17,7 +17,7 @@ from dubito.arrays import (
     RandomState,
     as_distributions,
     as_floats,
-    as_share,
+    as_fraction,
     contiguous,
     draw_seed,
     freeze,
@@ -403,7 +403,7 @@ def estimate_prior(
     [0.167, 0.833]
     """
     caller = "estimate_prior"
-    confidence = as_share(level, "level", caller, is_open=True)
+    confidence = as_fraction(level, "level", caller, is_open=True)
     resamples, seed = as_n_resamples(n_resamples, caller), draw_seed(random_state, caller)
     known = as_class_outputs(outputs, caller)
     if not known.n_rows:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from scipy import special
 
-from dubito.arrays import BoolArray, FloatArray, as_share, require_everywhere
+from dubito.arrays import BoolArray, FloatArray, as_fraction, require_everywhere
 from dubito.data.batch import Batch, row_statistics
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError, EmptyStateError
@@ -74,7 +74,7 @@ def reject_threshold(cost: float) -> float:
     >>> reject_threshold(0.25)
     0.75
     """
-    return 1.0 - as_share(cost, "cost", "reject_threshold")
+    return 1.0 - as_fraction(cost, "cost", "reject_threshold")
 
 
 def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
@@ -98,7 +98,7 @@ def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
     >>> reject_by_threshold([[0.875, 0.125], [0.75, 0.25], [0.5, 0.5]], 0.75).tolist()
     [False, True, True]
     """
-    limit = as_share(threshold, "threshold", "reject_by_threshold")
+    limit = as_fraction(threshold, "threshold", "reject_by_threshold")
     wrapped = as_outputs(outputs, "outputs", "reject_by_threshold")
     return np.asarray(row_statistics(wrapped, None).least_confidence >= accepted_below(limit))
 
@@ -158,14 +158,14 @@ def choose_threshold(
         got = "neither" if risk is None else "both"
         rule, fix = "must be given, or else `coverage`", "Pass risk=0.02 or coverage=0.8"
         raise BadValueError("risk", caller, rule, got, fix)
-    level = as_share(delta, "delta", caller, is_open=True)
+    level = as_fraction(delta, "delta", caller, is_open=True)
     batch = Batch.of(y_true, outputs, caller=caller)
     batch.require_labels(caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=3)
     rows = JudgedRows.of(batch, caller)
     if risk is not None:
-        return _choice_at_risk(rows, as_share(risk, "risk", caller), level)
-    return _choice_at_coverage(rows, as_share(coverage, "coverage", caller), level)
+        return _choice_at_risk(rows, as_fraction(risk, "risk", caller), level)
+    return _choice_at_coverage(rows, as_fraction(coverage, "coverage", caller), level)
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, RandomState, as_share, draw_seed
+from dubito.arrays import FloatArray, RandomState, as_fraction, draw_seed
 from dubito.data.batch import Batch, as_weights
 from dubito.decide.actions import as_class_outputs, least_costs
 from dubito.decide.costs import CostMatrix
@@ -236,7 +236,7 @@ class MeanInterval:
     @classmethod
     def of(cls, level: Any, random_state: Any, n_resamples: Any, caller: str) -> MeanInterval:
         """Check the settings."""
-        confidence = as_share(level, "level", caller, is_open=True)
+        confidence = as_fraction(level, "level", caller, is_open=True)
         seed = draw_seed(random_state, caller)
         return cls(confidence, seed, as_n_resamples(n_resamples, caller))
 

@@ -13,7 +13,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_share,
+    as_fraction,
     require_dimensions,
     require_rows,
 )
@@ -76,7 +76,7 @@ class ConformalOutlierDetector(Serializable):
         self.alpha = alpha
 
     def _check_params(self) -> None:
-        as_share(self.alpha, "alpha", type(self).__name__, is_open=True)
+        as_fraction(self.alpha, "alpha", type(self).__name__, is_open=True)
 
     def _check_fitted(self, entry: Entry) -> None:
         with np.errstate(over="ignore"):  # the difference of two scores may overflow
@@ -111,7 +111,7 @@ class ConformalOutlierDetector(Serializable):
             The fitted detector.
         """
         name = type(self).__name__
-        alpha = as_share(self.alpha, "alpha", name, is_open=True)
+        alpha = as_fraction(self.alpha, "alpha", name, is_open=True)
         if isinstance(scores, Shards):
             state = _ranked_shards(scores, sample_weight, score, of, name)
         elif score is not None:
@@ -159,7 +159,7 @@ class ConformalOutlierDetector(Serializable):
             True for an outlier.
         """
         self._require_fitted("predict")
-        alpha = as_share(self.alpha, "alpha", type(self).__name__, is_open=True)
+        alpha = as_fraction(self.alpha, "alpha", type(self).__name__, is_open=True)
         return np.asarray(self.p_value(scores) < alpha)
 
     @property

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributions
 from torch.nn import functional
 
-from dubito.arrays import as_count, as_share
+from dubito.arrays import as_count, as_fraction
 from dubito.errors import BadTypeError, BadValueError, BoundWarning
 from dubito.learn.likelihoods import (
     BaseLikelihood,
@@ -96,7 +96,7 @@ class Categorical(BaseClassLikelihood):
 
     def __post_init__(self) -> None:
         as_count(self.n_classes, "n_classes", "Categorical", least=2)
-        as_share(self.label_smoothing, "label_smoothing", "Categorical")
+        as_fraction(self.label_smoothing, "label_smoothing", "Categorical")
         _require_form(self.form, "Categorical")
 
     @property
@@ -211,7 +211,7 @@ class UncertaintyAware(BaseClassLikelihood):
         if floor == "auto":
             floor = DEFAULT_FLOOR - log(max(n_classes, FEW_CLASSES) / FEW_CLASSES)
         lower_bound = None if floor is None else as_floor(floor, caller)
-        values = (n_classes, lower_bound, as_share(beta, "beta", caller), form, certainty_form)
+        values = (n_classes, lower_bound, as_fraction(beta, "beta", caller), form, certainty_form)
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -312,7 +312,7 @@ def smooth_labels(
     """
     caller = "smooth_labels"
     as_count(n_classes, "n_classes", caller, least=2)
-    fraction = as_share(epsilon, "epsilon", caller)
+    fraction = as_fraction(epsilon, "epsilon", caller)
     _require_form(form, caller)
     require_tensor(y, "y", caller)
     shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)

@@ -18,7 +18,7 @@ from dubito.arrays import (
     as_count,
     as_distributions,
     as_floats,
-    as_share,
+    as_fraction,
     draw_seed,
     require_everywhere,
 )
@@ -93,7 +93,7 @@ def flip_labels(
         raise BadValueError("", CALLER, rule, got, "Use for example pairs=[(3, 8)]")
     if transition is None:
         n_seen = int(labels.max(initial=0)) + 1
-        fraction = as_share(rate, "rate", CALLER)
+        fraction = as_fraction(rate, "rate", CALLER)
         matrix = _transition_matrix(kinds[given[0]], given[0], fraction, n_seen)
     elif rate is not None:
         rule, fix = "must be None with a transition matrix", "Put the rates into the matrix"
@@ -208,7 +208,7 @@ class GeneralizedCrossEntropy(BaseClassLikelihood):
     def __post_init__(self) -> None:
         caller = "GeneralizedCrossEntropy"
         as_count(self.n_classes, "n_classes", caller, least=2)
-        if as_share(self.q, "q", caller) == 0:
+        if as_fraction(self.q, "q", caller) == 0:
             fix = "Use Categorical, its limit at 0"
             raise BadValueError("q", caller, "must be above 0", repr(self.q), fix)
 
@@ -268,7 +268,7 @@ class EarlyLearningRegularization(torch.nn.Module):
         self.regularization = as_number(
             regularization, "regularization", caller, example=3.0, above=0
         )
-        self.momentum = as_share(momentum, "momentum", caller)
+        self.momentum = as_fraction(momentum, "momentum", caller)
         self.classes = Categorical(n_classes)
         self.register_buffer("averages", torch.zeros(n_rows, n_classes))
 

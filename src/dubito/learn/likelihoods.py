@@ -13,7 +13,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional
 
-from dubito.arrays import as_count, as_share
+from dubito.arrays import as_count, as_fraction
 from dubito.errors import BadTypeError, BadValueError
 
 MAX_LOG = 60.0  # of a variance; sums of losses times its exponential still fit into float32
@@ -227,7 +227,7 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
 
     def __post_init__(self) -> None:
         as_count(self.n_targets, "n_targets", "HeteroscedasticGaussian")
-        as_share(self.beta, "beta", "HeteroscedasticGaussian")
+        as_fraction(self.beta, "beta", "HeteroscedasticGaussian")
         as_floor(self.floor, "HeteroscedasticGaussian")
 
     @property

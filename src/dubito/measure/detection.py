@@ -10,8 +10,8 @@ from dubito.arrays import (
     as_array,
     as_finite,
     as_floats,
-    as_share,
-    as_shares,
+    as_fraction,
+    as_fractions,
     require_dimensions,
     require_rows,
 )
@@ -104,7 +104,7 @@ def false_positive_rate_at_recall(
     0.5
     """
     caller = "false_positive_rate_at_recall"
-    wanted = as_share(recall, "recall", caller)
+    wanted = as_fraction(recall, "recall", caller)
     state = _ranked_scores(is_outlier, doubt, sample_weight, caller)
     return false_positive_rate_of(state, wanted)
 
@@ -116,7 +116,7 @@ def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str)
     flags = as_array(is_outlier, "is_outlier", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
-    flags = as_shares(flags, "is_outlier", caller)
+    flags = as_fractions(flags, "is_outlier", caller)
     require_rows(flags, len(scores), "is_outlier", caller)
     weight = as_weights(sample_weight, len(scores), caller)
     state = RankingState.of_scores(flags, scores, weight)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_share, draw_seed, freeze
+from dubito.arrays import FloatArray, as_fraction, draw_seed, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
@@ -243,7 +243,7 @@ def interval_of(
     value: float, values: Iterable[float] | FloatArray, level: float, caller: str
 ) -> Interval:
     """Return the percentile interval of resampled values around an estimate."""
-    tail = (1 - as_share(level, "level", caller, is_open=True)) / 2
+    tail = (1 - as_fraction(level, "level", caller, is_open=True)) / 2
     # The nearest value: infinite values cannot be interpolated.
     low, high = np.quantile(np.asarray(values), [tail, 1 - tail], method="nearest")
     return Interval(value, float(low), float(high))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dubito.arrays import BoolArray, FloatArray, as_share
+from dubito.arrays import BoolArray, FloatArray, as_fraction
 from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
@@ -280,7 +280,7 @@ def central_interval(
     outputs: BaseOutputs, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray]:
     """Return both ends of the central prediction interval of each row."""
-    share = as_share(level, "level", caller, is_open=True)
+    share = as_fraction(level, "level", caller, is_open=True)
     tail = (1 - share) / 2
     if isinstance(outputs, Normal):
         from scipy.special import ndtri

@@ -11,7 +11,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_share,
+    as_fraction,
     require_dimensions,
     require_rows,
 )
@@ -65,7 +65,7 @@ class RiskCoverageCurve:
 
     def coverage_at(self, risk: float) -> float:
         """Return the largest coverage with at most this risk; 0 if there is none."""
-        risk = as_share(risk, "risk", "coverage_at_risk")
+        risk = as_fraction(risk, "risk", "coverage_at_risk")
         return float(self.coverage[self.risk <= risk].max(initial=0.0))
 
 

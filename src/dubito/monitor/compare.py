@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import as_share, draw_seed
+from dubito.arrays import as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, Targets
 from dubito.data.shards import as_shards, load_rows
@@ -187,7 +187,7 @@ def compare(
     >>> compare([0, 1] * 50, {"a": a, "b": b}).best
     'b'
     """
-    level = as_share(level, "level", CALLER, is_open=True)
+    level = as_fraction(level, "level", CALLER, is_open=True)
     seed = draw_seed(random_state, CALLER)
     bootstrap = _Bootstrap(level, seed, as_n_resamples(n_resamples, CALLER))
     if row_costs is not None and (costs is None or costs.rate is None):

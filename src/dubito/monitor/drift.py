@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import wasserstein_distance
 
-from dubito.arrays import FloatArray, IntArray, as_share, draw_seed
+from dubito.arrays import FloatArray, IntArray, as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, names_of
 from dubito.data.shards import as_shards, load_rows
@@ -176,7 +176,7 @@ def detect_drift(
     >>> detect_drift(before, after).shifted
     ('confidence',)
     """
-    level = as_share(level, "level", CALLER, is_open=True)
+    level = as_fraction(level, "level", CALLER, is_open=True)
     seed = draw_seed(random_state, CALLER)
     n_draws = as_n_resamples(n_resamples, CALLER)
     features = reference_features, current_features

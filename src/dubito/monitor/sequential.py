@@ -12,8 +12,8 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_share,
-    as_shares,
+    as_fraction,
+    as_fractions,
     require_dimensions,
     require_everywhere,
     require_rows,
@@ -93,8 +93,8 @@ class SequentialAlarm:
     direction: Direction | None = None
 
     def __post_init__(self) -> None:
-        as_share(self.level, "level", CALLER, is_open=True)
-        as_share(self.tolerance, "tolerance", CALLER)
+        as_fraction(self.level, "level", CALLER, is_open=True)
+        as_fraction(self.tolerance, "tolerance", CALLER)
         if not (np.isfinite(self.max_weight) and self.max_weight > 0):
             rule, fix = "must be finite and above 0", "Pass 1 / the smallest sampling probability"
             raise BadValueError("max_weight", CALLER, rule, repr(self.max_weight), fix)
@@ -116,7 +116,7 @@ class SequentialAlarm:
         SequentialAlarm
         """
         caller = f"{CALLER}.update"
-        means = as_shares(stated, "stated", caller).astype(np.float64)
+        means = as_fractions(stated, "stated", caller).astype(np.float64)
         outcomes = _as_outcomes(observed, means.size, caller)
         stake = _stakes(weight, means.size, self.max_weight, caller)
         if not means.size:
@@ -215,7 +215,7 @@ def _as_outcomes(observed: Any, n_rows: int, caller: str) -> FloatArray:
     array = np.asarray(observed)
     if array.dtype == np.bool_:
         array = array.astype(np.float64)
-    outcomes = as_shares(array, "observed", caller).astype(np.float64)
+    outcomes = as_fractions(array, "observed", caller).astype(np.float64)
     require_rows(outcomes, n_rows, "observed", caller, "`stated`")
     return outcomes
 

@@ -16,8 +16,8 @@ from dubito.arrays import (
     as_distributions,
     as_finite,
     as_floats,
+    as_fractions,
     as_list,
-    as_shares,
     either,
     freeze,
     require_dimensions,
@@ -223,11 +223,11 @@ class TopLabel(BaseOutputs):
     correct: FloatArray
 
     def __init__(self, confidence: Any, correct: Any) -> None:
-        top = as_shares(confidence, "confidence", "TopLabel")
+        top = as_fractions(confidence, "confidence", "TopLabel")
         hits = as_array(correct, "correct", "TopLabel")
         if hits.dtype.kind == "b":
             hits = hits.astype(np.float64)
-        hits = as_shares(hits, "correct", "TopLabel", "Use 1 for correct and 0 for wrong")
+        hits = as_fractions(hits, "correct", "TopLabel", "Use 1 for correct and 0 for wrong")
         require_rows(hits, top.shape[0], "correct", "TopLabel", "the confidence")
         set_field(self, "confidence", freeze(top.astype(np.float64)))
         set_field(self, "correct", freeze(hits.astype(np.float64)))
@@ -274,7 +274,7 @@ def _as_probabilities(
     array = _as_matrix(value, argument, caller)
     if array.shape[1] > 1:
         return as_distributions(array, argument, caller, alternative)
-    positive = as_shares(array[:, 0], argument, caller, either(alternative, PERCENTAGES))
+    positive = as_fractions(array[:, 0], argument, caller, either(alternative, PERCENTAGES))
     return np.stack([1 - positive, positive], axis=1)
 
 

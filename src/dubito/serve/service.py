@@ -13,7 +13,7 @@ import numpy as np
 from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dubito.arrays import as_share
+from dubito.arrays import as_fraction
 from dubito.decide import Policy
 from dubito.errors import BadValueError
 from dubito.serve.http_errors import CONFLICT, HTTPError
@@ -60,7 +60,7 @@ class Settings:
     max_columns: int = 10_000
 
     def __post_init__(self) -> None:
-        as_share(self.audit_fraction, "audit_fraction", "Settings")
+        as_fraction(self.audit_fraction, "audit_fraction", "Settings")
         for name in ("lease_seconds", "max_bytes", "max_rows", "max_columns", "retention_days"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 from sklearn.base import clone
 
-from dubito.arrays import BoolArray, FloatArray, as_share
+from dubito.arrays import BoolArray, FloatArray, as_fraction
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt import (
@@ -146,7 +146,7 @@ class OODGate(Serializable):
         return self.detector_.predict(self.ood_scores(outputs, features))
 
     def _check_params(self) -> None:
-        as_share(self.alpha, "alpha", "OODGate", is_open=True)
+        as_fraction(self.alpha, "alpha", "OODGate", is_open=True)
 
 
 @final
@@ -198,8 +198,8 @@ class RiskBound(Serializable):
         return bound
 
     def _check_params(self) -> None:
-        as_share(self.max_risk, "max_risk", "RiskBound")
-        as_share(self.delta, "delta", "RiskBound", is_open=True)
+        as_fraction(self.max_risk, "max_risk", "RiskBound")
+        as_fraction(self.delta, "delta", "RiskBound", is_open=True)
 
 
 def _as_score(score: Any) -> Score:

@@ -11,7 +11,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    as_share,
+    as_fraction,
     freeze,
     require_dimensions,
 )
@@ -141,7 +141,7 @@ class ConformalRegressor(BaseConformalPredictor):
 
     def _check_fitted(self, entry: Entry) -> None:
         super()._check_fitted(entry)
-        as_share(self.level_, entry.at("level_").name, entry.caller, is_open=True)
+        as_fraction(self.level_, entry.at("level_").name, entry.caller, is_open=True)
         if self.method_ not in METHODS[self.kind_]:
             rule = f"one of {METHODS[self.kind_]} for {self.kind_}"
             raise entry.at("method_").error(rule, repr(self.method_))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dubito.arrays import FloatArray, IntArray, as_share
+from dubito.arrays import FloatArray, IntArray, as_fraction
 from dubito.data.batch import Batch, as_column
 from dubito.data.labels import is_absent
 from dubito.data.shards import ArrayShards, as_shards
@@ -89,7 +89,7 @@ class BaseConformalPredictor(Serializable):
         return self
 
     def _check_params(self) -> None:
-        as_share(self.level, "level", type(self).__name__, is_open=True)
+        as_fraction(self.level, "level", type(self).__name__, is_open=True)
 
     def _check_fitted(self, entry: Entry) -> None:
         groups = list(self.thresholds_)
