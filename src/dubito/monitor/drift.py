@@ -407,7 +407,7 @@ def _priors(
     codes = np.array([], dtype=np.int64) if before.codes is None else before.codes
     labeled = np.flatnonzero(codes >= 0)
     counts = np.bincount(codes[labeled], minlength=before.n_classes)
-    settings: dict[str, Any] = {"level": level, "seed": seed, "n_resamples": n_resamples}
+    settings: dict[str, Any] = {"level": level, "random_state": seed, "n_resamples": n_resamples}
     if counts.all():
         seen = before.outputs.take(labeled)
         names = np.asarray(names_of(seen), dtype=object)
