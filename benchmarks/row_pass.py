@@ -55,7 +55,7 @@ def ours(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
     def full_audit() -> object:
         return audit(y, Logits(logits), n_resamples=0)
 
-    return {"dubito, first five figures": first_five, "dubito, full audit": full_audit}
+    return {"dubito, first five metrics": first_five, "dubito, full audit": full_audit}
 
 
 def peers(logits: FloatArray, y: IntArray) -> dict[str, Callable[[], object]]:
@@ -98,7 +98,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer's warning about float32 sums is irrelevant here
         theirs = best_times(peers(logits, y), 1)
-    theirs["peers together"] = sum(theirs.values())
+    theirs["other libraries, total"] = sum(theirs.values())
     print(f"{n_rows:,} x {n_classes:,} float32 logits, {megabytes:.0f} MB, {n_threads()} threads\n")
     print(f"{'':<32} {'seconds':>9} {'x numpy.sum':>12} {'peak memory':>14}")
     for name, seconds in {**best, **theirs}.items():
