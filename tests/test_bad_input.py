@@ -506,9 +506,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "no labels for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES),
         BadTypeError,
-        "`y` of TemperatureScaling must be the labels. "
-        "Got None. "
-        "Try the true labels; of shards, a column of them.",
+        "TemperatureScaling: `y` must hold the labels, got None. "
+        "Pass the labels, or shards with a label column.",
     ),
     "a label beyond the last class for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES, [0, 2]),
@@ -519,10 +518,9 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "top labels for a calibrator": (
         lambda: TemperatureScaling().fit(SURE, [0, 1]),
         BadTypeError,
-        "`outputs` of TemperatureScaling must be Logits, Probabilities, Members or an array of "
-        "probabilities. "
-        "Got TopLabel. "
-        "Try the whole distribution over classes, or VarianceScaling for a regression.",
+        "TemperatureScaling: `outputs` must be Logits, Probabilities, Members or an array of "
+        "probabilities, got TopLabel. "
+        "Pass the whole distribution over classes, or use VarianceScaling for regression.",
     ),
     "no targets for a calibrator": (
         lambda: VarianceScaling().fit(Normal([0.0], [1.0])),

@@ -255,5 +255,7 @@ def test_levels_rise_between_0_and_1(levels: list[float], got: str) -> None:
         f"QuantileRecalibration: `levels` must increase between 0 and 1, got {got}. "
         "Pass levels such as [0.1, 0.5, 0.9]."
     )
-    with pytest.raises(BadValueError, match=r"of QuantileRecalibration\.observed must be rising"):
+    with pytest.raises(
+        BadValueError, match=r"QuantileRecalibration\.observed: `levels` must increase"
+    ):
         QuantileRecalibration().fit(Normal([0.0], [1.0]), [1.0]).observed(levels)

@@ -230,10 +230,10 @@ def test_what_cannot_be_fitted_is_refused(calibrator: BaseRegressionCalibrator) 
         Quantiles([[1.0]], [0.5]), [1.0]
     )
     one = Normal([0.0], [1.0])
-    targets = f"`y` of {name} must be the targets. Got None. Try one number a row."
+    targets = f"{name}: `y` must be given, got None. Pass one number per row."
     assert message(one) == message(Parts(Batch.of(None, one), 1)) == targets
     assert message(one, [[1.0]]).startswith(
-        f"`y` of {name} must be of the shape of the predictions, (1,)"
+        f"{name}: `y` must have the shape (1,) of the predictions, got shape (1, 1)."
     )
     assert message(one, [np.inf]).startswith(f"{name}: `y` must be finite, got inf in row 0.")
     assert message(one, [1.0, 2.0]).startswith(f"{name}: `y` must have length 1")

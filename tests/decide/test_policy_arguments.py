@@ -30,7 +30,9 @@ def test_shards_hold_their_own_columns() -> None:
     message = r"Policy\.fit: `features` must be None when `outputs` is shards, got list"
     with pytest.raises(BadTypeError, match=message):
         Policy.fit(shards, features=[[1.0]], costs=costs)
-    with pytest.raises(BadTypeError, match=r"`outputs` of Policy\.fit must be Logits, Prob"):
+    with pytest.raises(
+        BadTypeError, match=r"Policy\.fit: `outputs` must be Logits, Prob.* got Normal"
+    ):
         Policy.fit(Normal([1.0], [1.0]), [0], costs=costs)
 
 

@@ -88,5 +88,7 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(BadValueError) as raised:
         cost_savings([0], [[0.5, 0.5]], [[0.5, 0.5]] * 2, CostMatrix.zero_one(2))
     assert re.search(r"`after` .*got 2\. Pass outputs of the", str(raised.value))
-    with pytest.raises(BadTypeError, match="`after` of cost_savings must be something NumPy can"):
+    with pytest.raises(
+        BadTypeError, match="cost_savings: `after` must be readable as a NumPy array, got list"
+    ):
         cost_savings([0], [[0.5, 0.5]], [[0.5, 0.5], [1.0]], CostMatrix.zero_one(2))

@@ -68,7 +68,7 @@ def test_costs_are_those_of_optimal_decisions(rate: Any) -> None:
     settings: dict[str, Any] = {"row_costs": row_costs, **FAST}
     with pytest.warns(MissingLabelsWarning) as caught:
         found = compare(y, {"a": a, "b": b}, costs=costs, random_state=1, **settings)
-    settings["seed"] = 1
+    settings["random_state"] = 1
     assert [one.filename for one in caught] == [__file__]
     known = np.delete(np.arange(N), 3)
     if row_costs is not None:

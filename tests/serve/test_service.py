@@ -43,7 +43,10 @@ def test_numbers_must_be_above_0(name: str, value: float) -> None:
 
 
 def test_a_fraction_is_between_0_and_1() -> None:
-    with pytest.raises(BadValueError, match="`audit_fraction` of Settings must be"):
+    with pytest.raises(
+        BadValueError,
+        match=r"Settings: `audit_fraction` must be a number between 0 and 1, got 1\.5",
+    ):
         Settings(audit_fraction=1.5)
 
 

@@ -39,4 +39,4 @@ def test_it_prints_a_table_and_a_verdict(tmp_path: Path, capsys: Any) -> None:
         "600 rows, 5 random halves, fitted on one and evaluated on the other\n"
     )
     assert "| log-linear pool | " in printed
-    assert "The data do not contradict independence within classes" in printed
+    assert "The data do not contradict conditional independence" in printed

@@ -308,7 +308,7 @@ def _require_two_classes(classes: NDArray[Any]) -> NDArray[Any]:
     """Return the classes, or raise if there is only one."""
     if classes.size < 2:
         rule, fix = "must have at least 2 classes", "Add rows of another class"
-        raise BadValueError("y", NAME, rule, f"1, {classes.tolist()}", fix)
+        raise BadValueError("y", NAME, rule, f"1 class, {classes.tolist()}", fix)
     return classes
 
 

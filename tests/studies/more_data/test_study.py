@@ -27,7 +27,7 @@ def test_it_prints_tables_of_doubts_that_can_be(
     lines = [line for line in printed.splitlines() if line.startswith("|")]
     assert lines[0] == "|  | 64 rows | 256 rows |"
     assert len(lines) == 2 * (8 + 2) + (6 + 2) + 3 * (8 + 2) + (12 + 2)
-    assert "doubts the swapped pair's labels by 0.611 nats" in printed
+    assert "The true entropy of the swapped pair's labels is 0.611 nats" in printed
     assert (tmp_path / "out" / "more_data.png").stat().st_size > 10_000
 
     paths = list((tmp_path / "more_data-quick").glob("*.npz"))
