@@ -73,17 +73,17 @@ def test_the_risk_bound() -> None:
     lines = policy.explain(Logits([row])).splitlines()
     assert lines[0] == "Action: ask, because no other action is certain enough for the risk bound."
     assert lines[3] == (
-        f"Without rejecting, the best action is wrong with probability {1 - p[0]:.2%}; it is "
-        f"accepted below {limit:.2%}, so that at most 20.00% of decided rows are wrong."
+        f"Error probability of the best non-reject action: {1 - p[0]:.2%}, above the limit of "
+        f"{limit:.2%} set by the risk bound (at most 20% errors among decided rows)."
     )
     sure = policy.explain(Logits([[40.0, 0.0, 0.0]])).splitlines()
     assert sure[0] == "Action: ant, because it has the lowest expected cost."
-    assert "wrong with probability 0.00%" in sure[3]
+    assert f"non-reject action: 0.00%, below the limit of {limit:.2%} set by" in sure[3]
 
 
 def test_a_bound_that_allows_all() -> None:
     lines = fitted(risk=RiskBound(1.0)).explain(Logits([[0.5, 0.0, 0.0]])).splitlines()
-    assert "; it is accepted, so that at most 100.00% of decided rows are wrong." in lines[3]
+    assert lines[3].endswith("%; the risk bound rejects no further rows.")
 
 
 def test_a_strange_input() -> None:
@@ -111,7 +111,7 @@ def test_costs_that_grow_and_many_actions() -> None:
     lines = policy.explain(Logits([row, row]), row_costs=[5.0, 2.0], row=1).splitlines()
     assert lines[2] == f"Expected costs: {', '.join(shown)} and 2 more."
     bound = fitted(costs=costs.with_reject(90), row_costs=np.ones(600), risk=RiskBound(0.5))
-    assert "is wrong with probability 0.00%" in bound.explain(Logits([row]), row_costs=[1.0])
+    assert "non-reject action: 0.00%" in bound.explain(Logits([row]), row_costs=[1.0])
 
 
 @pytest.mark.parametrize("row", [-1, 1])

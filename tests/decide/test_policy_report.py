@@ -138,9 +138,10 @@ def some(**others: Any) -> PolicyReport:
 
 def test_words() -> None:
     assert str(some()).splitlines() == [
-        "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 less than with uncalibrated outputs "
-        "(0.2 to 0.3).",
-        "Expected by the policy: 0.24. Always 'ask' would cost 0.6, perfect information 0.",
+        "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 less than optimal decisions on "
+        "uncalibrated outputs (0.2 to 0.3).",
+        "Expected cost according to the model: 0.24. Baselines: always 'ask' 0.6, perfect "
+        "information 0.",
         "90.0% of rows are decided (85.0% to 95.0%); 5.00% of the decisions are wrong "
         "(4.00% to 6.00%).",
         "Before and after calibration: log loss 1.5000 and 0.5000, ECE (15 uniform bins) 0.1250 "
@@ -155,13 +156,13 @@ def test_words() -> None:
     [
         (
             {"saved": Interval(-0.25, -0.3, -0.2)},
-            "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 more than with uncalibrated outputs "
-            "(0.2 to 0.3).",
+            "Mean cost per row: 0.25 (0.2 to 0.3), 0.25 more than optimal decisions on "
+            "uncalibrated outputs (0.2 to 0.3).",
         ),
         (
             {"saved": Interval(0.1, -0.1, 0.3)},
-            "Mean cost per row: 0.25 (0.2 to 0.3), no significant difference from uncalibrated "
-            "outputs (savings 0.1, -0.1 to 0.3).",
+            "Mean cost per row: 0.25 (0.2 to 0.3), no significant difference from optimal "
+            "decisions on uncalibrated outputs (savings 0.1, -0.1 to 0.3).",
         ),
         ({"risk": None}, "90.0% of rows are decided (85.0% to 95.0%)."),
         (
@@ -172,7 +173,7 @@ def test_words() -> None:
         ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound does not change the cost."),
         (
             {"bound_cost": Interval(0.02, 0.01, 0.03)},
-            "The risk bound adds 0.02 per row (0.01 to 0.03).",
+            "Effect of the risk bound on the mean cost: +0.02 (0.01 to 0.03).",
         ),
     ],
 )

@@ -237,27 +237,27 @@ def test_the_upper_bound_is_that_of_clopper_and_pearson() -> None:
 def test_words() -> None:
     right = TopLabel([0.9] * 90 + [0.6] * 10, [1] * 90 + [0] * 10)
     assert choose_threshold(None, right, risk=0.1).summary == (
-        "Accept above 0.610639: coverage 90.0%, risk 0.00% on 100 rows; "
-        "the risk is at most 0.1 with 0.95 confidence."
+        "90.0% of 100 rows are accepted (minimum confidence 0.610639); error rate 0.00%, at most "
+        "10% with 95% confidence."
     )
     assert choose_threshold(None, right, risk=0.01).summary == (
-        "No threshold guarantees a risk of at most 0.01 with 0.95 confidence on 100 rows; the "
-        "lowest bound is 0.0548. All rows are rejected. Use at least 505 accepted rows without an "
+        "No threshold guarantees an error rate of at most 1% with 95% confidence on 100 rows; the "
+        "lowest bound is 5.48%. All rows are rejected. Use at least 505 accepted rows without an "
         "error, or a higher risk."
     )
     assert choose_threshold(None, right, coverage=0.8).summary == (
-        "Accept above 0.9: coverage 90.0%, risk 0.00% on 100 rows; the coverage is at least 0.8 "
-        "and the risk at most 0.0516, each with 0.95 confidence."
+        "90.0% of 100 rows are accepted (minimum confidence 0.9); error rate 0.00%, at most "
+        "5.16%; coverage at least 80%, each with 95% confidence."
     )
     few = TopLabel([0.9] * 3, [1] * 3)
     assert choose_threshold(None, few, coverage=0.8).summary == (
-        "Accept above 0: coverage 100.0%, risk 0.00% on 3 rows; the coverage is at least 0.8 and "
-        "the risk at most 0.632, each with 0.95 confidence. "
+        "100.0% of 3 rows are accepted (minimum confidence 0); error rate 0.00%, at most "
+        "63.2%; coverage at least 80%, each with 95% confidence. "
         "With so few rows, only the threshold that accepts all is guaranteed."
     )
     assert choose_threshold(None, few, risk=0.0).summary == (
-        "No threshold guarantees a risk of at most 0 with 0.95 confidence on 3 rows; the lowest "
-        "bound is 0.816. All rows are rejected. Use a higher risk."
+        "No threshold guarantees an error rate of at most 0% with 95% confidence on 3 rows; the "
+        "lowest bound is 81.6%. All rows are rejected. Use a higher risk."
     )
 
 

@@ -102,10 +102,10 @@ def test_a_calibrated_model_is_not_accused_and_an_over_confident_one_is() -> Non
     assert "no significant difference" in str(calibrated)
     boaster = cost_report(y, Logits(5 * logits), costs)
     assert boaster.gap.high < 0
-    assert "too little (" in str(boaster)
+    assert "an underestimate of " in str(boaster)
     modest = cost_report(y, Logits(0.2 * logits), CostMatrix.zero_one(3))
     assert modest.gap.low > 0
-    assert "too much (" in str(modest)
+    assert "an overestimate of " in str(modest)
 
 
 @pytest.mark.slow
@@ -127,11 +127,11 @@ def test_the_report_speaks_plainly() -> None:
     paid, gap, regret = found.realized, found.gap, found.regret_to_constant
     assert str(found).splitlines() == [
         f"Mean cost per row: 0.4667 ({paid.low:.4g} to {paid.high:.4g}).",
-        "The model expected 0.55: no significant difference, 0.08333 "
+        "Expected cost according to the model: 0.55, no significant difference, 0.08333 "
         f"({gap.low:.4g} to {gap.high:.4g}).",
         "Always 'treat' would cost 0.3333; these decisions are 0.1333 worse "
         f"({regret.low:.4g} to {regret.high:.4g}).",
-        "With perfect information it would be 0, 0.4667 less.",
+        "Perfect information would cost 0 (0.4667 less).",
         "Actions: send home 0.0%, treat 33.3%, reject 66.7%.",
         "3 rows; 1 unlabeled rows left out; 95% intervals in parentheses.",
     ]

@@ -205,8 +205,9 @@ class JudgedRows:
         """Return a choice with its results on these rows."""
         n_accepted = int(self.accepted(threshold))
         coverage, risk = n_accepted / self.n, float(self.n_errors[n_accepted]) / max(n_accepted, 1)
-        results = f"coverage {coverage:.1%}, risk {risk:.2%} on {self.n:,} rows"
-        text = f"Accept above {threshold:.6g}: {results}; {guarantee}" if n_accepted else guarantee
+        accepted = f"{coverage:.1%} of {self.n:,} rows are accepted (minimum confidence "
+        results = f"{accepted}{threshold:.6g}); error rate {risk:.2%}"
+        text = f"{results}{guarantee}" if n_accepted else guarantee
         return ThresholdChoice(threshold, coverage, risk, risk_bound, self.n, is_met, text)
 
 
@@ -222,16 +223,17 @@ def _choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdCho
     lowest = max(
         int(fails[np.searchsorted(fails, s)]) - 1 if s not in fails else -1 for s in STARTS
     )
-    confidence = f"{1 - delta:.6g} confidence"
+    confidence = f"{100 * (1 - delta):.6g}% confidence"
     if lowest >= 0:
-        guarantee = f"the risk is at most {risk:.6g} with {confidence}."
+        guarantee = f", at most {100 * risk:.6g}% with {confidence}."
         return rows.choice(float(thresholds[lowest]), risk, guarantee, is_met=True)
     least = float(_upper_bound(n_errors[STARTS], n_accepted[STARTS], level).min())
     n_needed = int(np.ceil(np.log(level) / np.log1p(-risk))) if risk >= 1e-9 else 0
     fix = f"at least {n_needed:,} accepted rows without an error, or a" if n_needed else "a"
     failure = (
-        f"No threshold guarantees a risk of at most {risk:.6g} with {confidence} on {rows.n:,} "
-        f"rows; the lowest bound is {least:.3g}. All rows are rejected. Use {fix} higher risk."
+        f"No threshold guarantees an error rate of at most {100 * risk:.6g}% with {confidence} on "
+        f"{rows.n:,} rows; the lowest bound is {100 * least:.3g}%. All rows are rejected. Use "
+        f"{fix} higher risk."
     )
     return rows.choice(1.0, least, failure, is_met=False)
 
@@ -255,8 +257,8 @@ def _choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> Thre
     n_errors = np.minimum(rows.n_errors[n_accepted] + bonus, n_accepted)
     bound = float(_upper_bound(n_errors, n_accepted, delta))
     guarantee = (
-        f"the coverage is at least {coverage:.6g} and the risk at most {bound:.3g}, each with "
-        f"{1 - delta:.6g} confidence."
+        f", at most {100 * bound:.3g}%; coverage at least {100 * coverage:.6g}%, each with "
+        f"{100 * (1 - delta):.6g}% confidence."
     )
     if not n_rejected and coverage < 1:
         guarantee += " With so few rows, only the threshold that accepts all is guaranteed."

@@ -67,11 +67,11 @@ class CostReport:
         return "\n".join(
             [
                 f"Mean cost per row: {self.realized.value:.4g}{ends(self.realized)}.",
-                f"The model expected {self.expected:.4g}: {self.gap_text}.",
+                f"Expected cost according to the model: {self.expected:.4g}, {self.gap_text}.",
                 f"Always '{self.constant_action}' would cost {self.constant:.4g}; these decisions "
                 f"are {self.comparison}.",
-                f"With perfect information it would be {self.oracle:.4g}, "
-                f"{self.regret_to_oracle.value:.4g} less.",
+                f"Perfect information would cost {self.oracle:.4g} "
+                f"({self.regret_to_oracle.value:.4g} less).",
                 f"Actions: {taken}.",
                 f"{self.n_rows:,} rows{missing}; {self.level:.0%} intervals in parentheses.",
             ]
@@ -79,12 +79,12 @@ class CostReport:
 
     @property
     def gap_text(self) -> str:
-        """Whether the model expected too little or too much, if the interval excludes 0."""
+        """Whether the model under- or overestimates the cost, if the interval excludes 0."""
         gap = self.gap
         if gap.high < 0:
-            return f"{-gap.value:.4g} too little{ends(_negated(gap))}"
+            return f"an underestimate of {-gap.value:.4g}{ends(_negated(gap))}"
         if gap.low > 0:
-            return f"{gap.value:.4g} too much{ends(gap)}"
+            return f"an overestimate of {gap.value:.4g}{ends(gap)}"
         return f"no significant difference, {gap.value:.4g}{ends(gap)}"
 
     @property

@@ -162,7 +162,7 @@ def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) 
     if config.risk is not None:
         choice = held_out.choose_threshold(held_out.all_rows)
         risk = config.risk.with_threshold(choice.threshold, choice.summary)
-        notes = (f"Risk bound, among rows not rejected for their costs: {choice.summary}",)
+        notes = (f"Risk bound on the rows not rejected on cost: {choice.summary}",)
     if evaluate_on is None:
         evidence = held_out.evidence()
     else:

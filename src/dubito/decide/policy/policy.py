@@ -554,7 +554,7 @@ def _cost_line(policy: Policy, costs: FloatArray) -> str:
 def _risk_line(
     policy: Policy, decisions: Decisions, costs: FloatArray, row_costs: FloatArray | None
 ) -> str:
-    """Return how likely the best action is wrong, and how likely it may be."""
+    """Return the error probability of the best action that does not reject, and its limit."""
     assert policy.risk is not None
     others = costs.copy()
     others[policy.costs.reject] = np.inf
@@ -563,10 +563,12 @@ def _risk_line(
     p = posteriors(decisions.calibrated, slice(None))
     wrong = error_probability(p, action, policy.costs, sizes)[0]
     limit = max(0.0, accepted_below(policy.risk.threshold_))
-    allowed = f"it is accepted below {limit:.2%}" if limit < 1 - 1e-6 else "it is accepted"
+    line = f"Error probability of the best non-reject action: {wrong:.2%}"
+    if limit >= 1 - 1e-6:
+        return f"{line}; the risk bound rejects no further rows."
     return (
-        f"Without rejecting, the best action is wrong with probability {wrong:.2%}; {allowed}, so "
-        f"that at most {policy.risk.max_risk:.2%} of decided rows are wrong."
+        f"{line}, {'below' if wrong < limit else 'above'} the limit of {limit:.2%} set by the risk "
+        f"bound (at most {100 * policy.risk.max_risk:.6g}% errors among decided rows)."
     )
 
 

@@ -208,13 +208,15 @@ class PolicyReport(Record):
     def lines(self) -> list[str]:
         """The figures as sentences."""
         cost, saved, coverage = self.cost, self.saved, self.coverage
+        baseline = "optimal decisions on uncalibrated outputs"
+        if self.bound_cost is not None:
+            baseline += " without a risk bound"
         verdict = (
-            f"{saved.value:.4g} less than with uncalibrated outputs{ends(saved)}"
+            f"{saved.value:.4g} less than {baseline}{ends(saved)}"
             if saved.low > 0
-            else f"{-saved.value:.4g} more than with uncalibrated outputs "
-            f"({-saved.high:.4g} to {-saved.low:.4g})"
+            else f"{-saved.value:.4g} more than {baseline} ({-saved.high:.4g} to {-saved.low:.4g})"
             if saved.high < 0
-            else "no significant difference from uncalibrated outputs "
+            else f"no significant difference from {baseline} "
             f"(savings {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
         )
         decided = f"{coverage.value:.1%} of rows are decided ({coverage.low:.1%} to "
@@ -226,8 +228,9 @@ class PolicyReport(Record):
             decided += f"{self.risk.high:.2%})"
         lines = [
             f"Mean cost per row: {cost.value:.4g}{ends(cost)}, {verdict}.",
-            f"Expected by the policy: {self.expected_cost:.4g}. Always '{self.constant_action}' "
-            f"would cost {self.constant_cost:.4g}, perfect information {self.oracle_cost:.4g}.",
+            f"Expected cost according to the model: {self.expected_cost:.4g}. Baselines: always "
+            f"'{self.constant_action}' {self.constant_cost:.4g}, perfect information "
+            f"{self.oracle_cost:.4g}.",
             f"{decided}.",
             f"Before and after calibration: log loss {_number(self.log_loss_before)} and "
             f"{_number(self.log_loss_after)}, ECE (15 uniform bins) "
@@ -238,7 +241,7 @@ class PolicyReport(Record):
             lines.append(
                 "The risk bound does not change the cost."
                 if added == Interval(0.0, 0.0, 0.0)
-                else f"The risk bound adds {added.value:.4g} per row{ends(added)}."
+                else f"Effect of the risk bound on the mean cost: {added.value:+.4g}{ends(added)}."
             )
         few = " Too few rows for reliable costs." if self.n_rows < FEW_ROWS else ""
         rows = f"{self.n_rows:,} rows, {self.evaluation}; 95 % intervals in parentheses."
