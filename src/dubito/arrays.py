@@ -17,7 +17,7 @@ BoolArray = NDArray[np.bool_]
 
 KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O": "objects"}
 
-MEND = "Drop such rows, or fix what produced them"
+FIX = "Drop such rows, or fix what produced them"
 PERCENTAGES = "Divide percentages by 100"
 
 SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized
@@ -90,7 +90,7 @@ def contiguous(array: NDArray[Any]) -> NDArray[Any]:
     return freeze(np.ascontiguousarray(array))
 
 
-def as_finite(array: FloatArray, argument: str, caller: str, fix: str = MEND) -> FloatArray:
+def as_finite(array: FloatArray, argument: str, caller: str, fix: str = FIX) -> FloatArray:
     """Return `array`, or raise at its first NaN or infinity."""
     n_columns = array[0].size if array.shape[0] else 1
 
@@ -135,7 +135,7 @@ def _fault_of(
     probabilities = array[row]
     clip = either(alternative, "Apply `.clip(0)` if rounding made it negative")
     checks = [
-        (np.isfinite(probabilities), "must be finite", MEND),
+        (np.isfinite(probabilities), "must be finite", FIX),
         (probabilities >= 0, "must be probabilities of at least 0", clip),
     ]
     for is_fine, rule, fix in checks:

@@ -84,7 +84,7 @@ def test_a_file_is_opened_once(run: Run, made: Path, monkeypatch: pytest.MonkeyP
 
 def test_columns_found_by_name_are_printed_to_stderr(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv")
-    assert done.stderr == "Found by name: label in label, logits in logit_*.\n"
+    assert done.stderr == "Detected columns: label = label, logits = logit_*.\n"
     named = run("audit", made / "sure.csv", "--label", "label", "--logits", "logit_*")
     assert named.stderr == ""
     assert named.stdout.startswith(done.stdout.split("Next")[0])
@@ -109,8 +109,7 @@ def test_costs_equal_the_api(run: Run, made: Path) -> None:
 def test_a_crossed_limit_exits_with_1(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--fail-on", "ece>0.03", "--fail-on", "accuracy<0.1")
     assert done.exit_code == 1
-    assert "dubito: expected_calibration_error is 0.235" in done.stderr
-    assert "which is > 0.03" in done.stderr
+    assert "dubito: --fail-on 'ece>0.03': expected_calibration_error is 0.235" in done.stderr
     assert "accuracy is" not in done.stderr
     assert run("audit", made / "sure.csv", "--fail-on", "ece>0.9").exit_code == 0
 
@@ -121,16 +120,29 @@ def test_an_infinite_log_loss_crosses_any_limit(run: Run) -> None:
     frame.to_csv("impossible.csv", index=False)
     done = run("audit", "impossible.csv", "--fail-on", "log_loss>5")
     assert done.exit_code == 1
-    assert "log_loss is inf, which is > 5" in done.stderr
+    assert "--fail-on 'log_loss>5': log_loss is inf" in done.stderr
 
 
 def test_a_report_is_written(run: Run, made: Path) -> None:
     done = run("audit", made / "sure.csv", "--costs", made / "costs.csv", "-o", "report.html")
-    assert "features in feature_*" in done.stderr
+    assert "features = feature_*" in done.stderr
     assert "The report is in report.html." in done.stdout
     page = Path("report.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "sure.csv" in page
+
+
+def test_a_report_must_be_html(run: Run, made: Path) -> None:
+    done = run("audit", made / "sure.csv", "-o", "report.txt")
+    assert done.exit_code == 2
+    assert "--output must end in .html, got report.txt.\nPass --output report.html." in done.stderr
+
+
+def test_the_next_command_has_only_options_of_fit(run: Run) -> None:
+    frame = pd.DataFrame({"p_a": [0.9, 0.2], "p_b": [0.1, 0.8], "y": ["a", "b"], "site": [1, 2]})
+    frame.to_csv("small.csv", index=False)
+    done = run("audit", "small.csv", "--label", "y", "--group", "site", "--id", "site")
+    assert "dubito fit small.csv --label y --reject-cost 0.3" in done.stdout
 
 
 def test_the_number_of_bins(run: Run, made: Path) -> None:
@@ -175,8 +187,8 @@ def test_a_limit_is_crossed_or_not(limit: str, is_crossed: bool) -> None:
 
 def test_crossed_limits_are_told_in_order() -> None:
     assert _crossed_limits(["accuracy<1", "ece>0.5", "ece>0"], METRICS) == [
-        "accuracy is 0.9, which is < 1",
-        "expected_calibration_error is 0.05, which is > 0",
+        "--fail-on 'accuracy<1': accuracy is 0.9",
+        "--fail-on 'ece>0': expected_calibration_error is 0.05",
     ]
 
 
@@ -185,15 +197,14 @@ def test_a_malformed_limit_is_refused(limit: str) -> None:
     with pytest.raises(BadValueError) as caught:
         _crossed_limits([limit], METRICS)
     assert str(caught.value) == (
-        "dubito: `--fail-on` must be a metric, one of < <= > >=, and a number, "
+        "--fail-on must be a metric, one of < <= > >=, and a number, "
         f"got {limit!r}. Pass e.g. 'ece>0.03'."
     )
 
 
-def test_an_unknown_metric_suggests_the_closest_one() -> None:
+def test_an_unknown_metric_lists_those_that_exist() -> None:
     with pytest.raises(BadValueError) as caught:
         _crossed_limits(["acuracy<0.8"], METRICS)
     assert str(caught.value) == (
-        "dubito: `--fail-on` must name a metric that --json shows, got acuracy. "
-        "Pass 'accuracy<0.8'."
+        "--fail-on must name a metric, got 'acuracy'. Use one of accuracy, ece."
     )

@@ -38,7 +38,7 @@ def test_missing_options_are_found_by_name_and_printed(
     expected = Columns(label="label", logits="logit_*", features="feature_*", id="id")
     assert columns_of(ColumnOptions(id="id"), *files, has_features=True) == [expected, expected]
     printed = capsys.readouterr().err
-    assert printed == "Found by name: label in label, logits in logit_*, features in feature_*.\n"
+    assert printed == "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
 
 
 def test_given_options_are_not_looked_for(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,9 @@ def test_given_options_are_not_looked_for(made: Path, capsys: pytest.CaptureFixt
 
 def test_labels_are_required_optional_or_unused(made: Path) -> None:
     options, file = ColumnOptions(), made / "sure_new.csv"
-    with pytest.raises(BadValueError, match=r"sure_new.csv: `--label` must be given"):
+    with pytest.raises(
+        BadValueError, match=r"sure_new.csv needs exactly one column named label, y"
+    ):
         columns_of(options, file)
     assert columns_of(options, file, label="optional") == [Columns(logits="logit_*")]
     assert columns_of(options, made / "sure.csv", label="unused") == [Columns(logits="logit_*")]
@@ -79,7 +81,7 @@ def test_a_single_column_named_like_a_label_is_found(name: str) -> None:
 @pytest.mark.parametrize(
     ("names", "got", "fix"),
     [
-        (["y", "target"], "y and target", "Pass --label y"),
+        (["y", "target"], "y and target", "Pass --label y or --label target"),
         (["a", "b"], "columns a, b", "Pass --label NAME"),
         (list("abcdef"), "columns a, b, c, d, ...", "Pass --label NAME"),
     ],
@@ -89,8 +91,7 @@ def test_an_ambiguous_label_must_be_given(names: list[str], got: str, fix: str) 
     with pytest.raises(BadValueError) as caught:
         _find_label(names, FILE, is_required=True)
     assert str(caught.value) == (
-        "f.csv: `--label` must be given unless exactly one column is named label, y or target, "
-        f"got {got}. {fix}."
+        f"f.csv needs exactly one column named label, y or target, got {got}. {fix}."
     )
 
 
@@ -102,18 +103,22 @@ def test_outputs_are_found_by_their_prefix(prefix: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "got"),
+    ("names", "got", "single"),
     [
-        (["p_fraud", "y"], "columns p_fraud, y"),
-        (["z_a", "z_b"], "columns z_a, z_b"),
-        (["p_a", "p_b", "logit_a", "logit_b"], "columns logit_* and p_*"),
+        (["p_fraud", "y"], "columns p_fraud, y", "p_fraud"),
+        (["p", "y"], "columns p, y", "p"),
+        (["z_a", "z_b"], "columns z_a, z_b", "NAME"),
+        (["p_a", "p_b", "logit_a", "logit_b"], "columns logit_* and p_*", "p_a"),
     ],
 )
-def test_the_kind_of_outputs_is_never_guessed(names: list[str], got: str) -> None:
+def test_the_kind_of_outputs_is_never_guessed(names: list[str], got: str, single: str) -> None:
     with pytest.raises(BadValueError) as caught:
         _find_outputs(names, FILE)
-    assert str(caught.value).startswith("f.csv needs either logits or probabilities")
-    assert f", got {got}. Pass --logits 'z_*' or --probabilities 'z_*'" in str(caught.value)
+    assert str(caught.value).startswith(
+        "f.csv needs one set of columns named logit_*, p_* or prob_*"
+    )
+    fix = f"Pass --logits or --probabilities, or --probability {single} for a single column."
+    assert str(caught.value).endswith(f", got {got}. {fix}")
 
 
 def test_features_are_found_if_there_are_any() -> None:
@@ -143,13 +148,34 @@ def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
         _two_classes(source, "y", None)
     assert str(caught.value) == (
         f"{source.name}: `--positive` must be given when `y` is not 0 or 1, "
-        "got labels fraud, ok. Pass --positive fraud."
+        "got labels fraud, ok. Pass --positive fraud or --positive ok."
     )
     with pytest.raises(BadValueError) as caught:
         _two_classes(source, "y", "frad")
     assert str(caught.value) == (
         f"{source.name}: `--positive` must be one of the two classes in `y`, "
-        "got frad and the labels fraud, ok. Pass --positive fraud."
+        "got frad and the labels fraud, ok. Pass --positive fraud or --positive ok."
     )
     with pytest.raises(BadValueError, match=r"got a and the labels b, c, d\. Pass one prob"):
         _two_classes(source_with(tmp_path, ["a", "b", "c", "d"]), "y", "a")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"logits": "z_*", "probabilities": "p_*"},
+            "dubito needs one kind of outputs, got --logits and --probabilities. "
+            "Pass either --logits or --probabilities.",
+        ),
+        (
+            {"confidence": "top"},
+            "--confidence requires --correct, got top alone. Pass --correct NAME as well.",
+        ),
+        ({"std": "s"}, "--std requires --mean, got s alone. Pass --mean NAME as well."),
+    ],
+)
+def test_options_that_do_not_fit_together(options: dict[str, str], message: str) -> None:
+    with pytest.raises(BadValueError) as caught:
+        ColumnOptions(**options).open(FILE)
+    assert str(caught.value) == message

@@ -25,7 +25,7 @@ def test_decisions_equal_the_api(run: Run, made: Path) -> None:
         "--bad-rows", "errors.csv",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert done.stderr == "Found by name: logits in logit_*, features in feature_*.\n"
+    assert done.stderr == "Detected columns: logits = logit_*, features = feature_*.\n"
     assert_same(done.stdout, "decide")
     got = pd.read_parquet("decisions.parquet")
     frames = [pd.read_csv(file) for file in files]

@@ -201,7 +201,7 @@ def test_a_corrupt_file_is_named(run: Run, address: str) -> None:
         assert done.exit_code == 2
         assert done.stdout == ""
         found, problem, fix, rest = done.stderr.split("\n")
-        assert found.startswith("Found by name")
+        assert found.startswith("Detected columns")
         assert problem.startswith(f"dubito: {bad} cannot be read")
         assert fix.startswith("Write the file again")
         assert rest == ""

@@ -19,7 +19,7 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
         "--deploy-prior", made / "prior.csv", "--ood-alpha", "0.05",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    told = "Found by name: label in label, logits in logit_*, features in feature_*.\n"
+    told = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
     assert done.stderr == told
     assert done.stdout.startswith("Calibrator: a mixture of")
     assert_same(done.stdout[done.stdout.index("A row costs") :], "fit")
@@ -46,8 +46,8 @@ def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> N
 @pytest.mark.parametrize(
     ("words", "got"),
     [
-        (["--max-risk", "0.1"], "`--max-risk` must be used with a reject action, got 0.1"),
-        (["--features", "feature_*"], "`--features` must be used with a reject action"),
+        (["--max-risk", "0.1"], "--max-risk requires a reject action, got 0.1"),
+        (["--features", "feature_*"], "--features requires a reject action"),
     ],
 )
 def test_options_that_reject_need_a_reject_action(
@@ -56,8 +56,14 @@ def test_options_that_reject_need_a_reject_action(
     done = run("fit", made / "sure.csv", *words)
     assert done.exit_code == 2
     assert got in done.stderr
-    assert done.stderr.endswith("\nPass --reject-cost 0.3 as well.\n")
+    assert done.stderr.endswith("\nAdd --reject-cost 0.3.\n")
     assert not Path("policy.json").exists()
+
+
+def test_a_risk_is_between_0_and_1(run: Run, made: Path) -> None:
+    done = run("fit", made / "sure.csv", "--reject-cost", "0.3", "--max-risk", "1.5")
+    assert done.exit_code == 2
+    assert "--max-risk must be between 0 and 1, got 1.5.\nPass --max-risk 0.05." in done.stderr
 
 
 def test_a_regression_has_no_policy(run: Run, made: Path) -> None:
@@ -104,10 +110,14 @@ def test_a_prior_has_one_line_per_class(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("class,prior\nwell,0.5\nwolf,0.5\n", "a line with class and prior for each of well, ill"),
-        ("well,much\nill,0.5\n", "a line with class and prior for each of well, ill"),
-        ("well,0.5,1\nill,0.5\n", "a line with class and prior for each of well, ill"),
+        (
+            "class,prior\nwell,0.5\nwolf,0.5\n",
+            "must be a class and its prior, for the classes well, ill",
+        ),
+        ("well,much\nill,0.5\n", "must be a class and its prior, for the classes well, ill"),
+        ("well,0.5,1\nill,0.5\n", "must be a class and its prior, for the classes well, ill"),
         ("well,0.5\nwell,0.5\n", "a class occurs twice"),
+        ("well,1\n", "it has no prior for ill"),
     ],
 )
 def test_a_malformed_prior_is_refused(tmp_path: Path, text: str, words: str) -> None:

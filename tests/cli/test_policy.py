@@ -41,4 +41,7 @@ def test_one_row_is_explained(run: Run, made: Path) -> None:
         run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2", "--json").stdout
     )
     assert " ".join(told["explanation"].split()) == " ".join(done.stdout.split())
-    assert run("policy", "explain", "policy.json", made / "sure.csv", "--row", "-1").exit_code == 2
+    for row in ("-1", "400"):
+        done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", row)
+        assert done.exit_code == 2
+        assert f"--row must be between 0 and 399, got {row}." in done.stderr

@@ -62,14 +62,47 @@ def test_numbers_outside_json_are_refused(capsys: pytest.CaptureFixture[str]) ->
 def test_the_remedy_of_an_error_has_its_own_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    say_error(BadFileError("f.csv", "it is empty", "writing it again"))
+    say_error(BadFileError("f.csv", "it is empty", "Write it again"))
     assert capsys.readouterr().err == (
-        "dubito: f.csv cannot be read: it is empty.\nTry writing it again.\n"
+        "dubito: f.csv cannot be read: it is empty.\nWrite it again.\n"
     )
     say_error(BadValueError("--bins", "dubito", "must be positive", "0", "Pass --bins 15"))
     assert capsys.readouterr().err == "dubito: `--bins` must be positive, got 0.\nPass --bins 15.\n"
     say_error(PermissionError(13, "Permission denied", "out.html"))
     assert capsys.readouterr().err == "dubito: out.html: Permission denied.\n"
+    say_error(FileNotFoundError(2, "No such file or directory", "p.json"))
+    assert capsys.readouterr().err == (
+        "dubito: p.json cannot be read: there is no such file.\nCheck the path.\n"
+    )
+
+
+def test_a_cell_that_is_not_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    fix = "Fix the cell, or drop the row"
+    say_error(BadValueError("logit_Dress", "text.csv", "must be numbers", "'n/a'", fix, 17))
+    assert capsys.readouterr().err == (
+        "dubito: text.csv, column `logit_Dress`, row 17: 'n/a' is not a number.\n"
+        "Fix the cell, or drop the row.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fix", "flag"),
+    [
+        (
+            "Use Logits(...) for logits, or divide each row by its sum",
+            "Pass --logits if these are logits, or divide each row by its sum.",
+        ),
+        (
+            "Use OneVsRest(PlattScaling())",
+            "Pass --calibrator auto or --calibrator TemperatureScaling.",
+        ),
+    ],
+)
+def test_remedies_in_python_become_options(
+    capsys: pytest.CaptureFixture[str], fix: str, flag: str
+) -> None:
+    say_error(BadValueError("p_a", "f.csv", "must be valid", "7", fix, 1))
+    assert capsys.readouterr().err.endswith(f"\n{flag}\n")
 
 
 def test_the_command_is_shown_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

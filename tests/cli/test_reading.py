@@ -130,14 +130,26 @@ def test_a_reject_action_needs_costs() -> None:
     with pytest.raises(BadValueError) as caught:
         read_costs(None, OUTPUTS, reject_action="ask")
     assert str(caught.value) == (
-        "dubito: `--reject-action` must name an action of --costs, got ask alone. "
+        "--reject-action requires --costs, got ask alone. "
         "Pass --costs, or --reject-cost 0.3 instead."
+    )
+
+
+def test_a_reject_action_is_one_of_the_actions(tmp_path: Path) -> None:
+    path = tmp_path / "costs.csv"
+    path.write_text("action,well,ill\nok,0,10\nask,1,1\n")
+    assert cost_file(path, "ask").reject == 1
+    with pytest.raises(BadValueError) as caught:
+        cost_file(path, "askk")
+    assert str(caught.value) == (
+        f"--reject-action must be one of the actions in {path} (ok, ask), got 'askk'. "
+        "Pass --reject-action ask."
     )
 
 
 def message_for(paths: dict[str, str | Path | None], inputs: list[str | Path]) -> str:
     with pytest.raises(BadValueError) as caught:
-        require_output_paths(paths, inputs, csv_options=("--review",))
+        require_output_paths(paths, inputs, {"--review": ".csv"})
     return str(caught.value)
 
 
@@ -163,8 +175,7 @@ def test_a_missing_directory_or_a_wrong_ending_is_reported_first(tmp_path: Path)
         f"Run mkdir -p {place.parent} first."
     )
     assert message_for({"--review": tmp_path / "review.txt"}, []) == (
-        f"dubito: `--review` must be a .csv file, got {tmp_path / 'review.txt'}. "
-        "Pass --review review.csv."
+        f"--review must end in .csv, got {tmp_path / 'review.txt'}. Pass --review review.csv."
     )
 
 

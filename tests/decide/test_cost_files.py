@@ -18,8 +18,8 @@ def test_a_table_by_action_and_by_truth(tmp_path: Path) -> None:
 
 
 CORNER = (
-    "its corner cell must say what the rows are, `action` or `truth`, not {}. "
-    "Start the file with a line such as action,well,ill."
+    "its first header cell must be `action` or `truth` (what the rows are), got {}. "
+    "Use a header such as action,healthy,ill."
 )
 
 

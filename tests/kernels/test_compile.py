@@ -12,7 +12,7 @@ import pytest
 from dubito.kernels.compile import CompilationNotice
 from dubito.kernels.row_statistics import narrow_rows
 
-NOTICE = "dubito: compiling kernels for this machine and kind of input, once (some seconds).\n"
+NOTICE = "dubito: compiling Numba kernels (first use only, a few seconds)...\n"
 
 EVERY_KERNEL = """
 import numpy as np

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
-from difflib import get_close_matches
+from dataclasses import asdict, replace
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -51,7 +50,7 @@ def audit(
         typer.Option(help="Cost matrix (CSV or JSON); adds the cost of the decisions."),
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The reject action in --costs, e.g. ask.")
+        str | None, typer.Option(help="The reject action in --costs, e.g. review.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -72,7 +71,7 @@ def audit(
     from dubito.data import ArrayShards
     from dubito.measure import Audit, RegressionAudit
 
-    require_output_paths({"--output": output}, [file])
+    require_output_paths({"--output": output}, [file], {"--output": ".html"})
     [predictions] = options.open(file, has_features=output is not None)
     with passes():
         rows = reader.rows(predictions)
@@ -104,7 +103,8 @@ def audit(
             more += "" if reject_action is None else f" --reject-action {reject_action}"
             if matrix is None or matrix.reject is None:
                 more += " --reject-cost 0.3"
-            say(f"  dubito fit {quote(file)} {options}{more}".replace("  --", " --"))
+            columns = replace(options, group=None, id=None)  # as `fit` uses them
+            say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
     if findings:
         print("\n".join(f"dubito: {one}" for one in findings), file=sys.stderr)
         raise typer.Exit(1)
@@ -114,19 +114,21 @@ def _crossed_limits(limits: list[str], metrics: Mapping[str, float]) -> list[str
     """Return a sentence for each limit that a metric crosses.
 
     >>> _crossed_limits(["ece>0.03"], {"expected_calibration_error": 0.05})
-    ['expected_calibration_error is 0.05, which is > 0.03']
+    ["--fail-on 'ece>0.03': expected_calibration_error is 0.05"]
     """
     crossed = []
     for text in limits:
         name, sign, limit = _parse_limit(text)
         if name not in metrics:
-            [near] = get_close_matches(name, [*metrics, *ABBREVIATIONS], 1, 0) or ["ece"]
-            rule, fix = "must name a metric that --json shows", f"Pass '{near}{sign}{limit:g}'"
-            raise BadValueError("--fail-on", "dubito", rule, name, fix)
+            short = [one for one, full in ABBREVIATIONS.items() if full in metrics]
+            names = {*short, *metrics} - {ABBREVIATIONS[one] for one in short}
+            known = sorted(one for one in names if "/" not in one and not one.startswith("n_"))
+            rule, fix = "must name a metric", f"Use one of {', '.join(known)}"
+            raise BadValueError("", "--fail-on", rule, repr(name), fix)
         value = metrics[name]
         is_beyond = value > limit if ">" in sign else value < limit
         if is_beyond or ("=" in sign and value == limit):
-            crossed.append(f"{name} is {value:.6g}, which is {sign} {limit:g}")
+            crossed.append(f"--fail-on {text.strip()!r}: {name} is {value:.6g}")
     return crossed
 
 
@@ -139,7 +141,7 @@ def _parse_limit(text: str) -> tuple[str, str, float]:
     except ValueError:
         pass
     rule = "must be a metric, one of < <= > >=, and a number"
-    raise BadValueError("--fail-on", "dubito", rule, repr(text), "Pass e.g. 'ece>0.03'")
+    raise BadValueError("", "--fail-on", rule, repr(text), "Pass e.g. 'ece>0.03'")
 
 
 def _metrics(result: Audit | RegressionAudit) -> dict[str, float]:

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import FOLD_GROUPS, NOT_CLASSIFICATION, ColumnOptions, with_columns
 from dubito.cli.reading import Reader
 
 Z = 1.96  # standard errors to each side of a 95 % interval
 
 
-@with_columns("id", "cost", "features", *NOT_CLASSIFICATION)
+@with_columns("id", "cost", "features", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
 def calibrate(
     file: Annotated[
         str,
@@ -63,7 +63,7 @@ def calibrate(
     )
     say(f"\nCross-validated log loss. Chosen: {calibrator.chosen_}, because {calibrator.reason_}.")
     say(f"Written to {output}. In Python:")
-    say("  from dubito.calibrate import BaseCalibrator")
+    say("  import json\n  from dubito.calibrate import BaseCalibrator")
     say(f"  BaseCalibrator.from_dict(json.load(open({str(output)!r})))")
 
 

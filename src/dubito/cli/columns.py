@@ -26,9 +26,9 @@ PREFIXES = {"logit_": "logits", "p_": "probabilities", "prob_": "probabilities"}
 FEATURES = "feature_"
 NUMERIC_LABELS = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
 HELP = {
-    "label": "Column of true labels. Found by name: label, y, target.",
-    "logits": "Columns of logits, e.g. 'z_*', or one list column. Found by name: logit_*.",
-    "probabilities": "Columns of class probabilities, or one list column. Found: p_*, prob_*.",
+    "label": "Column of true labels. Default: a column named label, y or target.",
+    "logits": "Columns of logits, e.g. 'z_*', or one list column. Default: logit_*.",
+    "probabilities": "Columns of class probabilities, or one list column. Default: p_*, prob_*.",
     "probability": "Single column: the probability of the positive class.",
     "confidence": "Column of top-label confidences; requires --correct.",
     "correct": "Column of 0 and 1: whether the top label is correct.",
@@ -36,13 +36,15 @@ HELP = {
     "std": "Column of predicted standard deviations (regression).",
     "positive": "Positive class, for single-column probabilities.",
     "classes": "Comma-separated class names, for a list column.",
-    "features": "Feature columns, or one list column. Found by name: feature_*.",
+    "features": "Feature columns, or one list column. Default: feature_*.",
     "weight": "Column of sample weights.",
     "group": "Column of groups to report separately.",
     "id": "Column of row identifiers.",
-    "cost": "Column of per-row costs, for cost matrices with a rate.",
+    "cost": "Column of per-row amounts, multiplied by the cost matrix's rate.",
 }
+FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
 OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
+PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
 NOT_CLASSIFICATION = ("confidence", "correct", "mean", "std")
 
 
@@ -96,21 +98,33 @@ class ColumnOptions:
         """
         from dubito.data.sources import open_source
 
+        self._require_one_kind()
         result: list[Predictions] = []
         found_by_name: list[str] = []
         for file in files:
             source = open_source(file)
             names = source.schema.names
             given, found = self.given, self._find(names, file, label, has_features)
-            found_by_name += [f"{role} in {column}" for role, column in found.items()]
+            found_by_name += [f"{role} = {column}" for role, column in found.items()]
             if label == "optional" and result and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
                 print(f"{file} has no column {missing}: no labels there.", file=sys.stderr)
             columns = _as_columns({**given, **found}, source, label, classes)
             result.append(Predictions(file, source, columns))
         if found_by_name:
-            print(f"Found by name: {', '.join(dict.fromkeys(found_by_name))}.", file=sys.stderr)
+            print(f"Detected columns: {', '.join(dict.fromkeys(found_by_name))}.", file=sys.stderr)
         return result
+
+    def _require_one_kind(self) -> None:
+        """Raise for two kinds of outputs, or for one of two options that belong together."""
+        kinds = [f"--{kind}" for kind in OUTPUTS if kind in self.given]
+        if len(kinds) > 1:
+            rule, got = "needs one kind of outputs", " and ".join(kinds)
+            raise BadValueError("", "dubito", rule, got, f"Pass either {' or '.join(kinds)}")
+        for one, other in PARTNERS.items():
+            if one in self.given and other not in self.given:
+                rule, got = f"requires --{other}", f"{self.given[one]} alone"
+                raise BadValueError("", f"--{one}", rule, got, f"Pass --{other} NAME as well")
 
     def _find(
         self, names: Sequence[str], file: str, label: str, has_features: bool
@@ -138,10 +152,10 @@ def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[s
     if not is_required:
         return {}
     known = f"{', '.join(LABELS[:-1])} or {LABELS[-1]}"
-    rule = f"must be given unless exactly one column is named {known}"
+    rule = f"needs exactly one column named {known}"
     got = " and ".join(found) or f"columns {_first_few(names)}"
-    fix = f"Pass --label {found[0] if found else 'NAME'}"
-    raise BadValueError("--label", file, rule, got, fix)
+    fix = f"Pass {' or '.join(f'--label {name}' for name in found or ['NAME'])}"
+    raise BadValueError("", file, rule, got, fix)
 
 
 def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
@@ -158,9 +172,10 @@ def _find_outputs(names: Sequence[str], file: str) -> dict[str, str]:
     if len(found) == 1:
         [(prefix, kind)] = found.items()
         return {kind: f"{prefix}*"}
-    rule = "needs either logits or probabilities, found by name as logit_*, p_* or prob_*"
+    rule = "needs one set of columns named logit_*, p_* or prob_*"
     columns = " and ".join(f"{prefix}*" for prefix in found) or _first_few(names)
-    fix = "Pass --logits 'z_*' or --probabilities 'z_*', or --probability NAME for one column"
+    single = next((name for name in names if name == "p" or name.startswith("p_")), "NAME")
+    fix = f"Pass --logits or --probabilities, or --probability {single} for a single column"
     raise BadValueError("", file, rule, f"columns {columns}", fix)
 
 
@@ -189,17 +204,26 @@ def _two_classes(
     if positive is None:
         if NUMERIC_LABELS.issuperset(values):
             return None
-        rule, fix = f"must be given when `{label}` is not 0 or 1", f"Pass --positive {values[0]}"
+        rule, fix = f"must be given when `{label}` is not 0 or 1", _positive_choices(values)
         raise BadValueError("--positive", source.name, rule, f"labels {_first_few(values)}", fix)
     others = [name for name in values if name != positive]
     if len(others) != 1:
         rule = f"must be one of the two classes in `{label}`"
         got = f"{positive} and the labels {_first_few(others)}"
-        fix = f"Pass --positive {others[0]}"
+        fix = _positive_choices(others)
         if len(others) != 2:
             fix = "Pass one probability column per class with --probabilities 'p_*'"
         raise BadValueError("--positive", source.name, rule, got, fix)
     return others[0], positive
+
+
+def _positive_choices(names: Sequence[str]) -> str:
+    """Return the remedy that lists the possible positive classes.
+
+    >>> _positive_choices(["fraud", "ok"])
+    'Pass --positive fraud or --positive ok'
+    """
+    return f"Pass {' or '.join(f'--positive {name}' for name in names[:4])}"
 
 
 def _first_few(names: Sequence[str]) -> str:
@@ -235,9 +259,12 @@ def _as_columns(
     return Columns(**values)
 
 
-def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_columns(
+    *unused: str, **texts: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the column options except `unused` ones, passed as `options`.
 
+    `texts` replaces the help of some options.
     A command with a `reader` argument also gets the options of `Reader`, which is closed after it.
     """
     column_options = [
@@ -247,7 +274,7 @@ def with_columns(*unused: str) -> Callable[[Callable[..., None]], Callable[..., 
             default=None,
             annotation=Annotated[str | None, typer.Option(help=text)],
         )
-        for name, text in HELP.items()
+        for name, text in {**HELP, **texts}.items()
         if name not in unused
     ]
 

@@ -37,7 +37,7 @@ def decide(
         typer.Option(
             "--output",
             "-o",
-            help="A file, or a directory/ or URL, where an interrupted run resumes.",
+            help="Output file; or a directory (ending in /) or URL, for resumable runs.",
         ),
     ] = "decisions.parquet",
     review: Annotated[
@@ -45,7 +45,7 @@ def decide(
         typer.Option(help="CSV of rejected rows for human review, highest review value first."),
     ] = None,
     bad_rows: Annotated[
-        Path | None, typer.Option(help="CSV to set invalid rows aside in, instead of stopping.")
+        Path | None, typer.Option(help="Write invalid rows to this CSV and continue.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -54,17 +54,21 @@ def decide(
     Example: dubito decide policy.json new.csv -o decisions.parquet --review review.csv
     """
     from dubito.cli.printing import say, say_json
+    from dubito.data.sink import WRITERS
     from dubito.decide import Policy
 
     paths = {"--output": output, "--review": review, "--bad-rows": bad_rows}
-    require_output_paths(paths, [policy, *files], csv_options=("--review", "--bad-rows"))
+    require_output_paths(paths, [policy, *files], {"--review": ".csv", "--bad-rows": ".csv"})
     loaded = Policy.load(policy)
     if review is not None and loaded.costs.reject is None:
         rule, fix = "needs a policy with a reject action", "Run dubito fit with --reject-cost 0.3"
         raise BadValueError("--review", "dubito decide", rule, f"{policy} without one", fix)
+    is_directory = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
+    if not is_directory and PurePath(output).suffix.lower() not in WRITERS:
+        rule, fix = f"must end in one of {', '.join(WRITERS)}", "Pass --output decisions.parquet"
+        raise BadValueError("", "--output", rule, output, fix)
     with _bad_rows_remedy(bad_rows):
         run = DecisionRun.open(loaded, policy, files, options, bad_rows, reader)
-        is_directory = output.endswith("/") or Path(output).is_dir() or not PurePath(output).suffix
         parts = run.to_directory(output) if is_directory else run.to_file(output)
     counts = {"rows": sum(parts.values()), "files": len(run.predictions)}
     if review is not None:
@@ -78,11 +82,12 @@ def decide(
     say(f"Decided {counts['rows']:,} rows of {where}; the decisions are in {output}.")
     if review is not None:
         say(
-            f"{counts['for_review']:,} rows were rejected to human review: {review} lists them, "
-            "highest review value first."
+            f"{counts['for_review']:,} rows were rejected and sent to human review: {review} lists "
+            "them, highest review value first."
         )
     if bad_rows is not None:
-        say(f"{counts['bad_rows']:,} invalid rows were set aside in {bad_rows}.")
+        rows = "row was" if counts["bad_rows"] == 1 else "rows were"
+        say(f"{counts['bad_rows']:,} invalid {rows} set aside in {bad_rows}.")
 
 
 @contextmanager

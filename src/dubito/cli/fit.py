@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dubito.cli.columns import NOT_CLASSIFICATION, ColumnOptions, with_columns
+from dubito.cli.columns import FOLD_GROUPS, NOT_CLASSIFICATION, ColumnOptions, with_columns
 from dubito.cli.reading import Predictions, Reader
 from dubito.errors import BadFileError, BadValueError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dubito.outputs import BaseClassOutputs, ClassName
 
 
-@with_columns("id", *NOT_CLASSIFICATION)
+@with_columns("id", *NOT_CLASSIFICATION, group=FOLD_GROUPS)
 def fit(
     file: Annotated[
         str,
@@ -29,14 +29,14 @@ def fit(
     costs: Annotated[
         Path | None,
         typer.Option(
-            help="Cost matrix: CSV (corner cell `action` or `truth`) or JSON. Default: 0-1."
+            help="Cost matrix: CSV (first header cell `action` or `truth`) or JSON. Default: 0-1."
         ),
     ] = None,
     reject_cost: Annotated[
         float | None, typer.Option(help="Cost of rejecting a row, i.e. of a human review.", min=0)
     ] = None,
     reject_action: Annotated[
-        str | None, typer.Option(help="The reject action in --costs, e.g. ask.")
+        str | None, typer.Option(help="The reject action in --costs, e.g. review.")
     ] = None,
     max_risk: Annotated[
         float | None,
@@ -46,7 +46,7 @@ def fit(
         Path | None, typer.Option(help="CSV of class,prior for the deployment population.")
     ] = None,
     risk_delta: Annotated[
-        float, typer.Option(help="Probability that the --max-risk bound fails.")
+        float, typer.Option(help="1 - confidence level of the --max-risk bound.")
     ] = 0.05,
     ood_alpha: Annotated[
         float, typer.Option(help="False positive rate of out-of-distribution detection.")
@@ -63,7 +63,7 @@ def fit(
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Fit a policy: a calibrator, costs, and a rule for rejecting rows to human review.
+    """Fit a policy: a calibrator, costs, and a rule that sends uncertain rows to human review.
 
     Example: dubito fit predictions.csv --label y --logits 'logit_*' --reject-cost 0.3
     """
@@ -76,6 +76,8 @@ def fit(
     others = (costs, deploy_prior, evaluate_on)
     inputs = [file, *(one for one in others if one is not None)]
     require_output_paths({"--output": output}, inputs)
+    _require_fraction("--max-risk", max_risk)
+    _require_fraction("--risk-delta", risk_delta)
     can_reject = reject_cost is not None or (
         costs is not None and cost_file(costs, reject_action).reject is not None
     )
@@ -111,11 +113,18 @@ def fit(
     say(f"  dubito decide {output} NEW{PurePath(file).suffix} -o decisions.parquet")
 
 
+def _require_fraction(option: str, value: float | None) -> None:
+    """Raise unless a value is between 0 and 1."""
+    if value is not None and not 0 <= value <= 1:
+        rule, fix = "must be between 0 and 1", f"Pass {option} 0.05"
+        raise BadValueError("", option, rule, f"{value:g}", fix)
+
+
 def _require_unset(option: str, value: object) -> None:
     """Raise if an option that rejects rows is given without a reject action."""
     if value is not None:
-        rule, fix = "must be used with a reject action", "Pass --reject-cost 0.3 as well"
-        raise BadValueError(option, "dubito fit", rule, f"{value} without one", fix)
+        rule, fix = "requires a reject action", "Add --reject-cost 0.3"
+        raise BadValueError("", option, rule, f"{value} without one", fix)
 
 
 def _calibrator_named(name: str) -> BaseCalibrator | Literal["auto"]:
@@ -155,8 +164,12 @@ def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]
     try:
         prior = {known[name.strip()]: float(value) for name, value in rows}
     except (KeyError, ValueError) as error:
-        problem = f"it needs a line with class and prior for each of {', '.join(known)}"
+        problem = f"each line must be a class and its prior, for the classes {', '.join(known)}"
         raise BadFileError(str(path), problem, fix) from error
     if len(prior) != len(rows):
         raise BadFileError(str(path), "a class occurs twice", fix)
+    missing = [name for name in known if known[name] not in prior]
+    if missing:
+        problem = f"it has no prior for {', '.join(missing)}"
+        raise BadFileError(str(path), problem, "Add one line per class, such as cat,0.25")
     return prior

@@ -48,6 +48,7 @@ def explain(
     from dubito.cli.printing import say, say_json
     from dubito.data import read
     from dubito.decide import Policy
+    from dubito.errors import BadValueError
 
     loaded = Policy.load(file)
     has_features = loaded.ood is not None and loaded.ood.needs_features
@@ -55,6 +56,9 @@ def explain(
         rows, label="unused", has_features=has_features, classes=loaded.costs.classes
     )
     batch = read(predictions.source, predictions.columns)
+    if not 0 <= row < len(batch):
+        rule, fix = f"must be between 0 and {len(batch) - 1}", f"Pass a row of {rows}"
+        raise BadValueError("", "--row", rule, str(row), fix)
     explanation = loaded.explain(batch.outputs, batch.features, batch.row_costs, row=row)
     if as_json:
         say_json({"row": row, "explanation": explanation})

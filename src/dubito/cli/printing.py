@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,16 @@ from shutil import get_terminal_size
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any, final
 
+from dubito.errors import BadValueError
+
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
 
+FLAG_REMEDIES = {  # what errors of the library suggest, as options of the command line
+    r"Use Logits\(\.\.\.\) for logits": "Pass --logits if these are logits",
+    r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
+}
+NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks
 MAX_WIDTH = 100  # longer lines are hard to read
 
 
@@ -41,14 +49,18 @@ def _wrapped(line: str, width: int, indent: str) -> str:
 def say_error(error: Exception) -> None:
     """Print the problem on one line and the remedy on the next."""
     problem, fix = str(error), ""
-    if isinstance(error, OSError):
+    if isinstance(error, FileNotFoundError):
+        problem, fix = f"{error.filename} cannot be read: there is no such file.", "Check the path."
+    elif isinstance(error, OSError):
         problem = f"{error.filename or 'A file'}: {error.strerror or error}."
-    elif ". Try " in problem:
-        problem, _, fix = problem.partition(". Try ")
-        fix = fix if fix[0].isupper() else f"Try {fix}"
     elif getattr(error, "fix", ""):
         fix = f"{error.fix}."  # type: ignore[attr-defined]
         problem = problem.removesuffix(fix).rstrip()
+    if isinstance(error, BadValueError) and (error.rule, error.row is None) == (NUMBERS, False):
+        place = f"{error.caller}, column `{error.argument}`, row {error.row}"
+        problem = f"{place}: {error.got} is not a number."
+    for call, flag in FLAG_REMEDIES.items():
+        fix = re.sub(call, flag, fix)
     prefix = "" if problem.startswith("dubito") else "dubito: "
     print(f"{prefix}{problem.rstrip('.')}.", *([fix] if fix else []), sep="\n", file=sys.stderr)
 

@@ -60,7 +60,7 @@ READER_OPTIONS = [
         "max_memory",
         MAX_MEMORY,
         str,
-        "Read files whole up to this size in memory, e.g. 500MB; stream larger ones.",
+        "Load files up to this size into memory, e.g. 500MB; stream larger ones.",
     ),
 ]
 
@@ -217,8 +217,8 @@ def read_costs(
         rule, got = "needs outputs over classes", type(outputs).__name__
         raise BadValueError("--costs", "dubito", rule, got, "Pass --logits or --probabilities")
     if path is None and reject_action is not None:
-        rule, fix = "must name an action of --costs", "Pass --costs, or --reject-cost 0.3 instead"
-        raise BadValueError("--reject-action", "dubito", rule, f"{reject_action} alone", fix)
+        rule, fix = "requires --costs", "Pass --costs, or --reject-cost 0.3 instead"
+        raise BadValueError("", "--reject-action", rule, f"{reject_action} alone", fix)
     if path is None:
         costs = CostMatrix.zero_one(names_of(outputs))
     else:
@@ -230,11 +230,14 @@ def cost_file(path: Path, reject_action: str | None = None) -> CostMatrix:
     """Return the cost matrix of a JSON or CSV file; `reject_action` names its reject action."""
     from dubito.decide import CostMatrix
 
-    if path.suffix.lower() != ".json":
-        return CostMatrix.from_csv(path, reject=reject_action)
-    costs = CostMatrix.from_json(path)
+    is_json = path.suffix.lower() == ".json"
+    costs = CostMatrix.from_json(path) if is_json else CostMatrix.from_csv(path)
     if reject_action is None:
         return costs
+    if reject_action not in costs.actions:
+        rule = f"must be one of the actions in {path} ({', '.join(costs.actions)})"
+        fix = f"Pass --reject-action {costs.actions[-1]}"
+        raise BadValueError("", "--reject-action", rule, repr(reject_action), fix)
     return CostMatrix(
         costs.array, costs.actions, costs.classes, rate=costs.rate, reject=reject_action
     )
@@ -243,11 +246,12 @@ def cost_file(path: Path, reject_action: str | None = None) -> CostMatrix:
 def require_output_paths(
     paths: Mapping[str, str | Path | None],
     inputs: Sequence[str | Path],
-    csv_options: tuple[str, ...] = (),
+    endings: Mapping[str, str] | None = None,
 ) -> None:
     """Raise before any work is done unless the file of each option can be written.
 
-    Files of `csv_options` must be CSV. URLs are not checked before they are written.
+    `endings` are the file name endings that options require. URLs are not checked before they are
+    written.
 
     >>> require_output_paths({"--output": "report.html"}, ["predictions.csv"])
     """
@@ -263,9 +267,10 @@ def require_output_paths(
             raise BadValueError(option, "dubito", rule, str(place), fix)
         if not is_url(str(place)):
             _require_directory(option, path, [Path(one) for one in taken])
-        if option in csv_options and path.suffix.lower() != ".csv":
-            rule, fix = "must be a .csv file", f"Pass {option} {path.stem}.csv"
-            raise BadValueError(option, "dubito", rule, str(place), fix)
+        ending = (endings or {}).get(option, path.suffix.lower())
+        if path.suffix.lower() != ending:
+            rule, fix = f"must end in {ending}", f"Pass {option} {path.stem}{ending}"
+            raise BadValueError("", option, rule, str(place), fix)
         taken.add(resolved(place))
 
 

@@ -15,7 +15,7 @@ from dubito.arrays import FloatArray, IntArray
 from dubito.data import parsing
 from dubito.errors import BadTypeError, BadValueError
 
-MEND = "Fix the cell, or drop the row"
+FIX = "Fix the cell, or drop the row"
 
 
 @final
@@ -68,7 +68,7 @@ class Cells:
         if None in found:
             first = found.index(None)
             row = int(np.argmax(positions == first))
-            raise self.wrong_value("must be numbers, true or false", repr(texts[first]), MEND, row)
+            raise self.wrong_value("must be numbers, true or false", repr(texts[first]), FIX, row)
         return np.asarray(np.array(found, dtype=np.float64)[positions])
 
     def matrix(self, width: int, *, has_gaps: bool = False) -> FloatArray:
@@ -118,7 +118,7 @@ class Cells:
         """Raise for the first null."""
         if self.array.null_count:
             row = int(np.argmax(self.array.is_null().to_numpy(zero_copy_only=False)))
-            raise self.wrong_value("must not have missing values", "null or NaN", MEND, row)
+            raise self.wrong_value("must not have missing values", "null or NaN", FIX, row)
 
     def require_width(self, width: int) -> None:
         """Raise for the first list of another length."""
@@ -138,7 +138,7 @@ class Cells:
         except pa.ArrowInvalid:
             cells = enumerate(texts.to_pylist(), first_row)
             row, text = next((i, t) for i, t in cells if t and parsing.number(t) is None)
-            raise self.wrong_value("must be numbers", repr(text), MEND, row) from None
+            raise self.wrong_value("must be numbers", repr(text), FIX, row) from None
 
     def wrong_value(self, rule: str, got: str, fix: str, row: int | None) -> BadValueError:
         """Return an error about a cell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -44,6 +45,8 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
 def _nearest(pattern: str, names: Sequence[str]) -> str:
     """Return the remedy: the columns that exist, the most similar one first."""
     near = get_close_matches(pattern.replace("*", "0"), names, n=1)
+    families = Counter(name.rpartition("_")[0] for name in names if "_" in name)
+    names = sorted(names, key=lambda name: families[name.rpartition("_")[0]] > 2)  # these last
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"Use {near[0]!r}, or another of: {shown}" if near else f"Use one of: {shown}"
 

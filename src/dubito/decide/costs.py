@@ -463,8 +463,10 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
         raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
     corner = table[0][0].lower() if table else ""
     if corner not in ("action", "truth"):
-        problem = f"its corner cell must say what the rows are, `action` or `truth`, not {corner!r}"
-        fix = "Start the file with a line such as action,well,ill"
+        problem = (
+            f"its first header cell must be `action` or `truth` (what the rows are), got {corner!r}"
+        )
+        fix = "Use a header such as action,healthy,ill"
         raise BadFileError(fspath(path), problem, fix)
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
     costs = [_numbers_of(line, len(columns), path) for line in table[1:]]

@@ -35,9 +35,7 @@ class CompilationNotice(event.Listener):
         if self.has_spoken or not is_ours or sys.stderr is None:  # a service may have no stderr
             return
         self.has_spoken = True
-        sys.stderr.write(
-            "dubito: compiling kernels for this machine and kind of input, once (some seconds).\n"
-        )
+        sys.stderr.write("dubito: compiling Numba kernels (first use only, a few seconds)...\n")
         sys.stderr.flush()
 
     def on_end(self, event: Any) -> None:
