@@ -100,4 +100,5 @@ def test_saturated_scores_are_read() -> None:
 def test_words_give_the_formula() -> None:
     beta = BetaCalibration().fit(Probabilities(P), labels_of(-0.9, 2.0, 0.0))
     _, b, c = beta.coefficients_
-    assert beta._describe() == f"log odds = 0 log(p) - {b:.3g} log(1 - p) {c:+.3g}"
+    sign = "-" if c < 0 else "+"
+    assert beta._describe() == f"log odds = 0 log(p) - {b:.3g} log(1 - p) {sign} {abs(c):.3g}"

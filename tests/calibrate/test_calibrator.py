@@ -327,7 +327,7 @@ def test_classes_in_another_order_are_refused(case: Case) -> None:
     fitted = case.fit(Logits(case.logits, names), [names[code] for code in case.y])
     kind = type(case.calibrator).__name__
     message = (
-        f"{kind}.predict_proba: `outputs` must have the classes {names}, as in the fit, "
+        f"{kind}.predict_proba: `outputs` must have the classes {names}, as during fit, "
         f"got {names[::-1]}. Pass the columns of the fit, in the same order."
     )
     with refused(BadValueError, message):
@@ -339,7 +339,7 @@ def test_another_number_of_columns_is_refused(case: Case) -> None:
     kind, n_classes = type(case.calibrator).__name__, case.logits.shape[1]
     for method in ("predict", "predict_proba", "transform"):
         message = (
-            f"{kind}.{method}: `outputs` must have {n_classes} columns, as in the fit, got 5. "
+            f"{kind}.{method}: `outputs` must have {n_classes} columns, as during fit, got 5. "
             "Pass the columns of the fit, in the same order."
         )
         with refused(BadValueError, message):

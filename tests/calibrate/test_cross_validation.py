@@ -136,8 +136,8 @@ def test_the_evidence_is_before_calibration_and_out_of_sample() -> None:
     assert (evidence.n_rows, evidence.n_folds) == (200, 5)
     values = [expected[name] for name in expected]
     assert str(evidence) == (
-        "log loss {:.3f} to {:.3f}, Brier score {:.3f} to {:.3f}, ECE (15 bins) {:.3f} to {:.3f}, "
-        "cross-fitted on 200 rows".format(*values)
+        "log loss from {:.3f} to {:.3f}, Brier score from {:.3f} to {:.3f}, "
+        "ECE (15 uniform bins) from {:.3f} to {:.3f}, cross-fitted on 200 rows".format(*values)
     )
 
 

@@ -205,8 +205,8 @@ def test_rows_that_fall_back_in_the_fit_are_counted() -> None:
     counts = all_but_silent().counts(Logits(Z))
     assert (every.n_fell_back_, every.n_changed_) == (counts.n_fell_back, counts.n_changed)
     assert every._describe() == (
-        f"Silent for each of 5 classes; of the fitted rows {counts.n_changed:,} changed class "
-        f"and {counts.n_fell_back:,} stayed uncalibrated"
+        f"Silent for each of 5 classes; the predicted class changed in {counts.n_changed:,} "
+        f"training rows; {counts.n_fell_back:,} rows were left uncalibrated"
     )
 
 

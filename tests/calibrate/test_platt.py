@@ -69,12 +69,12 @@ def test_scores_the_wrong_way_round_are_turned() -> None:
     assert_allclose(platt.slope_, -PlattScaling().fit(Logits(S), Y).slope_, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("slope", "verdict"), [(0.5, "too high"), (2.0, "too low")])
+@pytest.mark.parametrize(("slope", "verdict"), [(0.5, "over-confident"), (2.0, "under-confident")])
 def test_words_say_which_way_confidence_was_off(slope: float, verdict: str) -> None:
     scores = np.linspace(-3, 3, 4000)
     shares = expit(slope * scores + 0.2)
     platt = PlattScaling().fit(Logits(scores), np.stack([1 - shares, shares], axis=1))
     assert_allclose([platt.slope_, platt.intercept_], [slope, 0.2], atol=0.02)
     assert platt._describe() == (
-        f"log odds x {platt.slope_:.3g} {platt.intercept_:+.3g}: confidence was {verdict}"
+        f"log odds = {platt.slope_:.3g} z + {platt.intercept_:.3g}: {verdict}"
     )

@@ -236,7 +236,7 @@ def test_the_summary_says_where_the_truths_lay() -> None:
     evidence = cross_validate_calibrator(
         QuantileRecalibration(), Normal(np.zeros(200), np.ones(200)), 2 * z
     )
-    assert str(evidence).startswith("coverage of 90 % intervals 0.59 to 0.9")
+    assert str(evidence).startswith("coverage of 90 % intervals from 0.59 to 0.9")
 
 
 @pytest.mark.parametrize(

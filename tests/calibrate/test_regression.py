@@ -210,11 +210,18 @@ def test_a_spread_that_would_vanish_stays_a_spread() -> None:
 @pytest.mark.parametrize(
     ("factors", "words"),
     [
-        ([1.42], "stated spread was too small: x 1.42"),
-        ([0.5], "stated spread was too large: x 0.5"),
-        ([1.001], "stated spread was right already: x 1"),
-        ([1.5, 2.5], "stated spread was too small: x 1.5 to x 2.5 over 2 targets"),
-        ([0.5, 2.0], "stated spread was too small or too large: x 0.5 to x 2 over 2 targets"),
+        ([1.42], "predicted standard deviations were too small: multiplied by 1.42"),
+        ([0.5], "predicted standard deviations were too large: multiplied by 0.5"),
+        ([1.001], "predicted standard deviations were right already: multiplied by 1"),
+        (
+            [1.5, 2.5],
+            "predicted standard deviations were too small: multiplied by 1.5 to 2.5 over 2 targets",
+        ),
+        (
+            [0.5, 2.0],
+            "predicted standard deviations were too small or too large: multiplied by "
+            "0.5 to 2 over 2 targets",
+        ),
     ],
 )
 def test_the_summary_begins_with_what_was_wrong(factors: list[float], words: str) -> None:

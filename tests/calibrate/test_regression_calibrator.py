@@ -183,7 +183,10 @@ def test_a_sample_of_many_rows_is_cross_validated(
 
 def test_a_single_row_has_no_evidence() -> None:
     one = Normal([0.0], [1.0])
-    assert VarianceScaling().fit(one, [2.0]).summary() == "stated spread was too small: x 2"
+    assert (
+        VarianceScaling().fit(one, [2.0]).summary()
+        == "predicted standard deviations were too small: multiplied by 2"
+    )
     with pytest.raises(BadValueError, match="must label at least 2 rows, got 1"):
         cross_validate_calibrator(VarianceScaling(), one, [2.0])
     two = Normal([0.0] * 2, [1.0] * 2)
@@ -260,13 +263,13 @@ def test_what_the_fit_did_not_see_is_refused(calibrator: BaseRegressionCalibrato
     with pytest.raises(BadTypeError) as wrong_kind:
         fitted.transform(KINDS["Samples"])
     assert str(wrong_kind.value) == (
-        f"{name}.transform: `outputs` must be Normal, as in the fit, got Samples. "
+        f"{name}.transform: `outputs` must be Normal, as during fit, got Samples. "
         "Fit on outputs of this kind."
     )
     with pytest.raises(BadValueError) as wrong_shape:
         fitted.transform(Normal([[0.0, 1.0]], [[1.0, 1.0]]))
     assert str(wrong_shape.value) == (
-        f"{name}.transform: `outputs` must have no target axis, as in the fit, "
+        f"{name}.transform: `outputs` must have no target axis, as during fit, "
         "got a target axis of length 2. Pass the targets of the fit, in the same order."
     )
     with pytest.raises(BadTypeError, match=f"{name}.transform: `outputs` must be Normal, Samples"):

@@ -326,7 +326,7 @@ def test_an_unknown_objective_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("sharper", "verdict"),
-    [(3.0, "confidence was too high"), (0.3, "confidence was too low")],
+    [(3.0, "over-confident"), (0.3, "under-confident")],
 )
 def test_the_summary_says_which_way_confidence_was_off(sharper: float, verdict: str) -> None:
     logits, y = made(500, 3, sharper=sharper)
@@ -339,4 +339,4 @@ def test_the_summary_of_what_was_right_says_so() -> None:
     logits, y = made(500, 3)
     temperature = TemperatureScaling().fit(Logits(logits), y).temperature_
     scaling = TemperatureScaling().fit(Logits(logits / temperature), y)
-    assert scaling.summary() == "T = 1: confidence was right already"
+    assert scaling.summary() == "T = 1: neither over- nor under-confident"

@@ -261,7 +261,7 @@ def test_too_few_rows_for_a_gate_are_told_once() -> None:
 
 
 def test_an_evaluation_set_must_suit_the_policy() -> None:
-    with pytest.raises(BadValueError, match="must have 3 columns, as in the fit, got 2"):
+    with pytest.raises(BadValueError, match="must have 3 columns, as during fit, got 2"):
         Policy.fit(
             Logits(Z),
             Y,

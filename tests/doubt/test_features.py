@@ -80,7 +80,7 @@ def test_a_fit_that_fails_leaves_nothing() -> None:
 
 def test_other_features_than_those_of_the_fit_are_refused() -> None:
     with pytest.raises(
-        BadValueError, match=r"`features` .*, got 2\. Pass the same features as in the fit"
+        BadValueError, match=r"`features` .*, got 2\. Pass the same features as during fit"
     ):
         MeanOfColumns().fit([[1.0]]).score([[1.0, 2.0]])
 

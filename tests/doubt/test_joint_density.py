@@ -207,7 +207,7 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: FITTED.log_density(NEW, np.zeros((40, 2))),
             BadValueError,
-            r"`y` .*, got shape \(40, 2\) with 0 rows missing\. Pass targets as in the fit, with.*"
+            r"`y` .*, got shape \(40, 2\) with 0 rows missing\. Pass targets as during fit, with.*"
             "missing ones",
         ),
         (

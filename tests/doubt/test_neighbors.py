@@ -311,7 +311,7 @@ def test_scores_need_a_fit_and_as_many_features() -> None:
     with pytest.raises(UnfittedError):
         NearestNeighborDistance(1).score([[1.0]])
     with pytest.raises(
-        BadValueError, match=r"`features` .*, got 1\. Pass the same features as in the fit"
+        BadValueError, match=r"`features` .*, got 1\. Pass the same features as during fit"
     ):
         NearestNeighborDistance(1).fit([[1.0, 2.0]]).score([[1.0]])
 

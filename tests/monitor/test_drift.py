@@ -1,6 +1,7 @@
 """False alarms are rare, and real shifts are detected, named and explained."""
 
 import json
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_scaled_logits_need_recalibration(seed: int, labels: bool) -> None:
     assert {"confidence", "entropy", "energy"} <= set(found.shifted)
     assert "predicted classes" not in found.shifted
     assert "OOD inputs" not in found.shifted
-    assert "recalibrate" in found.verdict
+    assert ("recalibrate on current rows" if labels else "check calibration") in found.verdict
     assert "adjust_prior" not in found.verdict
     assert ("over-confidence" in found.shifted) is labels
 
@@ -363,11 +364,12 @@ VERDICTS = [
     (drift_of("confidence", n_current=19), "Too few rows to detect drift (1,000 and 19 rows)."),
     (
         drift_of("confidence", "energy"),
-        f"Confidence shifted ({CONFIDENCES}), but not the predicted classes: recalibrate.",
+        f"Confidence shifted ({CONFIDENCES}), but not the predicted classes: label some "
+        "current rows and check calibration.",
     ),
     (
         drift_of("confidence", others=("confidence",)),
-        f"Confidence shifted ({CONFIDENCES}): recalibrate.",
+        f"Confidence shifted ({CONFIDENCES}): label some current rows and check calibration.",
     ),
     (
         drift_of("energy"),
@@ -407,7 +409,8 @@ VERDICTS = [
     ),
     (
         drift_of("confidence", others=ALL),
-        f"Confidence shifted ({CONFIDENCES}), but not its calibration: no need to recalibrate.",
+        f"Confidence shifted ({CONFIDENCES}); no significant change in calibration on the labeled "
+        "rows.",
     ),
     (
         drift_of("accuracy", others=ALL),
@@ -448,21 +451,23 @@ def test_the_text_is_a_table() -> None:
     )
     found.shifts["ECE (15 uniform bins)"] = DistributionShift(None, None, 0.01, 0.02, BETWEEN)
     found.shifts["OOD inputs"] = DistributionShift(1e-9, None, 0.05, 0.3)
-    assert str(found).splitlines()[1:] == [
+    n_lines = len(wrap(found.verdict, 80))
+    assert str(found).splitlines()[n_lines:] == [
         "",
         "1,000 reference rows, 200 current rows. Significant shifts (*) are adjusted for",
-        "3 tests (Holm): false alarms in at most 5% of cases.",
+        "3 tests (Holm): family-wise error rate 5%. Distances (dist.) are Kolmogorov-",
+        "Smirnov, of classes total variation.",
         "",
-        "                           before      now  change (95%)         dist.       p",
+        "                        reference  current  change (95%)         dist.       p",
         "  confidence                  0.9     0.85  -0.06 to -0.04       0.125  0.0010 *",
         "  labels                      0.9     0.85  -0.06 to -0.04       0.125  0.5000",
         "  ECE (15 uniform bins)      0.01     0.02  -0.06 to -0.04",
         "  OOD inputs                 0.05      0.3                             <0.0001",
         "",
-        "  expected accuracy, from mean confidence   85.0%",
-        "  expected accuracy, from a threshold       80.0% (75.0% to 85.0%)",
+        "  estimated accuracy (mean confidence)                85.0%",
+        "  estimated accuracy (average thresholded confidence) 80.0% (75.0% to 85.0%)",
         "",
-        "  class                    before      now  (estimated, em)",
+        "  class                 reference  current  (estimated by EM)",
         "  cat                       50.0%    60.0%  55.0% to 65.0%",
         "  dog                       50.0%    40.0%  not identified",
     ]

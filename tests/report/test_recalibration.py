@@ -72,7 +72,7 @@ def test_a_fitted_calibrator_is_applied() -> None:
     expected = fitted.predict_proba(Logits(logits))
     np.testing.assert_allclose(found.batch.outputs.array, expected)
     assert found.temperature == pytest.approx(best_temperature(y, logits), rel=1e-5)
-    assert found.method.startswith("The calibrator had been fitted before")
+    assert found.method.startswith("A fitted calibrator was supplied")
 
 
 def test_top_labels_become_wrong_or_right() -> None:

@@ -111,7 +111,7 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
     policy = Policy.fit(outputs, [0, 1] * 20, costs=costs)
     page = make_report([0, 1] * 20, outputs, policy=policy)
     assert 'data-policy="policy"' in page.html
-    assert "The calibrator had been fitted before" in page.html
+    assert "A fitted calibrator was supplied" in page.html
     for name, value in {"costs": costs, "calibration": policy.calibrator}.items():
         message = f"`{name}` must be None with a policy.*, got {type(value).__name__}"
         with pytest.raises(BadTypeError, match=message):

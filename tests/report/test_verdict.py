@@ -50,7 +50,7 @@ def test_miscalibrated_classes_are_reported_with_what_corrects_them() -> None:
     for fraction in (score.mean(), is_bad.mean()):
         assert f"{fraction * 100:.1f}\u00a0%" in measured
     was = classwise_calibration_error(truth, outputs) * 100
-    assert f"lowers the class-wise calibration error from {was:.1f} to" in corrected
+    assert f"lowers the classwise calibration error from {was:.1f} to" in corrected
 
 
 def test_few_rows_have_no_further_sentences() -> None:

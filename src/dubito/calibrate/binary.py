@@ -135,12 +135,13 @@ class PlattScaling(BaseBinaryCalibrator):
         return self.slope_ * scores + self.intercept_
 
     def _describe(self) -> str:
-        verdict = "confidence was too high" if self.slope_ < 1 else "confidence was too low"
+        verdict = "over-confident" if self.slope_ < 1 else "under-confident"
         if self.slope_ <= 0:
             verdict = "scores contradict the labels"
         elif abs(self.slope_ - 1) < 0.005:
-            verdict = "confidence was right already"
-        return f"log odds x {self.slope_:.3g} {self.intercept_:+.3g}: {verdict}"
+            verdict = "neither over- nor under-confident"
+        sign = "-" if self.intercept_ < 0 else "+"
+        return f"log odds = {self.slope_:.3g} z {sign} {abs(self.intercept_):.3g}: {verdict}"
 
 
 def _with_intercept(scores: FloatArray) -> FloatArray:
@@ -195,7 +196,8 @@ class BetaCalibration(BaseBinaryCalibrator):
 
     def _describe(self) -> str:
         a, b, c = self.coefficients_
-        return f"log odds = {a:.3g} log(p) - {b:.3g} log(1 - p) {c:+.3g}"
+        sign = "-" if c < 0 else "+"
+        return f"log odds = {a:.3g} log(p) - {b:.3g} log(1 - p) {sign} {abs(c):.3g}"
 
 
 def _beta_features(scores: FloatArray) -> FloatArray:

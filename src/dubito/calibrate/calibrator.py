@@ -228,10 +228,10 @@ class BaseCalibrator(Serializable):
         known = as_class_outputs(outputs, caller)
         fix = "Pass the columns of the fit, in the same order"
         if known.n_classes != self.n_classes_:
-            rule = f"must have {self.n_classes_} columns, as in the fit"
+            rule = f"must have {self.n_classes_} columns, as during fit"
             raise BadValueError("outputs", caller, rule, f"{known.n_classes}", fix)
         if None not in (known.classes, self.classes_) and known.classes != self.classes_:
-            rule = f"must have the classes {self.classes_}, as in the fit"
+            rule = f"must have the classes {self.classes_}, as during fit"
             raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
         return known
 

@@ -90,11 +90,12 @@ class CalibrationEvidence(Record):
     has_header = False
 
     def __str__(self) -> str:
-        metrics = [f"log loss {self.log_loss_before:.3f} to {self.log_loss_after:.3f}"]
+        metrics = [f"log loss from {self.log_loss_before:.3f} to {self.log_loss_after:.3f}"]
         if self.brier_before is not None:
-            metrics.append(f"Brier score {self.brier_before:.3f} to {self.brier_after:.3f}")
+            metrics.append(f"Brier score from {self.brier_before:.3f} to {self.brier_after:.3f}")
         if self.ece_before is not None:
-            metrics.append(f"ECE ({N_BINS} bins) {self.ece_before:.3f} to {self.ece_after:.3f}")
+            name = f"ECE ({N_BINS} uniform bins)"
+            metrics.append(f"{name} from {self.ece_before:.3f} to {self.ece_after:.3f}")
         return f"{', '.join(metrics)}, cross-fitted on {self.n_rows:,} rows"
 
 
@@ -122,11 +123,11 @@ class RegressionEvidence:
 
     def __str__(self) -> str:
         scores = [one.continuous_ranked_probability_score for one in (self.before, self.after)]
-        text = f"CRPS {scores[0]:.4g} to {scores[1]:.4g}"
+        text = f"CRPS from {scores[0]:.4g} to {scores[1]:.4g}"
         if self.before.levels.size:
             k = int(np.argmin(np.abs(self.before.levels - COVERAGE_LEVEL)))
             level = f"{self.before.levels[k] * 100:.3g} %"
-            coverage = f"{self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
+            coverage = f"from {self.before.coverage[k]:.2f} to {self.after.coverage[k]:.2f}"
             text = f"coverage of {level} intervals {coverage}, {text}"
         return f"{text}, cross-fitted on {self.n_rows:,} rows"
 

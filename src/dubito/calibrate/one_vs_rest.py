@@ -147,9 +147,9 @@ class OneVsRest(BaseCalibrator):
 
     def _describe(self) -> str:
         return (
-            f"{type(self.calibrator).__name__} for each of {self.n_classes_} classes; of the "
-            f"fitted rows {self.n_changed_:,} changed class and {self.n_fell_back_:,} stayed "
-            "uncalibrated"
+            f"{type(self.calibrator).__name__} for each of {self.n_classes_} classes; the "
+            f"predicted class changed in {self.n_changed_:,} training rows; "
+            f"{self.n_fell_back_:,} rows were left uncalibrated"
         )
 
 

@@ -137,10 +137,10 @@ class BaseRegressionCalibrator(Serializable):
         regression = as_predictive(outputs, caller)
         kind, n_targets = type(regression).__name__, _count_targets(regression)
         if kind != self.kind_:
-            rule, fix = f"must be {self.kind_}, as in the fit", "Fit on outputs of this kind"
+            rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
             raise BadTypeError("outputs", caller, rule, kind, fix)
         if n_targets != self.n_targets_:
-            rule = f"must have {_describe_targets(self.n_targets_)}, as in the fit"
+            rule = f"must have {_describe_targets(self.n_targets_)}, as during fit"
             fix = "Pass the targets of the fit, in the same order"
             raise BadValueError("outputs", caller, rule, _describe_targets(n_targets), fix)
         return regression
@@ -279,14 +279,15 @@ class VarianceScaling(BaseRegressionCalibrator):
 
     def _describe(self) -> str:
         low, high = float(self.factor_.min()), float(self.factor_.max())
-        factors = f"x {low:.3g}" if self.factor_.size == 1 else f"x {low:.3g} to x {high:.3g}"
-        over = "" if self.factor_.size == 1 else f" over {self.factor_.size} targets"
+        factors, over = f"{low:.3g}", ""
+        if self.factor_.size > 1:
+            factors, over = f"{low:.3g} to {high:.3g}", f" over {self.factor_.size} targets"
         verdict = (
             "too small" if low >= 1 else "too large" if high <= 1 else "too small or too large"
         )
         if max(high - 1, 1 - low) < 0.005:
             verdict = "right already"
-        return f"stated spread was {verdict}: {factors}{over}"
+        return f"predicted standard deviations were {verdict}: multiplied by {factors}{over}"
 
 
 def _normal_factor(shards: Shards) -> FloatArray:

@@ -95,9 +95,9 @@ class TemperatureScaling(BaseCalibrator):
         return _scaled_logits(outputs, 1 / self.temperature_)
 
     def _describe(self) -> str:
-        verdict = "confidence was right already"
+        verdict = "neither over- nor under-confident"
         if abs(self.temperature_ - 1) >= 0.005:
-            verdict = f"confidence was too {'high' if self.temperature_ > 1 else 'low'}"
+            verdict = f"{'over' if self.temperature_ > 1 else 'under'}-confident"
         return f"T = {self.temperature_:.3g}: {verdict}"
 
 

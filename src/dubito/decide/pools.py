@@ -205,7 +205,7 @@ class BasePool(Serializable):
             raise BadValueError("outputs", caller, rule, f"{models[0].n_classes}", fix)
         names = models[0].classes
         if None not in (names, self.classes_) and names != self.classes_:
-            rule, fix = f"must have the classes {self.classes_}", "Order the columns as in the fit"
+            rule, fix = f"must have the classes {self.classes_}", "Order the columns as during fit"
             raise BadValueError("outputs", caller, rule, f"{names}", fix)
 
 

@@ -72,8 +72,8 @@ class BaseFeatureScore(Serializable):
         caller = f"{type(self).__name__}.{method}"
         array = as_feature_matrix(features, caller)
         if array.shape[1] != self.n_features_:
-            rule = f"must have {self.n_features_} columns, as in the fit"
-            fix = "Pass the same features as in the fit"
+            rule = f"must have {self.n_features_} columns, as during fit"
+            fix = "Pass the same features as during fit"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return array
 

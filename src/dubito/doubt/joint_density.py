@@ -242,7 +242,7 @@ class JointDensity(BaseFeatureScore):
         if n_targets != self.n_targets_ or targets.n_missing:
             width = "one number" if self.n_targets_ is None else f"{self.n_targets_} targets"
             got = f"shape {targets.values.shape} with {targets.n_missing} rows missing"
-            fix = "Pass targets as in the fit, without missing ones"
+            fix = "Pass targets as during fit, without missing ones"
             raise BadValueError("y", caller, f"must have {width} per row", got, fix)
         return np.column_stack([checked, targets.values]).astype(np.float64)
 

@@ -507,13 +507,16 @@ def _confidence_text(found: Drift) -> str:
     if "over-confidence" in found.shifted:
         return f"Confidence shifted ({means})."
     if "over-confidence" in found.shifts:
-        return f"Confidence shifted ({means}), but not its calibration: no need to recalibrate."
+        return (
+            f"Confidence shifted ({means}); no significant change in calibration on the labeled "
+            "rows."
+        )
     has_ood = "OOD inputs" in found.shifted
     if has_ood or "labels" in found.shifted or "predicted classes" in found.shifted:
         cause = "the OOD inputs" if has_ood else "the new priors"
         return f"Confidence shifted too ({means}), perhaps due to {cause}: test again afterwards."
     alone = ", but not the predicted classes" if "predicted classes" in found.shifts else ""
-    return f"Confidence shifted ({means}){alone}: recalibrate."
+    return f"Confidence shifted ({means}){alone}: label some current rows and check calibration."
 
 
 def _accuracy_text(found: Drift) -> str:
@@ -545,11 +548,12 @@ def _lines(found: Drift) -> list[str]:
     tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
     note = (
         f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
-        f"shifts (*) are adjusted for {len(tested)} tests (Holm): false alarms in at most "
-        f"{1 - found.level:.0%} of cases."
+        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
+        f"{1 - found.level:.0%}. Distances (dist.) are Kolmogorov-Smirnov, of classes total "
+        "variation."
     )
     change = f"change ({found.level:.0%})"
-    head = f"  {'':<22} {'before':>8} {'now':>8}  {change:<20} {'dist.':>5} {'p':>7}"
+    head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
     lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
     lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
     return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
@@ -571,11 +575,11 @@ def _shift_line(name: str, shift: DistributionShift) -> str:
 
 def _accuracy_lines(found: Drift) -> list[str]:
     """Return the accuracy expected without current labels."""
-    lines = [f"  expected accuracy, from mean confidence   {found.expected_accuracy:.1%}"]
+    lines = [f"  estimated accuracy (mean confidence)                {found.expected_accuracy:.1%}"]
     one = found.thresholded_accuracy
     if one is not None:
-        between = f"({one.low:.1%} to {one.high:.1%})"
-        lines.append(f"  expected accuracy, from a threshold       {one.value:.1%} {between}")
+        name = "  estimated accuracy (average thresholded confidence)"
+        lines.append(f"{name} {one.value:.1%} ({one.low:.1%} to {one.high:.1%})")
     return lines
 
 
@@ -586,7 +590,8 @@ def _prior_lines(found: Drift) -> list[str]:
     prior, before = found.prior, found.reference_prior
     names = found.classes or range(before.size)
     order = np.argsort(-np.abs(prior.prior - before), kind="stable")[:MAX_CLASSES_SHOWN]
-    lines = ["", f"  {'class':<22} {'before':>8} {'now':>8}  (estimated, {prior.method})"]
+    method = f"(estimated by {prior.method.upper()})"
+    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
     for k in order:
         between = f"{prior.low[k]:.1%} to {prior.high[k]:.1%}"
         between = between if prior.is_identified[k] else "not identified"

@@ -121,8 +121,8 @@ def _method(n_rows: int, calibration: Batch | BaseCalibrator | None, chosen: str
     """Return a description of how the calibrated outputs were obtained."""
     if isinstance(calibration, BaseCalibrator):
         return (
-            "The calibrator had been fitted before, presumably on other rows. Temperature scaling "
-            "alone, where it is mentioned, is cross-fitted on these rows."
+            "A fitted calibrator was supplied; it is assumed that it was fitted on other rows. "
+            "Temperature scaling alone, where it is mentioned, is cross-fitted on these rows."
         )
     if isinstance(calibration, Batch):
         return (

@@ -78,7 +78,7 @@ def _classwise_sentence(summary: Summary) -> str:
     assert before is not None
     assert after is not None
     return (
-        f"The best calibrator lowers the class-wise calibration error from {before * 100:.1f} to "
+        f"The best calibrator lowers the classwise calibration error from {before * 100:.1f} to "
         f"{after * 100:.1f} points, out of sample."
     )
 

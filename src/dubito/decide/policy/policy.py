@@ -425,7 +425,7 @@ class Policy(Record):
             if list(mine) != list(theirs):
                 rule, fix = (
                     f"must have the classes {self.classes}",
-                    "Order the columns as in the fit",
+                    "Order the columns as during fit",
                 )
                 raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
         if self.ood is None or not self.ood.needs_features:
@@ -437,7 +437,7 @@ class Policy(Record):
         if None not in (names, self.feature_names) and names != self.feature_names:
             rule, fix = (
                 f"must have the columns {self.feature_names}",
-                "Order the columns as in the fit",
+                "Order the columns as during fit",
             )
             raise BadValueError("features", caller, rule, f"{names}", fix)
         array = as_feature_matrix(features, caller)

@@ -119,7 +119,7 @@ class ConformalRegressor(BaseConformalPredictor):
         wrapped = self._as_outputs(outputs, caller)
         kind = _kind(wrapped)
         if kind != self.kind_:
-            rule, fix = f"must be {self.kind_}, as in the fit", "Fit on outputs of this kind"
+            rule, fix = f"must be {self.kind_}, as during fit", "Fit on outputs of this kind"
             raise BadTypeError("outputs", caller, rule, kind, fix)
         thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict")
         low, high = np.empty(wrapped.n_rows), np.empty(wrapped.n_rows)

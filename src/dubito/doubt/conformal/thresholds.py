@@ -133,7 +133,7 @@ class BaseConformalPredictor(Serializable):
         caller = f"{type(self).__name__}.{method}"
         column = as_column(groups, n_rows, "groups", caller)
         if (column is not None) != self.is_grouped_:
-            rule = f"must be {'given' if self.is_grouped_ else 'None'}, as in the fit"
+            rule = f"must be {'given' if self.is_grouped_ else 'None'}, as during fit"
             got, fix = "None" if column is None else "groups", "Pass groups to both or to neither"
             raise BadTypeError("groups", caller, rule, got, fix)
         names, positions = _group_names(column, n_rows)

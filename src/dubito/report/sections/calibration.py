@@ -128,7 +128,7 @@ def metrics_section(summary: Summary) -> Section:
         ("ECE", "expected_calibration_error", decimal(after.expected_if_calibrated)),
         ("debiased ECE", "debiased_calibration_error", "0"),
         ("smooth calibration error", "smooth_calibration_error", ""),
-        ("class-wise calibration error", "classwise_calibration_error", ""),
+        ("classwise calibration error", "classwise_calibration_error", ""),
         ("maximum calibration error", "maximum_calibration_error", ""),
         ("AURC", "area_under_risk_coverage", ""),
         ("AUGRC", "area_under_generalized_risk_coverage", ""),
@@ -184,14 +184,19 @@ def calibrators_section(summary: Summary) -> Section:
             str(line["name"]),
             decimal(line["log_loss"]),
             _interval(line["log_loss"], Z_95 * line["standard_error"]),
-            "the stack" if line["weight"] is None else percentage(line["weight"]),
+            "the mixture" if line["weight"] is None else percentage(line["weight"]),
         )
         for line in recalibration.leaderboard
     )
-    columns = ("calibrator", "log loss, cross-fitted", "95\u00a0% interval", "weight in the stack")
+    columns = (
+        "calibrator",
+        "log loss, cross-fitted",
+        "95\u00a0% interval",
+        "weight in the mixture",
+    )
     text = (
         f"Selected: {recalibration.chosen}. Lower log loss is better; IdentityCalibrator() leaves "
-        "the outputs unchanged, and every other calibrator must beat it."
+        "the outputs unchanged and is the baseline."
     )
     table = Table("Best first; every log loss is out of sample", columns, rows)
     return Section("calibrators", "Calibrators", (Text(text), table))
