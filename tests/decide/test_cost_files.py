@@ -63,9 +63,7 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
     path = tmp_path / "none.csv"
     with pytest.raises(BadFileError) as caught:
         _read_cost_table(path)
-    assert str(caught.value) == (
-        f"{path} cannot be read: No such file or directory. Check the path."
-    )
+    assert str(caught.value) == (f"{path} cannot be read: there is no such file. Check the path.")
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(BadFileError, match=r"larger than 64 MB\. Check that"):

@@ -159,7 +159,7 @@ def test_what_is_no_policy_is_refused(text: str, problem: str, tmp_path: Path) -
 
 def test_files_that_are_absent_or_too_large_or_not_text(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    assert refusal(path).startswith(f"{path} cannot be read: No such file or directory. Check the")
+    assert refusal(path).startswith(f"{path} cannot be read: there is no such file. Check the")
     path.write_bytes(b"\xff\xfe")
     assert f"{path} cannot be read: it is not UTF-8 (" in refusal(path)
     path.write_bytes(b" " * (64 * 2**20 + 1))

@@ -155,6 +155,8 @@ def _read_prior(path: Path, outputs: BaseClassOutputs) -> dict[ClassName, float]
     fix = "Write one line per class, such as cat,0.25"
     try:
         lines = [line for line in csv.reader(path.read_text("utf-8-sig").splitlines()) if line]
+    except FileNotFoundError as error:
+        raise BadFileError(str(path), "there is no such file", "Check the path") from error
     except OSError as error:
         raise BadFileError(str(path), f"{error.strerror}", "Pass the path of a CSV file") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -169,12 +169,12 @@ def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
              "valid" if row["is_valid"] else "revoked or expired")
             for row in rows
         ]  # fmt: skip
-        show_table(("token", "scopes", "created", ""), lines)
+        show_table(("id and name", "scopes", "created", ""), lines)
 
 
 @token.command()
 def revoke(
-    number: Annotated[int, typer.Argument(help="Token number from `dubito token list`.")],
+    token_id: Annotated[int, typer.Argument(metavar="ID", help="Id from `dubito token list`.")],
     database: Database = DATABASE,
     as_json: AsJson = False,
 ) -> None:
@@ -187,10 +187,10 @@ def revoke(
 
     store = Store.open(database)
     try:
-        store.revoke_token(number)
+        store.revoke_token(token_id)
     finally:
         store.close()
     if as_json:
-        say_json({"revoked": number})
+        say_json({"revoked": token_id})
     else:
-        say(f"Token {number} was revoked.")
+        say(f"Token {token_id} was revoked.")

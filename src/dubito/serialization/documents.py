@@ -80,6 +80,8 @@ def read_text(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(max_bytes + 1)
+    except FileNotFoundError as error:
+        raise BadFileError(name, "there is no such file", "Check the path") from error
     except (OSError, ValueError) as error:  # a path may hold characters that no path can
         reason = getattr(error, "strerror", None) or error
         raise BadFileError(name, f"{reason}", "Check the path") from error
