@@ -190,7 +190,7 @@ def test_a_refused_array_leaves_no_thread_behind(check: Any) -> None:
 
 
 def test_a_sum_beyond_the_largest_float_is_refused_like_any_other() -> None:
-    with pytest.raises(BadValueError, match="got a sum of inf in row 0"):
+    with pytest.raises(BadValueError, match="must sum to 1, got inf"):
         as_distributions(np.full((1, 2), 1e308), "array", "Probabilities")
 
 

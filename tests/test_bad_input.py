@@ -155,7 +155,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a negative probability": (
         lambda: Probabilities([[0.5, 0.5], [1.5, -0.5]]),
         BadValueError,
-        "Probabilities: `array` must be probabilities of at least 0, got -0.5 in row 1, column "
+        "Probabilities: `array` must be non-negative, got -0.5 in row 1, column "
         "1. Use Logits(...) for logits, or apply `.clip(0)` if rounding made it negative.",
     ),
     "a row that does not sum to 1": (
@@ -416,7 +416,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "plain logits for a metric": (
         lambda: log_loss([0, 1], [[2.0, -1.0], [0.0, 3.0]]),
         BadValueError,
-        "log_loss: `outputs` must be probabilities of at least 0, got -1.0 in row 0, column 1. "
+        "log_loss: `outputs` must be non-negative, got -1.0 in row 0, column 1. "
         "Use Logits(...) for logits, or apply `.clip(0)` if rounding made it negative.",
     ),
     "plain rows that do not sum to 1": (
@@ -440,32 +440,32 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a label of -1": (
         lambda: log_loss([0, -1], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be column numbers from 0 to 1, got -1 in row 1. Use NaN or None "
+        "log_loss: `y_true` must be class indices from 0 to 1, got -1 in row 1. Use NaN or None "
         "for a missing label.",
     ),
     "a label beyond the last class": (
         lambda: log_loss([0, 2], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be column numbers from 0 to 1, got 2 in row 1. Add a column for "
-        "every class (there are 2), or count labels from 0.",
+        "log_loss: `y_true` must be class indices from 0 to 1, got 2 in row 1. Labels start at "
+        "0, and outputs need one column per class (there are 2).",
     ),
     "a label between two classes": (
         lambda: log_loss([0, 1.5], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be column numbers from 0 to 1, got 1.5 in row 1. Pass label "
+        "log_loss: `y_true` must be class indices from 0 to 1, got 1.5 in row 1. Pass label "
         "probabilities as rows x 2.",
     ),
     "labels as text without names": (
         lambda: log_loss(["cat", "dog"], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be column numbers from 0 to 1, got 'cat' in row 0. Name the "
-        "classes: `classes=[...]`, or in files columns matched by `*`.",
+        "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
+        "classes=[...] to Logits or Probabilities, or in files columns matched by `*`.",
     ),
     "labels as text and None without names": (
         lambda: log_loss(np.array(["cat", None], object), HALVES),
         BadValueError,
-        "log_loss: `y_true` must be column numbers from 0 to 1, got 'cat' in row 0. Name the "
-        "classes: `classes=[...]`, or in files columns matched by `*`.",
+        "log_loss: `y_true` must be class indices from 0 to 1, got 'cat' in row 0. Pass "
+        "classes=[...] to Logits or Probabilities, or in files columns matched by `*`.",
     ),
     "a label that is no name of a class": (
         lambda: log_loss(["cat", "fox"], PETS),
@@ -512,8 +512,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a label beyond the last class for a calibrator": (
         lambda: TemperatureScaling().fit(HALVES, [0, 2]),
         BadValueError,
-        "TemperatureScaling: `y` must be column numbers from 0 to 1, got 2 in row 1. Add a "
-        "column for every class (there are 2), or count labels from 0.",
+        "TemperatureScaling: `y` must be class indices from 0 to 1, got 2 in row 1. Labels "
+        "start at 0, and outputs need one column per class (there are 2).",
     ),
     "top labels for a calibrator": (
         lambda: TemperatureScaling().fit(SURE, [0, 1]),
@@ -542,7 +542,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "a negative label probability": (
         lambda: log_loss([[0.5, 0.5], [1.5, -0.5]], HALVES),
         BadValueError,
-        "log_loss: `y_true` must be probabilities of at least 0, got -0.5 in row 1, column 1. "
+        "log_loss: `y_true` must be non-negative, got -0.5 in row 1, column 1. "
         "Apply `.clip(0)` if rounding made it negative.",
     ),
     "a label probability that is half missing": (

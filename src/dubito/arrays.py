@@ -136,12 +136,15 @@ def _fault_of(
     clip = either(alternative, "Apply `.clip(0)` if rounding made it negative")
     checks = [
         (np.isfinite(probabilities), "must be finite", FIX),
-        (probabilities >= 0, "must be probabilities of at least 0", clip),
+        (probabilities >= 0, "must be non-negative", clip),
     ]
     for is_fine, rule, fix in checks:
         if not is_fine.all():
             place = row, int(np.argmin(is_fine))
             return _fault_at(place, array, argument, caller, rule, fix)
+    if len(array) == 1 and not alternative:  # a single distribution
+        total, fix = f"{sum(probabilities.tolist()):.6g}", "Divide it by its sum"
+        return BadValueError(argument, caller, "must sum to 1", total, fix)
     return BadValueError(
         argument,
         caller,

@@ -368,7 +368,7 @@ def test_errors_name_the_labels_as_fit_does(case: Case) -> None:
     bad: list[tuple[Any, str]] = [
         (
             np.where(case.y == 1, -1, case.y),
-            f"be column numbers from 0 to {n_classes - 1}, got -1 in row "
+            f"be class indices from 0 to {n_classes - 1}, got -1 in row "
             f"{(case.y == 1).argmax()}. Use NaN or None for a missing label",
         ),
         (

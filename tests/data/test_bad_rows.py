@@ -95,7 +95,7 @@ def test_lists_tell_their_entry() -> None:
     lists[7] = [1.5, -0.5, 0.0]
     bad_rows = BadRows()
     read(pa.table({"p": lists}), Columns(probabilities="p"), bad_rows=bad_rows)
-    expected = BadRow("the table", 7, "p[1]", "-0.5", "must be probabilities of at least 0")
+    expected = BadRow("the table", 7, "p[1]", "-0.5", "must be non-negative")
     assert list(bad_rows) == [expected]
 
 

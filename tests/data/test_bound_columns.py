@@ -59,7 +59,7 @@ def test_rows_count_from_the_start_of_the_file() -> None:
 
 def test_an_error_about_one_column_of_many_names_it() -> None:
     told = told_of({**P, "p_dog": [0.75, -0.5]}, Columns(probabilities="p_*"))
-    assert told.startswith("f.csv: `p_dog` must be probabilities of at least 0, got -0.5 in row 1.")
+    assert told.startswith("f.csv: `p_dog` must be non-negative, got -0.5 in row 1.")
 
 
 def test_an_error_about_many_columns_names_the_first_and_the_last() -> None:
@@ -130,5 +130,5 @@ def test_whole_numbers_that_name_classes_are_not_column_numbers() -> None:
 def test_a_column_number_beyond_the_last_is_told_with_its_row() -> None:
     table = {"z_0": [0.5, 0.5], "z_1": [1.5, 0.5], "y": [1, 2]}
     told = told_of(table, Columns(label="y", logits="z_*"), first_row=7)
-    assert told.startswith("f.csv: `y` must be column numbers from 0 to 1, got 2")
+    assert told.startswith("f.csv: `y` must be class indices from 0 to 1, got 2")
     assert "in row 8" in told

@@ -102,15 +102,15 @@ def test_labels_are_left_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("y", "classes", "row", "words"),
     [
-        ([0, 1, 3, 9], None, 2, "from 0 to 2, got 3 in row 2. Add a column for every class"),
-        ([0, 1, 3, 9], [0, 1, 2], 2, "from 0 to 2, got 3 in row 2. Add a column for every class"),
+        ([0, 1, 3, 9], None, 2, "from 0 to 2, got 3 in row 2. Labels start at 0"),
+        ([0, 1, 3, 9], [0, 1, 2], 2, "from 0 to 2, got 3 in row 2. Labels start at 0"),
         ([0, -1], None, 1, "got -1 in row 1. Use NaN or None for a missing label"),
         ([0.0, np.nan, 0.5], None, 2, "got 0.5 in row 2. Pass label probabilities as rows x 3"),
         ([0.0, np.inf], None, 1, "got inf in row 1"),
         (np.array([0, 200], "uint8"), None, 1, "got 200 in row 1"),
         (np.array([0, -128], "int8"), None, 1, "got -128 in row 1"),
         ([None, 1, 7], None, 2, "got 7 in row 2"),
-        (["cat"], None, 0, "got 'cat' in row 0. Name the classes"),
+        (["cat"], None, 0, "got 'cat' in row 0. Pass classes="),
         (["cat", "Dog"], NAMES, 1, "one of the classes ('cat', 'dog', 'fox'), got 'Dog' in row 1"),
         ([0, 1], NAMES, 0, "one of the classes ('cat', 'dog', 'fox'), got 0 in row 0"),
         ([1, 2, 3, 0], [1, 2, 3], 3, "one of the classes (1, 2, 3), got 0 in row 3"),

@@ -287,7 +287,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: expected_costs(P, CostMatrix.zero_one(3)),
         BadValueError,
-        r"`classes` .*got 2 columns\. Give one column of",
+        r"cost matrix .*got outputs with 2\. Add one cost column",
     ),
 ]
 

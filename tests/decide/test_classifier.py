@@ -166,4 +166,4 @@ def test_what_are_no_costs_is_told() -> None:
     )
     with pytest.raises(BadValueError) as wrong:
         CostSensitiveClassifier(GaussianNB(), CostMatrix.zero_one(2)).fit(X, Y)
-    assert re.search(r"`classes` .*got 3 columns\. Give one column", str(wrong.value))
+    assert re.search(r"cost matrix .*got outputs with 3\. Add one cost column", str(wrong.value))

@@ -177,12 +177,12 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: CostMatrix.zero_one(2).with_reject(0.1).with_reject(0.2, "again"),
         BadValueError,
-        r"`name` .*got 'reject' already\. Change the costs of",
+        r"with_reject .*got one that already has 'reject'\. Change the costs of",
     ),
     (
         lambda: CostMatrix.zero_one(3).for_classes(None, 2),
         BadValueError,
-        r"`classes` .*got 2 columns\. Give one column of",
+        r"cost matrix has 3 classes, got outputs with 2\. Add one cost column",
     ),
     (
         lambda: CostMatrix.zero_one(["a", "b"]).for_classes(("a", "c"), 2),

@@ -130,7 +130,7 @@ def test_the_callers_array_is_not_changed() -> None:
         (
             EVEN,
             [1, 99],
-            r"`to_prior`.*a sum of 100 in row 0\.",
+            r"`to_prior`.*must sum to 1, got 100\.",
         ),
         (
             EVEN,

@@ -85,5 +85,5 @@ def test_what_does_not_fit_is_refused() -> None:
         PixelShards([(labels, logits)], kind="softmax").sum(len)
     with pytest.raises(BadTypeError, match="must be iterable more than once"):
         PixelShards(iter([(labels, logits)])).sum(len)
-    with pytest.raises(BadValueError, match="column numbers from 0 to 3"):
+    with pytest.raises(BadValueError, match="class indices from 0 to 3"):
         PixelShards([(labels, logits)], ignore=None).sum(len)

@@ -84,9 +84,9 @@ def _no_class(
         rule = f"must be one of the classes ({shown})"
         fix = "Spell labels like the classes, or use None for a missing label"
         return BadValueError(argument, caller, rule, repr(value), fix, row)
-    rule = f"must be column numbers from 0 to {len(names) - 1}"
+    rule = f"must be class indices from 0 to {len(names) - 1}"
     if not isinstance(value, int | float):
-        fix = "Name the classes: `classes=[...]`, or in files columns matched by `*`"
+        fix = "Pass classes=[...] to Logits or Probabilities, or in files columns matched by `*`"
     elif value < 0:
         fix = "Use NaN or None for a missing label"
     elif not np.isfinite(value):
@@ -94,7 +94,7 @@ def _no_class(
     elif value < len(names):
         fix = f"Pass label probabilities as rows x {len(names)}"
     else:
-        fix = f"Add a column for every class (there are {len(names)}), or count labels from 0"
+        fix = f"Labels start at 0, and outputs need one column per class (there are {len(names)})"
     return BadValueError(argument, caller, rule, repr(value), fix, row)
 
 

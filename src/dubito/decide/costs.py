@@ -325,9 +325,10 @@ class CostMatrix(Record):
         """
         caller = "CostMatrix.with_reject"
         if self.reject is not None:
-            got = f"{self.actions[self.reject]!r} already"
+            rule = "needs a cost matrix without a reject action"
+            got = f"one that already has {self.actions[self.reject]!r}"
             fix = "Change the costs of that action, or leave it out"
-            raise BadValueError("name", caller, "must be the only reject action", got, fix)
+            raise BadValueError("", caller, rule, got, fix)
         row = _as_cost_row(cost, self.n_classes, caller)
         array = np.vstack([self.array, row])
         rate = None if self.rate is None else np.vstack([self.rate, np.zeros((1, self.n_classes))])
@@ -341,8 +342,9 @@ class CostMatrix(Record):
         """
         caller = "CostMatrix.for_classes"
         if n_classes != self.n_classes:
-            rule, fix = f"must be {self.n_classes} classes", "Give one column of costs per class"
-            raise BadValueError("classes", caller, rule, f"{n_classes} columns", fix)
+            rule, got = f"has {self.n_classes} classes", f"outputs with {n_classes}"
+            fix = "Add one cost column per class"
+            raise BadValueError("", "The cost matrix", rule, got, fix)
         if classes is None or self.classes is None or classes == self.classes:
             return self
         mine = [str(name) for name in self.classes]

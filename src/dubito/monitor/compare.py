@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from textwrap import wrap
 from typing import Any, final
@@ -370,6 +370,10 @@ def _as_models(
         raise BadTypeError("models", CALLER, rule, got, fix)
     batches = {}
     for name, outputs in models.items():
+        if isinstance(y_true, Sized) and isinstance(outputs, Sized) and len(outputs) != len(y_true):
+            rule = f"must have {len(y_true)} rows, the length of `y_true`"
+            fix = "Pass outputs for the same rows in the same order"
+            raise BadValueError(f"models[{name!r}]", CALLER, rule, f"{len(outputs)} rows", fix)
         shards = as_shards(
             outputs, y_true, sample_weight=sample_weight, row_costs=row_costs,
             caller=CALLER, argument=f"models[{name!r}]", label_argument="y_true",

@@ -175,6 +175,8 @@ def _read_header(values: Any, entry: Entry) -> Any:
         raise BadTypeError(entry.name, entry.caller, rule, got, OTHER_VERSION)
     if not is_dict or not {*HEADER} <= values.keys():
         rule, got = "must be a dict that `to_dict` returned", describe(values)
+        if is_dict:
+            got += f" without the key {next(key for key in HEADER if key not in values)!r}"
         raise BadTypeError(entry.name, entry.caller, rule, got, RESTORE)
     return values["class"]
 

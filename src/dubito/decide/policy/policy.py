@@ -329,6 +329,9 @@ class Policy(Record):
     def from_json(cls, text: str, name: str = "The policy") -> Policy:
         """Return the policy in the text of a file, which error messages call `name`."""
         document, is_intact = decode_document(text, name)
+        if "format" not in document:
+            problem = "it is not a dubito policy (the field `format` is missing)"
+            raise BadFileError(name, problem, "Pass a file written by `dubito fit` or Policy.save")
         if not is_intact:
             problem = "its checksum does not match, so it was edited after it was saved"
             fix = f"Run `dubito policy seal {name}` to accept the edit"
