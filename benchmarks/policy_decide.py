@@ -66,7 +66,7 @@ def of_scipy(logits: FloatArray, temperature: float) -> IntArray:
 
 
 def disagreement(policy: Policy, logits: FloatArray) -> float:
-    """Return the share of rows where a policy by temperature and SciPy in float64 differ."""
+    """Return the fraction of rows where a policy by temperature and SciPy in float64 differ."""
     scaling = policy.calibrator
     assert isinstance(scaling, TemperatureScaling)
     theirs = of_scipy(logits.astype(np.float64), scaling.temperature_)
@@ -100,7 +100,7 @@ def main() -> None:
     decisions = first.decide(outputs)  # loads or compiles the kernels, too
     n_rows, n_classes = logits.shape
     print(f"{n_rows:,} x {n_classes} float32 logits, {n_threads()} threads")
-    print(f"handed over by temperature: {decisions.is_rejected.mean():.1%} of rows")
+    print(f"rejected by temperature: {decisions.is_rejected.mean():.1%} of rows")
     print(f"actions off SciPy's in float64: {disagreement(first, logits):.4%} of rows")
     out = size_of(decisions)
 
