@@ -22,7 +22,7 @@ def test_a_policy_is_fitted_printed_and_saved(run: Run, made: Path) -> None:
     told = "Detected columns: label = label, logits = logit_*, features = feature_*.\n"
     assert done.stderr == told
     assert done.stdout.startswith("Calibrator: a mixture of")
-    assert_same(done.stdout[done.stdout.index("A row costs") :], "fit")
+    assert_same(done.stdout[done.stdout.index("Mean cost per row") :], "fit")
     policy = Policy.load("policy.json")
     assert policy.costs.array[0].tolist() == [0, 5, 1]
     assert policy.costs.actions == ("cat", "dog", "fox", "reject")
