@@ -397,14 +397,18 @@ def test_regressions_are_kept_too() -> None:
     ("values", "error", "message"),
     [
         ([1], BadTypeError, "must be a dict that `to_dict` returned, got a list."),
-        ({}, BadTypeError, "must be a dict that `to_dict` returned, got a dict."),
+        (
+            {},
+            BadTypeError,
+            "must be a dict that `to_dict` returned, got a dict without the key 'class'.",
+        ),
         (
             {"format": 2},
             BadTypeError,
             "must have format 1, got format 2. Use the version of dubito",
         ),
         ({"format": True}, BadTypeError, "got format True."),
-        ({"format": 1}, BadTypeError, "got a dict."),
+        ({"format": 1}, BadTypeError, "got a dict without the key 'class'."),
         ({**EMPTY, "class": "Guess"}, BadValueError, "got 'Guess'."),
         ({**EMPTY, "class": "PlattScaling"}, BadValueError, "got 'PlattScaling'."),
         ({**EMPTY, "class": "BaseCalibrator"}, BadValueError, "must be of a known class,"),
