@@ -628,7 +628,8 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
         ),
         (
             {},
-            "be a dict that `to_dict` returned, got a dict. Restore the file as it was written.",
+            "be a dict that `to_dict` returned, got a dict without the key 'class'. "
+            "Restore the file as it was written.",
         ),
         (
             {"format": 99},

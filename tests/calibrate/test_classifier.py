@@ -246,7 +246,7 @@ def test_a_model_without_probabilities_or_scores_is_refused() -> None:
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"must have at least 2 classes, got 1, \['ant'\]"):
+    with pytest.raises(BadValueError, match=r"at least 2 classes, got 1 class, \['ant'\]"):
         CalibratedClassifier(GaussianNB(), TemperatureScaling()).fit(X3, ["ant"] * len(X3))
 
 

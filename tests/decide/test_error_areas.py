@@ -157,7 +157,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"priors": [0.5, 0.6]},
         BadValueError,
-        r"`priors`.*a sum of 1\.1 in row 0\.",
+        r"`priors` must sum to 1, got 1\.1",
     ),
     (
         {"densities": PAIR[:1]},

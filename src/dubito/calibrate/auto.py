@@ -410,7 +410,7 @@ class AutoCalibrator(_BaseMixture):
     >>> auto.chosen_
     'mixture'
     >>> print(auto.evidence_)
-    log loss 1.681 to 0.885, cross-fitted on 300 rows
+    log loss from 1.681 to 0.885, cross-fitted on 300 rows
     """
 
     chosen_: str

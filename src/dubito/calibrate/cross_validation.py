@@ -211,7 +211,7 @@ def cross_validate_calibrator(
     >>> evidence.log_loss_after < evidence.log_loss_before
     True
     >>> str(evidence).split(", ")[::3]
-    ['log loss 1.455 to 0.878', 'cross-fitted on 300 rows']
+    ['log loss from 1.455 to 0.878', 'cross-fitted on 300 rows']
     """
     seed = draw_seed(random_state, CALLER)
     if isinstance(calibrator, BaseRegressionCalibrator):

@@ -347,16 +347,16 @@ def _advice(found: OODDiagnosis) -> str:
 
 def _table(found: OODDiagnosis) -> list[str]:
     """Return the figures as lines of text."""
-    lines = [f"  {'':<55} {'in-distr.':>9} {'OOD':>9}"]
-    lines.append(f"  {'rows':<55} {found.n_id:>9,} {found.n_ood:>9,}")
+    lines = [f"  {'':<48} {'in-distr.':>9} {'OOD':>9}"]
+    lines.append(f"  {'rows':<48} {found.n_id:>9,} {found.n_ood:>9,}")
     pairs = [("median confidence", found.id_confidence, found.ood_confidence, ".4f")]
     if found.id_norm is not None and found.ood_norm is not None:
         pairs.append(("median feature norm", found.id_norm, found.ood_norm, ".4g"))
-    lines += [f"  {name:<55} {a:>9{form}} {b:>9{form}}" for name, a, b, form in pairs]
-    name = "fraction at or above the median in-distribution confidence"
-    lines.append(f"  {name:<55} {'':>9} {found.fraction_as_confident:>9.1%}")
-    name = "accepted at 95% in-distribution acceptance (FPR95)"
-    lines.append(f"  {name:<55} {'':>9} {found.fpr95:>9.1%}")
+    lines += [f"  {name:<48} {a:>9{form}} {b:>9{form}}" for name, a, b, form in pairs]
+    name = "at or above the median in-distr. confidence"
+    lines.append(f"  {name:<48} {'':>9} {found.fraction_as_confident:>9.1%}")
+    name = "accepted at 95% in-distribution acceptance"
+    lines.append(f"  {name:<48} {'':>9} {found.fpr95:>9.1%}")
     lines += ["", f"  {'score':<22} {'AUROC':>7} {'+-':>7}   (0.5 is chance; +- standard error)"]
     for name, one in found.separations.items():
         lines.append(f"  {name:<22} {one.auroc:>7.4f} {one.standard_error:>7.4f}")
