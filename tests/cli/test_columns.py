@@ -156,8 +156,10 @@ def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
         f"{source.name}: `--positive` must be one of the two classes in `y`, "
         "got frad and the labels fraud, ok. Pass --positive fraud or --positive ok."
     )
-    with pytest.raises(BadValueError, match=r"got a and the labels b, c, d\. Pass one prob"):
-        _two_classes(source_with(tmp_path, ["a", "b", "c", "d"]), "y", "a")
+    for names in (["a", "b", "c"], ["a", "b", "c", "d"]):
+        got = f"got a and {len(names)} classes: {', '.join(names)}\\. .*one probability column per"
+        with pytest.raises(BadValueError, match=got):
+            _two_classes(source_with(tmp_path, names), "y", "a")
 
 
 @pytest.mark.parametrize(

@@ -209,10 +209,11 @@ def _two_classes(
     others = [name for name in values if name != positive]
     if len(others) != 1:
         rule = f"must be one of the two classes in `{label}`"
-        got = f"{positive} and the labels {_first_few(others)}"
-        fix = _positive_choices(others)
-        if len(others) != 2:
-            fix = "Pass one probability column per class with --probabilities 'p_*'"
+        if positive not in values and len(values) == 2:
+            got, fix = f"{positive} and the labels {_first_few(values)}", _positive_choices(values)
+        else:
+            got = f"{positive} and {len(values)} classes: {_first_few(values)}"
+            fix = "Fix the labels, or pass one probability column per class with --probabilities"
         raise BadValueError("--positive", source.name, rule, got, fix)
     return others[0], positive
 

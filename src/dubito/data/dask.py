@@ -195,7 +195,7 @@ class DaskShards(Shards):
                 self.bad_rows.add(one)
 
     def tell(self, tasks: list[Any]) -> None:
-        """Have whoever watches told of each task that is done."""
+        """Report each finished task to the progress listener."""
         step = started(self.name, "tasks", len(tasks))
         for task in tasks if step is not ignore else ():
             task.add_done_callback(lambda _: step(1))
