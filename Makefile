@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 # Work stealing starts each process on one half of the tests, so that few module fixtures run twice.
 PARALLEL := --numprocesses 2 --dist worksteal
 
-.PHONY: demo quick test lint types check system benchmark sample clean
+.PHONY: demo quick test lint types check system size benchmark sample clean
 
 demo: .venv/demo
 	$(BIN)/dubito demo
@@ -25,6 +25,9 @@ types: .venv/dev
 
 check: .venv/dev system
 	$(BIN)/pytest $(PARALLEL)
+
+size: .venv/dev
+	$(BIN)/python -m benchmarks.source_size
 
 benchmark: .venv/benchmark
 	$(BIN)/python -m benchmarks.row_pass
