@@ -12,7 +12,8 @@ demo: .venv/demo
 	$(BIN)/dubito demo
 
 quick: .venv/dev
-	$(BIN)/pytest -m "not (slow or browser or postgres or torch or dask)" $(PARALLEL)
+	$(BIN)/pytest -m "not (slow or browser or postgres or torch or dask)" \
+		--hypothesis-profile quick $(PARALLEL)
 
 test: lint types check
 

@@ -19,14 +19,23 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 # The first example may compile kernels, so no example has a deadline.
 settings.register_profile("untimed", deadline=None, max_examples=50)
+settings.register_profile("quick", deadline=None, max_examples=10)  # of `make quick`
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).parents[1]
 
-# Everything below these directories carries the marker.
-DIRECTORY_MARKERS = {
+# These modules, and everything below these directories, carry the marker.
+PATH_MARKERS = {
     "src/dubito/learn": "torch",
+    "src/dubito/report": "slow",
+    "tests/benchmarks": "slow",
+    "tests/cli/test_app.py": "slow",
+    "tests/cli/test_audit.py": "slow",
+    "tests/cli/test_fit.py": "slow",
+    "tests/cli/test_loading.py": "slow",
+    "tests/cli/test_serve.py": "slow",
     "tests/learn": "torch",
+    "tests/report": "slow",
     "tests/serve": "slow",
     "tests/studies": "slow",
 }
@@ -62,15 +71,15 @@ def _is_ci() -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add markers by directory, fixture and database; skip what this system cannot run."""
+    """Add markers by path, fixture and database; skip what this system cannot run."""
     missing = {}
     if shutil.which("chromium") is None:
         missing["browser"] = "Chromium is not installed (apt-get install chromium)"
     if not _has_postgres():
         missing["postgres"] = "PostgreSQL is not installed (apt-get install postgresql)"
     for item in items:
-        for directory, marker in DIRECTORY_MARKERS.items():
-            if (ROOT / directory) in item.path.parents:
+        for path, marker in PATH_MARKERS.items():
+            if (ROOT / path) in (item.path, *item.path.parents):
                 item.add_marker(marker)
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in FIXTURE_MARKERS:

@@ -1,6 +1,7 @@
 """The layout is the architecture: layers, light imports, complete and sorted public names."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -60,8 +61,13 @@ HOMES = {
 }
 
 
+@functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def imported(module: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -116,7 +122,7 @@ def imported_from(module: Path) -> set[str]:
     """Return the names that a module takes from others, and so may offer."""
     return {
         alias.asname or alias.name
-        for node in ast.parse(module.read_text()).body
+        for node in parsed(module).body
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dubito.")
         for alias in node.names
     }
@@ -141,7 +147,7 @@ def names_used_elsewhere() -> set[str]:
     users = [*MODULES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "studies").rglob("*.py")]
     used = set()
     for module in users:
-        tree = ast.parse(module.read_text())
+        tree = parsed(module)
         modules = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
@@ -160,7 +166,7 @@ def test_what_only_its_module_uses_is_private() -> None:
     for module in MODULES:
         if module.name == "__init__.py" or "migrations" in module.parts:
             continue
-        for node in ast.parse(module.read_text()).body:
+        for node in parsed(module).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 is_route = any(isinstance(one, ast.Call) for one in node.decorator_list)
                 is_used = f"{name_of(module)}.{node.name}" in used

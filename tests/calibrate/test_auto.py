@@ -54,6 +54,7 @@ def overconfident(n_rows: int, n_classes: int, seed: int = 0) -> tuple[FloatArra
     return 3 * logits, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "n_classes"), [(300, 2), (300, 4), (1200, 2), (1200, 4)])
 def test_unseen_rows_are_better_calibrated(n_rows: int, n_classes: int) -> None:
     logits, y = overconfident(2 * n_rows, n_classes)
@@ -92,6 +93,7 @@ def test_the_cross_validated_loss_never_increases(seed: int) -> None:
     assert auto.evidence_.log_loss_before == pytest.approx(shown["IdentityCalibrator()"])
 
 
+@pytest.mark.slow
 def test_weights_and_the_selection_are_reported() -> None:
     logits, y = overconfident(1200, 4)
     auto = AutoCalibrator().fit(Logits(logits), y)
@@ -103,6 +105,7 @@ def test_weights_and_the_selection_are_reported() -> None:
     assert "cross-fitted on 1,200 rows" in str(auto.evidence_)
 
 
+@pytest.mark.slow
 def test_the_mixture_is_the_weighted_mean_of_its_parts() -> None:
     logits, y = overconfident(1200, 4)
     crooked = np.where(logits > 0, logits, logits / 3)  # no single map corrects it
@@ -134,6 +137,7 @@ def test_scikit_learn_splitters_are_accepted(cv: Any) -> None:
     assert auto.evidence_.log_loss_after < auto.evidence_.log_loss_before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [4, GroupKFold(4)])
 def test_groups_stay_in_one_fold(cv: Any) -> None:
     groups = np.arange(300) // 10
@@ -230,6 +234,7 @@ def test_groups_with_shards_are_refused(tmp_path: Path) -> None:
         AutoCalibrator().fit(shards, groups=[0, 1])
 
 
+@pytest.mark.slow
 def test_evidence_holds_on_fresh_rows_with_many_classes() -> None:
     """Stratified folds would favor calibrators that fit class frequencies."""
     rng = np.random.default_rng(0)
@@ -369,6 +374,7 @@ def test_soft_labels_count_as_one_row_each() -> None:
     assert AutoCalibrator().fit(Logits(logits), soft).chosen_ != "mixture"
 
 
+@pytest.mark.slow
 def test_parametric_only_is_serialized() -> None:
     logits, y = overconfident(1000, 2)
     auto = AutoCalibrator(cv=2, parametric_only=True).fit(Logits(logits), y)
@@ -434,6 +440,7 @@ def test_a_candidate_that_is_better_everywhere_wins_alone() -> None:
     assert found.weights.tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_the_selection_is_never_worse_than_no_calibration() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -115,7 +115,11 @@ def plain_case(request: pytest.FixtureRequest) -> Case:
     return Case(request.param, calibrator, *made(300, n_classes))
 
 
-@pytest.fixture(params=list(ALL))
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.slow) if name in CROSS_FITTED else name
+
+
+@pytest.fixture(params=map(marked, ALL))
 def case(request: pytest.FixtureRequest) -> Case:
     n_classes, calibrator = ALL[request.param]
     return Case(request.param, calibrator, *made(300, n_classes))

@@ -107,6 +107,7 @@ def test_temperatures_equal_scikit_learns(estimator: Any, x: Array, y: Array) ->
         assert ours.fit(x[120:], y[120:]).predict_proba(x) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [LogisticRegression(), SVC(), GaussianNB()])
 @pytest.mark.parametrize(("x", "y"), [(X3, Y3), (X2, Y2)])
 def test_cross_fitted_is_held_out_outputs_and_a_refit(estimator: Any, x: Array, y: Array) -> None:
@@ -122,6 +123,7 @@ def test_cross_fitted_is_held_out_outputs_and_a_refit(estimator: Any, x: Array, 
     assert ours.classes_.tolist() == np.unique(y).tolist()
 
 
+@pytest.mark.slow
 def test_probabilities_become_honest() -> None:
     x, y = load_breast_cancer(return_X_y=True)
     models = [GaussianNB(), CalibratedClassifier(GaussianNB(), TemperatureScaling())]
@@ -199,6 +201,7 @@ def test_a_frozen_model_says_which_classes_there_are() -> None:
         model.fit(X3[:2], ["ant", "yak"])
 
 
+@pytest.mark.slow
 def test_scores_of_pairs_are_refused() -> None:
     pairs = SVC(decision_function_shape="ovo")
     piped = make_pipeline(StandardScaler(), pairs)
@@ -349,6 +352,7 @@ def test_groups_reach_a_calibrator_that_takes_them() -> None:
     assert frozen.fit(X3, Y3).calibrator_.kept is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cv",
     [
@@ -379,6 +383,7 @@ def test_searches_and_pipelines_take_it() -> None:
     assert inside.fit(X3, Y3).score(X3, Y3) > 0.7
 
 
+@pytest.mark.slow
 def test_it_pickles_and_clones() -> None:
     model = CalibratedClassifier(SVC(), TemperatureScaling(objective="ece")).fit(X3, Y3)
     again = pickle.loads(pickle.dumps(model))
@@ -444,6 +449,7 @@ def test_features_need_not_be_numbers() -> None:
     assert model.score(texts, Y2) == 1
 
 
+@pytest.mark.slow
 def test_precomputed_kernels_are_split_both_ways() -> None:
     kernel = X3 @ X3.T
     model = CalibratedClassifier(SVC(kernel="precomputed"), TemperatureScaling()).fit(kernel, Y3)
@@ -463,6 +469,7 @@ def test_true_and_false_are_classes() -> None:
     assert model.predict(X2).dtype == bool
 
 
+@pytest.mark.slow
 def test_folds_in_parallel_give_the_same() -> None:
     model = CalibratedClassifier(SVC(), TemperatureScaling())
     alone = model.fit(X3, Y3).predict_proba(X3)

@@ -157,6 +157,7 @@ def test_rows_without_a_label_or_weight_are_no_evidence() -> None:
     assert whole.n_rows == 50
 
 
+@pytest.mark.slow
 def test_a_fitted_calibrator_gives_the_evidence_of_an_unfitted_one() -> None:
     logits, y = made(120)
     for calibrator in (VectorScaling(), AutoCalibrator(time_budget=0)):
@@ -284,6 +285,7 @@ def test_held_out_logits_are_those_of_calibrators_that_did_not_see_them() -> Non
     assert whole.to_dict() == kept
 
 
+@pytest.mark.slow
 def test_a_selection_stays_and_its_parts_are_fitted_again() -> None:
     logits, y = made(300)
     batch = Batch.of(y, Logits(logits))

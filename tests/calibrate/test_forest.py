@@ -36,6 +36,7 @@ def test_leaves_too_large_to_split_are_the_pulled_class_counts() -> None:
     assert fitted.child_.tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_strong_pull_is_vector_scaling() -> None:
     fitted = ForestCalibration(prior_weight=1e12).fit(P[:500], Y[:500])
     prior = VectorScaling(regularization=1.0).fit(P[:500], Y[:500])

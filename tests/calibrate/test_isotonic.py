@@ -351,6 +351,7 @@ def fewest(x: Any, y: Any, bound: float) -> int:
     return int(steps[-1])
 
 
+@pytest.mark.slow
 def test_a_smooth_curve_needs_hardly_more_knots_than_the_fewest() -> None:
     x = np.linspace(-6, 6, 120)
     for bound in (1e-3, 1e-2):
@@ -391,6 +392,7 @@ def test_a_fitted_curve_is_thinned_and_the_fit_left_alone() -> None:
     assert curve.knots_.size == n_knots
 
 
+@pytest.mark.slow
 def test_what_is_inside_is_thinned() -> None:
     logits, y = made(3000)
     each = OneVsRest(IsotonicCalibration()).fit(Logits(logits), y)

@@ -116,6 +116,7 @@ def test_rows_without_a_label_or_weight_are_left_out() -> None:
     assert split == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1)), min_size=2, max_size=9),

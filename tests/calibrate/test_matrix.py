@@ -64,6 +64,7 @@ def penalties(n_classes: int, diagonal: float, off_diagonal: float, intercept: f
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize(("off_diagonal", "intercept"), [(1.0, 1.0), (0.1, 0.01), (0.0, 0.0)])
 def test_matrix_scaling_is_as_low_as_the_reference(
@@ -76,6 +77,7 @@ def test_matrix_scaling_is_as_low_as_the_reference(
     assert_least(scaling, logits, y, penalties(n_classes, 0.0, off_diagonal, intercept))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize("regularization", [0.0, 0.1, 1.0])
 def test_structured_matrix_scaling_is_as_low_as_the_reference(

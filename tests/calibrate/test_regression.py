@@ -144,6 +144,7 @@ def test_no_factor_does_better_whatever_the_rows(data: st.DataObject, kind: Any)
         assert loss <= best + 1e-6 * (1 + abs(best))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.tuples(grid, st.floats(1e-3, 1e3), grid, st.integers(0, 3)), min_size=1),

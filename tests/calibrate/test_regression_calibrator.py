@@ -122,6 +122,7 @@ def test_missing_targets_are_left_out_and_counted(
     assert cross_validate_calibrator(calibrator, outputs, y).n_rows == 393
 
 
+@pytest.mark.slow
 @each_calibrator
 def test_targets_are_calibrated_one_by_one(calibrator: BaseRegressionCalibrator) -> None:
     def both(array: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:

@@ -10,6 +10,7 @@ from dubito.outputs import Logits
 from tests.cli.conftest import ANIMALS, Run
 
 
+@pytest.mark.slow
 def test_the_winner_is_told_with_intervals_and_written(run: Run, made: Path) -> None:
     done = run("calibrate", made / "sure.csv")
     assert done.exit_code == 0, done.output

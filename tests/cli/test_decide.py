@@ -73,6 +73,7 @@ def test_bad_rows_stop_the_run_or_are_set_aside(run: Run, made: Path) -> None:
     assert ids.tolist() == [k for k in range(400) if k not in (7, 9)]
 
 
+@pytest.mark.slow
 def test_a_single_column_takes_class_names_from_the_policy(run: Run, made: Path) -> None:
     costs = CostMatrix.zero_one(["ok", "fraud"]).with_reject(0.2)
     frame = fraud(400)
@@ -85,6 +86,7 @@ def test_a_single_column_takes_class_names_from_the_policy(run: Run, made: Path)
     assert set(pd.read_csv("d.csv")["class"]) == {"ok", "fraud"}
 
 
+@pytest.mark.slow
 def test_costs_with_a_rate_need_a_cost_column(run: Run, made: Path) -> None:
     frame = fraud(400)
     costs = CostMatrix([[0, 0], [5, 0]], ["pay", "stop"], ["ok", "fraud"], rate=[[0, 1], [0, 0]])
@@ -118,6 +120,7 @@ def test_costs_with_a_rate_need_a_cost_column(run: Run, made: Path) -> None:
     assert got["action"].tolist() == expected.columns()["action"].tolist()
 
 
+@pytest.mark.slow
 def test_a_policy_without_reject_action_has_no_review(run: Run, made: Path) -> None:
     costs = CostMatrix.zero_one(["ok", "fraud"])
     Policy.fit([[0.8, 0.2], [0.3, 0.7]] * 20, [0, 1] * 20, costs=costs).save("plain.json")
@@ -168,6 +171,7 @@ def files_of(made: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.slow
 def test_a_directory_has_one_part_per_file_and_an_interrupted_run_resumes(
     run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from dubito.decide import Policy
 from tests.cli.conftest import Run, assert_same
 
@@ -17,6 +19,7 @@ def test_a_policy_is_shown(run: Run, made: Path) -> None:
     assert printed["report"]["n_rows"] == 400
 
 
+@pytest.mark.slow
 def test_an_edited_policy_is_refused_until_sealed(run: Run, made: Path) -> None:
     shutil.copy(made / "policy.json", "policy.json")
     text = Path("policy.json").read_text()
@@ -32,6 +35,7 @@ def test_an_edited_policy_is_refused_until_sealed(run: Run, made: Path) -> None:
     assert printed == {"sealed": "policy.json"}
 
 
+@pytest.mark.slow
 def test_one_row_is_explained(run: Run, made: Path) -> None:
     run("fit", made / "sure.csv", "--reject-cost", "0.3", "--calibrator", "TemperatureScaling")
     done = run("policy", "explain", "policy.json", made / "sure.csv", "--row", "2")

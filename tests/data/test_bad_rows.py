@@ -113,6 +113,7 @@ def test_all_rows_may_be_bad() -> None:
     assert len(bad_rows) == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.sets(st.integers(0, N - 1)))
 def test_any_rows_may_be_bad(rows: set[int]) -> None:

@@ -103,6 +103,7 @@ def test_a_batch_comes_back_as_it_was(outputs: BaseOutputs) -> None:
         assert len(file.load(1)) == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8))
 def test_batches_of_any_size_are_kept_apart(sizes: list[int]) -> None:
     batches = [Batch.of(None, Logits(rng.normal(size=(size, 2)))) for size in sizes]
@@ -113,6 +114,7 @@ def test_batches_of_any_size_are_kept_apart(sizes: list[int]) -> None:
             same(batch, file.load(number))
 
 
+@pytest.mark.slow
 def test_a_batch_outlives_its_file() -> None:
     batch = Batch.of([1, 0], Logits([[1.0, 2.0], [3.0, 4.0]]))
     with BatchFile() as file:

@@ -270,6 +270,7 @@ def test_pieces_are_of_one_size_however_batches_are_cut(sizes: list[int], n_rows
     assert pa.concat_tables(pieces)["i"].to_pylist() == list(range(10))
 
 
+@pytest.mark.slow
 def test_few_batches_are_alive_at_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 14)
     monkeypatch.setenv("DUBITO_THREADS", "2")
@@ -286,6 +287,7 @@ def test_few_batches_are_alive_at_once(write: Write, monkeypatch: pytest.MonkeyP
     assert max(most) <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row_group_size", [50_000, 1_000_000])
 def test_little_of_a_parquet_file_is_in_memory(
     tmp_path: Path, row_group_size: int, monkeypatch: pytest.MonkeyPatch

@@ -34,11 +34,13 @@ def labels(classes: Sequence[Any], *others: None) -> st.SearchStrategy[list[Any]
     return st.lists(st.sampled_from([*classes, *others]), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @given(labels(range(3)), st.sampled_from(["int8", "uint8", "int64", "uint64", "float16", ">i4"]))
 def test_whole_numbers(y: list[int], dtype: str) -> None:
     assert codes_read(np.array(y, dtype)) == y
 
 
+@pytest.mark.slow
 @given(labels(range(3), None), st.sampled_from(["float32", "float64", ">f8"]))
 def test_floats_whose_gaps_are_nan(y: list[int | None], dtype: str) -> None:
     array = np.array([np.nan if label is None else label for label in y], dtype)

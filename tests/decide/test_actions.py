@@ -221,6 +221,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         close(many.cost, np.minimum(1 - p.max(axis=1), 0.1), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_no_copy_of_the_matrix_is_made() -> None:
     logits = np.random.default_rng(0).normal(0, 2, (200_000, 40)).astype(np.float32)
     before = logits[::1000].copy()

@@ -157,6 +157,7 @@ def test_it_is_cloned_pickled_and_unfitted_at_first() -> None:
     assert model.n_features_in_ == 6
 
 
+@pytest.mark.slow
 def test_what_are_no_costs_is_told() -> None:
     with pytest.raises(BadTypeError) as caught:
         CostSensitiveClassifier(GaussianNB(), TABLE).fit(X, Y)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ def made(n_rows: int, seed: int = 0) -> tuple[Any, Any]:
     return np.minimum(y, 2), logits
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(0, 60), st.booleans())
 @settings(max_examples=40)
 def test_each_step_agrees_with_rejecting_the_rest(n_rows: int, seed: int, is_tied: bool) -> None:
@@ -100,6 +101,7 @@ def test_at_the_measured_prior_nothing_changes() -> None:
     close(found.adapted, found.cost)
 
 
+@pytest.mark.slow
 def test_knowing_the_prior_helps_and_ends_at_nought() -> None:
     y, logits = made(20_000)
     found = cost_prior_curve(y, Logits(logits), CostMatrix.zero_one(3), class_=0)

@@ -59,6 +59,7 @@ def test_a_field_beyond_all_bounds(tmp_path: Path) -> None:
         _read_cost_table(path)
 
 
+@pytest.mark.slow
 def test_files_that_are_not_there_or_too_large(tmp_path: Path) -> None:
     path = tmp_path / "none.csv"
     with pytest.raises(BadFileError) as caught:

@@ -47,6 +47,7 @@ def test_areas_are_those_of_the_closed_form(prior: Any, means: Any, widths: Any,
     np.testing.assert_allclose(areas.joint[1], (1 - prior) * pair[1].pdf(GRID))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.floats(0.05, 0.95),

@@ -33,6 +33,7 @@ def test_every_reason_has_its_words() -> None:
     assert len(REASON_CLAUSES) == len(REASON_TEXTS) == len(REASONS)
 
 
+@pytest.mark.slow
 def test_the_least_cost() -> None:
     policy = fitted()
     row = [9.0, 1.0, 0.0]
@@ -45,6 +46,7 @@ def test_the_least_cost() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_asking_costs_less_under_another_prior() -> None:
     policy = fitted(deploy_prior=[0.31, 0.33, 0.36])
     row = [0.3, 0.2, 0.1]
@@ -61,6 +63,7 @@ def test_asking_costs_less_under_another_prior() -> None:
     assert lines[2].startswith("Expected costs: ask 0.6, ")
 
 
+@pytest.mark.slow
 def test_the_risk_bound() -> None:
     policy = fitted(risk=RiskBound(0.2))
     assert policy.risk is not None
@@ -81,11 +84,13 @@ def test_the_risk_bound() -> None:
     assert f"non-reject action: 0.00%, below the limit of {limit:.2%} set by" in sure[3]
 
 
+@pytest.mark.slow
 def test_a_bound_that_allows_all() -> None:
     lines = fitted(risk=RiskBound(1.0)).explain(Logits([[0.5, 0.0, 0.0]])).splitlines()
     assert lines[3].endswith("%; the risk bound rejects no further rows.")
 
 
+@pytest.mark.slow
 def test_a_strange_input() -> None:
     policy = fitted(features=X, ood=OODGate(alpha=0.05))
     assert policy.ood is not None
@@ -114,6 +119,7 @@ def test_costs_that_grow_and_many_actions() -> None:
     assert "non-reject action: 0.00%" in bound.explain(Logits([row]), row_costs=[1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [-1, 1])
 def test_rows_that_are_not_there(row: int) -> None:
     with pytest.raises(ValueError, match="must be an integer from 0 to 0"):

@@ -88,6 +88,7 @@ def test_the_estimate_of_many_quantiles_nears_that_of_the_law_itself() -> None:
     close(found, wanted, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_small_power_finds_no_mode_of_a_skewed_density() -> None:
     levels = np.arange(1, 400) / 400
     row = -np.log1p(-levels)[np.newaxis]

@@ -139,6 +139,7 @@ def same(one: Decisions, other: Decisions) -> None:
     assert (one.actions, one.classes, one.reject) == (other.actions, other.classes, other.reject)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("costs", [COSTS, REJECTS, CostMatrix.zero_one(3).with_reject(0.2)])
 @pytest.mark.parametrize("prior", [None, [0.6, 0.3, 0.1], [0.0, 0.5, 0.5]])
 @pytest.mark.parametrize("max_risk", [None, 0.12])
@@ -157,6 +158,7 @@ def test_decisions_are_those_made_by_hand(
         assert 2 in decisions.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_risk", [None, 0.2])
 def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
     rng = np.random.default_rng(5)
@@ -173,6 +175,7 @@ def test_costs_that_grow_with_amounts(max_risk: float | None) -> None:
     assert (2 in decisions.reason) == (max_risk is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [None, [0.6, 0.3, 0.1]])
 def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | None) -> None:
     policy = fitted(features=X, deploy_prior=prior, ood=OODGate(alpha=0.05), risk=RiskBound(0.2))
@@ -191,6 +194,7 @@ def test_strange_inputs_are_handed_over_by_their_p_values(prior: list[float] | N
     agree(decisions, decided_by_hand(policy, p, is_strange))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("doubt", ["energy", energy])
 def test_a_doubt_of_outputs_needs_no_features(doubt: Any) -> None:
     policy = fitted(ood=OODGate(doubt, 0.05))
@@ -202,6 +206,7 @@ def test_a_doubt_of_outputs_needs_no_features(doubt: Any) -> None:
     agree(policy.decide(Logits(NEW_Z)), decided_by_hand(policy, p, is_strange))
 
 
+@pytest.mark.slow
 def test_few_of_fresh_known_rows_are_strange() -> None:
     z, y, x = made(2000, seed=7)
     costs = CostMatrix.zero_one(3).with_reject(0.3)
@@ -280,6 +285,7 @@ def test_members_count_as_their_mean() -> None:
     assert several.report == one.report
 
 
+@pytest.mark.slow
 def test_blocks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = fitted(features=X, risk=RiskBound(0.2), deploy_prior=[0.2, 0.3, 0.5])
     whole = policy.decide(Logits(NEW_Z), NEW_X)
@@ -289,6 +295,7 @@ def test_blocks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     same(policy.decide(Logits(NEW_Z), NEW_X), whole)
 
 
+@pytest.mark.slow
 def test_no_rows_are_no_decisions() -> None:
     decisions = fitted(features=X, risk=RiskBound(0.2)).decide(Logits(Z[:0]), X[:0])
     assert len(decisions) == 0
@@ -390,6 +397,7 @@ def test_classes_are_found_by_name() -> None:
     assert fitted(costs=CostMatrix.zero_one(3)).classes == (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_the_callers_arrays_are_untouched() -> None:
     arrays = [Z.copy(), Y.copy(), X.copy(), np.ones(400)]
     policy = Policy.fit(
@@ -407,6 +415,7 @@ def test_the_callers_arrays_are_untouched() -> None:
         assert array.flags.writeable
 
 
+@pytest.mark.slow
 def test_a_calibrator_that_was_given_is_left_alone() -> None:
     given_one = TemperatureScaling().fit(Logits(Z[:50]), Y[:50])
     before = given_one.temperature_
@@ -427,6 +436,7 @@ CALIBRATORS: dict[str, BaseCalibrator | str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
 def test_a_file_decides_to_the_last_digit_as_what_was_saved(
     calibrator: str, tmp_path: Path
@@ -437,6 +447,7 @@ def test_a_file_decides_to_the_last_digit_as_what_was_saved(
     assert np.array_equal(again.predict_proba(Logits(NEW_Z)), policy.predict_proba(Logits(NEW_Z)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "doubt", [MahalanobisDistance(), ClassConditionalDensity(), "energy", "entropy"]
 )
@@ -511,6 +522,7 @@ def test_provenance_says_where_it_is_from() -> None:
     assert curves.endswith("cross-fitted on 400 rows")
 
 
+@pytest.mark.slow
 def test_features_of_frames_keep_their_names() -> None:
     names = ["a", "b", "c", "d"]
     frame = pd.DataFrame(X, columns=names)
@@ -562,6 +574,7 @@ def test_wrong_arguments_of_a_fit_are_refused(arguments: dict[str, Any], text: s
         fitted(**arguments)
 
 
+@pytest.mark.slow
 def test_wrong_arguments_of_a_decision_are_refused() -> None:
     gated = fitted(features=X)
     named = fitted()
@@ -584,6 +597,7 @@ def test_wrong_arguments_of_a_decision_are_refused() -> None:
             call()
 
 
+@pytest.mark.slow
 def test_neighbors_decide_but_are_not_kept(tmp_path: Path) -> None:
     policy = fitted(features=X, ood=OODGate(NearestNeighborDistance(5, normalize=False), 0.05))
     assert 3 in policy.decide(Logits(NEW_Z), NEW_X + 9).reason
@@ -652,6 +666,7 @@ def test_a_prior_must_leave_some_of_the_labels() -> None:
                    calibrator=IdentityCalibrator(), deploy_prior=[0, 0, 1])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "features", "words"),
     [
@@ -679,6 +694,7 @@ def test_a_row_to_explain_is_a_number(row: Any) -> None:
         fitted().explain(Logits(Z), row=row)
 
 
+@pytest.mark.slow
 def test_an_edited_policy_says_that_its_figures_are_older(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     fitted().save(path)

@@ -59,6 +59,7 @@ def held_out_by_hand(folds: list[Any]) -> Array:
     return np.concatenate(parts)
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_honest_by_what_others_taught() -> None:
     batch = batch_of(features=X)
     folds = make_folds(batch, 5, 0)
@@ -87,6 +88,7 @@ def test_held_out_rows_are_honest_by_what_others_taught() -> None:
     assert 0 < np.mean(is_strange) < 0.1
 
 
+@pytest.mark.slow
 def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     batch = batch_of()
     folds = make_folds(batch, 5, 0)
@@ -103,6 +105,7 @@ def test_the_bound_is_chosen_on_rows_that_costs_leave_open() -> None:
     assert parts.report.notes == (note,)
 
 
+@pytest.mark.slow
 def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None:
     batch = batch_of()
     folds = make_folds(batch, 5, 0)
@@ -124,6 +127,7 @@ def test_the_bound_in_the_report_is_chosen_without_the_rows_it_decides() -> None
     assert parts.report.bound_cost.value != 0
 
 
+@pytest.mark.slow
 def test_where_costs_hand_everything_over_there_is_nothing_to_bound() -> None:
     costs = CostMatrix.zero_one(3).with_reject(0)
     policy = Policy.fit(
@@ -177,6 +181,7 @@ def test_rows_weigh_as_much_as_their_classes_where_the_policy_works() -> None:
     assert votes == pytest.approx(soft @ ratio)
 
 
+@pytest.mark.slow
 def test_curves_lose_knots_but_hardly_move() -> None:
     curves = OneVsRest(IsotonicCalibration())
     policy = Policy.fit(Logits(Z), Y, costs=COSTS, calibrator=curves)
@@ -246,6 +251,7 @@ def test_one_row_is_too_few() -> None:
     )
 
 
+@pytest.mark.slow
 def test_too_few_rows_for_a_gate_are_told_once() -> None:
     with pytest.warns(DubitoWarning) as caught:
         Policy.fit(

@@ -34,6 +34,7 @@ def error_of_bins(p: Array, y: Array, weight: Array) -> float:
     return float(sum(gaps) / weight.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [None, np.array([0.5, 0.3, 0.2])])
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -> None:
@@ -219,6 +220,7 @@ def test_only_a_whole_report_is_read(values: Any) -> None:
         PolicyReport.from_dict(values)
 
 
+@pytest.mark.slow
 def test_an_infinite_loss_is_told() -> None:
     with pytest.warns(InfiniteLossWarning):
         report = Policy.fit(

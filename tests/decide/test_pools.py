@@ -59,6 +59,7 @@ def test_linear_weights_are_the_most_likely() -> None:
     close(found.predict_proba(models), expected, rtol=1e-9, atol=2e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_log_linear_weights_are_the_best(has_bias: bool) -> None:
     models, y = made(300)
@@ -147,6 +148,7 @@ def test_it_is_serialized_pickled_and_cloned(pool: BasePool) -> None:
     assert clone(found).get_params() == pool.get_params()
 
 
+@pytest.mark.slow
 @each_pool
 @settings(max_examples=40)
 @given(data=st.data())

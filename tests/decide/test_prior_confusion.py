@@ -46,6 +46,7 @@ def test_shares_are_never_negative_and_fit_best(predicted: Any) -> None:
     close(found, best.x / best.x.sum(), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_the_spread_of_resamples() -> None:
     confusion = PriorConfusion(COUNTS, np.array([500, 300, 200]))
     prior = confusion.estimate()

@@ -49,12 +49,14 @@ def test_em_recovers_a_known_shift() -> None:
     assert found.is_identified.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [40, 1000])
 def test_em_ends_where_the_published_steps_do(n_rows: int) -> None:
     _, p = made(n_rows, DEPLOYED, seed=3)
     close(estimate_prior(p, TRAIN, n_resamples=40).prior, saerens(p, TRAIN), atol=2e-4)
 
 
+@pytest.mark.slow
 def test_bbse_recovers_a_known_shift_from_outputs_that_are_not_calibrated() -> None:
     y, validation = made(8000, np.full(4, 0.25), seed=1)
     _, p = made(20_000, DEPLOYED, seed=2)
@@ -85,6 +87,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(method: Any) -> Non
     assert 0.68 < hits / 160 < 0.92
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_interval() -> None:
     _, p = made(200, DEPLOYED)
     first, second, third = (estimate_prior(p, TRAIN, random_state=seed) for seed in (1, 1, 2))

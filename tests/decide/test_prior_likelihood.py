@@ -42,6 +42,7 @@ def test_standard_errors_of_sure_rows_are_binomial() -> None:
     close(likelihood.standard_errors(prior), np.sqrt(prior * (1 - prior) / 100), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_resamples_of_very_many_rows_spread_as_those_of_all() -> None:
     sure = Probabilities(np.repeat(np.eye(2), [50_000, 150_000], axis=0))
     likelihood = PriorLikelihood.of(sure, np.full(2, 0.5))

@@ -43,6 +43,7 @@ def test_trained_on_even_classes_deployed_on_rare_ones() -> None:
     close(found.array, [[0.99, 0.01], [0.5, 0.5]], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_blocks_of_rows_are_all_adjusted() -> None:
     p = np.random.default_rng(0).dirichlet(np.ones(2), 700_000)
     close(adjust_prior(p, EVEN, [0.1, 0.9]).array, reference(p, EVEN, [0.1, 0.9]), rtol=1e-9)

@@ -20,6 +20,7 @@ COSTS = CostMatrix(
 ).with_reject([0.5, 0.25], name="ask")
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.booleans(), st.integers(0, 99))
 @settings(max_examples=60)
 def test_agrees_with_a_loop_over_rows(

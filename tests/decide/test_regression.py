@@ -81,6 +81,7 @@ def test_the_least_expected_squared_loss_is_the_variance() -> None:
     close(minimum_expected_loss(Samples(DRAWS), 2), DRAWS.var(axis=1), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_newsvendor_pays_least_of_all_numbers() -> None:
     under, over = 7.0, 2.0
 

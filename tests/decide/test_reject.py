@@ -99,6 +99,7 @@ def reference_at_risk(doubt: Any, is_wrong: Any, risk: float, delta: float) -> f
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_choice_at_a_risk_is_that_of_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)

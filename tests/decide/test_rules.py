@@ -45,6 +45,7 @@ def questions(draw: Any) -> tuple[Array, Array, Array, Array]:
     return p, table(n_actions + 1), table(n_actions + 1), row_costs
 
 
+@pytest.mark.slow
 @given(questions(), st.booleans(), st.sampled_from([None, 0.0, 0.5, 0.75, 1.0]), st.data())
 def test_rows_are_decided_as_by_hand(
     question: Any, grows: bool, threshold: float | None, data: Any

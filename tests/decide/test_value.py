@@ -94,6 +94,7 @@ def test_a_saturated_model_keeps_its_small_risk(dtype: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_is_not_accused_and_an_over_confident_one_is() -> None:
     y, logits = made(4000, 3)
     costs = CostMatrix.zero_one(3).with_reject(0.2)

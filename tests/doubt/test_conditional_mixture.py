@@ -52,6 +52,7 @@ def test_mean_and_deviation_are_integrals_of_the_density() -> None:
         assert moment(2, mean) == pytest.approx(std**2, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_draws_have_the_mean_the_deviation_and_the_density() -> None:
     conditional, _ = mixture(2, 2)
     x = RNG.normal(size=(4, 2))

@@ -16,6 +16,7 @@ def state_of(scores: list[float], weight: list[float] | None = None) -> RankingS
     return RankingState.of_scores(np.zeros(n), np.array(scores), np.array(weight or [1.0] * n))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(-10, 10) | st.just(1.0), min_size=1, max_size=60),
     st.integers(1, 999).map(lambda thousandths: Fraction(thousandths, 1000)),

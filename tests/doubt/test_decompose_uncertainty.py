@@ -189,6 +189,7 @@ def test_no_rows_are_no_numbers() -> None:
     assert decompose_uncertainty(np.empty((2, 0, 3))).total.shape == (0,)
 
 
+@pytest.mark.slow
 @each_way
 def test_members_are_neither_copied_nor_changed(by: Any) -> None:
     array = made(5, 20_000, 20, np.float32)
@@ -237,6 +238,7 @@ def test_moments_are_numpys_whatever_the_size(shape: tuple[int, ...], size: floa
     close(std / size, draws.std(axis=1, ddof=1), rtol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.floats(-1e150, 1e150), st.floats(1e-150, 1e150), st.integers(2, 7), st.integers(1, 5))
 def test_equal_normals_or_samples_leave_no_epistemic_doubt(

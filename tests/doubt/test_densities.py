@@ -101,6 +101,7 @@ def test_posteriors_far_from_everything_are_still_probabilities(covariance: Any)
     assert np.isfinite(found.log_density([[1e308] * 4])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", KINDS)
 def test_samples_are_distributed_as_learned(covariance: Any) -> None:
     found = ClassConditionalDensity(covariance=covariance).fit(X, np.array(["a", "b", "c"])[Y])

@@ -86,6 +86,7 @@ def sample_diagnosis(name: str) -> tuple[OODDiagnosis, dict[str, tuple[Floats, F
     return found, pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["unseen_classes", "digits", "corrupted"])
 def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     found, pairs = sample_diagnosis(name)
@@ -110,6 +111,7 @@ def test_the_figures_of_the_sample_by_plain_counting(name: str) -> None:
     assert areas == sorted(areas, reverse=True)
 
 
+@pytest.mark.slow
 def test_what_tells_ood_inputs_apart_in_the_sample() -> None:
     unseen, digits = sample_diagnosis("unseen_classes")[0], sample_diagnosis("digits")[0]
     assert next(iter(unseen.separations)) == "unfamiliarity"
@@ -129,6 +131,7 @@ def plain_separation(known: Floats, strange: Floats) -> tuple[float, float]:
     return float(wins.mean()), float(np.sqrt(variance))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     hnp.arrays(np.float64, st.integers(2, 9), elements=st.sampled_from([0.0, 1e-300, 0.5, 1.0])),

@@ -155,6 +155,7 @@ def test_narrow_floats_are_read_as_what_they_are(doubt: BaseOODScore, kind: Any)
     close(clone(doubt).fit(x, Y).score(new), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @each_doubt
 @given(
     x=hnp.arrays(

@@ -87,6 +87,7 @@ def test_the_nearest_mean_is_the_nearest_even_where_float32_cannot_tell(scale: f
     assert found.tolist() == cdist(rows, means).argmin(axis=1).tolist()
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 6), st.sampled_from([0.0, 1e3, 1e6]))
 @settings(max_examples=60)
 def test_the_least_of_all_distances_is_found(n: int, d: int, k: int, far: float) -> None:
@@ -98,6 +99,7 @@ def test_the_least_of_all_distances_is_found(n: int, d: int, k: int, far: float)
     close(distances[np.arange(n), found], distances.min(axis=1), rtol=1e-9, atol=1e-9 * far)
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded() -> None:
     n_rows, n_classes = 40_000, 500
     y = np.arange(n_rows) % n_classes

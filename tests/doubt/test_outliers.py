@@ -62,6 +62,7 @@ def feature(features: Any) -> Any:
     return features[:, 0]
 
 
+@pytest.mark.slow
 @quiet
 @given(doubts, doubts, epsilons)
 def test_p_values_are_counts_and_decide_what_is_outliers(
@@ -123,6 +124,7 @@ def test_epsilon_is_a_setting_that_needs_no_second_fit() -> None:
     assert region.predict(np.arange(1000.0)).sum() == 99
 
 
+@pytest.mark.slow
 @given(hnp.arrays(np.float64, 30, elements=st.floats(-10, 10)), st.data())
 def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
     weight = data.draw(hnp.arrays(np.int64, 30, elements=st.integers(0, 3)))
@@ -133,6 +135,7 @@ def test_a_weight_counts_rows(known: Floats, data: Any) -> None:
     assert region.threshold_ == twin.threshold_
 
 
+@pytest.mark.slow
 @quiet
 @given(doubts, doubts, st.integers(1, 4))
 def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
@@ -147,6 +150,7 @@ def test_a_stream_gives_no_lower_p_value_and_one_of_a_doubt_little_lower(
     assert p.tolist() == exact.p_value(new).tolist()
 
 
+@pytest.mark.slow
 def test_a_stream_of_real_doubts_is_exact() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 4, (60_000, 5))

@@ -147,6 +147,7 @@ def test_the_callers_array_stays_as_it_is(order: Any) -> None:
     assert logits.flags.writeable
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     hnp.arrays(

@@ -51,6 +51,7 @@ def test_a_single_bin_holds_everything() -> None:
     assert indices_of([0.0, 0.3, 1.0], [0.0, 1.0]) == [0, 0, 0]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(st.floats(0, 1), max_size=20),

@@ -190,6 +190,7 @@ def assert_child_succeeds() -> None:
     assert exit_code == 0
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.usefixtures("two_threads")
 def test_maps_work_in_a_process_forked_after_one() -> None:
@@ -197,6 +198,7 @@ def test_maps_work_in_a_process_forked_after_one() -> None:
     assert_child_succeeds()
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

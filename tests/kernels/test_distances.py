@@ -63,6 +63,7 @@ def test_heaps_hold_the_least_distances(dtype: Precision, k: int) -> None:
     close(heaps[:, 0], expected[:, -1], rtol=1e-13)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.integers(0, 10_000), st.floats(1e-6, 0.5))
 def test_keys_that_are_off_by_less_than_the_slack_do_no_harm(seed: int, off: float) -> None:

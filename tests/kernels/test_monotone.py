@@ -108,6 +108,7 @@ def curve_at(scores: Any, curves: list[tuple[list[float], list[float]]]) -> Arra
 LOG_ODDS = st.floats(-30, 30)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(LOG_ODDS, min_size=1, max_size=30, unique=True), st.lists(LOG_ODDS, max_size=30))
 def test_curves_are_linear_between_knots_and_level_beyond(

@@ -288,6 +288,7 @@ def test_numbers_of_nasty_logits_stay_in_their_ranges(
     assert ((brier >= 0) & (brier <= 2 + slack)).all()
 
 
+@pytest.mark.slow
 @each_kernel
 @settings(max_examples=50)
 @given(given_rows=logits_and_labels(), seed=st.integers(0, 100))

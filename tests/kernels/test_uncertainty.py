@@ -179,6 +179,7 @@ def test_doubts_of_nasty_logits_stay_in_their_ranges(array: Floats) -> None:
     assert ((margin >= least) & (margin <= 1)).all()
 
 
+@pytest.mark.slow
 @each_kernel
 @settings(max_examples=50)
 @given(array=nasty_logits(), seed=st.integers(0, 100))

@@ -22,6 +22,7 @@ from dubito.measure import (
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.slow
 def test_an_audit_holds_what_the_functions_return() -> None:
     y, logits = RNG.integers(0, 5, 400), Logits(RNG.normal(0, 2, (400, 5)))
     result = audit(y, logits)
@@ -44,6 +45,7 @@ def test_own_errors_are_found_as_any_outliers_are() -> None:
     assert result.false_positive_rate_of_errors == rate
 
 
+@pytest.mark.slow
 def test_entropy_and_confidence_equal_scipy() -> None:
     from scipy import special, stats
 
@@ -54,6 +56,7 @@ def test_entropy_and_confidence_equal_scipy() -> None:
     assert result.confidence == pytest.approx(p.max(axis=1).mean())
 
 
+@pytest.mark.slow
 def test_the_sample_is_over_confident_in_words() -> None:
     sample = load_fashion_mnist()
     result = audit(sample.test_labels, Logits(sample.test_logits))
@@ -63,6 +66,7 @@ def test_the_sample_is_over_confident_in_words() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("confidence", "share_right", "words"),
     [
@@ -76,6 +80,7 @@ def test_verdicts(confidence: np.ndarray, share_right: float, words: str) -> Non
     assert audit(None, TopLabel(confidence, correct)).verdict.startswith(words)
 
 
+@pytest.mark.slow
 def test_errors_that_cancel_are_still_told() -> None:
     confidence = np.repeat([0.9, 0.6], 1000)
     correct = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
@@ -84,6 +89,7 @@ def test_errors_that_cancel_are_still_told() -> None:
     assert "differ by 15.0 points" in verdict
 
 
+@pytest.mark.slow
 def test_ten_rows_prove_nothing() -> None:
     verdict = audit(None, TopLabel(np.full(10, 0.8), [1] * 6 + [0] * 4)).verdict
     both = "mean confidence 80.0 %, accuracy 60.0 %"
@@ -102,6 +108,7 @@ def test_calibrated_models_are_seldom_called_false(n_rows: int, doubt: float) ->
     assert false / 400 < 0.02
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_said() -> None:
     printed = str(audit([1, None, 0], np.array([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])))
     assert "2 rows, 2 classes; 1 unlabeled row left out" in printed
@@ -109,12 +116,14 @@ def test_what_is_left_out_is_said() -> None:
     assert "15 uniform bins" in printed
 
 
+@pytest.mark.slow
 def test_top_labels_print_without_what_they_cannot_tell() -> None:
     printed = str(audit(None, TopLabel([0.9, 0.4], [1, 0])))
     assert "log loss" not in printed
     assert "nan" not in printed.lower()
 
 
+@pytest.mark.slow
 def test_a_dict_is_ready_for_json() -> None:
     values = audit([1, 0], np.array([[1.0, 0.0], [0.5, 0.5]])).to_dict()
     text = json.dumps(values, allow_nan=False)
@@ -138,6 +147,7 @@ def test_the_digits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) ->
     assert Audit.of(ArrayShards(batch), n_resamples=100).to_dict() == alone
 
 
+@pytest.mark.slow
 def test_accuracy_without_exception_has_an_interval_of_some_width() -> None:
     perfect = audit(None, TopLabel(np.full(60, 0.9), np.ones(60))).intervals["accuracy"]
     assert perfect.low == pytest.approx(stats.beta.ppf(0.025, 60, 1))

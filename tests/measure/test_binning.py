@@ -20,6 +20,7 @@ def test_every_value_lies_in_its_bin(values: list[float], n_bins: int) -> None:
         assert edges[k] < value <= edges[k + 1] or (value == 0 and k == 0)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.3000001, 0.5, 0.9, 1.0]), min_size=1),
     st.integers(1, 9),

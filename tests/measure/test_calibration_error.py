@@ -136,6 +136,7 @@ def test_unknown_settings_are_refused(setting: dict[str, str], message: str) -> 
         expected_calibration_error([0, 1], [0.2, 0.7], **setting)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -74,6 +74,7 @@ def test_certainty_that_is_right_is_calibrated_and_logits_agree_with_probabiliti
     assert a.statistic == pytest.approx(b.statistic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.999, 0.9999])
 def test_rare_errors_are_judged_by_their_own_law(confidence: float) -> None:
     rng = np.random.default_rng(3)

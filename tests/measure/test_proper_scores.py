@@ -112,6 +112,7 @@ def test_no_weight_at_all_is_no_score() -> None:
         accuracy([0, 1], [0.1, 0.9], sample_weight=[0, 0])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),

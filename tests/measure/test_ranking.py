@@ -10,6 +10,7 @@ from dubito.measure import RankingState, ranking
 from dubito.measure.ranking import GRID_STEP, _on_grid
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(1e-300, 1.0), min_size=1, max_size=50))
 def test_the_grid_keeps_order_and_moves_nothing_by_more_than_a_step(values: list[float]) -> None:
     doubt = np.array(values)

@@ -28,6 +28,7 @@ def plain_smooth_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     return (low + high) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "seed"), [(0.0, 0), (0.1, 1), (-0.15, 2), (0.3, 3)])
 def test_smooth_error_equals_direct_kernel_sums(shift: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -88,6 +88,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b or np.isclose(a, b, rtol=1e-12, atol=1e-12))
 
 
+@pytest.mark.slow
 @conforming
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), cuts=st.lists(st.integers(0, 40), max_size=4))

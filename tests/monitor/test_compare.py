@@ -39,6 +39,7 @@ def made(**models: Any) -> Comparison:
     return compare(Y, models, **FAST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, W])
 def test_metrics_and_paired_differences_are_those_of_measure(weight: Any) -> None:
     settings: dict[str, Any] = {
@@ -58,6 +59,7 @@ def test_metrics_and_paired_differences_are_those_of_measure(weight: Any) -> Non
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [None, [[0, 0.1], [0.02, 0], [0.01, 0.01]]])
 def test_costs_are_those_of_optimal_decisions(rate: Any) -> None:
     table = [[0, 10], [1, 0], [0.5, 0.5]]
@@ -149,6 +151,7 @@ def test_p_values_are_adjusted_for_all_comparisons() -> None:
             assert three.difference("b", "a", name).p_value >= before
 
 
+@pytest.mark.slow
 def test_equal_models_rarely_differ_significantly() -> None:
     n_false = 0
     for seed in range(40):

@@ -51,6 +51,7 @@ def between(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [False, True])
 def test_false_alarms_are_rare(labels: bool) -> None:
     n_runs = 40
@@ -142,6 +143,7 @@ def test_p_values_together_are_those_of_holm() -> None:
     assert len([s for s in found.shifts.values() if s.p_value is not None]) == 5
 
 
+@pytest.mark.slow
 def test_thresholded_accuracy_uses_the_threshold_of_the_reference() -> None:
     before, after = made(0, 700), made(1, 600, shift=0.3)
     found = between(before, after, labels=True).thresholded_accuracy
@@ -191,6 +193,7 @@ def test_classes_may_have_names_and_labels_be_missing() -> None:
     assert found.prior.method == "bbse"
 
 
+@pytest.mark.slow
 def test_without_hard_labels_of_all_classes_priors_come_from_outputs() -> None:
     y, _, z = made(0, 200)
     soft = np.eye(3)[y] * 0.9 + 0.1 / 3

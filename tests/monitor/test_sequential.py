@@ -46,6 +46,7 @@ def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tup
 SHARES = st.floats(0, 1) | st.sampled_from([0.0, 1e-9, 0.5, 1 - 1e-9, 1.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     hnp.arrays(np.float64, st.integers(1, 25), elements=SHARES),
@@ -87,6 +88,7 @@ def test_batches_and_json_do_not_matter(cuts: list[int], is_true: bool) -> None:
     assert whole.has_alarmed is not is_true
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(SHARES, SHARES, st.sampled_from([0.0, 1e-7, 0.1]))
 def test_no_bet_wins_in_expectation_while_the_claim_is_true(

@@ -59,6 +59,7 @@ def test_means_of_few_rows_are_compared_by_permutations(n_a: int, n_b: int) -> N
     assert mean_shift(a, b, 0.95, seed=1) == found
 
 
+@pytest.mark.slow
 def test_permutations_stay_valid_with_a_few_large_losses() -> None:
     rng = np.random.default_rng(0)
     n_false = {"permutations": 0, "welch": 0}
@@ -71,6 +72,7 @@ def test_permutations_stay_valid_with_a_few_large_losses() -> None:
     assert n_false["welch"] > 20
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(numbers, numbers)
 def test_any_numbers_give_a_p_value(a: FloatArray, b: FloatArray) -> None:
@@ -107,6 +109,7 @@ def test_rare_classes_are_pooled() -> None:
     assert class_shift(np.zeros(30, int), np.zeros(30, int), 3).p_value == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_known", "n_rows"), [(59, 100), (200, 50)])
 def test_the_number_of_ood_rows_has_its_exact_distribution(n_known: int, n_rows: int) -> None:
     rng = np.random.default_rng(0)

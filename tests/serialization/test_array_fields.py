@@ -84,6 +84,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(anything)
 def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
     for check in (array(None), array("n_", None), array(1, 1, 1), distribution(None), WHOLES):

@@ -157,6 +157,7 @@ def test_what_is_no_policy_is_refused(text: str, problem: str, tmp_path: Path) -
     assert len(said) < 400
 
 
+@pytest.mark.slow
 def test_files_that_are_absent_or_too_large_or_not_text(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     assert refusal(path).startswith(f"{path} cannot be read: there is no such file. Check the")
@@ -210,6 +211,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=4), values, max_size=4))
 def test_any_document_survives(tmp_path_factory: Any, document: dict[str, Any]) -> None:
     document.pop("checksum", None)

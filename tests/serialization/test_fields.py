@@ -124,6 +124,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(anything)
 def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
     checks = [

@@ -308,6 +308,7 @@ def wild(rng: np.random.Generator) -> Any:
     return DEEP if chosen == len(WILD) else WILD[chosen]
 
 
+@pytest.mark.slow
 @each_kept
 def test_a_file_from_anywhere_is_refused_or_does_no_harm(kept: Any) -> None:
     values = pickle.dumps(kept.to_dict())
@@ -361,6 +362,7 @@ def test_a_splitter_is_not_kept() -> None:
     assert AutoCalibrator.from_dict(fitted.to_dict()).cv == 5
 
 
+@pytest.mark.slow
 def test_folds_given_as_rows_are_kept() -> None:
     for n_folds in (2, 4):  # as long as each other, or not
         splits = list(KFold(n_folds).split(LOGITS))
@@ -373,6 +375,7 @@ def test_folds_given_as_rows_are_kept() -> None:
         twin.fit(Logits(LOGITS), LABELS)
 
 
+@pytest.mark.slow
 def test_the_evidence_of_a_selection_is_serialized() -> None:
     fitted = AutoCalibrator(time_budget=0).fit(Logits(LOGITS), LABELS)
     twin = AutoCalibrator.from_dict(json.loads(json.dumps(fitted.to_dict())))
