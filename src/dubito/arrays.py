@@ -30,21 +30,14 @@ def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
         array = np.asarray(value)
     except Exception as error:  # torch and others raise types of their own
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise BadTypeError(
-            argument,
-            caller,
-            "must be readable as a NumPy array",
-            f"{type(value).__name__} ({reason})",
-            "Pass rows of equal length, or `.detach().cpu().numpy()` of a tensor",
-        ) from error
+        rule, got = "must be readable as a NumPy array", f"{type(value).__name__} ({reason})"
+        fix = "Pass rows of equal length, or `.detach().cpu().numpy()` of a tensor"
+        raise BadTypeError(argument, caller, rule, got, fix) from error
     if array.ndim == 0:
-        raise BadTypeError(
-            argument,
-            caller,
-            "must be an array with one entry per row",
-            "None" if value is None else f"a single {type(value).__name__}",
-            "Pass a list or a NumPy array, or `.toarray()` of a sparse matrix",
-        )
+        rule = "must be an array with one entry per row"
+        got = "None" if value is None else f"a single {type(value).__name__}"
+        fix = "Pass a list or a NumPy array, or `.toarray()` of a sparse matrix"
+        raise BadTypeError(argument, caller, rule, got, fix)
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
         rule, fix = "must not have masked entries", "Drop the masked rows"
@@ -56,13 +49,9 @@ def as_floats(value: Any, argument: str, caller: str) -> FloatArray:
     """Return `value` as float32 or float64: float16 becomes float32, integers float64."""
     array = as_array(value, argument, caller)
     if array.dtype.kind not in "fiu":
-        raise BadTypeError(
-            argument,
-            caller,
-            "must be an array of real numbers",
-            f"{KINDS.get(array.dtype.kind, 'another type')} (dtype {array.dtype})",
-            "Convert it with `.astype(float)`",
-        )
+        rule, fix = "must be an array of real numbers", "Convert it with `.astype(float)`"
+        got = f"{KINDS.get(array.dtype.kind, 'another type')} (dtype {array.dtype})"
+        raise BadTypeError(argument, caller, rule, got, fix)
     if array.dtype in (np.float32, np.float64):
         return array
     is_small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
@@ -145,14 +134,9 @@ def _fault_of(
     if len(array) == 1 and not alternative:  # a single distribution
         total, fix = f"{sum(probabilities.tolist()):.6g}", "Divide it by its sum"
         return BadValueError(argument, caller, "must sum to 1", total, fix)
-    return BadValueError(
-        argument,
-        caller,
-        "must have rows that sum to 1",
-        f"a sum of {sum(probabilities.tolist()):.6g}",
-        either(alternative, "Divide each row by its sum"),
-        row,
-    )
+    rule, got = "must have rows that sum to 1", f"a sum of {sum(probabilities.tolist()):.6g}"
+    fix = either(alternative, "Divide each row by its sum")
+    return BadValueError(argument, caller, rule, got, fix, row)
 
 
 def either(alternative: str, fix: str) -> str:
@@ -237,13 +221,8 @@ def require_rows(
 ) -> None:
     """Raise unless `array` has `n_rows` rows."""
     if array.shape[0] != n_rows:
-        raise BadValueError(
-            argument,
-            caller,
-            f"must have length {n_rows}, like {like}",
-            f"length {array.shape[0]}",
-            "Align both in the same row order",
-        )
+        rule, got = f"must have length {n_rows}, like {like}", f"length {array.shape[0]}"
+        raise BadValueError(argument, caller, rule, got, "Align both in the same row order")
 
 
 def require_dimensions(

@@ -169,5 +169,5 @@ def test_a_bad_limit_is_told(most: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         BadRows(most)
     assert str(caught.value) == (
-        f"BadRows: `most` must be a non-negative integer, got {most!r}. Use most=10_000."
+        f"BadRows: `most` must be an integer of at least 0, got {most!r}. Use most=10000."
     )

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def test_a_batch_comes_back_as_it_was(outputs: BaseOutputs) -> None:
         row_costs=[1.0, 2.0, 3.0, 4.0],
         first_row=7,
     )
-    with BatchFile() as file:
+    with closing(BatchFile()) as file:
         assert file.keep(3, batch)
         assert file.keep(1, batch.take(slice(0, 0)))
         same(batch, file.load(3))
@@ -107,7 +108,7 @@ def test_a_batch_comes_back_as_it_was(outputs: BaseOutputs) -> None:
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8))
 def test_batches_of_any_size_are_kept_apart(sizes: list[int]) -> None:
     batches = [Batch.of(None, Logits(rng.normal(size=(size, 2)))) for size in sizes]
-    with BatchFile() as file:
+    with closing(BatchFile()) as file:
         for number in reversed(range(len(batches))):
             assert file.keep(number, batches[number])
         for number, batch in enumerate(batches):
@@ -117,7 +118,7 @@ def test_batches_of_any_size_are_kept_apart(sizes: list[int]) -> None:
 @pytest.mark.slow
 def test_a_batch_outlives_its_file() -> None:
     batch = Batch.of([1, 0], Logits([[1.0, 2.0], [3.0, 4.0]]))
-    with BatchFile() as file:
+    with closing(BatchFile()) as file:
         file.keep(0, batch)
         again = file.load(0)
     gc.collect()
@@ -206,7 +207,7 @@ class Full(io.BytesIO):
 
 
 def test_no_room_on_the_device_is_no_error() -> None:
-    with BatchFile() as file:
+    with closing(BatchFile()) as file:
         file.file.close()
         file.file = Full()
         assert not file.keep(0, Batch.of(None, [0.5]))

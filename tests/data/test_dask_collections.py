@@ -14,6 +14,7 @@ from dubito.errors import BadTypeError, BadValueError, DubitoError
 pytestmark = pytest.mark.dask
 
 COLUMNS = Columns(label="y", logits="z", weight="w")
+DELAYED: Any = import_module("dask.delayed").delayed
 
 
 def test_collections_are_cut_as_they_are() -> None:
@@ -21,10 +22,10 @@ def test_collections_are_cut_as_they_are() -> None:
     dd: Any = import_module("dask.dataframe")
     arrays = {"z": da.ones((8, 4), chunks=(3, 2)), "y": da.ones(8), "w": da.ones(8, chunks=1)}
     assert is_collection(arrays)
-    assert len(partitions_of(arrays, COLUMNS, None)) == 3
+    assert len(partitions_of(arrays, COLUMNS, None, DELAYED)) == 3
     frame = dd.from_pandas(pd.DataFrame({"z": [1.0] * 6, "y": 0, "w": 1.0}), npartitions=2)
     assert is_collection(frame)
-    assert len(partitions_of(frame, COLUMNS, None)) == 2
+    assert len(partitions_of(frame, COLUMNS, None, DELAYED)) == 2
     others: list[Any] = ["rows.parquet", frame.compute(), {}]
     assert not any(map(is_collection, others))
 
@@ -66,5 +67,5 @@ def test_what_is_nearly_one_is_told() -> None:
     ]
     for source, kind, said in odd:
         with pytest.raises(kind) as told:
-            is_collection(source) and partitions_of(source, COLUMNS, None)
+            is_collection(source) and partitions_of(source, COLUMNS, None, DELAYED)
         assert str(told.value) == said

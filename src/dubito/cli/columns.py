@@ -8,11 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
-import typer
-
-from dubito.cli.reading import READER_OPTIONS, Predictions, Reader
+from dubito.cli.reading import READER_OPTIONS, Predictions, Reader, option
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -268,16 +266,8 @@ def with_columns(
     `texts` replaces the help of some options.
     A command with a `reader` argument also gets the options of `Reader`, which is closed after it.
     """
-    column_options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[str | None, typer.Option(help=text)],
-        )
-        for name, text in {**HELP, **texts}.items()
-        if name not in unused
-    ]
+    helps = {**HELP, **texts}.items()
+    column_options = [option(name, text) for name, text in helps if name not in unused]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters

@@ -36,32 +36,20 @@ class Engine(StrEnum):
     DASK = "dask"
 
 
-def _reader_option(name: str, default: Any, kind: Any, text: str) -> inspect.Parameter:
-    """Return an option of `Reader` as a parameter of a command."""
+def option(name: str, text: str, kind: Any = str | None, default: Any = None) -> inspect.Parameter:
+    """Return an option of a command as a parameter of its function."""
+    annotation = Annotated[kind, typer.Option(help=text)]
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[kind, typer.Option(help=text)],
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
+ENGINE_HELP = "local or dask (a cluster on this machine unless --scheduler is given)."
+MEMORY_HELP = "Load files up to this size into memory, e.g. 500MB; stream larger ones."
 READER_OPTIONS = [
-    _reader_option(
-        "engine",
-        Engine.LOCAL,
-        Engine,
-        "local or dask (a cluster on this machine unless --scheduler is given).",
-    ),
-    _reader_option(
-        "scheduler", None, str | None, "Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786."
-    ),
-    _reader_option(
-        "max_memory",
-        MAX_MEMORY,
-        str,
-        "Load files up to this size into memory, e.g. 500MB; stream larger ones.",
-    ),
+    option("engine", ENGINE_HELP, Engine, Engine.LOCAL),
+    option("scheduler", "Address of a Dask scheduler, e.g. tcp://10.0.0.1:8786."),
+    option("max_memory", MEMORY_HELP, str, MAX_MEMORY),
 ]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dubito.arrays import as_count
 from dubito.data.batch import Batch
 from dubito.data.columns import BoundColumns
 from dubito.errors import BadTypeError, BadValueError
@@ -62,11 +63,7 @@ class BadRows:
     """
 
     def __init__(self, most: int = 10_000) -> None:
-        is_whole = isinstance(most, int | np.integer) and not isinstance(most, bool)
-        if not (is_whole and most >= 0):
-            rule, fix = "must be a non-negative integer", "Use most=10_000"
-            raise BadValueError("most", "BadRows", rule, repr(most), fix)
-        self.most = int(most)
+        self.most = as_count(most, "most", "BadRows", least=0, example=10_000)
         self.found: dict[tuple[str, int], BadRow] = {}
         self.lock = Lock()
 

@@ -178,6 +178,7 @@ def _fill_soft_losses(
     return np.where(is_missing, 0.0, soft[np.arange(len(predicted)), predicted])
 
 
+COLUMNS = ("weight", "features", "ids", "groups", "row_costs")  # arrays of a batch, by row
 MOST_SHARED = 1 << 20  # unit weights that batches of one size share: 8 MB
 
 
@@ -253,6 +254,9 @@ class Batch:
         """
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
+        if row_costs is not None:
+            fix = "Use a negative rate for a gain"
+            row_costs = _as_amounts(row_costs, n_rows, "row_costs", caller, fix)
         return cls(
             outputs=wrapped,
             labels=_as_labels(y_true, wrapped, argument, caller),
@@ -260,7 +264,7 @@ class Batch:
             features=_as_features(features, n_rows, caller),
             ids=as_column(ids, n_rows, "ids", caller),
             groups=as_column(groups, n_rows, "groups", caller),
-            row_costs=_as_row_costs(row_costs, n_rows, caller),
+            row_costs=row_costs,
             first_row=first_row,
         )
 
@@ -300,16 +304,13 @@ class Batch:
 
     def take(self, rows: slice | IntArray) -> Batch:
         """Return some rows: a slice as views, indices as copies."""
+        first_row = range(len(self))[rows].start if isinstance(rows, slice) else 0
+        held: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         return Batch(
             outputs=self.outputs.take(rows),
             labels=None if self.labels is None else self.labels.take(rows),
-            weight=self.weight[rows],
-            features=None if self.features is None else self.features[rows],
-            ids=None if self.ids is None else self.ids[rows],
-            groups=None if self.groups is None else self.groups[rows],
-            row_costs=None if self.row_costs is None else self.row_costs[rows],
-            first_row=self.first_row
-            + (range(len(self))[rows].start if isinstance(rows, slice) else 0),
+            first_row=self.first_row + first_row,
+            **{name: column[rows] for name, column in held.items() if column is not None},
         )
 
     def reweighted(self, weight: FloatArray) -> Batch:
@@ -344,16 +345,22 @@ def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, by default 1."""
     if weight is None:
         return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
-    array = as_floats(weight, "sample_weight", caller).astype(np.float64)
-    require_dimensions(array, (1,), "sample_weight", caller, "one number per row")
-    require_rows(array, n_rows, "sample_weight", caller)
-    as_finite(array, "sample_weight", caller)
     fix = "Use a weight of 0 to ignore a row"
-    require_everywhere(array >= 0, array, "sample_weight", caller, "must not be negative", fix)
+    array = _as_amounts(weight, n_rows, "sample_weight", caller, fix)
     # Sums of squares of weights must neither overflow nor vanish.
     is_usable = (array == 0) | ((array > 1e-100) & (array < 1e100))
     rule, fix = "must be 0, or between 1e-100 and 1e100", "Divide all weights by their mean"
     require_everywhere(is_usable, array, "sample_weight", caller, rule, fix)
+    return array
+
+
+def _as_amounts(values: Any, n_rows: int, argument: str, caller: str, fix: str) -> FloatArray:
+    """Return one non-negative number per row, as float64."""
+    array = as_floats(values, argument, caller).astype(np.float64)
+    require_dimensions(array, (1,), argument, caller, "one number per row")
+    require_rows(array, n_rows, argument, caller)
+    as_finite(array, argument, caller)
+    require_everywhere(array >= 0, array, argument, caller, "must not be negative", fix)
     return freeze(array)
 
 
@@ -371,18 +378,6 @@ def _as_features(features: Any, n_rows: int, caller: str) -> FloatArray | None:
     require_dimensions(array, (2,), "features", caller, "rows x features")
     require_rows(array, n_rows, "features", caller)
     return freeze(as_finite(array, "features", caller))
-
-
-def _as_row_costs(row_costs: Any, n_rows: int, caller: str) -> FloatArray | None:
-    """Return row_costs as float64, or None."""
-    if row_costs is None:
-        return None
-    array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
-    require_dimensions(array, (1,), "row_costs", caller, "one number per row")
-    require_rows(array, n_rows, "row_costs", caller)
-    fix = "Use a negative rate for a gain"
-    require_everywhere(array >= 0, array, "row_costs", caller, "must not be negative", fix)
-    return freeze(array.astype(np.float64))
 
 
 def as_column(values: Any, n_rows: int, argument: str, caller: str) -> NDArray[Any] | None:

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -36,11 +36,8 @@ def cached(shards: Shards) -> Iterator[Shards]:
     if not isinstance(shards, FileShards) or isinstance(shards.source, TableSource):
         yield shards
         return
-    kept = CachedShards(shards, is_tried=shards.source.has_types)
-    try:
+    with closing(CachedShards(shards, is_tried=shards.source.has_types)) as kept:
         yield kept
-    finally:
-        kept.close()
 
 
 class Entry(NamedTuple):
@@ -56,7 +53,7 @@ class BatchFile:
 
     A loaded batch is a memory-mapped view of the file.
 
-    >>> with BatchFile() as file:
+    >>> with closing(BatchFile()) as file:
     ...     _ = file.keep(0, Batch.of([1, 0], [0.8, 0.4]))
     ...     file.load(0).rows.correct.tolist()
     [1.0, 1.0]
@@ -114,12 +111,6 @@ class BatchFile:
         """Free the space."""
         with self.lock:
             self.file.close()
-
-    def __enter__(self) -> BatchFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @final

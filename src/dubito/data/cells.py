@@ -49,7 +49,7 @@ class Cells:
 
     def numbers(self, *, has_gaps: bool = False) -> FloatArray:
         """Return numbers in their stored type; nulls, where allowed, become NaN."""
-        array = self.parsed_numbers() if _is_text(self.array.type) else self.array
+        array = self.parsed_numbers() if is_text(self.array.type) else self.array
         if _is_cast(array.type):
             array = array.cast(pa.float64())
         if not (types.is_floating(array.type) or types.is_integer(array.type)):
@@ -60,7 +60,7 @@ class Cells:
 
     def shares(self) -> FloatArray:
         """Return numbers, also from text, with 1 for true and 0 for false."""
-        if not _is_text(self.array.type):
+        if not is_text(self.array.type):
             return self.numbers()
         self.require_no_gaps()
         texts, positions = self.distinct()
@@ -102,11 +102,10 @@ class Cells:
         array = self.array
         if _is_cast(array.type) and not types.is_boolean(array.type):
             array = array.cast(pa.float64())
-        kinds = (types.is_floating, types.is_integer, types.is_boolean, _is_text)
+        kinds = (types.is_floating, types.is_integer, types.is_boolean, is_text)
         if not any(is_kind(array.type) for is_kind in kinds):
-            raise self.wrong_kind(
-                "must be text or numbers", "Use a column of class names or numbers"
-            )
+            fix = "Use a column of class names or numbers"
+            raise self.wrong_kind("must be text or numbers", fix)
         encoded = array.dictionary_encode()
         values, positions = encoded.dictionary.to_pylist(), encoded.indices
         if array.null_count:
@@ -168,7 +167,7 @@ def is_list(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds + views)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     """Whether a type is a text type."""
     kinds = (types.is_string, types.is_large_string, types.is_string_view)
     return any(is_kind(kind) for is_kind in kinds)

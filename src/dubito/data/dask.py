@@ -13,27 +13,13 @@ from itertools import accumulate
 from multiprocessing import resource_tracker
 from typing import Any, final
 
+from dubito.data import dask_tasks
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
-from dubito.data.dask_tasks import (
-    Counts,
-    Elsewhere,
-    Numbering,
-    Partition,
-    added,
-    columns_of,
-    counted,
-    decoded,
-    is_collection,
-    nth,
-    partitions_of,
-    results,
-    total,
-    write_part,
-)
+from dubito.data.dask_tasks import Counts, Elsewhere, Numbering
 from dubito.data.directory_sink import DirectorySink, Slot
-from dubito.data.files import FileShards, FileSpan, scan, without_rows
+from dubito.data.files import FileSpan, scan, without_rows
 from dubito.data.progress import ignore, started
 from dubito.data.shards import Result, Shards, Sum
 from dubito.data.sink import Sink
@@ -92,11 +78,9 @@ def connected(address: str | None = None) -> Iterator[Any]:
         distributed.comm.get_address_host_port(address)  # a client of nowhere is hard to close
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
-        rule, fix = (
-            "must be reachable",
-            "Start `dask scheduler` and pass the address that it prints",
-        )
-        raise BadValueError("address", "Dask scheduler", rule, address, fix) from error
+        fix = "Start `dask scheduler` and pass the address that it prints"
+        where = "address", "Dask scheduler"
+        raise BadValueError(*where, "must be reachable", address, fix) from error
     with client:
         _require_workers(client, address)
         yield client
@@ -154,12 +138,17 @@ class DaskShards(Shards):
         self.most = None if bad_rows is None else bad_rows.most
         self.spans: list[FileSpan] = []
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
-        if is_collection(source):
+        if dask_tasks.is_collection(source):
+            from dask.delayed import delayed
+
             self.name = "the Dask collection"
-            self.tables = list(map(_computable, partitions_of(source, columns, self.most)))
+            self.tables = dask_tasks.partitions_of(source, columns, self.most, delayed)
         else:
             shards = scan(source, columns)
-            _require_files(shards)
+            if isinstance(shards.source, TableSource):
+                rule = "must be a path that all workers can read, a Dask frame or Dask arrays"
+                fix = "Use dask.dataframe.from_pandas(frame, npartitions=8)"
+                raise BadTypeError("source", "DaskShards", rule, "a table in memory", fix)
             self.name, self.spans = shards.source.name, shards.spans()
         self.is_ids = bad_rows is not None and columns.id is None
         self.kept: list[Any] | None = None  # what is decoded of each task, on the workers
@@ -178,9 +167,10 @@ class DaskShards(Shards):
                 kept: list[Any] = self.client.compute(self.tables)
             else:
                 shards = [span.shards for span in self.spans]
-                kept = self.client.map(partial(decoded, most=self.most), shards, pure=False)
+                decoded = partial(dask_tasks.decoded, most=self.most)
+                kept = self.client.map(decoded, shards, pure=False)
             self.tell(kept)
-            self.counts = self.client.gather(self.client.map(counted, kept, pure=False))
+            self.counts = self.client.gather(self.client.map(dask_tasks.counted, kept, pure=False))
         if not any(counts.n_batches for counts in self.counts):
             raise without_rows(self.name)
         for counts in self.counts:
@@ -210,14 +200,15 @@ class DaskShards(Shards):
     def fetch(self, kept: Any, k: int, numbering: Numbering) -> Batch:
         """Return one of the batches of a task."""
         with self.reaching():
-            batch: Batch = self.client.submit(nth, kept, k, pure=False).result()
+            batch: Batch = self.client.submit(dask_tasks.nth, kept, k, pure=False).result()
         return numbering.of(batch)
 
     def apply(self, function: Callable[[int, Batch], Result]) -> Iterator[Result]:
         kept = self.load()
         numbers = accumulate((counts.n_batches for counts in self.counts), initial=0)
+        submit = partial(self.client.submit, dask_tasks.results, pure=False)
         tasks = [
-            partial(self.client.submit, results, function, some, numbering, number, pure=False)
+            partial(submit, function, some, numbering, number)
             for some, numbering, number in zip(kept, self.numberings(), numbers, strict=False)
         ]
         step = started(self.name, "tasks", len(tasks))
@@ -227,12 +218,12 @@ class DaskShards(Shards):
         kept = self.load()
         with self.reaching():
             level = firsts = self.client.map(
-                partial(added, function), kept, self.numberings(), pure=False, priority=1
+                partial(dask_tasks.added, function), kept, self.numberings(), pure=False, priority=1
             )
             self.tell(firsts)
             while len(level) > 1:
                 groups = [level[k : k + FAN_IN] for k in range(0, len(level), FAN_IN)]
-                level = self.client.map(total, groups, pure=False, priority=2)
+                level = self.client.map(dask_tasks.total, groups, pure=False, priority=2)
             found: Sum | None = level[0].result()
         assert found is not None  # as there are rows
         return found
@@ -245,18 +236,16 @@ class DaskShards(Shards):
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
         rows, numberings = self.rows()
+        submit = partial(self.client.submit, dask_tasks.columns_of, pure=False)
         tasks = [
-            partial(
-                self.client.submit, columns_of, function, some, numbering, self.most, pure=False
-            )
+            partial(submit, function, some, numbering, self.most)
             for some, numbering in zip(rows, numberings, strict=True)
         ]
         for written, bad in self.in_order(tasks):
             self.set_aside(bad)
             for columns in written:
                 sink.write(columns)
-            if on_progress is not None:
-                on_progress(sink.n_rows)
+            (on_progress or ignore)(sink.n_rows)
         return sink.n_rows
 
     def write_parts(
@@ -271,9 +260,17 @@ class DaskShards(Shards):
         `function` takes a batch and the file that it is of, where its rows have their numbers. The
         manifest takes up each part once it is whole: a run that was stopped goes on there.
         """
-        _require_spans(self.spans)
+        if not self.spans:
+            rule, fix = "must be files", "Use `to_parquet` first, or `write` to one file"
+            raise BadTypeError("source", "write_parts", rule, "a Dask collection", fix)
         with self.reaching(), folder.exclusive():
-            self.write_tasks(self.tasks_of(function, folder), folder, on_progress)
+            tasks = self.tasks_of(function, folder)
+            for task in extra().as_completed(tasks, loop=self.client.loop):
+                n_rows, bad = task.result()
+                self.set_aside(bad)
+                if n_rows is not None:
+                    folder.finish(tasks[task], n_rows, bad)
+                (on_progress or ignore)(folder.n_rows)
             folder.sweep()  # of workers that died
         if not any(folder.is_finished(*part) for part in map(_part_of, self.spans)):
             raise without_rows(self.name)
@@ -288,6 +285,7 @@ class DaskShards(Shards):
         for file, label in map(_part_of, self.spans):
             labels.setdefault(file, []).append(label)
         folder.drop_stale(labels)
+        submit = partial(self.client.submit, dask_tasks.write_part, pure=False)
         tasks: dict[Any, Slot] = {}
         for span, some in zip(self.spans, rows, strict=True):
             file, label = _part_of(span)
@@ -295,34 +293,9 @@ class DaskShards(Shards):
                 self.set_aside(folder.bad_rows(file, label))
             elif span.n_rows != 0:
                 slot = folder.slot(file, label)
-                place = folder.place(slot.file)
-                task = self.client.submit(
-                    write_part,
-                    function,
-                    some,
-                    file,
-                    place,
-                    folder.write_lock,
-                    self.most,
-                    pure=False,
-                )
-                tasks[task] = slot
+                target = folder.place(slot.file), folder.write_lock
+                tasks[submit(function, some, file, *target, self.most)] = slot
         return tasks
-
-    def write_tasks(
-        self,
-        tasks: dict[Any, Slot],
-        folder: DirectorySink,
-        on_progress: Callable[[int], None] | None,
-    ) -> None:
-        """Take up each part when it is written."""
-        for task in extra().as_completed(tasks, loop=self.client.loop):
-            n_rows, bad = task.result()
-            self.set_aside(bad)
-            if n_rows is not None:
-                folder.finish(tasks[task], n_rows, bad)
-            if on_progress is not None:
-                on_progress(folder.n_rows)
 
     def rows(self) -> tuple[Sequence[Any], list[Numbering]]:
         """Return the rows of each task and their numbering: files, unless they were read yet."""
@@ -379,9 +352,8 @@ class DaskShards(Shards):
             raise gone from error
         except ModuleNotFoundError as error:
             problem = f"the Dask workers lack a package ({error})"
-            raise BadFileError(
-                self.name, problem, "Install the same packages everywhere"
-            ) from error
+            fix = "Install the same packages everywhere"
+            raise BadFileError(self.name, problem, fix) from error
         except distributed.KilledWorker as error:
             problem = "workers died repeatedly on the same rows"
             raise BadFileError(self.name, problem, "Use workers with more memory") from error
@@ -396,28 +368,6 @@ def extra() -> Any:
     return distributed
 
 
-def _computable(partition: Partition) -> Any:
-    """Return what Dask computes of a partition of a collection."""
-    from dask.delayed import delayed
-
-    return delayed(partition.function)(*partition.arguments)
-
-
 def _part_of(span: FileSpan) -> tuple[str, str]:
     """Return the file of some rows, and what names them there."""
     return span.shards.source.name, f"from row {span.shards.first_row}"
-
-
-def _require_files(shards: FileShards) -> None:
-    """Raise unless workers can read the rows themselves."""
-    if isinstance(shards.source, TableSource):
-        rule = "must be a path that all workers can read, a Dask frame or Dask arrays"
-        fix = "Use dask.dataframe.from_pandas(frame, npartitions=8)"
-        raise BadTypeError("source", "DaskShards", rule, "a table in memory", fix)
-
-
-def _require_spans(spans: list[FileSpan]) -> None:
-    """Raise unless rows come from files, so that a part is of one that can be told again."""
-    if not spans:
-        rule, fix = "must be files", "Use `to_parquet` first, or `write` to one file"
-        raise BadTypeError("source", "write_parts", rule, "a Dask collection", fix)

@@ -62,11 +62,9 @@ class Elsewhere(Shards):
         self.name = name
 
     def parts(self) -> Iterator[Callable[[], Batch]]:
-        rule, fix = (
-            "cannot be read on a Dask worker",
-            "Call `shards.sum(...)` outside of the function",
-        )
-        raise BadTypeError("shards", "DaskShards", rule, f"those of {self.name} on a worker", fix)
+        rule, got = "cannot be read on a Dask worker", f"those of {self.name} on a worker"
+        fix = "Call `shards.sum(...)` outside of the function"
+        raise BadTypeError("shards", "DaskShards", rule, got, fix)
 
 
 def _decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
@@ -87,21 +85,8 @@ def _decoded_arrays(
 
 def decoded(shards: FileShards, most: int | None) -> Decoded:
     """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
-    _require_seen(shards)
-    bad_rows = None if most is None else BadRows(most)
-    batches = list(replace(shards, bad_rows=bad_rows).batches())
-    return Decoded(batches, list(bad_rows or ()))
-
-
-def _require_seen(shards: FileShards) -> None:
-    """Raise unless the file of some rows is there for this worker too, as it is for the client."""
-    name = shards.source.name
-    if not (isinstance(shards.source, TableSource) or is_url(name) or os.path.exists(name)):
-        problem, fix = (
-            "a Dask worker cannot read it",
-            "Use a directory that all workers can read, or a URL",
-        )
-        raise BadFileError(name, problem, fix)
+    batches, bad = _streamed(shards, most)
+    return Decoded(list(batches), bad())
 
 
 def counted(rows: Decoded) -> Counts:
@@ -137,10 +122,16 @@ def total(sums: Iterable[Sum | None]) -> Sum | None:
 def _streamed(
     rows: FileShards | Decoded, most: int | None
 ) -> tuple[Iterator[Batch], Callable[[], list[BadRow]]]:
-    """Return the batches of a task one by one, and what tells its bad rows when they are read."""
+    """Return the batches of a task one by one, and what tells its bad rows when they are read.
+
+    Raise if the file is there for the client, but not for this worker.
+    """
     if isinstance(rows, Decoded):
         return iter(rows.batches), lambda: rows.bad
-    _require_seen(rows)
+    name = rows.source.name
+    if not (isinstance(rows.source, TableSource) or is_url(name) or os.path.exists(name)):
+        fix = "Use a directory that all workers can read, or a URL"
+        raise BadFileError(name, "a Dask worker cannot read it", fix)
     bad_rows = None if most is None else BadRows(most)
     return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
 
@@ -180,22 +171,14 @@ def write_part(
     return sink.n_rows, bad()
 
 
-class Partition(NamedTuple):
-    """A function and what it is to be called with, where Dask has made that."""
-
-    function: Callable[..., Decoded]
-    arguments: tuple[Any, ...]
-
-
 def is_collection(source: Any) -> bool:
     """Whether a source is a Dask frame, or a dict of Dask arrays; raise for what is nearly so."""
-    is_dask = [hasattr(one, "to_delayed") for one in _arrays_of(source)]
+    arrays = source.values() if isinstance(source, Mapping) else [source]
+    is_dask = [hasattr(one, "to_delayed") for one in arrays]
     if isinstance(source, Mapping) and not all(is_dask):
         other = next(name for name, is_one in zip(source, is_dask, strict=True) if not is_one)
-        got, fix = (
-            f"{type(source[other]).__name__} as {other!r}",
-            "Use dask.array.from_array(array)",
-        )
+        got = f"{type(source[other]).__name__} as {other!r}"
+        fix = "Use dask.array.from_array(array)"
         raise BadTypeError("source", "DaskShards", "must hold Dask arrays only", got, fix)
     if all(is_dask) and not isinstance(source, Mapping) and not hasattr(source, "columns"):
         rule, fix = "must be a dict of Dask arrays", "Pass {'logits': array, 'y': labels}"
@@ -203,30 +186,26 @@ def is_collection(source: Any) -> bool:
     return bool(is_dask) and all(is_dask)
 
 
-def _arrays_of(source: Any) -> list[Any]:
-    """Return the arrays of a dict, or the one thing that a source is."""
-    return list(source.values()) if isinstance(source, Mapping) else [source]
-
-
-def partitions_of(source: Any, columns: Columns, most: int | None) -> list[Partition]:
-    """Return, of each partition of a collection, what makes its batches, and of what."""
+def partitions_of(
+    source: Any, columns: Columns, most: int | None, delayed: Callable[..., Any]
+) -> list[Any]:
+    """Return what makes the batches of each partition of a collection, `delayed` by Dask."""
     if not isinstance(columns, Columns):
         fix = "Pass Columns(label='y', logits='logit_*')"
         raise BadTypeError("columns", "DaskShards", "must be Columns", repr(columns), fix)
     if not isinstance(source, Mapping):
         columns.bind([str(name) for name in source.columns], "the Dask frame")
-        parts = source.to_delayed()
-        return [Partition(_decoded_frame, (part, columns, k, most)) for k, part in enumerate(parts)]
+        parts, decode = source.to_delayed(), delayed(_decoded_frame)
+        return [decode(part, columns, k, most) for k, part in enumerate(parts)]
     columns.bind(list(source), "the Dask arrays")
     _require_rows(source)
     rows = next(iter(source.values())).chunks[0]
-    cut = [array.rechunk({0: rows, 1: -1} if array.ndim == 2 else {0: rows})
-           for array in source.values()]  # fmt: skip
+    # A matrix is cut by rows only.
+    chunks = {1: {0: rows}, 2: {0: rows, 1: -1}}
+    cut = [array.rechunk(chunks[array.ndim]) for array in source.values()]
     blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
-    return [
-        Partition(_decoded_arrays, (list(source), list(some), columns, k, most))
-        for k, some in enumerate(blocks)
-    ]
+    names, decode = list(source), delayed(_decoded_arrays)
+    return [decode(names, list(some), columns, k, most) for k, some in enumerate(blocks)]
 
 
 def _require_rows(arrays: Mapping[str, Any]) -> None:
@@ -242,6 +221,5 @@ def _require_rows(arrays: Mapping[str, Any]) -> None:
             raise BadValueError(name, where, rule, f"shape {array.shape}", fix)
         if array.shape[:1] != n_rows:
             rule = f"must be as long as `{first}` ({n_rows[0]} rows)"
-            raise BadValueError(
-                name, where, rule, f"{array.shape[0]} rows", "Provide one value per row"
-            )
+            fix = "Provide one value per row"
+            raise BadValueError(name, where, rule, f"{array.shape[0]} rows", fix)

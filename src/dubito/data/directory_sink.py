@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path, PurePath
@@ -16,16 +16,9 @@ from uuid import uuid4
 
 from dubito.data.bad_rows import BadRow, BadRows
 from dubito.data.sink import Sink, write_atomic
+from dubito.data.sources import locations
 from dubito.data.sources.datasets import MANIFEST, Manifest, line_of, read_manifest, text_of
-from dubito.data.sources.locations import (
-    files_under,
-    is_there,
-    is_url,
-    mark_of,
-    open_file,
-    remove,
-    size_of,
-)
+from dubito.data.sources.locations import is_there, is_url
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 
@@ -62,13 +55,13 @@ class WriteLock(NamedTuple):
         """Whether the token is still there."""
         if not is_there(self.place):
             return False
-        with open_file(self.place) as file:
+        with locations.open_file(self.place) as file:
             return bytes(file.read()) == self.mark.encode()
 
     def release(self) -> None:
         """Release the lock, unless another run holds it."""
         if self.is_held():
-            remove(self.place)
+            locations.remove(self.place)
 
 
 LOCK_FILE = "_lock"  # the file with the token of the run that may write
@@ -141,7 +134,7 @@ class DirectorySink:
         """Load the finished parts from the manifest, or raise if their settings differ."""
         fix = "Use an empty directory"
         if not is_there(self.manifest):
-            files = files_under(self.name) or ()
+            files = locations.files_under(self.name) or ()
             if any(PurePath(file).name.startswith("part-") for file in files):
                 raise BadFileError(self.name, f"it has parts but no {MANIFEST}", fix)
             return
@@ -269,15 +262,15 @@ class DirectorySink:
         self.first_free = 0
         self.save_manifest()  # first, so that no part that counts is missing
         for file in dropped:
-            remove(self.place(file))
+            locations.remove(self.place(file))
 
     def sweep(self) -> None:
         """Remove parts that are not in the manifest, left by writers that died or were too late."""
         kept = {part["file"] for part in self.parts.values()}
         ours = re.compile(rf"part-\d+{re.escape(self.ending)}(\.\w+\.partial)?")
-        for name in {PurePath(file).name for file in files_under(self.name) or ()} - kept:
+        for name in {PurePath(file).name for file in locations.files_under(self.name) or ()} - kept:
             if ours.fullmatch(name):
-                remove(self.place(name))
+                locations.remove(self.place(name))
 
     @property
     def n_rows(self) -> int:
@@ -297,28 +290,23 @@ def _locked(folder: str) -> Iterator[None]:
     if is_url(folder) or not hasattr(os, "O_DIRECTORY"):
         yield
         return
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # of a file system without locks
-            _require_lock(held, folder)
-        yield
-    finally:
-        os.close(held)
-
-
-def _require_lock(held: int, folder: str) -> None:
-    """Lock an open directory, or raise if another run holds the lock."""
     import fcntl  # not available on all platforms
 
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        rule, fix = (
-            "must be written by one run at a time",
-            "Use another directory, or wait until it ends",
-        )
+        os.close(held)
+        rule = "must be written by one run at a time"
         got = f"{folder}, which another run is writing"
+        fix = "Use another directory, or wait until it ends"
         raise BadValueError("path", "DirectorySink", rule, got, fix) from error
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def _as_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,7 +329,7 @@ def _identity_of(source: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the path, size and modification time of an input file."""
     name = os.fspath(source)
     if is_url(name):
-        return {"path": name, "size": size_of(name), "changed": mark_of(name)}
+        return {"path": name, "size": locations.size_of(name), "changed": locations.mark_of(name)}
     path = os.path.realpath(name)
     try:
         found = os.stat(path)

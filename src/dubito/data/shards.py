@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubito.arrays import IntArray
-from dubito.data.batch import Batch
-from dubito.data.labels import Labels, Targets
+from dubito.data.batch import COLUMNS, Batch
 from dubito.data.progress import ignore, started
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, EmptyStateError
@@ -130,8 +129,7 @@ class Shards(ABC, Generic[Item]):
         """
         for columns in self.apply(lambda _, batch: function(batch)):
             sink.write(columns)
-            if on_progress is not None:
-                on_progress(sink.n_rows)
+            (on_progress or ignore)(sink.n_rows)
         return sink.n_rows
 
 
@@ -364,45 +362,26 @@ def _choice(total: int, n_rows: int, seed: int) -> IntArray:
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """Return batches of the same kind as one."""
-
-    def column(name: str) -> Any:
-        return _concatenated([getattr(batch, name) for batch in batches])
-
+    fields = {name: [getattr(batch, name) for batch in batches] for name in COLUMNS}
     return Batch(
-        outputs=_joined_outputs([batch.outputs for batch in batches]),
-        labels=_joined_labels([batch.labels for batch in batches]),
-        weight=column("weight"),
-        features=column("features"),
-        ids=column("ids"),
-        groups=column("groups"),
-        row_costs=column("row_costs"),
+        outputs=_joined_arrays([batch.outputs for batch in batches]),
+        labels=_joined_arrays([batch.labels for batch in batches]),
+        **{name: _concatenated(parts) for name, parts in fields.items()},
     )
 
 
-def _joined_outputs(parts: Sequence[BaseOutputs]) -> BaseOutputs:
-    """Return outputs of the same kind as one."""
+def _joined_arrays(parts: Sequence[Any]) -> Any:
+    """Return outputs, labels or targets of the same kind as one, or None if there are none."""
     first = parts[0]
-    axis = 1 if isinstance(first, Members) else 0
-    names: tuple[str, ...] = first.__slots__
-    columns = {name: [getattr(part, name) for part in parts] for name in names}
-    fields = {
-        name: column[0] if name in OF_ALL_ROWS else _concatenated(column, axis)
-        for name, column in columns.items()
-    }
-    return unchecked(type(first), fields)
-
-
-def _joined_labels(parts: Sequence[Labels | Targets | None]) -> Labels | Targets | None:
-    """Return labels or targets as one."""
-    if isinstance(parts[0], Targets):
-        return Targets(_concatenated([part.values for part in parts if isinstance(part, Targets)]))
-    labels = [part for part in parts if isinstance(part, Labels)]
-    if not labels:
+    if first is None:
         return None
-    return Labels(
-        _concatenated([part.codes for part in labels]),
-        _concatenated([part.probabilities for part in labels]),
-    )
+    axis = 1 if isinstance(first, Members) else 0
+    fields = {name: [getattr(part, name) for part in parts] for name in type(first).__slots__}
+    arrays = {
+        name: column[0] if name in OF_ALL_ROWS else _concatenated(column, axis)
+        for name, column in fields.items()
+    }
+    return unchecked(type(first), arrays)
 
 
 def _concatenated(parts: Sequence[Any], axis: int = 0) -> Any:
@@ -439,7 +418,7 @@ def _arrays_of(batch: Batch) -> Iterator[tuple[str, NDArray[Any]]]:
         names: tuple[str, ...] = () if part is None else type(part).__slots__
         for name in names:
             yield from _as_digestible(f"{type(part).__name__}.{name}", getattr(part, name))
-    for name in ("weight", "features", "ids", "groups", "row_costs"):
+    for name in COLUMNS:
         yield from _as_digestible(name, getattr(batch, name))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import Any, BinaryIO, Self, final
 from uuid import uuid4
 
@@ -101,12 +100,10 @@ class Sink:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.is_far = is_url(os.fspath(path))
-        self.name = os.fspath(path) if self.is_far else os.path.realpath(path)
+        self.name = os.fspath(path) if is_url(os.fspath(path)) else os.path.realpath(path)
         self.n_rows = 0
         self.open_writer = _writer_of(self.name)
-        aside = Path(tempfile.gettempdir(), "dubito") if self.is_far else Path(self.name)
-        self.partial = aside.with_name(f"{aside.name}.{uuid4().hex[:8]}.partial")
+        self.opened = ExitStack()
         self.file: BinaryIO | None = None
         self.writer: Any = None
         self.schema: pa.Schema = None
@@ -114,10 +111,11 @@ class Sink:
         self.waiting: list[pa.Table] = []
 
     def __enter__(self) -> Self:
-        if not self.partial.parent.is_dir():
+        if not (is_url(self.name) or Path(self.name).parent.is_dir()):
             rule, fix = "must be in an existing directory", "Create the directory first"
             raise BadValueError("path", "Sink", rule, repr(self.name), fix)
-        self.file = self.partial.open("wb")
+        self.file = self.opened.enter_context(_atomic_file(self.name))
+        self.opened.push(self.finish)
         return self
 
     def write(self, columns: Mapping[str, Any] | None) -> None:
@@ -150,69 +148,48 @@ class Sink:
         """Return a table with the columns of the first one, or raise."""
         where, wanted = self.name, self.schema.names
         if table.column_names != wanted:
-            rule, got = (
-                f"must be {', '.join(wanted)}, as in the first batch",
-                ", ".join(table.column_names),
-            )
-            raise BadValueError(
-                "columns", where, rule, got, "Write the same columns in every batch"
-            )
+            rule, got = f"must be {', '.join(wanted)}, as in the first batch", table.column_names
+            fix = "Write the same columns in every batch"
+            raise BadValueError("columns", where, rule, ", ".join(got), fix)
         for field, kind in zip(self.schema, table.schema.types, strict=True):
             fix, before = "Write one type in every batch", self.names.get(field.name)
             if kind != field.type and not pa.types.is_null(kind):
                 rule = f"must have type {field.type}, as in the first batch"
                 raise BadValueError(field.name, where, rule, f"{kind}", fix)
             if field.name in names and names[field.name] != before:
-                rule, got = (
-                    f"must have the names {before}, as in the first batch",
-                    f"{names[field.name]}",
-                )
-                raise BadValueError(
-                    field.name, where, rule, got, "Write the same names in every batch"
-                )
+                rule = f"must have the names {before}, as in the first batch"
+                fix = "Write the same names in every batch"
+                raise BadValueError(field.name, where, rule, f"{names[field.name]}", fix)
         return table.cast(self.schema)
 
     def flush(self) -> None:
         """Write the buffered rows."""
-        table = pa.concat_tables(self.waiting).combine_chunks()
-        self.waiting = []
-        self.writer.write_table(table, GROUP_ROWS)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self.file is not None
-        try:
-            if kind is None:
-                self.finish(self.file)
-        finally:
-            if self.writer is not None:
-                with suppress(OSError):  # unwritten rows are discarded with the file
-                    self.writer.close()
-            self.file.close()
-            self.file = None
-            self.partial.unlink(missing_ok=True)
-
-    def finish(self, file: BinaryIO) -> None:
-        """Write the buffered rows, and rename the file."""
         if self.writer is None:
-            rule, fix = (
-                "must be given by at least one batch",
-                "Write columns of length 0 if there are no rows",
-            )
+            rule = "must be given by at least one batch"
+            fix = "Write columns of length 0 if there are no rows"
             raise BadValueError("columns", self.name, rule, "none", fix)
         if self.waiting:
-            self.flush()
-        self.writer.close()
-        self.writer = None
-        if self.is_far:
-            file.close()
-            send(self.partial, self.name)
-        else:
-            _rename_synced(file, self.partial, Path(self.name))
+            table = pa.concat_tables(self.waiting).combine_chunks()
+            self.waiting = []
+            self.writer.write_table(table, GROUP_ROWS)
+
+    def __exit__(self, *failure: Any) -> None:
+        try:
+            self.opened.__exit__(*failure)
+        finally:
+            self.file = None
+
+    def finish(self, kind: object, *_: object) -> None:
+        """Write the buffered rows; after an error of a kind, they are discarded with the file."""
+        try:
+            if kind is None:
+                self.flush()
+                self.writer.close()
+                self.writer = None
+        finally:
+            if self.writer is not None:
+                with suppress(OSError):
+                    self.writer.close()
 
 
 def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
@@ -223,6 +200,23 @@ def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
         rule = f"must end in one of {', '.join(WRITERS)}"
         raise BadValueError("path", "Sink", rule, repr(path.name), "Use a .parquet path")
     return WRITERS[ending]
+
+
+@contextmanager
+def _atomic_file(name: str) -> Iterator[BinaryIO]:
+    """Yield a file that gets its name, or goes to its URL, if the block ends without an error."""
+    target = Path(tempfile.gettempdir(), "dubito") if is_url(name) else Path(os.path.realpath(name))
+    partial = target.with_name(f"{target.name}.{uuid4().hex[:8]}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            if is_url(name):
+                file.close()
+                send(partial, name)
+            else:
+                _rename_synced(file, partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _rename_synced(file: BinaryIO, partial: Path, path: Path) -> None:
@@ -282,18 +276,5 @@ def write_atomic(path: str | os.PathLike[str], text: str) -> None:
     >>> path.read_text()
     '{}'
     """
-    name = os.fspath(path)
-    if is_url(name):
-        with tempfile.TemporaryDirectory() as folder:
-            aside = Path(folder, "text")
-            aside.write_bytes(text.encode())
-            send(aside, name)
-        return
-    target = Path(os.path.realpath(name))
-    partial = target.with_name(f"{target.name}.{uuid4().hex[:8]}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(text.encode())
-            _rename_synced(file, partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with _atomic_file(os.fspath(path)) as file:
+        file.write(text.encode())

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import ipc
 
+from dubito.data.cells import is_list, is_text
 from dubito.data.sink import EncodedLabels
+from dubito.data.sources.numpy_files import arrow_of
 from dubito.errors import BadFileError, BadValueError, TooLargeError
 
 # Places of fields in the flatbuffers of Arrow's Message.fbs.
@@ -143,29 +145,19 @@ def _whole_table(content: bytes, max_samples: int) -> pa.Table:
 def _values_of(column: pa.ChunkedArray, name: str, most_columns: int) -> Any:
     """Return a column as a matrix, an array, or a list of texts."""
     kind = column.type
-    if _is_list(kind):
+    if is_list(kind):
         return _matrix_of(column, name, most_columns)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if column.null_count:
-            raise BadValueError(
-                name,
-                "Arrow stream",
-                "must not have missing values",
-                "null",
-                "Provide a number in every row",
-            )
+            rule, fix = "must not have missing values", "Provide a number in every row"
+            raise BadValueError(name, "Arrow stream", rule, "null", fix)
         return np.asarray(column.to_numpy())
-    if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
+    if pa.types.is_dictionary(kind) and is_text(kind.value_type):
         return _texts_of(column)
-    if _is_text(kind):
+    if is_text(kind):
         return column.to_pylist()
     rule = "must be numbers, text, or lists of numbers"
     raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _texts_of(column: pa.ChunkedArray) -> list[str | None]:
@@ -177,12 +169,6 @@ def _texts_of(column: pa.ChunkedArray) -> list[str | None]:
     return found
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    """Whether a column holds lists."""
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
 def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[Any]:
     """Return a column of lists of one length as rows x columns."""
     n_rows = len(column)
@@ -192,9 +178,8 @@ def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray
     flat = pc.list_flatten(column)
     if lengths.null_count or flat.null_count or low != high:
         rule, got = "must be lists of one length without nulls", f"lengths {low} to {high}, or null"
-        raise BadValueError(
-            name, "Arrow stream", rule, got, "Provide one number per class in every row"
-        )
+        fix = "Provide one number per class in every row"
+        raise BadValueError(name, "Arrow stream", rule, got, fix)
     if high > most_columns:
         rule, fix = f"must be lists of at most {most_columns:,} numbers", "Send fewer columns"
         raise TooLargeError(name, "Arrow stream", rule, f"{high:,}", fix)
@@ -206,18 +191,12 @@ def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray
 
 def write_stream(columns: Mapping[str, Any]) -> bytes:
     """Return columns of one length as an Arrow stream; a matrix becomes lists of one length."""
-    whole = pa.table({name: _as_arrow(values) for name, values in columns.items()})
+    arrays = {
+        name: values.array if isinstance(values, EncodedLabels) else arrow_of(np.asarray(values))
+        for name, values in columns.items()
+    }
+    whole = pa.table(arrays)
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, whole.schema) as writer:
         writer.write_table(whole)
     return bytes(sink.getvalue())
-
-
-def _as_arrow(values: Any) -> pa.Array:
-    """Return a matrix as an Arrow array of lists, and anything else as it is."""
-    if isinstance(values, EncodedLabels):
-        return values.array
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    return pa.array(values)

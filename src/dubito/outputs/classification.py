@@ -173,13 +173,10 @@ class Members(BaseClassOutputs):
         first = wrapped[0]
         for i, one in enumerate(wrapped):
             if one.array.shape != first.array.shape or one.classes != first.classes:
-                raise BadValueError(
-                    f"passes[{i}]",
-                    "Members.of",
-                    f"must match passes[0] (shape {first.array.shape}, classes {first.classes})",
-                    f"shape {one.array.shape}, classes {one.classes}",
-                    "Stack passes over the same rows, with columns in the same order",
-                )
+                rule = f"must match passes[0] (shape {first.array.shape}, classes {first.classes})"
+                got = f"shape {one.array.shape}, classes {one.classes}"
+                fix = "Stack passes over the same rows, with columns in the same order"
+                raise BadValueError(f"passes[{i}]", "Members.of", rule, got, fix)
         stack = np.stack([_softmax(o.array) if isinstance(o, Logits) else o.array for o in wrapped])
         return cls(stack, first.classes, certainty)
 
@@ -290,9 +287,8 @@ def _as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...
     plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
     for name in plain:
         if not isinstance(name, str | int | float | bool):
-            raise BadTypeError(
-                "classes", caller, "must be text or numbers", type(name).__name__, fix
-            )
+            kind = type(name).__name__
+            raise BadTypeError("classes", caller, "must be text or numbers", kind, fix)
     if len(plain) != n_classes:
         rule = f"must have {n_classes} names, one per class"
         raise BadValueError("classes", caller, rule, f"{len(plain)}", fix)

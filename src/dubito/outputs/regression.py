@@ -46,11 +46,8 @@ class Normal(BaseOutputs):
         stds = as_finite(as_floats(std, "std", "Normal"), "std", "Normal")
         require_dimensions(means, (1, 2), "mean", "Normal", "rows, or rows x targets")
         if stds.shape != means.shape:
-            rule, fix = (
-                f"must have the shape of `mean`, {means.shape}",
-                "Broadcast it to that shape",
-            )
-            raise BadValueError("std", "Normal", rule, f"shape {stds.shape}", fix)
+            rule, got = f"must have the shape of `mean`, {means.shape}", f"shape {stds.shape}"
+            raise BadValueError("std", "Normal", rule, got, "Broadcast it to that shape")
         rule, fix = "must be positive", "Set a floor, such as 1e-6"
         require_everywhere(stds > 0, stds, "std", "Normal", rule, fix)
         set_field(self, "mean", freeze(means))

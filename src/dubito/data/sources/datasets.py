@@ -177,17 +177,15 @@ def dataset_of(name: str, files: Sequence[BaseSource], base: str) -> DatasetSour
         return DatasetSource(name, files[0].schema, tuple(files))
     types = {key: _type_of([own[key] for own in partition]) for key in keys}
     parts = [
-        PartitionSource(file.name, _with_columns(file.schema, types), file, _scalars(own, types))
+        PartitionSource(
+            file.name,
+            pa.schema([*file.schema, *types.items()]),
+            file,
+            {key: pa.scalar(value, pa.string()).cast(types[key]) for key, value in own.items()},
+        )
         for file, own in zip(files, partition, strict=True)
     ]
     return DatasetSource(name, parts[0].schema, tuple(parts))
-
-
-def _with_columns(schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    """Return a schema with additional columns."""
-    for key, kind in types.items():
-        schema = schema.append(pa.field(key, kind))
-    return schema
 
 
 def _require_columns(file: BaseSource, first: BaseSource, needed: Sequence[str]) -> None:
@@ -228,16 +226,3 @@ def _type_of(values: Sequence[str | None]) -> pa.DataType:
     known = [value for value in values if value is not None]
     is_whole = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
     return pa.int64() if known and is_whole else pa.string()
-
-
-def _scalars(
-    partition: Mapping[str, str | None], types: Mapping[str, pa.DataType]
-) -> dict[str, object]:
-    """Return the partition values of a path, in the types of all files."""
-    return {
-        key: pa.scalar(
-            int(value) if value is not None and pa.types.is_integer(types[key]) else value,
-            types[key],
-        )
-        for key, value in partition.items()
-    }

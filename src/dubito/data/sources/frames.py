@@ -51,13 +51,9 @@ def _frame_of(source: Any) -> nw.DataFrame[Any]:
         rule, fix = "must have distinct names", "Rename one of them"
         raise BadValueError("columns", "the frame", rule, twice, fix) from error
     except TypeError as error:
-        raise BadTypeError(
-            "source",
-            "scan",
-            "must be a path, a pandas or polars frame, or an Arrow table",
-            type(source).__name__,
-            "Use `.collect()` for a lazy frame, or dubito.audit(y_true, outputs) for arrays",
-        ) from error
+        rule = "must be a path, a pandas or polars frame, or an Arrow table"
+        fix = "Use `.collect()` for a lazy frame, or dubito.audit(y_true, outputs) for arrays"
+        raise BadTypeError("source", "scan", rule, type(source).__name__, fix) from error
     return frame
 
 

@@ -54,16 +54,12 @@ class ArraySource(BaseSource):
             fix = "Apply `.astype(float)` or `.astype(str)` before saving it"
             raise BadTypeError(column, self.name, "must be numbers or text", got, fix)
         if len(shape) not in (1, 2):
-            rule, fix = (
-                "must be rows, or rows x entries",
-                "Apply `.reshape(n_rows, -1)` before saving it",
-            )
+            rule = "must be rows, or rows x entries"
+            fix = "Apply `.reshape(n_rows, -1)` before saving it"
             raise BadValueError(column, self.name, rule, f"shape {shape}", fix)
         if shape[:1] != n_rows:
-            rule, fix = (
-                f"must be as long as `{first}` ({n_rows[0]} rows)",
-                "Save arrays with one entry per row",
-            )
+            rule = f"must be as long as `{first}` ({n_rows[0]} rows)"
+            fix = "Save arrays with one entry per row"
             raise BadValueError(column, self.name, rule, f"{shape[0]} rows", fix)
 
     def load(self, column: str) -> NDArray[Any]:

@@ -9,18 +9,11 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dubito.data.sources import locations
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
 from dubito.data.sources.datasets import counted_files, dataset_of
 from dubito.data.sources.frames import open_table
-from dubito.data.sources.locations import (
-    base_of,
-    files_under,
-    folder_of,
-    is_pattern,
-    is_there,
-    is_url,
-    size_of,
-)
+from dubito.data.sources.locations import base_of, is_url, size_of
 from dubito.data.sources.numpy_files import open_npy, open_npz
 from dubito.data.sources.source import BaseSource, file_errors
 from dubito.data.sources.text_files import COMPRESSIONS, open_text
@@ -50,7 +43,7 @@ def open_source(source: Any) -> BaseSource:
         return open_table(source)
     name = str(Path(source)) if not is_url(os.fspath(source)) else str(source)
     with file_errors(name):
-        files = files_under(name)
+        files = locations.files_under(name)
         if files is None:
             return _open_one(name)
         if not is_url(name) and Path(name).is_dir() and any(Path(name).glob("*.npy")):
@@ -72,7 +65,7 @@ def _open_many(name: str, files: list[str]) -> BaseSource:
 
     An empty text file is a table without rows, as some writers leave them.
     """
-    counted = files if is_pattern(name) else counted_files(files, base_of(name))
+    counted = files if locations.is_pattern(name) else counted_files(files, base_of(name))
     tables = {file: _extension_of(file) for file in counted if _extension_of(file) in OPENERS}
     kinds = sorted(set(tables.values()) - set(ARRAYS))
     if not kinds:
@@ -81,7 +74,7 @@ def _open_many(name: str, files: list[str]) -> BaseSource:
         )
         raise BadFileError(name, "it contains no tables", fix)
     if len(kinds) > 1:
-        fix = f"Use a pattern such as {folder_of(name)}/*{kinds[-1]}"
+        fix = f"Use a pattern such as {locations.folder_of(name)}/*{kinds[-1]}"
         raise BadFileError(name, f"it contains files of several kinds: {', '.join(kinds)}", fix)
     wanted = [file for file, kind in tables.items() if kind == kinds[0]]
     is_text = kinds[0] in TEXTS
@@ -102,7 +95,7 @@ def _opener_of(name: str) -> Callable[[str], BaseSource]:
     ending, last = _extension_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
         problem = f"its extension is none of {', '.join(OPENERS)}"
-        if not is_there(name):
+        if not locations.is_there(name):
             raise BadFileError(name, f"{problem}, and there is no such directory", "Check the path")
         raise BadFileError(name, problem, "Convert it to Parquet or CSV")
     if ending != last and ending not in TEXTS:

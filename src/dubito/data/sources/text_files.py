@@ -88,12 +88,10 @@ class TextSource(BaseSource):
             if not bad_rows:
                 raise
             bad = bad_rows[0]
-            raise BadFileError(
-                self.name,
-                f"row {bad.number - 2} has {bad.actual_columns} cells, "
-                f"the header has {bad.expected_columns}",
-                "Complete the row, or quote text that contains the separator",
-            ) from error
+            found = f"row {bad.number - 2} has {bad.actual_columns} cells"
+            problem = f"{found}, the header has {bad.expected_columns}"
+            fix = "Complete the row, or quote text that contains the separator"
+            raise BadFileError(self.name, problem, fix) from error
 
 
 def open_text(name: str, separator: str) -> TextSource:
