@@ -213,8 +213,9 @@ def test_a_policy_is_shown_as_the_library_evaluates_it(
         ood=OODGate(MahalanobisDistance(), alpha=0.2),
     )
     summary = Summary.of(ArrayShards(batch), policy=policy)
-    assert summary.decided is not None
-    found, evaluated = summary.sample, summary.decided.report
+    found, evaluated = summary.sample, summary.policy_report
+    assert found.decided is not None
+    assert evaluated is not None
     opened = Opened(browser, _classifier_report(summary, TITLE).save(tmp_path / "page.html"))
     assert evaluated.risk is not None
     expected = Outcome(evaluated.coverage.value, evaluated.risk.value, 1000 * evaluated.cost.value)
@@ -223,7 +224,7 @@ def test_a_policy_is_shown_as_the_library_evaluates_it(
     opened.page.fill('input[data-action="0"][data-class="1"]', "7")
     table = found.costs.array.copy()
     table[0, 1] = 7
-    again = with_costs(found, table).outcome_of(summary.decided.action)
+    again = with_costs(found, table).outcome_of(found.decided)
     assert_same(opened.outcome("policy"), again)
     assert opened.messages == []
     opened.close()

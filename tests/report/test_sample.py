@@ -10,7 +10,7 @@ from dubito import Logits, Probabilities, TopLabel
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix
 from dubito.errors import BadTypeError
-from dubito.report.sample import Outcome, Sample, _packed, draw_sample
+from dubito.report.sample import Outcome, Sample, _packed, class_names, draw_sample
 
 COSTS = CostMatrix([[0, 4, 1], [2, 0, 1], [1, 1, 0]]).with_reject([0.5, 0.4, 0.3])
 
@@ -75,7 +75,7 @@ def test_many_classes_and_soft_labels_become_right_or_wrong() -> None:
     soft = draw_sample(Batch.of(rng.dirichlet([1, 1], 50), rng.dirichlet([1, 1], 50)), None, 0)
     top = draw_sample(Batch.of(None, TopLabel(rng.uniform(size=80), rng.uniform(size=80))), None, 0)
     for sample in (wide, soft, top):
-        assert sample.classes == ("wrong", "right")
+        assert class_names(sample.batch) == ("wrong", "right")
         rows, weight = sample.answers.rows, sample.weight
         for threshold in (0.1, 0.3, 0.6):
             is_kept = rows.confidence > threshold

@@ -94,17 +94,17 @@ def test_a_policy_is_evaluated_by_its_own_decisions() -> None:
     )
     weight = rng.integers(1, 4, 200).astype(float)
     batch = Batch.of(y[rest], Logits(logits[rest]), sample_weight=weight, features=features[rest])
-    found = _apply_policy(policy, batch, 0)
+    action, report = _apply_policy(policy, batch, 0)
     expected = policy.decide(Logits(logits[rest]), features[rest])
-    assert found.action.tolist() == expected.action.tolist()
+    assert action.tolist() == expected.action.tolist()
     paid = realized_cost(y[rest], expected.action, costs, sample_weight=weight)
-    assert found.report.cost.value == pytest.approx(paid)
+    assert report.cost.value == pytest.approx(paid)
     is_open = expected.action != 3
-    assert found.report.coverage.value == pytest.approx(weight @ is_open / weight.sum())
+    assert report.coverage.value == pytest.approx(weight @ is_open / weight.sum())
     wrong = np.array([costs.array[a, k] > 0 for a, k in zip(expected.action, y[rest], strict=True)])
-    assert found.report.risk is not None
+    assert report.risk is not None
     risk = weight @ (wrong & is_open) / (weight @ is_open)
-    assert found.report.risk.value == pytest.approx(risk)
+    assert report.risk.value == pytest.approx(risk)
 
 
 def test_all_rows_have_their_fingerprint() -> None:

@@ -2,14 +2,12 @@
 
 from dubito.report.comparison import comparison_report, drift_report
 from dubito.report.content import Section, Verdict
-from dubito.report.displays import (
-    CostDisplay,
+from dubito.report.displays.areas import (
     DecisionRegionDisplay,
     ErrorAreasDisplay,
-    ReliabilityDisplay,
-    RiskCoverageDisplay,
     UncertaintyMapDisplay,
 )
+from dubito.report.displays.curves import CostDisplay, ReliabilityDisplay, RiskCoverageDisplay
 from dubito.report.page import render
 from dubito.report.reports import Report, make_report
 

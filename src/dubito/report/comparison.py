@@ -6,27 +6,28 @@ import re
 
 import numpy as np
 
+from dubito import __version__
 from dubito.charts import Span, SpanRow, percent
-from dubito.measure.intervals import Interval
-from dubito.monitor import Comparison, Difference, DistributionShift, Drift
+from dubito.monitor import Comparison, DistributionShift, Drift
 from dubito.monitor.metrics import TITLES
 from dubito.report.charts.builders import span_chart
-from dubito.report.content import Code, Facts, Figure, Row, Section, Table, Text, Verdict
+from dubito.report.content import Figure, Row, Section, Table, Text, Verdict
 from dubito.report.formatting import (
-    ABSENT,
     decimal,
+    estimate,
     keep_percent_signs,
     p_value,
     percentage,
-    with_interval,
 )
 from dubito.report.page import render
 from dubito.report.reports import Report
+from dubito.report.sections.inspection import provenance_section
 
 FRACTIONS = ("confidence", "accuracy", "over-confidence", "ECE")
 MAX_CLASSES = 12
 STYLES = {True: "correct", False: "wrong", None: "neutral"}
 JUDGMENTS = {True: "better", False: "worse", None: "not significant"}
+VERSION = ("dubito", __version__)
 DIFFERENCES = Text(
     "Each model minus its baseline, on the same rows. “Better” and “worse” are significant after "
     "correction for all comparisons (Holm)."
@@ -68,11 +69,12 @@ def comparison_report(
         ("Rows without a label, left out", f"{comparison.n_missing:,}"),
         ("Best model", f"{comparison.best}, by {TITLES[comparison.best_by]}"),
         ("Intervals", f"{comparison.level * 100:.3g}\u00a0%, paired bootstrap"),
+        VERSION,
     )
     sections = [
         Section("differences", "Differences", (DIFFERENCES, charts)),
         Section("metrics", "Metrics", tables),
-        _provenance_section(facts, command),
+        provenance_section(facts, command),
     ]
     html = render(title, verdict, sections, kicker="Model comparison")
     return Report(title, comparison.verdict, html)
@@ -114,10 +116,11 @@ def drift_report(
         ("Current rows", f"{drift.n_current:,}"),
         ("Current accuracy expected from the outputs", percentage(drift.expected_accuracy)),
         ("False alarm rate", alarms),
+        VERSION,
     )
     sections = [
         Section("shifts", "Shifts", (*figures, _shift_table(drift))),
-        _provenance_section(facts, command),
+        provenance_section(facts, command),
     ]
     return Report(title, drift.verdict, render(title, verdict, sections, kicker="Drift"))
 
@@ -147,42 +150,27 @@ def _comparison_headline(comparison: Comparison) -> tuple[str, str]:
 
 
 def _difference_figures(comparison: Comparison) -> list[Figure]:
-    """Return the relative differences of each pair of models."""
-    pairs = dict.fromkeys((one.model, one.baseline) for one in comparison.differences)
-    return [
-        _difference_figure(comparison, *pair, rows)
-        for pair in pairs
-        if (rows := _difference_rows(comparison, *pair))
-    ]
-
-
-def _difference_rows(comparison: Comparison, model: str, baseline: str) -> list[SpanRow]:
-    """Return the differences relative to the baseline, where that is clearly above 0."""
-    rows = []
+    """Return the differences of each pair of models, relative to a baseline clearly above 0."""
+    pairs: dict[tuple[str, str], list[SpanRow]] = {}
     for one in comparison.differences:
-        base = comparison.metrics[baseline][one.metric]
-        if (one.model, one.baseline) == (model, baseline) and base.low > 0:
+        base = comparison.metrics[one.baseline][one.metric]
+        if base.low > 0:
             ends = (one.interval.low, one.interval.value, one.interval.high)
             low, value, high = (end / base.value for end in ends)
             word = JUDGMENTS[one.is_better]
             title = f"{TITLES[one.metric]}: {_change(value)}, {word}"
             span = Span(STYLES[one.is_better], low, value, high, word)
-            rows.append(SpanRow(title, (span,)))
-    return rows
-
-
-def _difference_figure(
-    comparison: Comparison, model: str, baseline: str, rows: list[SpanRow]
-) -> Figure:
-    """Return the relative differences of two models."""
-    title = f"{model} compared with {baseline}"
-    label = f"Relative change from {baseline} to {model}"
-    return Figure(
-        title,
-        (span_chart(title, rows, label, _change),),
-        f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g}\u00a0% "
-        "interval. Lower is better, except for accuracy.",
-    )
+            pairs.setdefault((one.model, one.baseline), []).append(SpanRow(title, (span,)))
+    figures = []
+    for (model, baseline), rows in pairs.items():
+        title = f"{model} compared with {baseline}"
+        chart = span_chart(title, rows, f"Relative change from {baseline} to {model}", _change)
+        caption = (
+            f"Each difference relative to {baseline}, with its {comparison.level * 100:.3g}\u00a0% "
+            "interval. Lower is better, except for accuracy."
+        )
+        figures.append(Figure(title, (chart,), caption))
+    return figures
 
 
 def _change(value: float) -> str:
@@ -207,7 +195,10 @@ def _metric_table(comparison: Comparison) -> Table:
     """Return the metrics of each model."""
     names = list(dict.fromkeys(name for one in comparison.metrics.values() for name in one))
     rows = tuple(
-        (TITLES[name], *(_cell(comparison.metrics[model].get(name)) for model in comparison.models))
+        (
+            TITLES[name],
+            *(estimate(comparison.metrics[model].get(name)) for model in comparison.models),
+        )
         for name in names
     )
     return Table("Metrics of each model, with intervals", ("metric", *comparison.models), rows)
@@ -215,31 +206,32 @@ def _metric_table(comparison: Comparison) -> Table:
 
 def _difference_table(comparison: Comparison) -> Table:
     """Return the differences and their significance."""
-    columns = ("metric", "model", "baseline", "difference", "p-value", "result")
-
-    def row(one: Difference) -> tuple[str, ...]:
-        names = TITLES[one.metric], one.model, one.baseline
-        return (*names, _cell(one.interval), p_value(one.p_value), JUDGMENTS[one.is_better])
-
-    rows = tuple(row(one) for one in comparison.differences)
-    return Table("Differences on the same rows", columns, rows, texts=(0, 1, 2, 5))
+    return Table.of(
+        "Differences on the same rows",
+        comparison.differences,
+        ("metric", lambda one: TITLES[one.metric]),
+        ("model", lambda one: one.model),
+        ("baseline", lambda one: one.baseline),
+        ("difference", lambda one: estimate(one.interval)),
+        ("p-value", lambda one: p_value(one.p_value)),
+        ("result", lambda one: JUDGMENTS[one.is_better]),
+        texts=(0, 1, 2, 5),
+    )
 
 
 def _shift_table(drift: Drift) -> Table:
     """Return the tested quantities of both periods."""
-    columns = ("quantity", "reference", "current", "difference", "p-value", "result")
-    rows = tuple(
-        (
-            name,
-            decimal(one.reference),
-            decimal(one.current),
-            _cell(one.difference),
-            ABSENT if one.p_value is None else p_value(one.p_value),
-            _result(one),
-        )
-        for name, one in drift.shifts.items()
+    return Table.of(
+        "Both periods",
+        drift.shifts.items(),
+        ("quantity", lambda item: item[0]),
+        ("reference", lambda item: decimal(item[1].reference)),
+        ("current", lambda item: decimal(item[1].current)),
+        ("difference", lambda item: estimate(item[1].difference)),
+        ("p-value", lambda item: p_value(item[1].p_value)),
+        ("result", lambda item: _result(item[1])),
+        texts=(0, 5),
     )
-    return Table("Both periods", columns, rows, texts=(0, 5))
 
 
 def _result(shift: DistributionShift) -> str:
@@ -255,9 +247,8 @@ def _shift_figures(drift: Drift) -> list[Figure]:
     for name, shift in drift.shifts.items():
         one = shift.difference
         if name.split(" (")[0] in FRACTIONS and one is not None:
-            style, label = ("neutral", "not significant, or not tested")
-            if shift.has_shifted:
-                style, label = "wrong", "shifted"
+            style = "wrong" if shift.has_shifted else "neutral"
+            label = "shifted" if shift.has_shifted else "not significant, or not tested"
             values = f"{percentage(shift.reference)}, now {percentage(shift.current)}"
             span = Span(style, one.low, one.value, one.high, label)
             rows.append(SpanRow(f"{name}: {values}", (span,)))
@@ -276,46 +267,25 @@ def _prior_figures(drift: Drift) -> list[Figure]:
     """Return the class priors of the reference, and those estimated without current labels."""
     if drift.prior is None or drift.reference_prior is None:
         return []
-    estimate, reference = drift.prior, drift.reference_prior
-    names = drift.classes or tuple(range(len(estimate.prior)))
-    order = np.argsort(-np.abs(estimate.prior - reference), kind="stable")
-    columns = (reference, estimate.prior, estimate.low, estimate.high)
-    lists = (one[order].tolist() for one in columns)
-    rows = list(zip([str(names[k]) for k in order], *lists, strict=True))
-    spans = [
-        SpanRow(
-            f"{name}: {percentage(old)}, now {percentage(new)}",
-            (
-                Span("before", old, old, old, "reference"),
-                Span("after", low, new, high, "current, estimated"),
-            ),
-        )
-        for name, old, new, low, high in rows[:MAX_CLASSES]
-    ]
-    table = Table(
+    current, reference = drift.prior, drift.reference_prior
+    names = drift.classes or tuple(range(len(current.prior)))
+    order = np.argsort(-np.abs(current.prior - reference), kind="stable").tolist()
+    table = Table.of(
         "Class priors",
-        ("class", "reference", "current, estimated", "interval"),
-        tuple(
-            (name, percentage(old), percentage(new), f"{percentage(low)} to {percentage(high)}")
-            for name, old, new, low, high in rows
-        ),
+        order,
+        ("class", lambda k: str(names[k])),
+        ("reference", lambda k: percentage(reference[k])),
+        ("current, estimated", lambda k: percentage(current.prior[k])),
+        ("interval", lambda k: f"{percentage(current.low[k])} to {percentage(current.high[k])}"),
     )
+    spans = []
+    for k, (name, old, new, _) in zip(order[:MAX_CLASSES], table.rows, strict=False):
+        before = Span("before", reference[k], reference[k], reference[k], "reference")
+        ends = (current.low[k], current.prior[k], current.high[k])
+        after = Span("after", *ends, "current, estimated")
+        spans.append(SpanRow(f"{name}: {old}, now {new}", (before, after)))
     caption = "Estimated from the outputs, without current labels, with intervals."
-    if len(rows) > MAX_CLASSES:
+    if len(order) > MAX_CLASSES:
         caption += f" The {MAX_CLASSES} classes with the largest change are shown."
     chart = span_chart("Class priors", spans, "Fraction of rows", percent)
     return [Figure("Class priors", (chart,), caption, table)]
-
-
-def _cell(interval: Interval | None) -> str:
-    """Return an estimate with its interval."""
-    return ABSENT if interval is None else with_interval(interval.value, interval)
-
-
-def _provenance_section(pairs: tuple[tuple[str, str], ...], command: str | None) -> Section:
-    """Return how the page was computed."""
-    from dubito import __version__
-
-    facts = Facts((*pairs, ("dubito", __version__)))
-    blocks = (facts,) if command is None else (facts, Code(command))
-    return Section("provenance", "How it was computed", blocks)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeVar, final
 
 from markupsafe import Markup
 
 from dubito.charts import Chart
 from dubito.report.charts.svg import draw_svg
+
+Item = TypeVar("Item")
+Column = tuple[str, Callable[[Item], str]]  # a name, and the cell of an item
 
 
 @final
@@ -34,6 +38,11 @@ class Verdict:
     headline: str
     sentences: tuple[str, ...]
     mood: str = "neutral"
+
+    @property
+    def text(self) -> str:
+        """The headline and the sentences."""
+        return " ".join([self.headline, *self.sentences])
 
 
 @final
@@ -77,6 +86,22 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     texts: tuple[int, ...] = (0,)
     kind: ClassVar[str] = "table"
+
+    @classmethod
+    def of(
+        cls,
+        caption: str,
+        items: Iterable[Item],
+        *columns: Column[Item],
+        texts: tuple[int, ...] = (0,),
+    ) -> Table:
+        """Return a table with a row per item.
+
+        >>> Table.of("Squares", [2, 3], ("number", str), ("square", lambda k: str(k * k))).rows
+        (('2', '4'), ('3', '9'))
+        """
+        rows = tuple(tuple(cell(item) for _, cell in columns) for item in items)
+        return cls(caption, tuple(name for name, _ in columns), rows, texts)
 
 
 @final

@@ -68,6 +68,15 @@ def with_interval(value: float | None, interval: Interval | None) -> str:
     return f"{decimal(value)}{ends}"
 
 
+def estimate(interval: Interval | None) -> str:
+    """Return an estimate followed by its confidence interval, or a dash for None.
+
+    >>> estimate(Interval(0.5, 0.4, 0.6)), estimate(None)
+    ('0.5000 (0.4000 to 0.6000)', '–')
+    """
+    return ABSENT if interval is None else with_interval(interval.value, interval)
+
+
 def keep_percent_signs(text: str) -> str:
     r"""Return a text in which percent signs never start a new line.
 
@@ -77,10 +86,12 @@ def keep_percent_signs(text: str) -> str:
     return re.sub(r"(?<=\d) ?%", "\u00a0%", text)
 
 
-def p_value(value: float) -> str:
-    """Return a p-value.
+def p_value(value: float | None) -> str:
+    """Return a p-value, or a dash for None.
 
-    >>> p_value(1e-9), p_value(0.25)
-    ('< 0.0001', '0.2500')
+    >>> p_value(1e-9), p_value(0.25), p_value(None)
+    ('< 0.0001', '0.2500', '–')
     """
+    if value is None:
+        return ABSENT
     return "< 0.0001" if value < 0.00005 else f"{value:.4f}"

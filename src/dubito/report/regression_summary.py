@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -44,6 +43,11 @@ class Candidate:
     batch: Batch
     audit: RegressionAudit
 
+    @classmethod
+    def of(cls, name: str, summary: str, batch: Batch) -> Candidate:
+        """Audit the rows of a candidate."""
+        return cls(name, summary, batch, RegressionAudit.of(ArrayShards(batch)))
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class RegressionSummary:
         rows = sample_rows(shards, MAX_ROWS_MEASURED, seed, is_labeled=True)
         if not len(rows):
             raise EmptyStateError("A report")
-        candidates = [_candidate("uncalibrated", "unchanged", rows)]
+        candidates = [Candidate.of("uncalibrated", "unchanged", rows)]
         if len(rows if calibration is None else calibration) >= MIN_ROWS:
             candidates += _recalibrated(rows, calibration, seed)
         provenance = Provenance.of([rows, calibration], seed, command)
@@ -98,11 +102,6 @@ class RegressionSummary:
         return tuple((name, both[0][name], both[1].get(name)) for name in both[0])
 
 
-def _candidate(name: str, summary: str, batch: Batch) -> Candidate:
-    """Audit the rows of a candidate."""
-    return Candidate(name, summary, batch, RegressionAudit.of(ArrayShards(batch)))
-
-
 def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Candidate]:
     """Return the rows after each calibrator, fitted on other rows."""
     found = []
@@ -120,7 +119,7 @@ def _recalibrated(rows: Batch, calibration: Batch | None, seed: int) -> list[Can
                 else:
                     after = replace(rows, outputs=whole.transform(rows.outputs))
                 name = type(calibrator).__name__
-                found.append(_candidate(name, whole.summary().partition(";")[0], after))
+                found.append(Candidate.of(name, whole.summary().partition(";")[0], after))
             except DubitoError:
                 continue  # outputs without a spread, such as a single quantile
     return found
@@ -165,13 +164,10 @@ def _metrics_of(batch: Batch, seed: int) -> dict[str, Interval]:
     """Return the metrics that are means over rows, with intervals."""
     outputs, y, weight = batch.outputs, values_of(batch), batch.labeled_weight
     interval = MeanInterval.of(0.95, seed, N_RESAMPLES, "make_report")
-    per_row: dict[str, Callable[[], FloatArray]] = {
-        "CRPS": lambda: crps_of_rows(outputs, y),
-        "negative log-likelihood": lambda: nll_of_rows(outputs, y),
-    }
-    if not isinstance(outputs, Normal):
-        del per_row["negative log-likelihood"]
-    found = {name: interval(target_mean(values()), weight) for name, values in per_row.items()}
+    found = {"CRPS": interval(target_mean(crps_of_rows(outputs, y)), weight)}
+    if isinstance(outputs, Normal):
+        likelihood = interval(target_mean(nll_of_rows(outputs, y)), weight)
+        found["negative log-likelihood"] = likelihood
     squares = interval(target_mean((y - point_of_rows(outputs)) ** 2), weight)
     roots = (float(np.sqrt(value)) for value in (squares.value, squares.low, squares.high))
     found["root mean squared error"] = Interval(*roots)

@@ -18,7 +18,6 @@ from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError
 from dubito.outputs import Normal, Quantiles, Samples
-from dubito.report.content import Section
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.abstention import decisions_section
@@ -35,6 +34,7 @@ from dubito.report.verdict import classifier_verdict
 
 CALLER = "make_report"
 TITLE = "Confidence report"
+INTERVALS = ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles")
 
 
 @final
@@ -94,31 +94,35 @@ class Report:
         -------
         Report
         """
+        title = TITLE if title is None else title
         seed = draw_seed(random_state, CALLER)
         if costs is not None:
             as_costs(costs, "costs", CALLER)
         if policy is not None:
-            _require_policy(policy)
-            given = {"costs": costs, "calibration": calibration}
-            _require_none(given, "must be None with a policy, which has its own")
-        if isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles):
-            given = {"costs": costs, "ood": ood, "policy": policy}
-            _require_none(given, "must be None for a regression")
-            rows = _as_calibration_rows(calibration)
-            regression = RegressionSummary.of(shards, calibration=rows, command=command, seed=seed)
-            return _regression_report(regression, TITLE if title is None else title)
+            if not isinstance(policy, Policy):
+                rule, fix = "must be a fitted Policy", "Use Policy.fit(...) or Policy.load(path)"
+                raise BadTypeError("policy", CALLER, rule, type(policy).__name__, fix)
+            rule = "must be None with a policy, which has its own"
+            _require_none(rule, costs=costs, calibration=calibration)
+        is_regression = isinstance(next(shards.batches()).outputs, Normal | Samples | Quantiles)
+        others = _as_calibration(calibration, is_regression)
+        if is_regression:
+            _require_none("must be None for a regression", costs=costs, ood=ood, policy=policy)
+            assert not isinstance(others, BaseCalibrator)
+            found = RegressionSummary.of(shards, calibration=others, command=command, seed=seed)
+            return _regression_report(found, title)
+        if not (ood is None or isinstance(ood, Batch)):
+            ood = Batch.of(None, ood, caller=CALLER)
         summary = Summary.of(
             shards,
-            calibration=_as_calibration(calibration),
-            ood=ood
-            if ood is None or isinstance(ood, Batch)
-            else Batch.of(None, ood, caller=CALLER),
+            calibration=others,
+            ood=ood,
             costs=costs,
             policy=policy,
             command=command,
             seed=seed,
         )
-        return _classifier_report(summary, TITLE if title is None else title)
+        return _classifier_report(summary, title)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, atomically, and return its path."""
@@ -224,7 +228,6 @@ def make_report(
 
 def _classifier_report(summary: Summary, title: str) -> Report:
     """Return the report on a classifier."""
-    verdict = classifier_verdict(summary)
     before = summary.audit_before
     classes = "top labels only" if before.n_classes is None else f"{before.n_classes:,}"
     facts = (
@@ -233,69 +236,57 @@ def _classifier_report(summary: Summary, title: str) -> Report:
         ("Rows behind the decisions", f"{len(summary.sample.batch):,}"),
         ("Classes", classes),
         ("Confidence bins", f"{before.n_bins}, of equal width, right-closed"),
-        ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles"),
+        INTERVALS,
         ("Calibration", summary.recalibration.method),
+        *summary.provenance.facts,
     )
-    sections: list[Section] = [
+    sections = [
         reliability_section(summary),
         metrics_section(summary),
         calibrators_section(summary),
         decisions_section(summary),
         uncertainty_section(summary),
         inspection_section(summary),
-        provenance_section(summary.provenance, facts),
+        provenance_section(facts, summary.provenance.command),
     ]
     data = None if summary.has_row_costs else summary.sample.to_dict()
-    html = render(title, verdict, sections, data=data)
-    return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
+    verdict = classifier_verdict(summary)
+    return Report(title, verdict.text, render(title, verdict, sections, data=data))
 
 
 def _regression_report(summary: RegressionSummary, title: str) -> Report:
     """Return the report on a regression model."""
-    verdict = regression_verdict(summary)
-    n_rows = summary.before.audit.n_rows
     facts = (
         ("Rows", f"{summary.whole.n_rows:,} with a target, {summary.whole.n_missing:,} without"),
-        ("Rows behind the metrics", f"{n_rows:,}"),
+        ("Rows behind the metrics", f"{summary.before.audit.n_rows:,}"),
         ("PIT bins", f"{summary.whole.pit.size}, of equal width"),
-        ("Intervals", "Poisson bootstrap, 95\u00a0%, percentiles"),
+        INTERVALS,
         ("Calibration", summary.method),
+        *summary.provenance.facts,
     )
-    sections = [*regression_sections(summary), provenance_section(summary.provenance, facts)]
-    html = render(title, verdict, sections)
-    return Report(title, " ".join([verdict.headline, *verdict.sentences]), html)
+    provenance = provenance_section(facts, summary.provenance.command)
+    sections = [*regression_sections(summary), provenance]
+    verdict = regression_verdict(summary)
+    return Report(title, verdict.text, render(title, verdict, sections))
 
 
-def _require_none(given: dict[str, Any], rule: str) -> None:
+def _require_none(rule: str, **given: Any) -> None:
     """Raise an error for arguments that cannot be combined."""
     for argument, value in given.items():
         if value is not None:
             raise BadTypeError(argument, CALLER, rule, type(value).__name__, "Leave it out")
 
 
-def _require_policy(policy: Any) -> None:
-    """Raise an error unless `policy` is one."""
-    if not isinstance(policy, Policy):
-        fix = "Use Policy.fit(...) or Policy.load(path)"
-        raise BadTypeError("policy", CALLER, "must be a fitted Policy", type(policy).__name__, fix)
-
-
-def _as_calibration(calibration: Any) -> Batch | BaseCalibrator | None:
-    """Return the rows to fit a calibrator on, or a fitted calibrator."""
-    if calibration is None or isinstance(calibration, BaseCalibrator):
+def _as_calibration(calibration: Any, is_regression: bool) -> Batch | BaseCalibrator | None:
+    """Return the rows to fit a calibrator on, or a fitted calibrator of a classifier."""
+    if calibration is None or (isinstance(calibration, BaseCalibrator) and not is_regression):
         return calibration
-    if not (isinstance(calibration, tuple) and len(calibration) == 2):
-        rule = "must be a pair of labels and outputs, or a fitted calibrator"
-        fix = "Pass calibration=(y, Logits(logits))"
-        raise BadTypeError("calibration", CALLER, rule, type(calibration).__name__, fix)
-    return Batch.of(*calibration, caller=CALLER)
-
-
-def _as_calibration_rows(calibration: Any) -> Batch | None:
-    """Return the rows to fit a regression calibrator on."""
-    rows = _as_calibration(calibration)
-    if isinstance(rows, BaseCalibrator):
+    if isinstance(calibration, tuple) and len(calibration) == 2:
+        return Batch.of(*calibration, caller=CALLER)
+    if is_regression:
         rule = "must be a pair of targets and outputs for a regression"
         fix = "Pass calibration=(y, Normal(mean, std))"
-        raise BadTypeError("calibration", CALLER, rule, type(rows).__name__, fix)
-    return rows
+    else:
+        rule = "must be a pair of labels and outputs, or a fitted calibrator"
+        fix = "Pass calibration=(y, Logits(logits))"
+    raise BadTypeError("calibration", CALLER, rule, type(calibration).__name__, fix)

@@ -140,12 +140,6 @@ class Sample:
         action = optimal_actions(self.batch.outputs, self.costs)
         return self.outcome(action == self.costs.reject)
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes."""
-        assert isinstance(self.batch.outputs, BaseClassOutputs)
-        return tuple(str(name) for name in names_of(self.batch.outputs))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the data of the page's script."""
         outputs, labels = self.batch.outputs, self.batch.labels
@@ -163,6 +157,14 @@ class Sample:
             "reject": self.costs.reject,
             "decided": None if self.decided is None else _packed(self.decided),
         }
+
+
+def class_names(batch: Batch) -> tuple[str, ...]:
+    """Return the names of the classes, none for top labels."""
+    outputs = batch.outputs
+    if not isinstance(outputs, BaseClassOutputs):
+        return ()
+    return tuple(str(name) for name in names_of(outputs))
 
 
 def draw_sample(

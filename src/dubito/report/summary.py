@@ -7,29 +7,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dubito import __version__
-from dubito.arrays import IntArray
+from dubito.arrays import BoolArray, IntArray
 from dubito.calibrate import BaseCalibrator
 from dubito.calibrate.calibrator import as_class_outputs, drop_unlabeled
 from dubito.data.batch import Batch
-from dubito.data.labels import is_absent, names_of
+from dubito.data.labels import is_absent
 from dubito.data.shards import ArrayShards, Shards, fingerprint, sample_rows
 from dubito.decide import CostMatrix, CostReport, Policy, PolicyReport, cost_report
 from dubito.decide.policy.report import Evidence
 from dubito.doubt import UncertaintyDecomposition, decompose_uncertainty
 from dubito.errors import EmptyStateError
-from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve, audit
+from dubito.measure import Audit, ReliabilityCurve, RiskCoverageCurve
 from dubito.measure.calibration_error import ReliabilityState
 from dubito.measure.ranking import RankingState
-from dubito.outputs import BaseClassOutputs, Members
+from dubito.outputs import Members
 from dubito.report.ood import OODScores, ood_scores
 from dubito.report.recalibration import Recalibration, recalibrate
-from dubito.report.sample import MAX_ROWS, Sample, draw_sample
+from dubito.report.sample import MAX_ROWS, Sample, class_names, draw_sample
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
@@ -52,18 +52,18 @@ class Provenance:
         prints = [fingerprint(ArrayShards(batch)) for batch in batches if batch is not None]
         return cls(", ".join(prints), seed, command, (*own, *others))
 
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What a page states about the origin of its numbers."""
+        return (
+            ("Data fingerprint", self.fingerprint),
+            ("Random seed", f"{self.seed}"),
+            ("Versions", ", ".join(f"{name} {number}" for name, number in self.versions)),
+        )
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PolicyResult:
-    """The action of a policy on each row, and its evaluation."""
 
-    action: IntArray
-    report: PolicyReport
-
-
-def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
-    """Return the decisions of a policy on labeled rows, with features and row costs."""
+def _apply_policy(policy: Policy, batch: Batch, seed: int) -> tuple[IntArray, PolicyReport]:
+    """Return the action of a policy on each row, and its evaluation."""
     raw = as_class_outputs(batch.outputs, "make_report")
     decisions = policy.decide(raw, batch.features, batch.row_costs)
     evidence = Evidence(
@@ -75,7 +75,7 @@ def _apply_policy(policy: Policy, batch: Batch, seed: int) -> PolicyResult:
         weight=batch.labeled_weight,
         evaluation="the rows of the report",
     )
-    return PolicyResult(decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed))
+    return decisions.action, PolicyReport.of(evidence, policy.rule, seed=seed)
 
 
 MAX_ROWS_MEASURED = 50_000  # rows that are held in memory
@@ -98,8 +98,8 @@ class Summary:
     """The results of a report on a classifier.
 
     `whole` audits all rows; everything else is about the rows in `before`, a sample if there are
-    more than `max_rows`, and `after`, the same rows calibrated out of sample. `decided` is the
-    result of a policy, if there is one, on the rows of `sample`.
+    more than `max_rows`, and `after`, the same rows calibrated out of sample. `policy_report`
+    evaluates a policy, if there is one, on the rows of `sample`.
     """
 
     whole: Audit
@@ -109,7 +109,7 @@ class Summary:
     recalibration: Recalibration
     sample: Sample
     costs: CostMatrix | None
-    decided: PolicyResult | None
+    policy_report: PolicyReport | None
     ood: OODScores | None
     uncertainty: UncertaintyDecomposition | None
     provenance: Provenance
@@ -136,22 +136,21 @@ class Summary:
             raise EmptyStateError("A report")
         recalibration = recalibrate(before, calibration, seed)
         others = calibration if isinstance(calibration, Batch) else None
-        audit_before = _audit_of(rows, seed)
-        decided = None
+        audit_before = Audit.of(ArrayShards(rows), random_state=seed)
+        actions = evaluation = None
         if policy is not None:
-            decided = _apply_policy(policy, sample_rows(ArrayShards(before), MAX_ROWS, seed), seed)
+            sampled = sample_rows(ArrayShards(before), MAX_ROWS, seed)
+            actions, evaluation = _apply_policy(policy, sampled, seed)
         is_all = shards.sum(len) == len(rows)
         return cls(
             whole=audit_before if is_all else Audit.of(shards, random_state=seed),
             before=before,
             audit_before=audit_before,
-            audit_after=_audit_of(recalibration.batch, seed),
+            audit_after=Audit.of(ArrayShards(recalibration.batch), random_state=seed),
             recalibration=recalibration,
-            sample=draw_sample(
-                recalibration.batch, costs, seed, None if decided is None else decided.action
-            ),
+            sample=draw_sample(recalibration.batch, costs, seed, actions),
             costs=costs,
-            decided=decided,
+            policy_report=evaluation,
             ood=ood_scores(before, ood, seed),
             uncertainty=_decomposition(before),
             provenance=Provenance.of([rows, others, ood], seed, command),
@@ -165,23 +164,26 @@ class Summary:
     @cached_property
     def views(self) -> tuple[View, ...]:
         """Reliability of all rows, then by predicted class, then by group."""
-        found = [_view("all rows", self.before, self.after, None, None)]
+        everything = np.ones(len(self.before), bool)
+        subsets = [("all rows", everything, everything)]
         names = class_names(self.before)
         if len(names) > 1:
             before, after = self.before.rows.predicted, self.after.rows.predicted
             assert before is not None
             assert after is not None
             frequent = np.argsort(-np.bincount(before, minlength=len(names)), kind="stable")
-            for k in sorted(frequent[:MAX_VIEWS].tolist()):
-                places = np.flatnonzero(before == k), np.flatnonzero(after == k)
-                if all(place.size for place in places):
-                    found.append(
-                        _view(f"predicted as {names[k]}", self.before, self.after, *places)
-                    )
+            subsets += [
+                (f"predicted as {names[k]}", before == k, after == k)
+                for k in sorted(frequent[:MAX_VIEWS].tolist())
+            ]
         for name in _most_frequent(self.audit_before.groups):
-            place = np.flatnonzero(self.group_names == name)
-            found.append(_view(f"group {name}", self.before, self.after, place, place))
-        return tuple(found)
+            is_member = self.group_names == name
+            subsets.append((f"group {name}", is_member, is_member))
+        return tuple(
+            View(name, _reliability(self.before, rows), _reliability(self.after, rows_after))
+            for name, rows, rows_after in subsets
+            if rows.any() and rows_after.any()
+        )
 
     @cached_property
     def group_names(self) -> NDArray[np.str_]:
@@ -227,24 +229,6 @@ class Summary:
         )
 
 
-def class_names(batch: Batch) -> tuple[str, ...]:
-    """Return the names of the classes, none for top labels."""
-    outputs = batch.outputs
-    if not isinstance(outputs, BaseClassOutputs):
-        return ()
-    return tuple(str(name) for name in names_of(outputs))
-
-
-def _audit_of(batch: Batch, seed: int) -> Audit:
-    """Audit rows in memory, of which some may have no label."""
-    outputs: Any = batch.outputs
-    result = audit(
-        batch.labels, outputs, sample_weight=batch.weight, groups=batch.groups, random_state=seed
-    )
-    assert isinstance(result, Audit)
-    return result
-
-
 def _decomposition(batch: Batch) -> UncertaintyDecomposition | None:
     """Return aleatoric and epistemic uncertainty for several members."""
     outputs = batch.outputs
@@ -253,16 +237,9 @@ def _decomposition(batch: Batch) -> UncertaintyDecomposition | None:
     return decompose_uncertainty(outputs)
 
 
-def _view(
-    name: str, before: Batch, after: Batch, rows: IntArray | None, rows_after: IntArray | None
-) -> View:
-    """Return the reliability of given rows, or of all."""
-    parts = [
-        batch if chosen is None else batch.take(chosen)
-        for batch, chosen in ((before, rows), (after, rows_after))
-    ]
-    curves = [ReliabilityState.of(part).value for part in parts]
-    return View(name, *curves)
+def _reliability(batch: Batch, is_chosen: BoolArray) -> ReliabilityCurve:
+    """Return the reliability curve of the chosen rows."""
+    return ReliabilityState.of(batch.take(np.flatnonzero(is_chosen))).value
 
 
 def _most_frequent(groups: dict[str, Audit]) -> list[str]:

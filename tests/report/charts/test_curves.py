@@ -10,8 +10,8 @@ from dubito.charts import Axis, Bars, Chart, Line, Points
 from dubito.measure import ReliabilityCurve, reliability_curve
 from dubito.measure.text import reliability_chart
 from dubito.report.charts.builders import (
+    Curve,
     Population,
-    RiskCurve,
     confidence_histogram,
     coverage_chart,
     pit_histogram,
@@ -79,15 +79,15 @@ def test_any_scores_make_a_chart(scores: list[float]) -> None:
 
 def test_each_row_is_a_dot() -> None:
     parts = [
-        ("correct", "correct rows", np.array([0.1, 0.2]), np.array([0.0, 0.3])),
-        ("wrong", "wrong rows", np.zeros(0), np.zeros(0)),
+        Curve("correct", "correct rows", np.array([0.1, 0.2]), np.array([0.0, 0.3])),
+        Curve("wrong", "wrong rows", np.zeros(0), np.zeros(0)),
     ]
     svg = svg_of(uncertainty_scatter("name", parts))
     assert [one.attrib["class"] for one in svg.findall("circle")] == ["speck correct"] * 2
 
 
 def test_each_level_is_a_point_with_its_coverage() -> None:
-    curve = ("before", "uncalibrated", LEVELS, np.array([0.4, 0.75]))
+    curve = Curve("before", "uncalibrated", LEVELS, np.array([0.4, 0.75]))
     svg = svg_of(coverage_chart("name", 100, [curve]))
     hints = [one.find("title").text for one in svg.findall("circle")]  # type: ignore[union-attr]
     assert hints == [
@@ -104,10 +104,10 @@ def test_the_band_of_coverage_is_that_of_a_binomial() -> None:
 
 
 def test_widths_begin_at_zero() -> None:
-    svg = svg_of(width_chart("name", [("after", "after", LEVELS, np.array([1.0, 3.0]))]))
+    svg = svg_of(width_chart("name", [Curve("after", "after", LEVELS, np.array([1.0, 3.0]))]))
     lines = [one for one in svg.findall("path") if "line" in one.attrib["class"]]
     assert lines[0].attrib["d"].count("L") == 2
-    empty = width_chart("name", [("after", "after", np.empty(0), np.empty(0))])
+    empty = width_chart("name", [Curve("after", "after", np.empty(0), np.empty(0))])
     assert not svg_of(empty).findall("circle")
 
 
@@ -121,7 +121,7 @@ def test_pit_bars_are_as_high_as_their_fraction() -> None:
 
 def test_a_risk_chart_tells_scripts_where_its_axes_are() -> None:
     coverage = np.linspace(0.01, 1, 100)
-    curves = [RiskCurve("after", "calibrated", coverage, coverage / 4)]
+    curves = [Curve("after", "calibrated", coverage, coverage / 4)]
     handles = (("best", "lowest cost"), ("policy", "the policy"), ("yours", "your threshold"))
     svg = svg_of(risk_chart("name", curves, handles=handles))
     assert float(svg.attrib["data-high"]) == pytest.approx(0.25)
@@ -134,7 +134,7 @@ def test_a_risk_chart_tells_scripts_where_its_axes_are() -> None:
 
 
 def test_no_risk_at_all_makes_a_chart() -> None:
-    chart = risk_chart("name", [RiskCurve("after", "calibrated", np.ones(1), np.zeros(1))])
+    chart = risk_chart("name", [Curve("after", "calibrated", np.ones(1), np.zeros(1))])
     assert chart.y.high > 0
 
 

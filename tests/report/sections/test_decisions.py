@@ -118,8 +118,8 @@ def test_a_policy_is_a_decision_rule(batch: Batch, costs: CostMatrix) -> None:
     rows = batch.take(np.flatnonzero(np.arange(240) != 7))
     policy = Policy.fit(rows.outputs, rows.labels, costs=costs, features=rows.features)
     found = Summary.of(ArrayShards(batch), policy=policy)
-    assert found.decided is not None
-    kept = found.decided.report
+    kept = found.policy_report
+    assert kept is not None
     html = _panel(found.sample)
     assert html.count("data-policy=") == 5
     assert html.index('data-policy="policy"') < html.index('data-policy="expected"')
@@ -127,4 +127,4 @@ def test_a_policy_is_a_decision_rule(batch: Batch, costs: CostMatrix) -> None:
     assert f"costs {cost(1000 * kept.cost.value)} per 1,000 rows (95" in words
     assert f"decides {percentage(kept.coverage.value)} of the rows, " in words
     assert _cost_origin(found).startswith("The costs are those of the policy.")
-    assert _policy_text(replace(found, decided=None)) == ""
+    assert _policy_text(replace(found, policy_report=None)) == ""

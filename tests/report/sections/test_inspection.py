@@ -1,24 +1,23 @@
 """Tables of rows, classes and groups, against scikit-learn, and the provenance of a report."""
 
 import numpy as np
-import pytest
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
 from dubito import Logits, TopLabel
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.report.content import Code, Facts, Row, Table, Text
-from dubito.report.formatting import percentage
+from dubito.report.formatting import ABSENT, percentage
+from dubito.report.sample import class_names
 from dubito.report.sections.inspection import (
-    _class_counts,
     _class_table,
-    _confusions,
+    _confusion_table,
     _group_table,
-    _notable_rows,
+    _rows_table,
     inspection_section,
     provenance_section,
 )
-from dubito.report.summary import Provenance, Summary, class_names
+from dubito.report.summary import Provenance, Summary
 
 
 def test_rows_confusions_classes_and_groups(summary: Summary) -> None:
@@ -48,8 +47,8 @@ def test_classes_are_the_audit_s_the_worst_first(summary: Summary) -> None:
 
 
 def test_groups_are_the_audit_s_the_largest_gap_first(summary: Summary) -> None:
-    before, after = summary.audit_before.groups, summary.audit_after.groups
-    table = _group_table(before, after)
+    before = summary.audit_before.groups
+    table = _group_table(summary)
     gaps = [abs(before[row[0]].gap) for row in table.rows]
     assert gaps == sorted(gaps, reverse=True)
     first = before[table.rows[0][0]]
@@ -68,7 +67,7 @@ def test_without_errors_there_are_no_confident_errors() -> None:
 
 def test_facts_then_the_command() -> None:
     found = Provenance("abc", 7, "dubito demo", (("dubito", "1"), ("numpy", "2")))
-    facts, text, code = provenance_section(found, (("rows", "3"),)).blocks
+    facts, text, code = provenance_section((("rows", "3"), *found.facts), found.command).blocks
     assert facts == Facts(
         (
             ("rows", "3"),
@@ -81,7 +80,7 @@ def test_facts_then_the_command() -> None:
 
 
 def test_without_a_command_there_is_none() -> None:
-    assert len(provenance_section(Provenance("abc", 0, None, ()), ()).blocks) == 1
+    assert len(provenance_section((), None).blocks) == 1
 
 
 def made(n_rows: int = 80) -> Batch:
@@ -95,60 +94,81 @@ def made(n_rows: int = 80) -> Batch:
 
 def test_the_most_uncertain_rows_and_the_most_confident_errors() -> None:
     batch = made()
-    uncertain, wrong = _notable_rows(batch, batch, 5)
     confidence = batch.rows.confidence
-    assert [row.id for row in uncertain] == [f"id-{k}" for k in np.argsort(confidence)[:5]]
-    is_wrong = batch.rows.correct == 0
-    order = [k for k in np.argsort(-confidence) if is_wrong[k]][:5]
-    assert [row.id for row in wrong] == [f"id-{k}" for k in order]
-    assert all(row.truth != row.predicted for row in wrong)
-    assert wrong[0].before == wrong[0].after == confidence[order[0]]
+    found = Summary.of(ArrayShards(batch))
+    rows = inspection_section(found).blocks[0]
+    assert isinstance(rows, Row)
+    uncertain, wrong = rows.blocks
+    assert isinstance(uncertain, Table)
+    assert isinstance(wrong, Table)
+    after = found.after.rows
+    assert [row[0] for row in uncertain.rows] == [
+        f"id-{k}" for k in np.argsort(after.confidence, kind="stable")[:15]
+    ]
+    order = [k for k in np.argsort(-after.confidence, kind="stable") if after.correct[k] == 0]
+    assert [row[0] for row in wrong.rows] == [f"id-{k}" for k in order[:15]]
+    assert all(row[1] != row[2] for row in wrong.rows)
+    first = order[0]
+    assert wrong.rows[0][3:] == (
+        percentage(confidence[first], 2),
+        percentage(after.confidence[first], 2),
+    )
 
 
 def test_confusions_are_those_of_the_matrix() -> None:
     batch = made()
     true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
     matrix = confusion_matrix(true, said)
-    found = _confusions(batch, 10)
-    names = class_names(batch)
-    assert [one.count for one in found] == sorted((one.count for one in found), reverse=True)
-    for one in found:
-        t, p = names.index(one.truth), names.index(one.predicted)
-        assert one.count == matrix[t, p]
-        assert one.fraction == matrix[t, p] / matrix[t].sum()
+    names, found = class_names(batch), _confusion_table(batch).rows
+    counts = [int(row[2]) for row in found]
+    assert counts == sorted(counts, reverse=True)
+    for truth, predicted, count, fraction, confidence in found:
+        t, p = names.index(truth), names.index(predicted)
+        assert count == f"{matrix[t, p]}"
+        assert fraction == percentage(matrix[t, p] / matrix[t].sum())
         picked = (true == t) & (said == p)
-        assert one.confidence == pytest.approx(batch.rows.confidence[picked].mean())
-    assert sum(one.count for one in found) == (true != said).sum()
+        assert confidence == percentage(batch.rows.confidence[picked].mean())
+    assert sum(counts) == (true != said).sum()
 
 
 def test_classes_have_the_usual_precision_and_recall() -> None:
-    batch = made()
-    true, said = batch.labels.codes, batch.rows.predicted  # type: ignore[union-attr]
-    lines = _class_counts(batch)
-    assert [one.precision for one in lines] == pytest.approx(
-        precision_score(true, said, average=None)
+    found = Summary.of(ArrayShards(made()))
+    true, said = found.after.labels.codes, found.after.rows.predicted  # type: ignore[union-attr]
+    precision, recall = (
+        dict(zip(class_names(found.after), metric(true, said, average=None), strict=True))
+        for metric in (precision_score, recall_score)
     )
-    assert [one.recall for one in lines] == pytest.approx(recall_score(true, said, average=None))
-    assert [one.count for one in lines] == np.bincount(true).tolist()
+    for name, *_, shown_precision, shown_recall in _class_table(found).rows:
+        assert shown_precision == percentage(precision[name])
+        assert shown_recall == percentage(recall[name])
 
 
-def test_a_class_that_never_occurs_has_no_recall() -> None:
-    batch = Batch.of([0, 0], [[0.9, 0.1], [0.8, 0.2]])
-    assert _class_counts(batch)[1].recall is None
-    assert _class_counts(batch)[1].precision is None
+def test_a_class_that_never_occurs_has_no_precision_and_no_recall() -> None:
+    found = Summary.of(ArrayShards(Batch.of([0, 0], [[0.9, 0.1], [0.8, 0.2]])))
+    rows = {row[0]: row[-2:] for row in _class_table(found).rows}
+    assert rows == {"0": (percentage(1.0), percentage(1.0)), "1": (ABSENT, ABSENT)}
 
 
 def test_top_labels_and_soft_labels() -> None:
     top = Batch.of(None, TopLabel([0.9, 0.6, 0.7], [1.0, 0.0, 0.25]))
-    uncertain, wrong = _notable_rows(top, top, 3)
-    assert [(row.id, row.truth) for row in uncertain] == [
-        ("row 1", "wrong"),
-        ("row 2", "right with probability 25%"),
-        ("row 0", "right"),
+    table = _rows_table("Rows", Summary.of(ArrayShards(top)), np.array([1, 2, 0]))
+    assert isinstance(table, Table)
+    assert [row[:3] for row in table.rows] == [
+        ("row 1", "the answer", "wrong"),
+        ("row 2", "the answer", "right with probability 25%"),
+        ("row 0", "the answer", "right"),
     ]
-    assert [row.id for row in wrong] == ["row 2", "row 1"]
-    assert _confusions(top, 3) == ()
-    assert _class_counts(top) == ()
+    rows = inspection_section(Summary.of(ArrayShards(top))).blocks
+    assert isinstance(rows[0], Row)
+    wrong = rows[0].blocks[1]
+    assert isinstance(wrong, Table)
+    assert [row[0] for row in wrong.rows] == ["row 2", "row 1"]
+    assert len(rows) == 1
+    assert not _confusion_table(top).rows
     soft = Batch.of([[0.5, 0.5]], [[0.9, 0.1]])
-    assert _confusions(soft, 3) == ()
-    assert _notable_rows(soft, soft, 1)[0][0].truth == "right with probability 50%"
+    assert not _confusion_table(soft).rows
+    found = Summary.of(ArrayShards(soft))
+    table = _rows_table("Rows", found, np.array([0]))
+    assert isinstance(table, Table)
+    assert table.rows[0][2] == "right with probability 50%"
+    assert all(row[-2:] == (ABSENT, ABSENT) for row in _class_table(found).rows)

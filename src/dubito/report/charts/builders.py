@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -36,6 +36,15 @@ HEADROOM = 1.5  # above densities, for the legend
 Handles = tuple[tuple[str, str], ...]
 
 
+class Curve(NamedTuple):
+    """Points to draw: their style, label and coordinates."""
+
+    style: str
+    label: str
+    x: FloatArray
+    y: FloatArray
+
+
 def confidence_histogram(curve: ReliabilityCurve, title: str, style: str) -> Chart:
     """Return how many rows have which confidence, correct rows below wrong ones."""
     heights = curve.count / curve.count.sum()
@@ -59,30 +68,19 @@ def confidence_histogram(curve: ReliabilityCurve, title: str, style: str) -> Cha
     )
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class RiskCurve:
-    """A risk-coverage curve to draw: its style, label, coverage and risk."""
-
-    style: str
-    label: str
-    coverage: FloatArray
-    risk: FloatArray
-
-
 def risk_chart(
     title: str,
-    curves: Sequence[RiskCurve],
+    curves: Sequence[Curve],
     label: str = "Risk: error rate of accepted rows",
     formatter: Callable[[float], str] = percent,
     handles: Handles = (),
 ) -> Chart:
     """Return the risk of accepted rows over coverage, with the risk of all rows as a dot."""
-    top = max(float(one.risk[one.coverage >= MIN_COVERAGE].max(initial=0.0)) for one in curves)
+    top = max(float(one.y[one.x >= MIN_COVERAGE].max(initial=0.0)) for one in curves)
     marks: list[Mark] = []
     for one in curves:
-        marks.append(Line(one.coverage, one.risk, one.style, one.label, steps=True))
-        marks.append(Points(one.coverage[-1:], one.risk[-1:], one.style))
+        marks.append(Line(one.x, one.y, one.style, one.label, steps=True))
+        marks.append(Points(one.x[-1:], one.y[-1:], one.style))
     x = Axis(0, 1, "Coverage: fraction of rows accepted")
     y = Axis.of([top or 0.01], label, formatter)
     return Chart(title, x, y, tuple(marks), handles=handles)
@@ -168,27 +166,15 @@ def uncertainty_histogram(title: str, label: str, populations: Sequence[Populati
     return Chart(title, x, Axis.of(tops, "Fraction of each kind", percent), tuple(marks))
 
 
-def uncertainty_scatter(
-    title: str, populations: Sequence[tuple[str, str, FloatArray, FloatArray]]
-) -> Chart:
-    """Return epistemic over aleatoric uncertainty, a dot per row.
-
-    Each population has a style, a label, and the aleatoric and epistemic parts.
-    """
-    x = np.concatenate([aleatoric for _, _, aleatoric, _ in populations])
-    y = np.concatenate([epistemic for *_, epistemic in populations])
-    marks = tuple(
-        Points(aleatoric, epistemic, style, label, radius=2.0)
-        for style, label, aleatoric, epistemic in populations
-    )
+def uncertainty_scatter(title: str, populations: Sequence[Curve]) -> Chart:
+    """Return epistemic over aleatoric uncertainty, a dot per row."""
+    x, y = (np.concatenate([one[axis] for one in populations]) for axis in (2, 3))
+    marks = tuple(Points(one.x, one.y, one.style, one.label, radius=2.0) for one in populations)
     axes = Axis.of(x, "Aleatoric uncertainty (nats)"), Axis.of(y, "Epistemic uncertainty (nats)")
     return Chart(title, *axes, marks)
 
 
-LevelCurve = tuple[str, str, FloatArray, FloatArray]  # style, label, levels, a value at each
-
-
-def coverage_chart(title: str, n_rows: int, curves: Sequence[LevelCurve]) -> Chart:
+def coverage_chart(title: str, n_rows: int, curves: Sequence[Curve]) -> Chart:
     """Return the observed coverage of prediction intervals over their nominal coverage."""
     grid = np.linspace(0, 1, 41)
     margin = 1.96 * np.sqrt(grid * (1 - grid) / max(n_rows, 1))
@@ -197,29 +183,30 @@ def coverage_chart(title: str, n_rows: int, curves: Sequence[LevelCurve]) -> Cha
         Band(grid, low, high, label="95 % range of a calibrated model"),
         Line([0, 1], [0, 1], "reference"),
     ]
-    for style, label, levels, coverage in curves:
-        hints = tuple(
-            f"{label}: {percentage(level, 0)} intervals contain {percentage(held)}"
-            for level, held in zip(levels, coverage, strict=True)
-        )
-        marks.append(Line([0.0, *levels, 1.0], [0.0, *coverage, 1.0], style, label))
-        marks.append(Points(levels, coverage, style, hints=hints))
+    for one in curves:
+        line = Line([0.0, *one.x, 1.0], [0.0, *one.y, 1.0], one.style, one.label)
+        marks += [line, _level_points(one, lambda held: f"contain {percentage(held)}")]
     axes = Axis(0, 1, "Nominal coverage"), Axis(0, 1, "Observed coverage")
     return Chart(title, *axes, tuple(marks))
 
 
-def width_chart(title: str, curves: Sequence[LevelCurve]) -> Chart:
+def width_chart(title: str, curves: Sequence[Curve]) -> Chart:
     """Return the mean width of prediction intervals over their nominal coverage."""
     marks: list[Mark] = []
-    for style, label, levels, widths in curves:
-        hints = tuple(
-            f"{label}: {percentage(level, 0)} intervals have mean width {width:.4g}"
-            for level, width in zip(levels, widths, strict=True)
-        )
-        marks.append(Line([0.0, *levels], [0.0, *widths], style, label))
-        marks.append(Points(levels, widths, style, hints=hints))
-    tops = [float(widths.max(initial=0.0)) for *_, widths in curves]
+    for one in curves:
+        line = Line([0.0, *one.x], [0.0, *one.y], one.style, one.label)
+        marks += [line, _level_points(one, lambda width: f"have mean width {width:.4g}")]
+    tops = [float(one.y.max(initial=0.0)) for one in curves]
     return Chart(title, Axis(0, 1, "Nominal coverage"), Axis.of(tops, "Mean width"), tuple(marks))
+
+
+def _level_points(curve: Curve, describe: Callable[[float], str]) -> Points:
+    """Return a dot per nominal coverage, with a tooltip."""
+    hints = tuple(
+        f"{curve.label}: {percentage(level, 0)} intervals {describe(value)}"
+        for level, value in zip(curve.x, curve.y, strict=True)
+    )
+    return Points(curve.x, curve.y, curve.style, hints=hints)
 
 
 def pit_histogram(title: str, pit: FloatArray, n_rows: int, style: str) -> Chart:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -12,17 +12,36 @@ from dubito.errors import MissingExtraError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SIZE = (6.0, 4.2)  # of a new figure, in inches
 MARGIN = 0.02  # above the y axis
 INK = ("reference", "neutral", "boundary")  # styles in the color of text
 
 
-def axes_for(ax: Axes | None, feature: str, size: tuple[float, float] = (6.0, 4.2)) -> Axes:
+def axes_for(ax: Axes | None, feature: str, size: tuple[float, float] = SIZE) -> Axes:
     """Return the given axes or those of a new figure, or raise an error without matplotlib."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise MissingExtraError(feature, "plots") from error
     return ax if ax is not None else pyplot.subplots(figsize=size, layout="constrained")[1]
+
+
+class BaseDisplay:
+    """A plot on axes; a subclass draws it in `_draw`, on new axes of its `size`."""
+
+    size = SIZE
+    ax_: Axes
+    figure_: Any
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        self.ax_ = axes_for(ax, type(self).__name__, self.size)
+        self.figure_ = self.ax_.figure
+        self._draw(self.ax_)
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        raise NotImplementedError
 
 
 def text_color() -> Any:

@@ -13,7 +13,7 @@ from dubito.decide.error_areas import ErrorAreas, error_areas
 from dubito.decide.regions import DecisionRegions, decision_regions
 from dubito.errors import BadValueError
 from dubito.report.charts.builders import error_areas_chart
-from dubito.report.charts.mpl import axes_for, cycle_color, draw, text_color
+from dubito.report.charts.mpl import BaseDisplay, axes_for, cycle_color, draw, text_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ MAPS = "UncertaintyMapDisplay"
 
 
 @final
-class ErrorAreasDisplay:
+class ErrorAreasDisplay(BaseDisplay):
     """Joint densities of two classes along one feature, with the two areas of error filled.
 
     Solid lines are the decision boundaries, dashed lines the optimal ones where they differ; what
@@ -56,9 +56,6 @@ class ErrorAreasDisplay:
     >>> display.ax_.get_xlabel()
     'x'
     """
-
-    ax_: Axes
-    figure_: Any
 
     def __init__(self, areas: ErrorAreas, *, feature_name: str = "x") -> None:
         self.areas = areas
@@ -109,17 +106,12 @@ class ErrorAreasDisplay:
         """Draw areas that have been computed before; see `from_densities`."""
         return cls(areas, feature_name=feature_name).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_for(ax, "ErrorAreasDisplay")
-        self.figure_ = self.ax_.figure
-        chart = error_areas_chart(self.areas, self.feature_name)
-        draw(chart, self.ax_, loc="upper center", ncols=2)
-        return self
+    def _draw(self, ax: Axes) -> None:
+        draw(error_areas_chart(self.areas, self.feature_name), ax, loc="upper center", ncols=2)
 
 
 @final
-class DecisionRegionDisplay:
+class DecisionRegionDisplay(BaseDisplay):
     """The action taken at each point of two features, with the boundaries between regions.
 
     Action k has color k of the color cycle; the reject region is hatched. Data points go on top
@@ -147,8 +139,7 @@ class DecisionRegionDisplay:
     ['0', '1']
     """
 
-    ax_: Axes
-    figure_: Any
+    size = (5.6, 4.8)
 
     def __init__(
         self, regions: DecisionRegions, *, feature_names: tuple[str, str] = ("x", "y")
@@ -203,24 +194,19 @@ class DecisionRegionDisplay:
         """Draw regions that have been computed before; see `from_posterior`."""
         return cls(regions, feature_names=feature_names).plot(ax)
 
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        ax = axes_for(ax, "DecisionRegionDisplay", size=(5.6, 4.8))
+    def _draw(self, ax: Axes) -> None:
         from matplotlib.collections import LineCollection
 
         regions = self.regions
         _fill_regions(ax, regions)
-        lines = LineCollection(list(regions.segments), colors=text_color(), linewidths=1.4)
-        ax.add_collection(lines)
+        ax.add_collection(
+            LineCollection(list(regions.segments), colors=text_color(), linewidths=1.4)
+        )
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
         ax.set(xlim=regions.x[[0, -1]], ylim=regions.y[[0, -1]])
-        taken = [
-            number for number in range(len(regions.actions)) if regions.area_fraction[number] > 0
-        ]
-        patches = [_legend_patch(regions, number) for number in taken]
+        taken = np.flatnonzero(regions.area_fraction > 0)
+        patches = [_legend_patch(regions, number) for number in taken.tolist()]
         ax.legend(handles=patches, framealpha=0.85, edgecolor="none", fontsize="small")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _fill_regions(ax: Axes, regions: DecisionRegions) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, final
 
 import numpy as np
 
@@ -18,19 +18,34 @@ from dubito.measure.calibration_error import ReliabilityCurve, reliability_curve
 from dubito.measure.selective import RiskCoverageCurve, risk_coverage_curve
 from dubito.measure.text import reliability_chart
 from dubito.report.charts.builders import (
-    RiskCurve,
+    Curve,
     cost_coverage_chart,
     cost_prior_chart,
     risk_chart,
 )
-from dubito.report.charts.mpl import axes_for, draw
+from dubito.report.charts.mpl import BaseDisplay, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Drawn = TypeVar("Drawn")
+
+
+class _CurveDisplay(BaseDisplay, Generic[Drawn]):
+    """A display of one curve, with the name of its model."""
+
+    def __init__(self, curve: Drawn, *, name: str | None = None) -> None:
+        self.curve = curve
+        self.name = name
+
+    @classmethod
+    def from_curve(cls, curve: Drawn, *, name: str | None = None, ax: Axes | None = None) -> Self:
+        """Draw a curve that has been computed before; see `from_predictions`."""
+        return cls(curve, name=name).plot(ax)
+
 
 @final
-class ReliabilityDisplay:
+class ReliabilityDisplay(_CurveDisplay[ReliabilityCurve]):
     """Reliability diagram: accuracy over confidence, with the density of rows below.
 
     The shaded boxes show the range in which the accuracy of a calibrated model would lie with
@@ -63,13 +78,8 @@ class ReliabilityDisplay:
     'Accuracy'
     """
 
-    ax_: Axes
+    size = (5.0, 6.0)
     histogram_ax_: Axes
-    figure_: Any
-
-    def __init__(self, curve: ReliabilityCurve, *, name: str | None = None) -> None:
-        self.curve = curve
-        self.name = name
 
     @classmethod
     def from_predictions(
@@ -108,27 +118,16 @@ class ReliabilityDisplay:
         measured = f"ECE {error:.3g}, {curve.edges.size - 1} {strategy} bins"
         return cls(curve, name=f"{name or 'model'} ({measured})").plot(ax)
 
-    @classmethod
-    def from_curve(
-        cls, curve: ReliabilityCurve, *, name: str | None = None, ax: Axes | None = None
-    ) -> Self:
-        """Draw a curve that has been computed before; see `from_predictions`."""
-        return cls(curve, name=name).plot(ax)
-
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_for(ax, "ReliabilityDisplay", size=(5.0, 6.0))
-        self.figure_ = self.ax_.figure
+    def _draw(self, ax: Axes) -> None:
         curve = self.curve
         chart = reliability_chart(curve, style="model", label=self.name or "model")
-        colors = draw(chart, self.ax_, loc="upper left")
-        self.histogram_ax_ = _histogram_axes(self.ax_)
+        colors = draw(chart, ax, loc="upper left")
+        self.histogram_ax_ = _histogram_axes(ax)
         density = curve.count / curve.count.sum() / np.diff(curve.edges)[curve.bins]
         bars = Bars(curve.edges[curve.bins], curve.edges[curve.bins + 1], density, "model")
         axes = Axis(0, 1, "Confidence"), Axis(0, 1.05 * density.max(), "Density of rows", plain)
         draw(Chart("Density of rows", *axes, (bars,)), self.histogram_ax_, colors)
-        self.ax_.set_xlabel("")
-        return self
+        ax.set_xlabel("")
 
 
 def _histogram_axes(ax: Axes) -> Axes:
@@ -157,7 +156,7 @@ def _split(ax: Axes) -> Axes:
 
 
 @final
-class RiskCoverageDisplay:
+class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
     """Risk-coverage curve: the error rate of accepted rows at each coverage.
 
     Lower is better; a flat curve means that the uncertainty score does not find errors. Several
@@ -187,13 +186,6 @@ class RiskCoverageDisplay:
     >>> display.ax_.lines[0].get_label()
     'model (AURC 0.25)'
     """
-
-    ax_: Axes
-    figure_: Any
-
-    def __init__(self, curve: RiskCoverageCurve, *, name: str | None = None) -> None:
-        self.curve = curve
-        self.name = name
 
     @classmethod
     def from_predictions(
@@ -226,26 +218,15 @@ class RiskCoverageDisplay:
         """
         return cls(risk_coverage_curve(y_true, outputs, doubt=doubt), name=name).plot(ax)
 
-    @classmethod
-    def from_curve(
-        cls, curve: RiskCoverageCurve, *, name: str | None = None, ax: Axes | None = None
-    ) -> Self:
-        """Draw a curve that has been computed before; see `from_predictions`."""
-        return cls(curve, name=name).plot(ax)
-
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_for(ax, "RiskCoverageDisplay")
-        self.figure_ = self.ax_.figure
+    def _draw(self, ax: Axes) -> None:
         curve = self.curve
         label = f"{self.name or 'model'} (AURC {curve.area:.3g})"
-        one = RiskCurve("model", label, curve.coverage, curve.risk)
-        draw(risk_chart("Risk over coverage", [one]), self.ax_)
-        return self
+        one = Curve("model", label, curve.coverage, curve.risk)
+        draw(risk_chart("Risk over coverage", [one]), ax)
 
 
 @final
-class CostDisplay:
+class CostDisplay(_CurveDisplay[CostCoverageCurve | CostPriorCurve]):
     """Cost per row over coverage, or over the prior of a class.
 
     Parameters
@@ -273,15 +254,6 @@ class CostDisplay:
     >>> display.ax_.get_ylabel()
     'Cost per row'
     """
-
-    ax_: Axes
-    figure_: Any
-
-    def __init__(
-        self, curve: CostCoverageCurve | CostPriorCurve, *, name: str | None = None
-    ) -> None:
-        self.curve = curve
-        self.name = name
 
     @classmethod
     def from_predictions(
@@ -341,23 +313,8 @@ class CostDisplay:
         curve = cost_prior_curve(y_true, outputs, costs, row_costs, class_=class_)
         return cls(curve, name=name or f"class {class_}").plot(ax)
 
-    @classmethod
-    def from_curve(
-        cls,
-        curve: CostCoverageCurve | CostPriorCurve,
-        *,
-        name: str | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """Draw a curve that has been computed before; see `from_predictions`."""
-        return cls(curve, name=name).plot(ax)
-
-    def plot(self, ax: Axes | None = None) -> Self:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_for(ax, "CostDisplay")
-        self.figure_ = self.ax_.figure
+    def _draw(self, ax: Axes) -> None:
         if isinstance(self.curve, CostPriorCurve):
-            draw(cost_prior_chart(self.curve, self.name or "the class"), self.ax_)
+            draw(cost_prior_chart(self.curve, self.name or "the class"), ax)
         else:
-            draw(cost_coverage_chart(self.curve, self.name or "model"), self.ax_)
-        return self
+            draw(cost_coverage_chart(self.curve, self.name or "model"), ax)

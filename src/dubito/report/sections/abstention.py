@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from dubito.report.charts.builders import Handles, RiskCurve, review_cost_chart, risk_chart
+from dubito.measure import Interval
+from dubito.report.charts.builders import Curve, Handles, review_cost_chart, risk_chart
 from dubito.report.content import Figure, Row, Section, Text
 from dubito.report.formatting import ABSENT, cost, keep_percent_signs, percentage
 from dubito.report.page import fragment
-from dubito.report.sample import Outcome, Sample
+from dubito.report.sample import Outcome, Sample, class_names
 from dubito.report.summary import Summary
 
 ANCHOR, TITLE = "decisions", "Which rows need a review?"
@@ -45,34 +46,22 @@ def _cost_text(summary: Summary) -> str:
     report = summary.cost_report
     if report is None:
         return "The cost of decisions is unknown: the rows have no row costs."
-    realized, low, high, expected, constant, oracle = (
-        cost(1000 * value)
-        for value in (
-            report.realized.value,
-            report.realized.low,
-            report.realized.high,
-            report.expected,
-            report.constant,
-            report.oracle,
-        )
+    expected, constant, oracle = (
+        cost(1000 * value) for value in (report.expected, report.constant, report.oracle)
     )
     subject = "With the given costs, taking" if summary.has_fixed_costs else "Taking"
     return keep_percent_signs(
-        f"{subject} the action of lowest expected cost for each row costs {realized} per 1,000 "
-        f"rows (95 % interval {low} to {high}; expected by the model: {expected}). Always taking "
+        f"{subject} the action of lowest expected cost for each row costs "
+        f"{_per_thousand(report.realized)}; expected by the model: {expected}). Always taking "
         f"“{report.constant_action}” would cost {constant}, an oracle {oracle}."
     )
 
 
 def _policy_text(summary: Summary) -> str:
     """Return the cost, coverage and risk of the policy, nothing without one."""
-    if summary.decided is None:
+    found = summary.policy_report
+    if found is None:
         return ""
-    found = summary.decided.report
-    paid, low, high, raw = (
-        cost(1000 * value)
-        for value in (found.cost.value, found.cost.low, found.cost.high, found.raw_cost)
-    )
     accepted = f"It decides {percentage(found.coverage.value)} of the rows"
     if found.risk is not None:
         accepted += (
@@ -80,9 +69,15 @@ def _policy_text(summary: Summary) -> str:
             f"({percentage(found.risk.low, 2)} to {percentage(found.risk.high, 2)}),"
         )
     return keep_percent_signs(
-        f"The policy costs {paid} per 1,000 rows (95 % interval {low} to {high}); decisions from "
-        f"uncalibrated outputs cost {raw}. {accepted} and sends the others to review."
+        f"The policy costs {_per_thousand(found.cost)}); decisions from uncalibrated outputs cost "
+        f"{cost(1000 * found.raw_cost)}. {accepted} and sends the others to review."
     )
+
+
+def _per_thousand(paid: Interval) -> str:
+    """Return a cost per 1,000 rows and, in an open parenthesis, its interval."""
+    value, low, high = (cost(1000 * one) for one in (paid.value, paid.low, paid.high))
+    return f"{value} per 1,000 rows (95 % interval {low} to {high}"
 
 
 def _cost_origin(summary: Summary) -> str:
@@ -124,7 +119,7 @@ def _panel(sample: Sample) -> Markup:
     return fragment(
         "decisions.html.j2",
         threshold=f"{cheapest:g}",
-        classes=sample.classes,
+        classes=class_names(sample.batch),
         actions=sample.costs.actions,
         reject=sample.costs.reject,
         costs=[[f"{cost:.12g}" for cost in row] for row in sample.costs.array.tolist()],
@@ -161,7 +156,7 @@ def _risk_figure(summary: Summary, handles: Handles) -> Figure:
         )
     labels = ("before", "uncalibrated"), ("after", "calibrated")
     curves = [
-        RiskCurve(*label, one.coverage, one.risk)
+        Curve(*label, one.coverage, one.risk)
         for label, one in zip(labels, summary.sampled_risks, strict=True)
     ]
     chart = risk_chart("Risk over coverage", curves, handles=handles)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dubito.measure import Audit, ReliabilityCurve
 from dubito.measure.text import reliability_chart
 from dubito.report.charts.builders import confidence_histogram
@@ -78,26 +80,19 @@ def _diagram(title: str, curve: ReliabilityCurve, subset: str, style: str) -> Fi
         reliability_chart(curve, f"Reliability diagram: {name}", style),
         confidence_histogram(curve, f"Histogram of the confidence: {name}", style),
     )
-    rows = tuple(
+    left, right = curve.edges[curve.bins], curve.edges[curve.bins + 1]
+    table = Table.of(
+        f"{name}: {curve.edges.size - 1} bins of equal width",
+        range(curve.count.size),
+        ("confidence bin", lambda k: f"{left[k]:.3f} to {right[k]:.3f}"),
+        ("rows", lambda k: f"{curve.count[k]:,.0f}"),
+        ("confidence", lambda k: percentage(curve.confidence[k])),
+        ("accuracy", lambda k: percentage(curve.accuracy[k])),
         (
-            f"{curve.edges[k]:.3f} to {curve.edges[k + 1]:.3f}",
-            f"{count:,.0f}",
-            percentage(confidence),
-            percentage(accuracy),
-            f"{percentage(low)} to {percentage(high)}",
-        )
-        for k, count, confidence, accuracy, low, high in zip(
-            curve.bins,
-            curve.count,
-            curve.confidence,
-            curve.accuracy,
-            curve.low,
-            curve.high,
-            strict=True,
-        )
+            "95\u00a0% range if calibrated",
+            lambda k: f"{percentage(curve.low[k])} to {percentage(curve.high[k])}",
+        ),
     )
-    columns = ("confidence bin", "rows", "confidence", "accuracy", "95\u00a0% range if calibrated")
-    table = Table(f"{name}: {curve.edges.size - 1} bins of equal width", columns, rows)
     return Figure(title, charts, _caption(curve, subset), table)
 
 
@@ -179,26 +174,25 @@ def calibrators_section(summary: Summary) -> Section:
     recalibration = summary.recalibration
     if not recalibration.leaderboard:
         return Section("calibrators", "Calibrators", (Text(recalibration.method),))
-    rows = tuple(
-        (
-            str(line["name"]),
-            decimal(line["log_loss"]),
-            _interval(line["log_loss"], Z_95 * line["standard_error"]),
-            "the mixture" if line["weight"] is None else percentage(line["weight"]),
-        )
-        for line in recalibration.leaderboard
-    )
-    columns = (
-        "calibrator",
-        "log loss, cross-fitted",
-        "95\u00a0% interval",
-        "weight in the mixture",
-    )
+
+    def weight(line: dict[str, Any]) -> str:
+        return "the mixture" if line["weight"] is None else percentage(line["weight"])
+
     text = (
         f"Selected: {recalibration.chosen}. Lower log loss is better; IdentityCalibrator() leaves "
         "the outputs unchanged and is the baseline."
     )
-    table = Table("Best first; every log loss is out of sample", columns, rows)
+    table = Table.of(
+        "Best first; every log loss is out of sample",
+        recalibration.leaderboard,
+        ("calibrator", lambda line: str(line["name"])),
+        ("log loss, cross-fitted", lambda line: decimal(line["log_loss"])),
+        (
+            "95\u00a0% interval",
+            lambda line: _interval(line["log_loss"], Z_95 * line["standard_error"]),
+        ),
+        ("weight in the mixture", weight),
+    )
     return Section("calibrators", "Calibrators", (Text(text), table))
 
 

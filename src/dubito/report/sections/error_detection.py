@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dubito.report.charts.builders import Population, uncertainty_histogram, uncertainty_scatter
+from dubito.arrays import FloatArray
+from dubito.report.charts.builders import (
+    Curve,
+    Population,
+    uncertainty_histogram,
+    uncertainty_scatter,
+)
 from dubito.report.content import Block, Figure, Row, Section, Text
 from dubito.report.formatting import decimal, percentage
 from dubito.report.ood import ALPHA, OODScores
@@ -29,20 +35,22 @@ def uncertainty_section(summary: Summary) -> Section:
 def _error_figure(summary: Summary) -> Figure:
     """Return the uncertainty of correct and of wrong rows."""
     rows, weight = summary.after.rows, summary.after.labeled_weight
-    kinds = (("correct rows", "correct", rows.correct), ("wrong rows", "wrong", 1 - rows.correct))
-    populations = [
-        Population(name, style, rows.least_confidence[part > 0], (weight * part)[part > 0])
-        for name, style, part in kinds
-        if (weight * part).sum() > 0
-    ]
+    populations = _by_correctness(rows.least_confidence, weight, rows.correct)
     title, label = "Correct and wrong rows", "1 - confidence, calibrated"
     caption = "The further apart, the more errors a threshold finds."
-    return _histogram(
-        title,
-        label,
-        populations,
-        f"{caption}{_auroc_text('Error', summary.audit_after.auroc_of_errors)}",
-    )
+    area = _auroc_text("Error", summary.audit_after.auroc_of_errors)
+    return _histogram(title, label, populations, f"{caption}{area}")
+
+
+def _by_correctness(
+    scores: FloatArray, weight: FloatArray, correct: FloatArray
+) -> list[Population]:
+    """Return the scores of correct and of wrong rows; a row with a soft label counts in both."""
+    return [
+        Population(f"{style} rows", style, scores[part > 0], (weight * part)[part > 0])
+        for style, part in (("correct", correct), ("wrong", 1 - correct))
+        if (weight * part).sum() > 0
+    ]
 
 
 def _ood_figures(scores: OODScores) -> list[Block]:
@@ -51,31 +59,27 @@ def _ood_figures(scores: OODScores) -> list[Block]:
     caption = "Each kind adds up to 100\u00a0%; the last bin includes larger values."
     if scores.ood_doubt is not None:
         populations = [
-            Population("in-distribution rows", "known", scores.doubt, np.ones(scores.doubt.size)),
-            Population("OOD rows", "ood", scores.ood_doubt, np.ones(scores.ood_doubt.size)),
+            _unweighted("in-distribution rows", "known", scores.doubt),
+            _unweighted("OOD rows", "ood", scores.ood_doubt),
         ]
         text = f"{caption}{_auroc_text('OOD', scores.doubt_auroc)}"
         label = "1 - confidence, uncalibrated"
         figures.append(_histogram("OOD rows by confidence", label, populations, text))
     if scores.distance is not None:
-        kinds = (
-            ("correct rows", "correct", scores.is_correct),
-            ("wrong rows", "wrong", ~scores.is_correct),
-        )
-        populations = [
-            Population(name, style, scores.distance[part], scores.weight[part])
-            for name, style, part in kinds
-            if scores.weight[part].sum() > 0
-        ]
+        correct = scores.is_correct.astype(np.float64)
+        populations = _by_correctness(scores.distance, scores.weight, correct)
+        title = "Distance of the features"
         if scores.ood_distance is not None:
-            weight = np.ones(scores.ood_distance.size)
-            populations.append(Population("OOD rows", "ood", scores.ood_distance, weight))
-        title = (
-            "Distance of the features" if scores.ood_distance is None else "OOD rows by distance"
-        )
+            populations.append(_unweighted("OOD rows", "ood", scores.ood_distance))
+            title = "OOD rows by distance"
         text = f"{caption}{_auroc_text('OOD', scores.distance_auroc)}"
         figures.append(_histogram(title, "Squared Mahalanobis distance", populations, text))
     return figures
+
+
+def _unweighted(name: str, style: str, scores: FloatArray) -> Population:
+    """Return scores that all have weight 1."""
+    return Population(name, style, scores, np.ones(scores.size))
 
 
 def _histogram(title: str, label: str, populations: list[Population], caption: str) -> Figure:
@@ -113,14 +117,10 @@ def _decomposition_figure(summary: Summary) -> Figure:
     if rows.size > MAX_DOTS:
         rng = np.random.default_rng(summary.provenance.seed)
         rows = np.sort(rng.choice(rows, MAX_DOTS, replace=False))
+    kinds = (("correct", rows[correct[rows]]), ("wrong", rows[~correct[rows]]))
     populations = [
-        (
-            style,
-            f"{style} rows",
-            parts.aleatoric[rows[kind[rows]]],
-            parts.epistemic[rows[kind[rows]]],
-        )
-        for style, kind in (("correct", correct), ("wrong", ~correct))
+        Curve(style, f"{style} rows", parts.aleatoric[chosen], parts.epistemic[chosen])
+        for style, chosen in kinds
     ]
     epistemic = float(parts.epistemic.sum() / max(parts.total.sum(), 1e-300))
     caption = (

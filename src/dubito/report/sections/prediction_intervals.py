@@ -10,7 +10,7 @@ from dubito.measure import RegressionAudit, RiskCoverageCurve
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import point_of_rows, values_of
 from dubito.report.charts.builders import (
-    RiskCurve,
+    Curve,
     coverage_chart,
     pit_histogram,
     risk_chart,
@@ -18,19 +18,13 @@ from dubito.report.charts.builders import (
 )
 from dubito.report.content import Block, Card, Cards, Figure, Row, Section, Table, Text, Verdict
 from dubito.report.formatting import (
-    ABSENT,
     decimal,
+    estimate,
     keep_percent_signs,
     percentage,
     quantity,
-    with_interval,
 )
-from dubito.report.regression_summary import (
-    Candidate,
-    RegressionSummary,
-    target_mean,
-    widths_of,
-)
+from dubito.report.regression_summary import RegressionSummary, target_mean, widths_of
 from dubito.report.verdict import split_verdict
 
 N_ROWS = 15
@@ -69,19 +63,18 @@ def regression_sections(summary: RegressionSummary) -> list[Section]:
 
 def _coverage_section(summary: RegressionSummary) -> Section:
     """Return coverage and width over the nominal coverage, and PIT histograms."""
-    shown = [("before", "uncalibrated", summary.before)]
+    shown = [("before", "uncalibrated", summary.before.audit)]
     if summary.chosen:
-        shown.append(("after", "calibrated, out of sample", summary.after))
-    audits = [(style, label, one.audit) for style, label, one in shown]
-    coverages = [(style, label, one.levels, one.coverage) for style, label, one in audits]
-    widths = [(style, label, one.levels, one.width) for style, label, one in audits]
+        shown.append(("after", "calibrated, out of sample", summary.after.audit))
+    coverages = [Curve(style, label, one.levels, one.coverage) for style, label, one in shown]
+    widths = [Curve(style, label, one.levels, one.width) for style, label, one in shown]
     title = "Observed and nominal coverage"
     coverage = Figure(
         title,
         (coverage_chart(title, summary.before.audit.n_rows, coverages),),
         "On the dashed line, intervals contain as many targets as they should. Below it they are "
         "too narrow: the model is over-confident.",
-        _coverage_table([(label, one) for _, label, one in audits]),
+        _coverage_table([(label, one) for _, label, one in shown]),
     )
     title = "Sharpness: mean width of intervals"
     sharpness = Figure(
@@ -116,34 +109,29 @@ def _cards(summary: RegressionSummary) -> Cards:
 
 def _coverage_table(audits: list[tuple[str, RegressionAudit]]) -> Table:
     """Return the coverage of intervals, level by level."""
-    rows = tuple(
-        (
-            f"{percentage(level, 0)}, {label}",
-            percentage(coverage),
-            f"±\u00a0{percentage(1.96 * deviation)}",
-            decimal(width),
-        )
+    lines = (
+        (label, *line)
         for label, one in audits
-        for level, coverage, deviation, width in zip(
-            one.levels.tolist(),
-            one.coverage.tolist(),
-            one.coverage_deviation.tolist(),
-            one.width.tolist(),
-            strict=True,
-        )
+        for line in zip(one.levels, one.coverage, one.coverage_deviation, one.width, strict=True)
     )
-    columns = ("nominal coverage", "observed coverage", "95\u00a0% range", "mean width")
-    return Table(f"{audits[0][1].n_rows:,} rows", columns, rows)
+    return Table.of(
+        f"{audits[0][1].n_rows:,} rows",
+        lines,
+        ("nominal coverage", lambda line: f"{percentage(line[1], 0)}, {line[0]}"),
+        ("observed coverage", lambda line: percentage(line[2])),
+        ("95\u00a0% range", lambda line: f"±\u00a0{percentage(1.96 * line[3])}"),
+        ("mean width", lambda line: decimal(line[4])),
+    )
 
 
-def _pit_figure(candidate: Candidate, label: str, style: str) -> Figure:
+def _pit_figure(audit: RegressionAudit, label: str, style: str) -> Figure:
     """Return a PIT histogram."""
-    pit = candidate.audit.pit
+    pit = audit.pit
     outer = float(pit[0] + pit[-1]) * pit.size / 2
     shape = "about flat" if 0.7 < outer < 1.4 else "high at both ends: intervals are too narrow"
     shape = "low at both ends: intervals are too wide" if outer <= 0.7 else shape
     title = f"PIT histogram, {label}"
-    chart = pit_histogram(title, pit, candidate.audit.n_rows, style)
+    chart = pit_histogram(title, pit, audit.n_rows, style)
     return Figure(title, (chart,), f"Flat is calibrated; this one is {shape}.")
 
 
@@ -152,8 +140,8 @@ def _metrics_section(summary: RegressionSummary) -> Section:
     rows = tuple(
         (
             name,
-            with_interval(None if was is None else was.value, was),
-            with_interval(None if now is None else now.value, now) if summary.chosen else ABSENT,
+            estimate(was),
+            estimate(now if summary.chosen else None),
             f"{float(name.split()[2]) / 100:.3g}" if name.startswith("coverage") else "",
         )
         for name, was, now in summary.metrics
@@ -165,39 +153,36 @@ def _metrics_section(summary: RegressionSummary) -> Section:
     if summary.whole.n_missing:
         blocks.insert(1, Text(f"{quantity(summary.whole.n_missing)} without a target left out."))
     if summary.whole.groups:
-        groups = tuple(
-            (
-                name,
-                f"{one.n_rows:,}",
-                decimal(one.continuous_ranked_probability_score),
-                keep_percent_signs(one.verdict),
-            )
-            for name, one in summary.whole.groups.items()
+        groups = Table.of(
+            "Groups",
+            summary.whole.groups.items(),
+            ("group", lambda item: item[0]),
+            ("rows", lambda item: f"{item[1].n_rows:,}"),
+            ("CRPS", lambda item: decimal(item[1].continuous_ranked_probability_score)),
+            ("verdict", lambda item: keep_percent_signs(item[1].verdict)),
+            texts=(0, 3),
         )
-        names = ("group", "rows", "CRPS", "verdict")
-        blocks.append(Table("Groups", names, groups, texts=(0, 3)))
+        blocks.append(groups)
     return Section("metrics", "Metrics", tuple(blocks))
 
 
 def _calibrators_section(summary: RegressionSummary) -> Section:
     """Return the CRPS and coverage of each calibrator."""
-    rows = tuple(
-        (
-            one.name,
-            keep_percent_signs(one.summary),
-            decimal(one.audit.continuous_ranked_probability_score),
-            percentage(_largest_gap(one.audit)),
-            "selected" if k == summary.chosen else "",
-        )
-        for k, one in enumerate(summary.candidates)
-    )
-    columns = ("calibrator", "summary", "CRPS", "largest coverage gap", "")
     text = (
         "VarianceScaling is selected unless a more flexible calibrator lowers the CRPS by more "
         "than 1\u00a0%. The CRPS of quantiles is an average over their levels, which is slightly "
         "lower than that of a density."
     )
-    table = Table("Every metric is out of sample", columns, rows, texts=(0, 1, 4))
+    table = Table.of(
+        "Every metric is out of sample",
+        summary.candidates,
+        ("calibrator", lambda one: one.name),
+        ("summary", lambda one: keep_percent_signs(one.summary)),
+        ("CRPS", lambda one: decimal(one.audit.continuous_ranked_probability_score)),
+        ("largest coverage gap", lambda one: percentage(_largest_gap(one.audit))),
+        ("", lambda one: "selected" if one is summary.after else ""),
+        texts=(0, 1, 4),
+    )
     return Section("calibrators", "Calibrators", (Text(text), table))
 
 
@@ -215,7 +200,7 @@ def _decisions_section(summary: RegressionSummary) -> Section:
     curve = RiskCoverageCurve.of(state)
     errors = np.sqrt(curve.risk * scale)
     label = "Root mean squared error"
-    one = RiskCurve("after", "rows accepted by interval width", curve.coverage, errors)
+    one = Curve("after", "rows accepted by interval width", curve.coverage, errors)
     chart = Figure(
         "Error over coverage",
         (risk_chart("Error over coverage", [one], label, plain),),
@@ -251,13 +236,11 @@ def _rows_table(caption: str, summary: RegressionSummary, order: IntArray) -> Ta
     batch = summary.before.batch
     widths = widths_of(summary.after.batch)
     targets, predicted = target_mean(values_of(batch)), target_mean(point_of_rows(batch.outputs))
-    rows = tuple(
-        (
-            str(batch.ids[k]) if batch.ids is not None else f"row {k:,}",
-            decimal(float(predicted[k])),
-            decimal(float(targets[k])),
-            decimal(float(widths[k])),
-        )
-        for k in order[:N_ROWS].tolist()
+    return Table.of(
+        caption,
+        order[:N_ROWS].tolist(),
+        ("id", lambda k: f"row {k:,}" if batch.ids is None else str(batch.ids[k])),
+        ("predicted", lambda k: decimal(predicted[k])),
+        ("target", lambda k: decimal(targets[k])),
+        ("width of the interval", lambda k: decimal(widths[k])),
     )
-    return Table(caption, ("id", "predicted", "target", "width of the interval"), rows)
