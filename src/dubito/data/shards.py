@@ -20,6 +20,7 @@ from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.outputs import BaseOutputs, Members, unchecked
+from dubito.outputs.base import OF_ALL_ROWS
 
 
 class Summable(Protocol):
@@ -314,9 +315,6 @@ class Tally(Generic[Sum]):
             self.n_missing + other.n_missing,
             self.n_rows + other.n_rows,
         )
-
-
-OF_ALL_ROWS = ("classes", "levels")  # fields of outputs without one entry per row
 
 
 SAMPLE_ROWS = 100_000  # of streamed rows, where all must be in memory at once

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, Self, TypeVar
+from abc import ABC
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dubito.arrays import IntArray, freeze
 
+OF_ALL_ROWS = ("classes", "levels")  # fields without one entry per row
+
 
 class BaseOutputs(ABC):
-    """Outputs of a model for a number of rows."""
+    """Outputs of a model for a number of rows. The first field is an array."""
 
     __slots__ = ()
 
+    axes: ClassVar[tuple[str, ...]]  # of the first field
+
     @property
-    @abstractmethod
     def n_rows(self) -> int:
         """The number of rows."""
+        return int(self._first_array().shape[self.axes.index("row")])
 
-    @abstractmethod
     def take(self, rows: slice | IntArray) -> Self:
         """Return the outputs of some rows, without validating them again.
 
@@ -29,14 +33,42 @@ class BaseOutputs(ABC):
         rows : slice or array of int
             A slice gives a view, indices give a copy.
         """
+        index = (slice(None),) * self.axes.index("row") + (rows,)
+        fields = {
+            name: field if name in OF_ALL_ROWS or field is None else field[index]
+            for name, field in self._fields().items()
+        }
+        return unchecked(type(self), fields)
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        names: tuple[str, ...] = self.__slots__
+        return {name: getattr(self, name) for name in names}
+
+    def _first_array(self) -> NDArray[Any]:
+        """Return the first field."""
+        return next(iter(self._fields().values()))
+
+    def __repr__(self) -> str:
+        array = self._first_array()
+        sizes = (_counted(n, axis) for n, axis in zip(array.shape, self.axes, strict=False))
+        return f"{type(self).__name__}({' x '.join(sizes)}, {array.dtype})"
 
     def __len__(self) -> int:
         return self.n_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
         # NumPy does not pickle that an array is read-only; `unchecked` restores it.
-        names: tuple[str, ...] = self.__slots__
-        return unchecked, (type(self), {name: getattr(self, name) for name in names})
+        return unchecked, (type(self), self._fields())
+
+
+def _counted(count: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> _counted(1, "row"), _counted(10, "class")
+    ('1 row', '10 classes')
+    """
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def set_field(outputs: BaseOutputs, name: str, value: Any) -> None:

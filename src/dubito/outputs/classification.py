@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from dubito.arrays import (
     PERCENTAGES,
     FloatArray,
-    IntArray,
     as_array,
     as_distributions,
     as_finite,
@@ -35,12 +34,9 @@ class BaseClassOutputs(BaseOutputs):
 
     __slots__ = ()
 
+    axes: ClassVar[tuple[str, ...]] = ("row", "class")
     array: FloatArray
     classes: tuple[ClassName, ...] | None
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.array.shape[-2])
 
     @property
     def n_classes(self) -> int:
@@ -49,7 +45,7 @@ class BaseClassOutputs(BaseOutputs):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Logits(BaseClassOutputs):
     """Logits: unnormalized log probabilities.
 
@@ -77,12 +73,9 @@ class Logits(BaseClassOutputs):
         set_field(self, "array", freeze(logits))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Logits"))
 
-    def take(self, rows: slice | IntArray) -> Logits:
-        return unchecked(Logits, {"array": self.array[rows], "classes": self.classes})
-
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Probabilities(BaseClassOutputs):
     """Class probabilities.
 
@@ -108,12 +101,9 @@ class Probabilities(BaseClassOutputs):
         set_field(self, "array", freeze(probabilities))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
 
-    def take(self, rows: slice | IntArray) -> Probabilities:
-        return unchecked(Probabilities, {"array": self.array[rows], "classes": self.classes})
-
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Members(BaseClassOutputs):
     """Class probabilities of an ensemble, or of several stochastic forward passes.
 
@@ -132,6 +122,7 @@ class Members(BaseClassOutputs):
     [[0.7, 0.3]]
     """
 
+    axes = ("pass", "row", "class")
     array: FloatArray
     classes: tuple[ClassName, ...] | None
     certainty: FloatArray | None
@@ -190,14 +181,9 @@ class Members(BaseClassOutputs):
         """The mean probabilities over the passes."""
         return Probabilities(self.array.mean(axis=0), self.classes)
 
-    def take(self, rows: slice | IntArray) -> Members:
-        array, classes = self.array[:, rows], self.classes
-        certainty = None if self.certainty is None else self.certainty[:, rows]
-        return unchecked(Members, {"array": array, "classes": classes, "certainty": certainty})
-
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TopLabel(BaseOutputs):
     """The confidence in the predicted class, and whether it was correct.
 
@@ -216,6 +202,7 @@ class TopLabel(BaseOutputs):
     2
     """
 
+    axes = ("row",)
     confidence: FloatArray
     correct: FloatArray
 
@@ -228,14 +215,6 @@ class TopLabel(BaseOutputs):
         require_rows(hits, top.shape[0], "correct", "TopLabel", "the confidence")
         set_field(self, "confidence", freeze(top.astype(np.float64)))
         set_field(self, "correct", freeze(hits.astype(np.float64)))
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.confidence.shape[0])
-
-    def take(self, rows: slice | IntArray) -> TopLabel:
-        confidence, correct = self.confidence[rows], self.correct[rows]
-        return unchecked(TopLabel, {"confidence": confidence, "correct": correct})
 
 
 def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:

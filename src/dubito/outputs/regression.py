@@ -9,7 +9,6 @@ import numpy as np
 
 from dubito.arrays import (
     FloatArray,
-    IntArray,
     as_finite,
     as_floats,
     freeze,
@@ -17,11 +16,11 @@ from dubito.arrays import (
     require_everywhere,
 )
 from dubito.errors import BadValueError
-from dubito.outputs.base import BaseOutputs, set_field, unchecked
+from dubito.outputs.base import BaseOutputs, set_field
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Normal(BaseOutputs):
     """A normal distribution per row.
 
@@ -38,6 +37,7 @@ class Normal(BaseOutputs):
     2
     """
 
+    axes = ("row", "target")
     mean: FloatArray
     std: FloatArray
 
@@ -53,16 +53,9 @@ class Normal(BaseOutputs):
         set_field(self, "mean", freeze(means))
         set_field(self, "std", freeze(stds))
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.mean.shape[0])
-
-    def take(self, rows: slice | IntArray) -> Normal:
-        return unchecked(Normal, {"mean": self.mean[rows], "std": self.std[rows]})
-
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Samples(BaseOutputs):
     """Draws from the predictive distribution of each row.
 
@@ -77,6 +70,7 @@ class Samples(BaseOutputs):
     2
     """
 
+    axes = ("row", "draw", "target")
     array: FloatArray
 
     def __init__(self, array: Any) -> None:
@@ -84,16 +78,9 @@ class Samples(BaseOutputs):
         require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
         set_field(self, "array", freeze(draws))
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.array.shape[0])
-
-    def take(self, rows: slice | IntArray) -> Samples:
-        return unchecked(Samples, {"array": self.array[rows]})
-
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Quantiles(BaseOutputs):
     """Quantiles of the predictive distribution of each row.
 
@@ -110,6 +97,7 @@ class Quantiles(BaseOutputs):
     1
     """
 
+    axes = ("row", "level", "target")
     array: FloatArray
     levels: FloatArray
 
@@ -122,13 +110,6 @@ class Quantiles(BaseOutputs):
         rule, fix = "must be non-decreasing along the levels", "Use np.sort(array, axis=1)"
         require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
         set_field(self, "array", freeze(values))
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.array.shape[0])
-
-    def take(self, rows: slice | IntArray) -> Quantiles:
-        return unchecked(Quantiles, {"array": self.array[rows], "levels": self.levels})
 
 
 def _as_levels(value: Any, n_columns: int) -> FloatArray:
