@@ -24,7 +24,6 @@ from dubito.serve.policies import deploy_policy
 from dubito.serve.run import is_loopback, open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.policies import dump_policy
 from studies.common.postgres import cluster, new_database
 from studies.common.serving import fitted_policy, served, start
 from studies.serve_durability import endure
@@ -69,7 +68,7 @@ def test_another_process_follows_an_activation(
     store: Store, url: str, running: Callable[..., Api], policy: Policy
 ) -> None:
     first, second = running(store), running(Store.open(url))
-    number = first.store.add_policy(dump_policy(fitted_policy(reject_cost=0.9)))
+    number = first.store.add_policy(fitted_policy(reject_cost=0.9).to_json())
     first.client.post(f"/v1/policies/{number}/activate")
     end = time.monotonic() + 20
     while (
@@ -191,7 +190,7 @@ def test_counts_for_prometheus(api: Api) -> None:
 
 
 def test_a_file_is_activated_once(small_store: Store, policy: Policy) -> None:
-    newer = small_store.add_policy(dump_policy(fitted_policy(reject_cost=0.1)))
+    newer = small_store.add_policy(fitted_policy(reject_cost=0.1).to_json())
     small_store.activate(newer)
     assert deploy_policy(small_store, policy) == 1
     assert small_store.active_id() == newer

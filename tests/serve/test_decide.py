@@ -68,12 +68,11 @@ def test_an_idempotency_key_gets_the_first_response(api: Api) -> None:
 
 
 def test_the_first_response_stays_when_the_policy_changes(api: Api) -> None:
-    from dubito.serve.store.policies import dump_policy
     from studies.common.serving import fitted_policy
 
     body = {"logits": [TORN], "ids": ["x"]}
     first = api.client.post("/v1/decide", json=body).json()
-    other = dump_policy(fitted_policy(reject_cost=0.9))
+    other = fitted_policy(reject_cost=0.9).to_json()
     number = api.client.post("/v1/policies", content=other).json()["id"]
     assert api.client.post(f"/v1/policies/{number}/activate").json() == {"active": number}
     assert api.client.post("/v1/decide", json=body).json() == first
@@ -289,7 +288,7 @@ def test_stored_columns_are_those_of_the_policy(policy: Policy) -> None:
 def test_the_response_has_names_instead_of_codes(
     policy: Policy, new: Callable[..., NewDecisions]
 ) -> None:
-    answer = _response_columns(new({"x": SURE, "y": TORN}), {}, lambda _: policy)
+    answer = _response_columns(new({"x": SURE, "y": TORN}).columns, lambda _: policy)
     assert answer["action"] == ["a", "reject"]
     assert answer["class"] == ["a", "a"]
     assert answer["reason"] == ["lowest_expected_cost", "reject_costs_less"]
@@ -309,7 +308,7 @@ def test_existing_ids_get_their_first_response(
         requested.append(policy_id)
         return policy
 
-    answer = _response_columns(made, {"y": before}, policies)
+    answer = _response_columns(made.columns, policies, {"y": before})
     assert {name: values[1] for name, values in answer.items()} == {
         "id": "y", "policy": 7, "action": "b", "class": "c", "probability": 0.5,
         "expected_cost": 0.25, "reason": "lowest_expected_cost", "review_value": 0.0,

@@ -17,7 +17,6 @@ from dubito.serve.monitor import _as_json, _monitor_policy
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import Store
-from dubito.serve.store.policies import dump_policy
 from dubito.serve.weighting import propensity_weights
 from studies.common.serving import fitted_policy
 from tests.serve import stored
@@ -201,7 +200,7 @@ def test_metrics_of_stored_rows(api: Api) -> None:
 def test_rows_of_the_previous_policy_are_left_out(api: Api) -> None:
     api.client.post("/v1/decide", json={"logits": [TORN] * 30, "ids": list(range(30))})
     api.client.post("/v1/labels", json={"ids": list(range(30)), "labels": ["b"] * 30})
-    other = dump_policy(fitted_policy(reject_cost=0.2))
+    other = fitted_policy(reject_cost=0.2).to_json()
     number = api.client.post("/v1/policies", content=other).json()["id"]
     api.client.post(f"/v1/policies/{number}/activate")
     content = api.client.get("/v1/monitor").json()

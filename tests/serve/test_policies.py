@@ -1,10 +1,9 @@
-from dubito.serve.store.policies import dump_policy
 from studies.common.serving import fitted_policy
 from tests.serve.conftest import Api
 
 
 def test_policies_are_uploaded_activated_and_rolled_back(api: Api) -> None:
-    other = dump_policy(fitted_policy(reject_cost=0.1))
+    other = fitted_policy(reject_cost=0.1).to_json()
     made = api.client.post("/v1/policies", content=other)
     assert made.status_code == 201
     number = made.json()["id"]
@@ -22,11 +21,11 @@ def test_policies_are_uploaded_activated_and_rolled_back(api: Api) -> None:
 
 
 def test_invalid_policies_are_rejected(api: Api) -> None:
-    for content in (b"{}", b"\xff", b"", dump_policy(fitted_policy()).encode()[:-100]):
+    for content in (b"{}", b"\xff", b"", fitted_policy().to_json().encode()[:-100]):
         answer = api.client.post("/v1/policies", content=content)
         assert answer.status_code == 422
     changed = (
-        dump_policy(fitted_policy()).replace('"random_state": 0', '"random_state": 1').encode()
+        fitted_policy().to_json().replace('"random_state": 0', '"random_state": 1').encode()
     )
     answer = api.client.post("/v1/policies", content=changed)
     assert "its checksum does not match" in answer.json()["detail"]

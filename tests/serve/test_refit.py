@@ -24,7 +24,6 @@ from dubito.serve.refit import (
     refit,
 )
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.policies import dump_policy
 from dubito.serve.weighting import propensity_weights, sample_by_weight
 from studies.common.serving import fitted_policy
 from tests.serve import stored
@@ -237,7 +236,7 @@ def cost_of(policy: Policy, logits: Any, y: Any, reject_cost: float) -> float:
 def test_an_uploaded_policy_is_evaluated_on_live_rows(small_store: Store, add: Add) -> None:
     logits, y = add("a", 400, ago=3600.0)
     other = fitted_policy(reject_cost=0.1)
-    number = small_store.add_policy(dump_policy(other))
+    number = small_store.add_policy(other.to_json())
     found = compared(small_store, 1, number)
     active = small_store.list_policies().all[0].policy
     assert found.active.cost.value == pytest.approx(cost_of(active, logits, y, 0.3))
@@ -258,7 +257,7 @@ def test_a_refit_is_cross_validated_until_new_rows_arrive(
     add("a", 400, ago=3600.0)
     until = time.time()
     before = refit(small_store.decisions_since(), policy, small_store.find_features)
-    number = small_store.add_policy(dump_policy(before), trained_until=until)
+    number = small_store.add_policy(before.to_json(), trained_until=until)
     logits, y = add("few", 30, ago=-60.0)
     found = compared(small_store, 1, number)
     assert found.candidate == before.report
@@ -279,15 +278,15 @@ def test_a_policy_is_not_evaluated_on_its_training_rows(
     add("a", 400, ago=3600.0)
     rows, until = small_store.decisions_since(), time.time()
     active = small_store.add_policy(
-        dump_policy(refit(rows, policy, small_store.find_features)), trained_until=until
+        refit(rows, policy, small_store.find_features).to_json(), trained_until=until
     )
-    uploaded = small_store.add_policy(dump_policy(fitted_policy(reject_cost=0.1)))
+    uploaded = small_store.add_policy(fitted_policy(reject_cost=0.1).to_json())
     with pytest.raises(HTTPError, match="No rows have been decided yet"):
         compared(small_store, active, uploaded)
     add("b", 60, ago=-60.0)
     found = compared(small_store, active, uploaded)
     assert found.active.n_rows == found.candidate.n_rows == 60
     again = refit(small_store.decisions_since(), policy, small_store.find_features, random_state=1)
-    late = small_store.add_policy(dump_policy(again), trained_until=time.time() + 90)
+    late = small_store.add_policy(again.to_json(), trained_until=time.time() + 90)
     with pytest.raises(HTTPError, match="No rows have been decided yet"):
         compared(small_store, active, late)

@@ -19,7 +19,6 @@ from dubito.serve.service import (
     log_event,
 )
 from dubito.serve.store import Store
-from dubito.serve.store.policies import dump_policy
 from studies.common.serving import fitted_policy
 from tests.serve.conftest import Api
 
@@ -53,7 +52,7 @@ def test_a_fraction_is_between_0_and_1() -> None:
 def test_the_catalog_follows_activations(small_store: Store, policy: Policy) -> None:
     catalog = PolicyCatalog(small_store)
     assert catalog.active[0] == 1
-    other = small_store.add_policy(dump_policy(fitted_policy(reject_cost=0.1)))
+    other = small_store.add_policy(fitted_policy(reject_cost=0.1).to_json())
     small_store.activate(other)
     assert catalog.active[0] == 1
     catalog.refresh()

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from dubito import __version__
 from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
-from dubito.serve import decide, labels, monitor, pages, policies, review
+from dubito.serve import decide, labels, monitor, pages, policies, review, schemas
 from dubito.serve.auth import Authenticator, SecurityHeaders
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.service import (
@@ -61,9 +61,12 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.service, app.state.authenticator = service, Authenticator(store)
-    for module in (decide, labels, review, monitor, policies, pages):
-        app.include_router(module.router)
-    app.include_router(health)
+    for module in (decide, labels, review, monitor, policies):
+        app.include_router(
+            module.router, prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS
+        )
+    for router in (pages.router, health):
+        app.include_router(router)
     app.add_exception_handler(DubitoError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_parameter)
     app.add_exception_handler(SQLAlchemyError, _answer_unavailable)
@@ -187,12 +190,12 @@ async def check_health() -> dict[str, str]:
 
 
 @health.get("/readyz")
-async def check_readiness(request: Request, response: Response) -> dict[str, str]:
+def check_readiness(request: Request, response: Response) -> dict[str, str]:
     """Return whether the service can decide: the database answers and a policy is active."""
     service = get_service(request)
     status = "ok" if service.catalog.active_id is not None else "no policy is active"
     try:
-        await run_in_threadpool(service.store.ping)
+        service.store.ping()
     except SQLAlchemyError:
         status = "the database does not answer"
     response.status_code = 200 if status == "ok" else 503
@@ -200,9 +203,9 @@ async def check_readiness(request: Request, response: Response) -> dict[str, str
 
 
 @health.get("/metrics")
-async def get_metrics(request: Request) -> Response:
+def get_metrics(request: Request) -> Response:
     """Return the metrics in the Prometheus text format."""
     service = get_service(request)
-    service.metrics.waiting.set(await run_in_threadpool(service.store.queue_length))
+    service.metrics.waiting.set(service.store.queue_length())
     service.metrics.active_policy.set(service.catalog.active_id or 0)
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -29,9 +29,7 @@ from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
-router = APIRouter(
-    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["decide"]
-)
+router = APIRouter(tags=["decide"])
 INLINE_BYTES = 64_000  # smaller bodies are decided faster than a thread is found for them
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -190,18 +188,16 @@ async def decide(
         schemas.check_name(key, "The header Idempotency-Key")
     is_arrow = has_arrow_body(request)
     if is_arrow or len(body) > INLINE_BYTES:
-        new = await run_in_threadpool(_decide_alone, service, body, is_arrow, key)
+        parsed = await run_in_threadpool(_parse_request, service, body, is_arrow, key)
+        [new] = await run_in_threadpool(decide_batch, [parsed], service.settings, service.rng)
     else:
         parsed = _parse_request(service, body, is_arrow, key)
-        kind = parsed.batch_kind
-        if kind is None:
-            [new] = decide_batch([parsed], service.settings, service.rng)
-        else:
-            new = await service.batcher.submit(kind, parsed)
+        kind = parsed.batch_kind or object()  # equal to no other: decided alone
+        new = await service.batcher.submit(kind, parsed)
     found = await asyncio.wrap_future(service.store.submit(new))
     if found and any(row["policy_id"] not in service.catalog.known for row in found.values()):
         await run_in_threadpool(service.catalog.refresh)
-    columns = _response_columns(new, found, service.catalog.policy)
+    columns = _response_columns(new.columns, service.catalog.policy, found)
     for action, n_rows in Counter(columns["action"]).items():
         service.metrics.decisions.labels(action).inc(n_rows)
     request.state.n_rows = len(new)
@@ -215,13 +211,6 @@ async def decide(
 def has_arrow_body(request: Request) -> bool:
     """Return whether the body of a request is an Arrow stream."""
     return request.headers.get("content-type", "").partition(";")[0].strip() == schemas.ARROW
-
-
-def _decide_alone(service: Service, body: bytes, is_arrow: bool, key: str | None) -> NewDecisions:
-    """Decide the rows of one request."""
-    parsed = _parse_request(service, body, is_arrow, key)
-    [new] = decide_batch([parsed], service.settings, service.rng)
-    return new
 
 
 def _parse_request(
@@ -247,72 +236,53 @@ def parse_arrow(body: bytes, settings: Settings, max_columns: int | None = None)
 
 
 def _response_columns(
-    new: NewDecisions,
-    found: Mapping[str, Mapping[str, Any]],
-    policies: Callable[[int], Policy],
+    columns: dict[str, list[Any]],
+    find_policy: Callable[[int], Policy],
+    found: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, list[Any]]:
-    """Return the response as columns; ids that existed get their first response."""
-    columns = new.columns
-    costs = policies(columns["policy_id"][0]).costs
-    classes = costs.classes or range(costs.n_classes)
-    response = {
+    """Return the response as columns, with names; ids that existed get their first response."""
+    if found:
+        known = [found.get(name, {}) for name in columns["id"]]
+        columns = {
+            name: [row.get(name, value) for row, value in zip(known, values, strict=True)]
+            for name, values in columns.items()
+        }
+    ids = columns["policy_id"]
+    policies = {policy_id: find_policy(policy_id) for policy_id in set(ids)}
+    actions = {policy_id: policy.costs.actions for policy_id, policy in policies.items()}
+    classes = {policy_id: policy.classes for policy_id, policy in policies.items()}
+    return {
         "id": columns["id"],
-        "policy": columns["policy_id"],
-        "action": [costs.actions[code] for code in columns["action"]],
-        "class": [classes[code] for code in columns["class_"]],
+        "policy": ids,
+        "action": [actions[k][code] for k, code in zip(ids, columns["action"], strict=True)],
+        "class": [classes[k][code] for k, code in zip(ids, columns["class_"], strict=True)],
         "probability": columns["probability"],
         "expected_cost": columns["expected_cost"],
         "reason": [REASONS[code] for code in columns["reason"]],
         "review_value": columns["review_value"],
     }
-    if found:
-        response = {field: list(values) for field, values in response.items()}
-        for row, name in enumerate(columns["id"]):
-            if name in found:
-                for field, value in _response_of(found[name], policies).items():
-                    response[field][row] = value
-    return response
-
-
-def _response_of(row: Mapping[str, Any], policies: Callable[[int], Policy]) -> dict[str, Any]:
-    """Return a stored decision with the names of the policy that made it."""
-    costs = policies(row["policy_id"]).costs
-    return {
-        "id": row["id"],
-        "policy": row["policy_id"],
-        "action": costs.actions[row["action"]],
-        "class": row["class_"] if costs.classes is None else costs.classes[row["class_"]],
-        "probability": row["probability"],
-        "expected_cost": row["expected_cost"],
-        "reason": REASONS[row["reason"]],
-        "review_value": row["review_value"],
-    }
 
 
 @router.get("/decisions/{decision_id:path}", response_model=schemas.StoredDecision)
-async def get_decision(
+def get_decision(
     request: Request,
     decision_id: str,
     token: Annotated[Token, Depends(require_scope("decide", "admin"))],
 ) -> dict[str, Any]:
     """Return a stored decision, its label if known, and the labels it had before."""
-    return await run_in_threadpool(_stored_decision, get_service(request), decision_id)
-
-
-def _stored_decision(service: Service, decision_id: str) -> dict[str, Any]:
-    """Return a decision with its labels."""
+    service = get_service(request)
     store, name = service.store, schemas.check_name(decision_id, "The id")
     row = store.get_decision(name)
     if row is None:
         problem = f"There is no decision {name!r}"
         raise HTTPError(NOT_FOUND, problem, "Use the id of a decision")
     code, classes = store.get_label(name), service.catalog.policy(row["policy_id"]).classes
-    previous = [
-        {**asdict(one), "label": classes[one.label]} for one in store.find_corrections(name)
-    ]
+    corrections = store.find_corrections(name)
+    whole = {name: [value] for name, value in row.items()}
+    response = _response_columns(whole, service.catalog.policy)
     return {
-        **_response_of(row, service.catalog.policy),
+        **{name: value for name, [value] in response.items()},
         **{name: row[name] for name in ("created", "row_cost", "link")},
         "label": None if code is None else classes[code],
-        "previous_labels": previous,
+        "previous_labels": [{**asdict(one), "label": classes[one.label]} for one in corrections],
     }

@@ -18,9 +18,7 @@ from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
 from dubito.serve.store.labels import add_labels
 
-router = APIRouter(
-    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["labels"]
-)
+router = APIRouter(tags=["labels"])
 
 
 @router.post("/labels", openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True))

@@ -10,7 +10,6 @@ from typing import Annotated, Any, final
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic_core import to_jsonable_python
-from starlette.concurrency import run_in_threadpool
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
@@ -25,12 +24,12 @@ from dubito.monitor.sequential import SequentialAlarm
 from dubito.monitor.shifts import DistributionShift, distribution_shift, mean_with_error
 from dubito.outputs import Probabilities
 from dubito.serve.auth import require_scope
-from dubito.serve.schemas import BEARER, ERRORS, MonitorResponse
+from dubito.serve.schemas import MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import AlarmHistory, StoredRows, Token
 from dubito.serve.weighting import WeightedSample, propensity_weights
 
-router = APIRouter(prefix="/v1", dependencies=[BEARER], responses=ERRORS, tags=["monitor"])
+router = APIRouter(tags=["monitor"])
 CALLER = "monitor"
 MONITOR_DAYS = 30.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
@@ -98,7 +97,7 @@ class MonitorReport:
 
 
 @router.get("/monitor")
-async def get_monitor(
+def get_monitor(
     request: Request,
     token: Annotated[Token, Depends(require_scope("review", "admin"))],
     days: Annotated[float, Query(gt=0, le=3650)] = MONITOR_DAYS,
@@ -107,8 +106,7 @@ async def get_monitor(
 
     Alarms use all rows that the policy decided: they are valid only if no row is dropped.
     """
-    service = get_service(request)
-    policy_id, report = await run_in_threadpool(active_report, service, days)
+    policy_id, report = active_report(get_service(request), days)
     content = _as_json(asdict(report))
     return MonitorResponse(policy=policy_id, days=days, n_rows=report.overall.n_rows, **content)
 

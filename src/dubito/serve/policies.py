@@ -16,11 +16,9 @@ from dubito.serve.monitor import MONITOR_DAYS
 from dubito.serve.refit import refit
 from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
-from dubito.serve.store.policies import dump_policy, policy_content
+from dubito.serve.store.policies import policy_content
 
-router = APIRouter(
-    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["policies"]
-)
+router = APIRouter(tags=["policies"])
 FILE: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }
@@ -45,14 +43,14 @@ def deploy_policy(store: Store, policy: Policy) -> int:
         The id of the policy.
     """
     known = {one.id for one in store.list_policies().all}
-    policy_id = store.add_policy(dump_policy(policy))
+    policy_id = store.add_policy(policy.to_json())
     if policy_id not in known:
         store.activate(policy_id)
     return policy_id
 
 
-def activate_policy(service: Service, token: Token, policy_id: int | None) -> None:
-    """Activate a policy, or with None the previous one, in this process at once."""
+def activate_policy(service: Service, token: Token, policy_id: int | None) -> int | None:
+    """Activate a policy, or with None the previous one, in this process at once; return its id."""
     if policy_id is None:
         event, policy_id = "policy rolled back", service.store.roll_back()
     else:
@@ -60,6 +58,7 @@ def activate_policy(service: Service, token: Token, policy_id: int | None) -> No
         service.store.activate(policy_id)
     service.catalog.refresh()
     log_event(event, policy=policy_id, user=token.name)
+    return service.catalog.active_id
 
 
 def add_candidate(service: Service) -> int:
@@ -67,7 +66,7 @@ def add_candidate(service: Service) -> int:
     _, policy = service.catalog.active
     store, now = service.store, time.time()
     rows = store.decisions_since(now - MONITOR_DAYS * DAY)
-    document = dump_policy(refit(rows, policy, store.find_features))
+    document = refit(rows, policy, store.find_features).to_json()
     content = policy_content(document)
     for one in store.list_policies().all:
         if policy_content(one.document) == content:
@@ -80,9 +79,9 @@ def add_candidate(service: Service) -> int:
 
 
 @router.get("/policies")
-async def list_policies(request: Request, token: Admin) -> schemas.PoliciesResponse:
+def list_policies(request: Request, token: Admin) -> schemas.PoliciesResponse:
     """Return all policies, oldest first, and which one is active."""
-    found = await run_in_threadpool(get_service(request).store.list_policies)
+    found = get_service(request).store.list_policies()
     return schemas.PoliciesResponse(
         policies=[
             schemas.PolicySummary(
@@ -112,18 +111,14 @@ async def upload_policy(request: Request, token: Admin) -> schemas.UploadRespons
 
 
 @router.post("/policies/{policy_id}/activate")
-async def activate(
+def activate(
     request: Request, token: Admin, policy_id: Annotated[int, Path(ge=1, le=2**31 - 1)]
 ) -> schemas.ActiveResponse:
     """Activate a policy: in this process at once, in others within a second."""
-    service = get_service(request)
-    await run_in_threadpool(activate_policy, service, token, policy_id)
-    return schemas.ActiveResponse(active=service.catalog.active_id)
+    return schemas.ActiveResponse(active=activate_policy(get_service(request), token, policy_id))
 
 
 @router.post("/policies/rollback")
-async def roll_back(request: Request, token: Admin) -> schemas.ActiveResponse:
+def roll_back(request: Request, token: Admin) -> schemas.ActiveResponse:
     """Activate the previously active policy again."""
-    service = get_service(request)
-    await run_in_threadpool(activate_policy, service, token, None)
-    return schemas.ActiveResponse(active=service.catalog.active_id)
+    return schemas.ActiveResponse(active=activate_policy(get_service(request), token, None))

@@ -14,30 +14,25 @@ from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 
-router = APIRouter(
-    prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS, tags=["review"]
-)
+router = APIRouter(tags=["review"])
 MAX_BYTES = 10_000
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
 
 
 @router.get("/review")
-async def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
+def get_queue(request: Request, token: Reviewer) -> schemas.QueueResponse:
     """Return how many rows wait, and the ids that come next."""
     store = get_service(request).store
-    waiting = await run_in_threadpool(store.queue_length)
-    ids = await run_in_threadpool(store.review_queue, token.name)
-    return schemas.QueueResponse(waiting=waiting, next=ids)
+    return schemas.QueueResponse(waiting=store.queue_length(), next=store.review_queue(token.name))
 
 
 @router.post("/review", response_model=schemas.ClaimResponse, response_model_exclude_unset=True)
-async def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
+def claim_next(request: Request, token: Reviewer) -> dict[str, Any]:
     """Claim the row with the highest review value; `item` is null if none waits."""
     service = get_service(request)
     seconds = service.settings.lease_seconds
-    claim = service.store.claim_review
-    item = await run_in_threadpool(claim, token.name, lease_seconds=seconds)
-    return {"item": None if item is None else describe_item(item, service)}
+    item = service.store.claim_review(token.name, lease_seconds=seconds)
+    return {"item": item and describe_item(item, service)}
 
 
 @router.post(
@@ -59,10 +54,7 @@ async def answer(request: Request, item_id: str, token: Reviewer) -> dict[str, A
     if fields.label is not None:
         [code] = schemas.encode_labels([fields.label], service.catalog.active[1].classes)
     item = await run_in_threadpool(apply_action, service, name, token.name, fields.action, code)
-    return {
-        "action": fields.action,
-        "item": None if item is None else describe_item(item, service),
-    }
+    return {"action": fields.action, "item": item and describe_item(item, service)}
 
 
 def apply_action(

@@ -12,7 +12,6 @@ from dubito import Logits
 from dubito.calibrate import TemperatureScaling
 from dubito.decide import OODGate, Policy
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.policies import dump_policy
 from dubito.serve.weighting import propensity_weights
 from tests.serve.pages.conftest import Person
 from tests.serve.stored import draw, fitted_policy
@@ -111,7 +110,7 @@ def test_an_uploaded_candidate_is_evaluated_on_live_rows(
 ) -> None:
     logits, y = draw(np.random.default_rng(0), 1000, 0.4)
     other = Policy.fit(Logits(logits), y, costs=policy.costs, calibrator=TemperatureScaling())
-    number = store.add_policy(dump_policy(other))
+    number = store.add_policy(other.to_json())
     page = anna.get("/monitor")
     assert "candidate on rows of the last 30 days; 95 % confidence intervals" in page
     assert f"Policy {number} was uploaded: if it was fitted to these rows" in page
@@ -160,7 +159,7 @@ def test_a_candidate_that_cannot_be_compared_is_still_shown(
     anna: Person, store: Store, policy: Policy
 ) -> None:
     other = replace(policy, provenance={**policy.provenance, "created": "2026-01-01"})
-    store.add_policy(dump_policy(other))
+    store.add_policy(other.to_json())
     page = anna.get("/monitor")
     assert "compared yet. On rows of the last 30 days: No audited row of 2 accepted rows" in page
     assert "Activate policy 2" in page
@@ -170,7 +169,7 @@ def test_a_refit_uses_the_features_of_rows(anna: Person, store: Store) -> None:
     store.delete_before(1e12)
     rng = np.random.default_rng(0)
     policy = fitted_policy(features=rng.normal(size=(3000, 2)), ood=OODGate(alpha=0.05))
-    policy_id = store.add_policy(dump_policy(policy))
+    policy_id = store.add_policy(policy.to_json())
     store.activate(policy_id)
     anna.app.state.service.catalog.refresh()
     features = rng.normal(0, 3, (600, 2)).astype(np.float32)

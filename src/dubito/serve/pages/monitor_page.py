@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from dubito.report.content import Block, Text
 from dubito.serve.auth import read_form, require_scope
@@ -29,45 +28,46 @@ from dubito.serve.store import StoredPolicy, StoredRows, Token
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Viewer = Annotated[Token, Depends(require_scope("review", "admin"))]
 Admin = Annotated[Token, Depends(require_scope("admin"))]
+Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 @router.get("/monitor")
-async def show_monitor(request: Request, token: Viewer) -> Response:
+def show_monitor(request: Request, token: Viewer) -> Response:
     """Show metrics of the active policy, and a candidate beside it."""
-    return await _show(request, token)
+    return _show(request, token)
 
 
 @router.post("/monitor/refit")
-async def refit(request: Request, token: Admin) -> Response:
+def refit(request: Request, token: Admin) -> Response:
     """Fit a candidate to the labels so far; it is not activated."""
     try:
-        policy_id = await run_in_threadpool(add_candidate, get_service(request))
+        policy_id = add_candidate(get_service(request))
     except HTTPError as error:
-        return await _show(request, token, error)
+        return _show(request, token, error)
     log_event("policy refitted", policy=policy_id, user=token.name)
     return redirect("/monitor#policies")
 
 
 @router.post("/monitor/activate")
-async def activate(request: Request, token: Admin) -> Response:
+def activate(request: Request, token: Admin, form: Form) -> Response:
     """Activate the policy of the form."""
-    text = (await read_form(request)).get("policy", "")
+    text = form.get("policy", "")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise HTTPError(INVALID, "The page sent an unknown policy", "Reload the page")
-    await run_in_threadpool(activate_policy, get_service(request), token, int(text))
+    activate_policy(get_service(request), token, int(text))
     return redirect("/monitor")
 
 
 @router.post("/monitor/rollback")
-async def roll_back(request: Request, token: Admin) -> Response:
+def roll_back(request: Request, token: Admin) -> Response:
     """Activate the previously active policy again."""
-    await run_in_threadpool(activate_policy, get_service(request), token, None)
+    activate_policy(get_service(request), token, None)
     return redirect("/monitor#policies")
 
 
-async def _show(request: Request, token: Token, error: HTTPError | None = None) -> Response:
+def _show(request: Request, token: Token, error: HTTPError | None = None) -> Response:
     """Return the page, with the error of the last action, if any."""
-    values = await run_in_threadpool(_page_values, get_service(request))
+    values = _page_values(get_service(request))
     status, problem = (200, "") if error is None else (error.status, str(error))
     return render(request, "monitor.html.j2", status, user=token, problem=problem, **values)
 

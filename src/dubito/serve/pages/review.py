@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from dubito.decide.policy.decide import REASON_TEXTS
 from dubito.serve.auth import read_form, require_scope
@@ -21,58 +19,55 @@ from dubito.serve.store import ReviewItem, Token
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
+Form = Annotated[dict[str, str], Depends(read_form)]
 KEYS = "1234567890abcdfghijklmnopqrtuvwxy"  # e, s and z belong to other buttons
 MAX_DIGITS = 6
 
 
 @router.get("/review")
-async def show_next(request: Request, token: Reviewer, item: str | None = None) -> Response:
+def show_next(request: Request, token: Reviewer, item: str | None = None) -> Response:
     """Show the row with the highest review value, or a given one."""
-    return await _show(request, token, None if item is None else check_name(item, "The id"))
+    return _show(request, token, None if item is None else check_name(item, "The id"))
 
 
 @router.post("/review")
-async def answer(request: Request, token: Reviewer) -> Response:
+def answer(request: Request, token: Reviewer, form: Form) -> Response:
     """Label, escalate or skip a row."""
-    form, service = await read_form(request), get_service(request)
-    try:
-        await run_in_threadpool(_apply, service, form, token.name)
-    except HTTPError as error:
-        return await _show(request, token, None, error)
-    return redirect("/review")
+    return _apply(request, token, form, form.get("answer", ""), "/review")
 
 
 @router.post("/review/undo")
-async def undo(request: Request, token: Reviewer) -> Response:
+def undo(request: Request, token: Reviewer, form: Form) -> Response:
     """Undo the last answer for a row, and show the row again."""
+    item = quote(form.get("item", ""), safe="")
+    return _apply(request, token, form, "undo", f"/review?item={item}")
+
+
+def _apply(
+    request: Request, token: Token, form: dict[str, str], answer: str, address: str
+) -> Response:
+    """Apply the action of a button and redirect, or show the page with the error."""
     service = get_service(request)
-    item_id = check_name((await read_form(request)).get("item"), "The id")
-    undo_review = partial(service.store.undo_review, lease_seconds=service.settings.lease_seconds)
-    try:
-        await run_in_threadpool(undo_review, item_id, token.name)
-    except HTTPError as error:
-        return await _show(request, token, None, error)
-    return redirect(f"/review?item={quote(item_id, safe='')}")
-
-
-def _apply(service: Service, form: dict[str, str], reviewer: str) -> None:
-    """Apply the action of a button."""
-    item_id = check_name(form.get("item"), "The id")
-    action, _, text = form.get("answer", "").partition(":")
+    action, _, text = answer.partition(":")
     is_code = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     code = int(text) if action == "label" and is_code else None
-    if action not in ("escalate", "skip") and (
-        code is None or code >= len(service.catalog.active[1].classes)
-    ):
-        raise HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
-    apply_action(service, item_id, reviewer, action, code)
+    try:
+        item_id = check_name(form.get("item"), "The id")
+        if action not in ("escalate", "skip", "undo") and (
+            code is None or code >= len(service.catalog.active[1].classes)
+        ):
+            raise HTTPError(INVALID, "The page sent an unknown answer", "Reload the page")
+        apply_action(service, item_id, token.name, action, code)
+    except HTTPError as error:
+        return _show(request, token, None, error)
+    return redirect(address)
 
 
-async def _show(
+def _show(
     request: Request, token: Token, item_id: str | None, error: HTTPError | None = None
 ) -> Response:
     """Return the page of the next row, with the error of the last answer, if any."""
-    values = await run_in_threadpool(_page_values, get_service(request), token, item_id)
+    values = _page_values(get_service(request), token, item_id)
     status, problem = (200, "") if error is None else (error.status, str(error))
     if error is not None and status == CONFLICT:
         problem = f"Nothing was changed: {error.problem[0].lower()}{error.problem[1:]}."
@@ -89,12 +84,10 @@ def _page_values(service: Service, token: Token, item_id: str | None) -> dict[st
         item = store.claim_review(token.name, lease_seconds=seconds)
     last = store.last_review(token.name)
     return {
-        "row": None if item is None else _describe(item, service),
+        "row": item and _describe(item, service),
         "n_waiting": store.queue_length(),
         "last": last,
-        "last_text": ""
-        if last is None
-        else _describe_answer(last, service.catalog.active[1].classes),
+        "last_text": last and _describe_answer(last, service.catalog.active[1].classes),
         "blind": service.settings.blind,
         "minutes": max(round(seconds / 60), 1),
     }

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Select, bindparam, delete, exists, select, true
+from sqlalchemy import Column, Connection, Select, bindparam, delete, exists, select, true
 
 from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.decide import Decisions
@@ -27,13 +27,10 @@ from dubito.serve.store.tables import (
 from dubito.serve.store.writer import insert_new_rows, insert_rows
 
 MAX_IDS = 500  # per query
-RESPONSE_COLUMNS = [
-    decisions.c[name]
-    for name in (
-        "id", "policy_id", "created", "digest", "action", "class_", "probability",
-        "expected_cost", "reason", "review_value", "is_audit", "link", "row_cost",
-    )
-]  # fmt: skip
+RESPONSE_COLUMNS = (
+    "id", "policy_id", "created", "digest", "action", "class_", "probability",
+    "expected_cost", "reason", "review_value", "is_audit", "link", "row_cost",
+)  # fmt: skip
 NUMERIC_COLUMNS = {
     "policy_id": np.int64, "created": np.float64, "is_logits": np.bool_, "action": np.int64,
     "class_": np.int64, "propensity": np.float64, "audit_probability": np.float64,
@@ -248,8 +245,11 @@ def _review_columns(columns: Mapping[str, list[Any]], is_rejected: BoolArray) ->
     }
 
 
-def rows_by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of a query with a parameter `ids`, a limited number of ids at a time."""
+def rows_by_id(
+    connection: Connection, query: Select[Any], key: Column[str], ids: Sequence[str]
+) -> Iterator[Any]:
+    """Yield the rows of a query whose key is among some ids, a limited number at a time."""
+    query = query.where(key.in_(bindparam("ids", expanding=True)))
     for start in range(0, len(ids), MAX_IDS):
         parameters = {"ids": list(ids[start : start + MAX_IDS])}
         yield from connection.execute(query, parameters).mappings()
@@ -270,8 +270,8 @@ def find_decisions(connection: Connection, ids: Sequence[str]) -> dict[str, dict
     dict of str to dict
         The columns of a response, by id.
     """
-    query = select(*RESPONSE_COLUMNS).where(decisions.c.id.in_(bindparam("ids", expanding=True)))
-    return {row["id"]: dict(row) for row in rows_by_id(connection, query, ids)}
+    query = select(*(decisions.c[name] for name in RESPONSE_COLUMNS))
+    return {row["id"]: dict(row) for row in rows_by_id(connection, query, decisions.c.id, ids)}
 
 
 def decisions_since(connection: Connection, since: float = 0.0) -> StoredRows:
@@ -391,10 +391,9 @@ def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.floa
     array of float32 or None
         One row per id, or None if a row has no features or a different number of them.
     """
-    query = select(decisions.c.id, decisions.c.features).where(
-        decisions.c.id.in_(bindparam("ids", expanding=True))
-    )
-    found = {row["id"]: row["features"] for row in rows_by_id(connection, query, ids)}
+    query = select(decisions.c.id, decisions.c.features)
+    rows = rows_by_id(connection, query, decisions.c.id, ids)
+    found = {row["id"]: row["features"] for row in rows}
     kept = [features for name in ids if (features := found.get(name)) is not None]
     is_complete = len(kept) == len(ids) and len({len(features) for features in kept}) == 1
     return _matrix(kept) if is_complete else None

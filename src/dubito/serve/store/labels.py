@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -13,8 +13,6 @@ from dubito.serve.http_errors import CONFLICT, HTTPError
 from dubito.serve.store.decisions import MAX_IDS, rows_by_id
 from dubito.serve.store.tables import corrections, labels, reviews
 from dubito.serve.store.writer import insert_rows
-
-BY_IDS = select(labels).where(labels.c.decision_id.in_(bindparam("ids", expanding=True)))
 
 
 @final
@@ -91,9 +89,10 @@ def _correct(
     connection: Connection, codes: dict[str, int], corrected_by: str | None, now: float
 ) -> int:
     """Replace labels that differ; return how many there were."""
+    query = select(labels).with_for_update()
     replaced = [
         row
-        for row in rows_by_id(connection, BY_IDS.with_for_update(), list(codes))
+        for row in rows_by_id(connection, query, labels.c.decision_id, list(codes))
         if row["label"] != codes[row["decision_id"]]
     ]
     if not replaced:
@@ -129,7 +128,8 @@ def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
     dict of str to int
         The position of the label among the classes, by id.
     """
-    return {row["decision_id"]: row["label"] for row in rows_by_id(connection, BY_IDS, ids)}
+    rows = rows_by_id(connection, select(labels), labels.c.decision_id, ids)
+    return {row["decision_id"]: row["label"] for row in rows}
 
 
 def find_corrections(connection: Connection, decision_id: str) -> list[Correction]:
@@ -147,10 +147,6 @@ def find_corrections(connection: Connection, decision_id: str) -> list[Correctio
     list of Correction
         Oldest first.
     """
-    names = ("label", "reviewer", "created", "corrected", "corrected_by")
-    query = (
-        select(*(corrections.c[name] for name in names))
-        .where(corrections.c.decision_id == decision_id)
-        .order_by(corrections.c.id)
-    )
+    query = select(*(corrections.c[one.name] for one in fields(Correction)))
+    query = query.where(corrections.c.decision_id == decision_id).order_by(corrections.c.id)
     return [Correction(*row) for row in connection.execute(query)]

@@ -6,17 +6,15 @@ import json
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, final
 
 from sqlalchemy import Connection, insert, select, update
 
 from dubito.decide import Policy
-from dubito.errors import BadFileError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
 from dubito.serve.store.tables import activations, policies
 
+FILE = "policy.json"  # what messages call a document
 ACTIVATIONS = (
     select(activations.c.id, activations.c.policy_id)
     .where(~activations.c.is_undone)
@@ -42,7 +40,7 @@ class StoredPolicy:
     @cached_property
     def policy(self) -> Policy:
         """The parsed policy."""
-        return _parse_policy(self.document)
+        return Policy.from_json(self.document, FILE)
 
 
 @final
@@ -57,26 +55,6 @@ class Policies:
     def active(self) -> StoredPolicy | None:
         """The active policy."""
         return next((one for one in self.all if one.is_active), None)
-
-
-def _parse_policy(document: str) -> Policy:
-    """Return the policy of a JSON document, fully validated."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.json"
-        path.write_bytes(document.encode("utf-8", "surrogatepass"))
-        try:
-            return Policy.load(path)
-        except BadFileError as error:
-            fix = error.fix.replace(str(path), "policy.json")
-            raise BadFileError("The policy", error.problem, fix) from error
-
-
-def dump_policy(policy: Policy) -> str:
-    """Return the JSON document of a policy."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "policy.json"
-        policy.save(path)
-        return path.read_text("utf-8")
 
 
 def policy_content(document: str) -> dict[str, Any]:
@@ -105,22 +83,22 @@ def add_policy(connection: Connection, document: str, trained_until: float | Non
     int
         The id of the policy.
     """
-    new = _parse_policy(document)
+    new = Policy.from_json(document, FILE)
     digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
     same = select(policies.c.id).where(policies.c.digest == digest)
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)
     first = connection.execute(select(policies.c.document).order_by(policies.c.id).limit(1))
     if (existing := first.scalar()) is not None:
-        classes = _parse_policy(existing).classes
+        classes = Policy.from_json(existing, FILE).classes
         if tuple(map(str, new.classes)) != tuple(map(str, classes)):
             names = ", ".join(map(str, classes[:10]))
             problem = f"All policies of a database must have the same classes ({names})"
             raise HTTPError(CONFLICT, problem, "Use another database for other classes")
-    values = {"digest": digest, "document": document, "created": time.time()}
-    values |= {"trained_until": trained_until}
-    query = insert(policies).values(**values).returning(policies.c.id)
-    return int(connection.execute(query).scalar_one())
+    query = insert(policies).values(
+        digest=digest, document=document, created=time.time(), trained_until=trained_until
+    )
+    return int(connection.execute(query.returning(policies.c.id)).scalar_one())
 
 
 def list_policies(connection: Connection) -> Policies:
@@ -133,21 +111,13 @@ def list_policies(connection: Connection) -> Policies:
     """
     last = [row.policy_id for row in connection.execute(ACTIVATIONS.limit(2))]
     ever = set(connection.execute(select(activations.c.policy_id).distinct()).scalars())
-    rows = connection.execute(select(policies).order_by(policies.c.id)).mappings()
-    return Policies(
-        tuple(
-            StoredPolicy(
-                row["id"],
-                row["created"],
-                row["document"],
-                is_active=row["id"] in last[:1],
-                was_active=row["id"] in ever,
-                trained_until=row["trained_until"],
-            )
-            for row in rows
-        ),
-        previous=last[1] if len(last) > 1 else None,
-    )
+    names = ("id", "created", "document", "trained_until")
+    query = select(*(policies.c[name] for name in names)).order_by(policies.c.id)
+    found = [
+        StoredPolicy(**row, is_active=row["id"] in last[:1], was_active=row["id"] in ever)
+        for row in connection.execute(query).mappings()
+    ]
+    return Policies(tuple(found), previous=last[1] if len(last) > 1 else None)
 
 
 def active_id(connection: Connection) -> int | None:

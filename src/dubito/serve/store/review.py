@@ -173,12 +173,8 @@ def label_review(connection: Connection, item_id: str, reviewer: str, label: int
     label : int
         The position of the label among the classes.
     """
-    last = last_review(connection, reviewer, item_id)
-    if last is not None and last["label"] == label:
-        return
-    _require_claim(connection, item_id, reviewer)
-    _record(connection, item_id, reviewer, "label", label)
-    add_labels(connection, [item_id], [label], reviewer=reviewer)
+    if _record(connection, item_id, reviewer, "label", label):
+        add_labels(connection, [item_id], [label], reviewer=reviewer)
 
 
 def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) -> None:
@@ -195,11 +191,8 @@ def pass_review(connection: Connection, item_id: str, reviewer: str, kind: str) 
     kind : {"escalate", "skip"}
         Two reviewers may escalate a row; then it leaves the queue without a label.
     """
-    last = last_review(connection, reviewer, item_id)
-    if last is not None and last["kind"] == kind:
+    if not _record(connection, item_id, reviewer, kind):
         return
-    _require_claim(connection, item_id, reviewer)
-    _record(connection, item_id, reviewer, kind, None)
     is_open = kind == "skip" or _n_escalations(connection, item_id) < MAX_ESCALATIONS
     release = update(reviews).where(reviews.c.decision_id == item_id)
     connection.execute(release.values(is_open=is_open, reviewer=None, lease_until=0.0))
@@ -284,19 +277,18 @@ def _locked_state(connection: Connection, item_id: str) -> Any:
     return state
 
 
-def _require_claim(connection: Connection, item_id: str, reviewer: str) -> None:
-    """Raise unless a row is claimed by a reviewer."""
+def _record(
+    connection: Connection, item_id: str, reviewer: str, kind: str, label: int | None = None
+) -> bool:
+    """Record the answer to a claimed row; return False if it is the reviewer's last one again."""
+    last = last_review(connection, reviewer, item_id)
+    if last is not None and (last["kind"], last["label"]) == (kind, label):
+        return False
     state = _locked_state(connection, item_id)
     is_held = state["is_open"] and state["lease_until"] > time.time()
     if not is_held or state["reviewer"] != reviewer:
         problem = f"Id {item_id!r} is not claimed by {reviewer!r}"
         raise HTTPError(CONFLICT, problem, "Claim it first; a claim expires after a while")
-
-
-def _record(
-    connection: Connection, item_id: str, reviewer: str, kind: str, label: int | None
-) -> None:
-    """Record a reviewer's answer."""
     connection.execute(
         insert(review_events).values(
             decision_id=item_id,
@@ -307,3 +299,4 @@ def _record(
             is_undone=False,
         )
     )
+    return True

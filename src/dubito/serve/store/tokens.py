@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, final
 
-from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, text, update
 
 from dubito.errors import BadValueError
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
@@ -66,8 +66,7 @@ def create_token(
         raise BadValueError("--scope", "dubito token create", rule, got, "Use --scope decide")
     if connection.dialect.name == "postgresql":  # SQLite has a single writer anyway
         connection.execute(text("LOCK TABLE tokens IN SHARE ROW EXCLUSIVE MODE"))
-    query = select(tokens).where(tokens.c.name == name)
-    same = [_as_token(row) for row in connection.execute(query).mappings()]
+    same = _find(connection, tokens.c.name == name)
     if valid := [one.id for one in same if one.is_valid]:
         problem = f"Token {valid[0]} already has the name {name!r}, and names identify reviewers"
         fix = f"Use another --name, or run `dubito token revoke {valid[0]}` first"
@@ -106,15 +105,12 @@ def find_token(connection: Connection, token: str) -> Token | None:
     Token or None
         Valid or not; None if it is unknown.
     """
-    query = select(tokens).where(tokens.c.hash == _hash(token))
-    found = connection.execute(query).mappings().first()
-    return None if found is None else _as_token(found)
+    return next(iter(_find(connection, tokens.c.hash == _hash(token))), None)
 
 
 def list_tokens(connection: Connection) -> list[Token]:
     """Return all tokens, oldest first."""
-    query = select(tokens).order_by(tokens.c.id)
-    return [_as_token(row) for row in connection.execute(query).mappings()]
+    return _find(connection)
 
 
 def revoke_token(connection: Connection, token_id: int) -> None:
@@ -151,9 +147,7 @@ def session_token(connection: Connection, session_id: str, token_id: int) -> Tok
         Valid or not; None if the session was ended.
     """
     is_ended = exists().where(ended_sessions.c.id == session_id)
-    query = select(tokens).where(tokens.c.id == token_id, ~is_ended)
-    found = connection.execute(query).mappings().first()
-    return None if found is None else _as_token(found)
+    return next(iter(_find(connection, tokens.c.id == token_id, ~is_ended)), None)
 
 
 def end_session(connection: Connection, session_id: str, until: float) -> None:
@@ -180,7 +174,9 @@ def session_secret(connection: Connection) -> bytes:
     return bytes(connection.execute(query).scalar_one())
 
 
-def _as_token(row: RowMapping) -> Token:
-    """Return a row of the table as a token."""
-    values = {name: row[name] for name in ("id", "name", "created", "expires", "revoked")}
-    return Token(**values, scopes=frozenset(row["scopes"].split()))
+def _find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Token]:
+    """Return the tokens that meet all conditions, oldest first."""
+    names = (one.name for one in fields(Token))
+    query = select(*(tokens.c[name] for name in names)).where(*conditions).order_by(tokens.c.id)
+    rows = connection.execute(query).mappings()
+    return [Token(**{**row, "scopes": frozenset(row["scopes"].split())}) for row in rows]
