@@ -24,9 +24,7 @@ def test_invalid_policies_are_rejected(api: Api) -> None:
     for content in (b"{}", b"\xff", b"", fitted_policy().to_json().encode()[:-100]):
         answer = api.client.post("/v1/policies", content=content)
         assert answer.status_code == 422
-    changed = (
-        fitted_policy().to_json().replace('"random_state": 0', '"random_state": 1').encode()
-    )
+    changed = fitted_policy().to_json().replace('"random_state": 0', '"random_state": 1').encode()
     answer = api.client.post("/v1/policies", content=changed)
     assert "its checksum does not match" in answer.json()["detail"]
     assert len(api.store.list_policies().all) == 1

@@ -61,12 +61,11 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.service, app.state.authenticator = service, Authenticator(store)
+    bearer, errors = [schemas.BEARER], schemas.ERRORS
     for module in (decide, labels, review, monitor, policies):
-        app.include_router(
-            module.router, prefix="/v1", dependencies=[schemas.BEARER], responses=schemas.ERRORS
-        )
-    for router in (pages.router, health):
-        app.include_router(router)
+        app.include_router(module.router, dependencies=bearer, responses=errors)
+    app.include_router(pages.router)
+    app.include_router(health)
     app.add_exception_handler(DubitoError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_parameter)
     app.add_exception_handler(SQLAlchemyError, _answer_unavailable)

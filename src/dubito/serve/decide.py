@@ -29,7 +29,7 @@ from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
-router = APIRouter(tags=["decide"])
+router = APIRouter(prefix="/v1", tags=["decide"])
 INLINE_BYTES = 64_000  # smaller bodies are decided faster than a thread is found for them
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
 from dubito.serve.decide import has_arrow_body, parse_arrow
-from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.http_errors import INVALID, HTTPError
+from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
 from dubito.serve.store.labels import add_labels
 
-router = APIRouter(tags=["labels"])
+router = APIRouter(prefix="/v1", tags=["labels"])
 
 
 @router.post("/labels", openapi_extra=schemas.request_body(schemas.LabelsRequest, or_arrow=True))
@@ -35,12 +35,8 @@ async def post_labels(
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
     codes = await run_in_threadpool(_parse_labels, service, body, has_arrow_body(request))
-    work = partial(
-        add_labels,
-        ids=list(codes),
-        codes=list(codes.values()),
-        corrected_by=token.name if correct else None,
-    )
+    corrected_by = token.name if correct else None
+    work = partial(add_labels, ids=[*codes], codes=[*codes.values()], corrected_by=corrected_by)
     counts = await asyncio.wrap_future(service.store.submit(work))
     service.metrics.labels.inc(counts.n_new)
     if counts.n_corrected:
@@ -54,17 +50,10 @@ async def post_labels(
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
     """Return the class positions of a body, by id."""
     limit = service.settings.max_rows
-    if is_arrow:
-        columns = parse_arrow(body, service.settings, max_columns=1)
-        content: Any = {
-            k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in columns.items()
-        }
-    else:
-        content = schemas.parse_json(body)
+    content = parse_arrow(body, service.settings, 1) if is_arrow else schemas.parse_json(body)
     fields = schemas.validate(schemas.LabelsRequest, content)
     if len(fields.ids) > limit:
-        problem = f"A request may have at most {limit:,} rows"
-        raise HTTPError(TOO_LARGE, problem, "Send fewer rows per request")
+        raise too_many("rows", limit)
     if len(fields.ids) != len(fields.labels):
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")

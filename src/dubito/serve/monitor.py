@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, final
 
 import numpy as np
@@ -27,9 +27,9 @@ from dubito.serve.auth import require_scope
 from dubito.serve.schemas import MonitorResponse
 from dubito.serve.service import DAY, Service, get_service
 from dubito.serve.store import AlarmHistory, StoredRows, Token
-from dubito.serve.weighting import WeightedSample, propensity_weights
+from dubito.serve.weighting import propensity_weights
 
-router = APIRouter(tags=["monitor"])
+router = APIRouter(prefix="/v1", tags=["monitor"])
 CALLER = "monitor"
 MONITOR_DAYS = 30.0
 LEVEL, N_RESAMPLES, N_BINS = 0.95, 200, 15
@@ -107,7 +107,7 @@ def get_monitor(
     Alarms use all rows that the policy decided: they are valid only if no row is dropped.
     """
     policy_id, report = active_report(get_service(request), days)
-    content = _as_json(asdict(report))
+    content = _as_json(report)
     return MonitorResponse(policy=policy_id, days=days, n_rows=report.overall.n_rows, **content)
 
 
@@ -176,37 +176,37 @@ def _window(rows: StoredRows, costs: CostMatrix, seed: int) -> Window:
     sample = propensity_weights(rows)
     mean = MeanInterval.of(LEVEL, seed, N_RESAMPLES, CALLER)
     is_decided = (rows.action != (-1 if costs.reject is None else costs.reject)).astype(np.float64)
-    coverage = Estimate(None, sample.unavailable)
-    if len(rows):
-        coverage = Estimate(mean(is_decided, np.ones(len(rows))))
-    labeled = rows.take(sample.rows)
+    unknown = Estimate(None, sample.unavailable)
+    error, log_loss, cost, expected = unknown, unknown, unknown, None
+    if sample.is_available:
+        labeled, weight = rows.take(sample.rows), sample.weight
+        error = _estimate("expected_calibration_error", labeled, weight, seed)
+        log_loss = _estimate("log_loss", labeled, weight, seed)
+        cost = _mean_cost(labeled, weight, costs, mean)
+        expected = _expected_error(labeled, weight)
     return Window(
         start=float(rows.created[0]) if len(rows) else 0.0,
         end=float(rows.created[-1]) if len(rows) else 0.0,
         n_rows=len(rows),
         n_labels=sample.rows.size,
         note=sample.note,
-        coverage=coverage,
-        calibration_error=_estimate("expected_calibration_error", labeled, sample, seed),
-        log_loss=_estimate("log_loss", labeled, sample, seed),
-        cost=_mean_cost(labeled, sample, costs, mean),
-        expected_if_calibrated=_expected_error(labeled, sample),
+        coverage=Estimate(mean(is_decided, np.ones(len(rows)))) if len(rows) else unknown,
+        calibration_error=error,
+        log_loss=log_loss,
+        cost=cost,
+        expected_if_calibrated=expected,
     )
 
 
-def _expected_error(labeled: StoredRows, sample: WeightedSample) -> float | None:
+def _expected_error(labeled: StoredRows, weight: FloatArray) -> float:
     """Return the calibration error that a calibrated model would have on these labels."""
-    if not sample.is_available:
-        return None
     outputs = Probabilities(labeled.probabilities)
-    batch = Batch.of(labeled.label, outputs, sample_weight=sample.weight, caller=CALLER)
+    batch = Batch.of(labeled.label, outputs, sample_weight=weight, caller=CALLER)
     return ReliabilityState.of(batch, uniform_edges(N_BINS)).expected_if_calibrated
 
 
-def _estimate(metric: str, labeled: StoredRows, sample: WeightedSample, seed: int) -> Estimate:
+def _estimate(metric: str, labeled: StoredRows, weight: FloatArray, seed: int) -> Estimate:
     """Return a metric of all rows, estimated from the weighted sample."""
-    if not sample.is_available:
-        return Estimate(None, sample.unavailable)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)  # an infinite loss is reported below
         found = confidence_interval(
@@ -216,7 +216,7 @@ def _estimate(metric: str, labeled: StoredRows, sample: WeightedSample, seed: in
             level=LEVEL,
             random_state=seed,
             n_resamples=N_RESAMPLES,
-            sample_weight=sample.weight,
+            sample_weight=weight,
         )
     if np.isfinite(found.value) and np.isfinite(found.high):
         # Resampling biases a binned error upwards: all resamples may lie above a small one.
@@ -226,11 +226,9 @@ def _estimate(metric: str, labeled: StoredRows, sample: WeightedSample, seed: in
 
 
 def _mean_cost(
-    labeled: StoredRows, sample: WeightedSample, costs: CostMatrix, mean: MeanInterval
+    labeled: StoredRows, weight: FloatArray, costs: CostMatrix, mean: MeanInterval
 ) -> Estimate:
     """Return the mean cost per row, estimated from the weighted sample."""
-    if not sample.is_available:
-        return Estimate(None, sample.unavailable)
     has_row_costs = costs.rate is not None
     if has_row_costs and np.isnan(labeled.row_cost).any():
         return Estimate(None, "The costs depend on `row_costs`, and some rows have none.")
@@ -239,7 +237,7 @@ def _mean_cost(
     labels = Labels.of(labeled.label, Probabilities(labeled.probabilities), "label", CALLER)
     by_action = costs_of_actions(costs, labels, labeled.row_cost if has_row_costs else np.empty(0))
     paid = by_action[np.arange(len(labeled)), labeled.action]
-    return Estimate(mean(np.asarray(paid), sample.weight))
+    return Estimate(mean(np.asarray(paid), weight))
 
 
 def _recent_prior(rows: StoredRows, prior: FloatArray, seed: int) -> PriorEstimate | None:

@@ -18,7 +18,7 @@ from dubito.serve.service import DAY, Service, get_service, log_event
 from dubito.serve.store import Store, Token
 from dubito.serve.store.policies import policy_content
 
-router = APIRouter(tags=["policies"])
+router = APIRouter(prefix="/v1", tags=["policies"])
 FILE: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}
 }

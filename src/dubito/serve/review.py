@@ -14,7 +14,7 @@ from dubito.serve.http_errors import CONFLICT, INVALID, HTTPError
 from dubito.serve.service import Service, get_service
 from dubito.serve.store import ReviewItem, Token
 
-router = APIRouter(tags=["review"])
+router = APIRouter(prefix="/v1", tags=["review"])
 MAX_BYTES = 10_000
 Reviewer = Annotated[Token, Depends(require_scope("review"))]
 

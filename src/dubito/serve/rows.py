@@ -122,7 +122,7 @@ def _as_outputs(fields: DecideRequest, settings: Settings) -> Logits | Probabili
 def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
     """Return a float32 matrix within the limits of a request."""
     if isinstance(value, list) and len(value) > settings.max_rows:
-        raise _too_many("rows", settings.max_rows)
+        raise too_many("rows", settings.max_rows)
     try:
         array = as_floats(value, name, CALLER)
         is_matrix = array.ndim == 2 and array.size > 0
@@ -134,9 +134,9 @@ def _as_matrix(value: Any, name: str, settings: Settings) -> FloatArray:
         raise HTTPError(INVALID, problem, fix)
     n_rows, n_columns = array.shape
     if n_rows > settings.max_rows:
-        raise _too_many("rows", settings.max_rows)
+        raise too_many("rows", settings.max_rows)
     if n_columns > settings.max_columns:
-        raise _too_many("columns", settings.max_columns)
+        raise too_many("columns", settings.max_columns)
     rule, fix = "must be finite in single precision", "Use numbers below 3e38"
     require_everywhere(np.abs(array) <= MAX_FLOAT32, array, name, CALLER, rule, fix)
     return array.astype(np.float32)
@@ -236,7 +236,7 @@ def _show(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _too_many(what: str, limit: int) -> HTTPError:
+def too_many(what: str, limit: int) -> HTTPError:
     """Return the error for a request that is too large."""
     problem = f"A request may have at most {limit:,} {what}"
     return HTTPError(TOO_LARGE, problem, f"Send fewer {what} per request")

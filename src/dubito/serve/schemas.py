@@ -15,15 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from dubito.outputs import ClassName
-from dubito.serve.http_errors import (
-    CONFLICT,
-    FORBIDDEN,
-    INVALID,
-    NOT_FOUND,
-    TOO_LARGE,
-    UNAUTHORIZED,
-    HTTPError,
-)
+from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -40,10 +32,14 @@ def check_name(value: Any, what: str) -> str:
     raise HTTPError(INVALID, problem, "Use letters, digits and dashes")
 
 
+def _as_list(value: Any) -> Any:
+    """Return a column of an Arrow stream as a list, and any other value unchanged."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
 def _check_ids(value: Any) -> list[str] | None:
     """Return ids as strings; integers are converted."""
-    if isinstance(value, np.ndarray):  # a column of an Arrow stream
-        value = value.tolist()
+    value = _as_list(value)
     if value is not None and not isinstance(value, list):
         raise HTTPError(INVALID, "`ids` must be a list", "Send one id per row")
     return value and [check_name(str(x) if type(x) is int else x, "Each id") for x in value]
@@ -92,7 +88,11 @@ class LabelsRequest(RequestModel):
     """Labels by the ids of their decisions."""
 
     ids: Ids
-    labels: Annotated[list[Any], WithJsonSchema(_array({"type": ["string", "integer", "number"]}))]
+    labels: Annotated[
+        list[Any],
+        BeforeValidator(_as_list),
+        WithJsonSchema(_array({"type": ["string", "integer", "number"]})),
+    ]
 
 
 class ReviewRequest(RequestModel):
@@ -235,8 +235,7 @@ class MonitorResponse(BaseModel):
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse}
-    for status in (UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, TOO_LARGE, INVALID)
+    status: {"model": ErrorResponse} for status in (401, 403, 404, 409, TOO_LARGE, INVALID)
 }
 
 

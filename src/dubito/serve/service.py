@@ -7,6 +7,7 @@ import logging
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -114,28 +115,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "dubito_requests",
-            "Requests by route and status.",
-            ["route", "status"],
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "dubito_request_seconds",
-            "Duration of requests.",
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
-        )
-        self.decisions = Counter(
-            "dubito_decisions", "Decided rows by action.", ["action"], registry=self.registry
-        )
-        self.labels = Counter("dubito_labels", "New labels.", registry=self.registry)
-        self.waiting = Gauge(
-            "dubito_review_waiting", "Rows that wait for review.", registry=self.registry
-        )
-        self.active_policy = Gauge(
-            "dubito_policy_active", "Id of the active policy.", registry=self.registry
-        )
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        seconds = partial(Histogram, registry=self.registry, buckets=LATENCY_BUCKETS)
+        labels = ["route", "status"]
+        self.requests = counter("dubito_requests", "Requests by route and status.", labels)
+        self.seconds = seconds("dubito_request_seconds", "Duration of requests.")
+        self.decisions = counter("dubito_decisions", "Decided rows by action.", ["action"])
+        self.labels = counter("dubito_labels", "New labels.")
+        self.waiting = gauge("dubito_review_waiting", "Rows that wait for review.")
+        self.active_policy = gauge("dubito_policy_active", "Id of the active policy.")
 
     def text(self) -> str:
         """Return all metrics in the Prometheus text format."""

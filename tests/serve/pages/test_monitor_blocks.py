@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.charts import plain
 from dubito.decide import Policy
 from dubito.measure import Interval
 from dubito.monitor.sequential import SequentialAlarm
@@ -14,7 +13,7 @@ from dubito.report.charts.svg import draw_svg
 from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.serve.monitor import Estimate, Window
 from dubito.serve.pages.monitor_blocks import (
-    _draw_series,
+    _chart,
     comparison_blocks,
     metric_blocks,
     policy_table,
@@ -160,7 +159,8 @@ def window(log_loss: Estimate, n_rows: int = 100) -> Window:
 def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
     known = Estimate(Interval(0.5, 0.25, 0.75))
     windows = [window(known), window(UNKNOWN), window(known, 200)]
-    chart = _draw_series("Log loss", windows, lambda one: one.log_loss, plain, lambda one: 0.4)
+    losses = [one.log_loss for one in windows]
+    [chart] = _chart("Log loss", windows, losses, [0.4] * len(windows)).charts
     svg = draw_svg(chart)
     assert svg.count("<circle") == 2
     assert svg.count('class="line after"') == 2
@@ -173,7 +173,7 @@ def test_known_windows_are_drawn_and_unknown_ones_are_gaps() -> None:
 
 
 def test_nothing_known_is_an_empty_chart() -> None:
-    chart = _draw_series("Cost", [window(UNKNOWN)], lambda one: one.cost, plain, lambda one: None)
+    [chart] = _chart("Cost", [window(UNKNOWN)], [UNKNOWN], [None]).charts
     svg = draw_svg(chart)
     assert "<circle" not in svg
     assert "nan" not in svg

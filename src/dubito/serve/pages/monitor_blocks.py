@@ -18,7 +18,6 @@ from dubito.serve.refit import PolicyComparison
 from dubito.serve.store import StoredPolicy
 
 MAX_CLASSES = 12  # rows of the table of priors
-Reference = Callable[[Window], float | None]
 
 
 def verdict(report: MonitorReport) -> Verdict:
@@ -69,18 +68,14 @@ def metric_blocks(report: MonitorReport, policy: Policy) -> list[Block]:
         "row's probability of being reviewed. Rejected rows all count once every one has been "
         "reviewed; until then only audited ones. Ranges are 95\u00a0% confidence intervals."
     )
+    windows, n = report.windows, len(report.windows)
+    errors, coverage = [w.calibration_error for w in windows], [w.coverage for w in windows]
+    expected_errors = [w.expected_if_calibrated for w in windows]
     charts = (
-        _chart(
-            "ECE",
-            report,
-            lambda w: w.calibration_error,
-            plain,
-            lambda w: w.expected_if_calibrated,
-            "expected if calibrated",
-        ),
-        _chart("Log loss", report, lambda w: w.log_loss, plain, lambda _: fitted.log_loss_after),
-        _chart("Cost per row", report, lambda w: w.cost, plain, lambda _: fitted.cost.value),
-        _chart("Coverage", report, lambda w: w.coverage, percent, lambda _: fitted.coverage.value),
+        _chart("ECE", windows, errors, expected_errors, dashed="expected if calibrated"),
+        _chart("Log loss", windows, [w.log_loss for w in windows], [fitted.log_loss_after] * n),
+        _chart("Cost per row", windows, [w.cost for w in windows], [fitted.cost.value] * n),
+        _chart("Coverage", windows, coverage, [fitted.coverage.value] * n, show=percent),
     )
     return [cards, Text(f"{explanation} {overall.note}".rstrip()), Row(charts)]
 
@@ -98,49 +93,39 @@ def _card(
 
 def _chart(
     name: str,
-    report: MonitorReport,
-    pick: Callable[[Window], Estimate],
-    show: Callable[[float], str],
-    reference: Reference,
+    windows: Sequence[Window],
+    estimates: Sequence[Estimate],
+    references: Sequence[float | None],
+    *,
+    show: Callable[[float], str] = plain,
     dashed: str = "estimate at the time of the fit",
 ) -> Figure:
-    """Return a chart of a metric over time with its caption."""
-    n_missing = sum(pick(window).interval is None for window in report.windows)
-    caption = f"Oldest rows to newest; dashed: {dashed}."
-    if n_missing:
-        caption += f" Unknown in {n_missing} of {len(report.windows)} windows."
-    return Figure(name, (_draw_series(name, report.windows, pick, show, reference),), caption)
-
-
-def _draw_series(
-    name: str,
-    windows: Sequence[Window],
-    pick: Callable[[Window], Estimate],
-    show: Callable[[float], str],
-    reference: Reference,
-) -> Chart:
     """Return a chart of a metric per window, with intervals and a dashed reference.
 
-    >>> _draw_series("Cost", [], lambda window: window.cost, str, lambda window: 0.1).title
+    >>> _chart("Cost", [], [], []).charts[0].title
     'Cost over time'
     """
-    known = [interval for window in windows if (interval := pick(window).interval)]
-    levels = [level for window in windows if (level := reference(window)) is not None]
-    ends = [end for one in known for end in (one.low, one.high)]
     marks: list[Mark] = []
+    heights: list[float] = []
     end = 0
-    for window in windows:
+    for window, estimate, level in zip(windows, estimates, references, strict=True):
         start, end = end, end + window.n_rows
         middle = (start + end) / 2
-        if (level := reference(window)) is not None:
+        if level is not None:
+            heights.append(level)
             marks.append(Line([start, end], [level, level], "reference"))
-        if one := pick(window).interval:
+        if one := estimate.interval:
+            heights += one.low, one.high
             text = f"{show(one.value)} ({show(one.low)} to {show(one.high)})"
             hint = f"{text}, {window.n_labels:,} labels"
             marks.append(Line([middle, middle], [one.low, one.high], "after"))
             marks.append(Points([middle], [one.value], "after", hints=(hint,)))
-    x, y = Axis.of([end], "rows decided", plain), Axis.of([*ends, *levels], name, show)
-    return Chart(f"{name} over time", x, y, tuple(marks), height=220)
+    x, y = Axis.of([end], "rows decided", plain), Axis.of(heights, name, show)
+    chart = Chart(f"{name} over time", x, y, tuple(marks), height=220)
+    caption = f"Oldest rows to newest; dashed: {dashed}."
+    if n_missing := sum(estimate.interval is None for estimate in estimates):
+        caption += f" Unknown in {n_missing} of {len(windows)} windows."
+    return Figure(name, (chart,), caption)
 
 
 def shift_blocks(report: MonitorReport, policy: Policy) -> list[Block]:

@@ -12,13 +12,7 @@ from dubito.report.content import Block, Text
 from dubito.serve.auth import read_form, require_scope
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.monitor import MONITOR_DAYS, active_report
-from dubito.serve.pages.monitor_blocks import (
-    comparison_blocks,
-    metric_blocks,
-    policy_table,
-    shift_blocks,
-    verdict,
-)
+from dubito.serve.pages import monitor_blocks as blocks
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 from dubito.serve.policies import activate_policy, add_candidate
 from dubito.serve.refit import compare_policies
@@ -82,14 +76,14 @@ def _page_values(service: Service) -> dict[str, Any]:
     newer = [one for one in stored.all if one.id > policy_id and not one.was_active]
     candidate = newer[-1] if newer else None
     return {
-        "verdict": verdict(report),
-        "metrics": metric_blocks(report, policy),
-        "shifts": shift_blocks(report, policy),
+        "verdict": blocks.verdict(report),
+        "metrics": blocks.metric_blocks(report, policy),
+        "shifts": blocks.shift_blocks(report, policy),
         "policy_id": policy_id,
         "calibrator": policy.provenance["calibrator"],
         "days": f"{MONITOR_DAYS:.0f}",
         "candidate": candidate,
-        "policies": policy_table(stored.all),
+        "policies": blocks.policy_table(stored.all),
         "previous": stored.previous,
         "comparison": _compare(service, rows, known[policy_id], candidate) if candidate else [],
         "n_labels": int(np.count_nonzero(rows.label >= 0)),
@@ -102,6 +96,7 @@ def _compare(
 ) -> list[Block]:
     """Return the comparison of two policies, or why there is none."""
     try:
-        return comparison_blocks(compare_policies(service.store, rows, active, candidate))
+        found = compare_policies(service.store, rows, active, candidate)
     except HTTPError as error:
         return [Text(f"The two policies cannot be compared yet. {error}")]
+    return blocks.comparison_blocks(found)

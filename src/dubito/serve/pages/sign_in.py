@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from dubito.serve.auth import (
-    end_session,
-    get_authenticator,
-    read_form,
-    require_csrf,
-    start_session,
-)
+from dubito.serve import auth
 from dubito.serve.http_errors import UNAUTHORIZED
 from dubito.serve.pages.rendering import PageRoute, redirect, render
 
@@ -32,21 +26,21 @@ async def show_form(request: Request) -> Response:
 @router.post("/sign-in")
 async def sign_in(request: Request) -> Response:
     """Start a session if the token is valid."""
-    await require_csrf(request)
-    text = (await read_form(request)).get("token", "").strip()
-    token = await get_authenticator(request).check_token(text)
+    await auth.require_csrf(request)
+    text = (await auth.read_form(request)).get("token", "").strip()
+    token = await auth.get_authenticator(request).check_token(text)
     if token is None:
         problem = "This token is unknown, expired or revoked."
         return render(request, "sign_in.html.j2", UNAUTHORIZED, problem=problem)
     response = redirect("/review" if "review" in token.scopes else "/monitor")
-    start_session(request, response, token)
+    auth.start_session(request, response, token)
     return response
 
 
 @router.post("/sign-out")
 async def sign_out(request: Request) -> Response:
     """End the session."""
-    await require_csrf(request)
+    await auth.require_csrf(request)
     response = redirect("/sign-in")
-    await end_session(request, response)
+    await auth.end_session(request, response)
     return response

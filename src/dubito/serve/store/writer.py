@@ -42,18 +42,12 @@ class Job:
     work: Work
     future: Future[Any] = field(default_factory=Future)
 
-    @property
-    def n_rows(self) -> int:
-        """Approximate number of rows it writes."""
-        return 1 if callable(self.work) else len(self.work)
-
     def run(self, connection: Connection) -> tuple[bool, Any]:
         """Run within a savepoint; return whether it succeeded, and its result or exception."""
         try:
             with connection.begin_nested():
-                if callable(self.work):
-                    return True, self.work(connection)
-                return True, self.work.insert(connection)
+                work = self.work if callable(self.work) else self.work.insert
+                return True, work(connection)
         except OperationalError:
             raise
         except Exception as error:
@@ -107,7 +101,7 @@ class GroupCommitWriter:
             if job is None:
                 return group, True
             group.append(job)
-            n_rows += job.n_rows
+            n_rows += 1 if callable(job.work) else len(job.work)
             if self.queue.empty() or len(group) >= MAX_JOBS or n_rows >= MAX_ROWS:
                 return group, False
 
