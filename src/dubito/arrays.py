@@ -59,6 +59,22 @@ def as_floats(value: Any, argument: str, caller: str) -> FloatArray:
         return array.astype(np.float32 if is_small else np.float64)
 
 
+def as_numbers(
+    value: Any,
+    argument: str,
+    caller: str,
+    n_rows: int | None = None,
+    like: str = "the outputs",
+    shape: str = "one number per row",
+) -> FloatArray:
+    """Return a flat array of finite numbers, of a length if `n_rows` is given."""
+    array = as_finite(as_floats(value, argument, caller), argument, caller)
+    require_dimensions(array, (1,), argument, caller, shape)
+    if n_rows is not None:
+        require_rows(array, n_rows, argument, caller, like)
+    return array
+
+
 def as_list(value: Any, argument: str, caller: str, rule: str, fix: str) -> list[Any]:
     """Return the entries of an iterable as a list."""
     try:
@@ -159,8 +175,7 @@ def _fault_at(
 
 def as_fractions(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
     """Return a flat array of numbers between 0 and 1."""
-    array = as_finite(as_floats(value, argument, caller), argument, caller)
-    require_dimensions(array, (1,), argument, caller, "one number per row")
+    array = as_numbers(value, argument, caller)
     is_share = (array >= 0) & (array <= 1)
     require_everywhere(is_share, array, argument, caller, "must be between 0 and 1", fix)
     return array

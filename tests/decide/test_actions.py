@@ -273,12 +273,12 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: least_costs(TopLabel([0.5], [1]), PLAIN),
         BadTypeError,
-        r"`outputs` .*got TopLabel\. Pass a classifier's outputs",
+        r"`outputs` .*got TopLabel\. Pass the whole distribution over classes",
     ),
     (
         lambda: expected_costs(Normal([0.5], [1]), PLAIN),
         BadTypeError,
-        r"`outputs` .*got Normal\. Pass a classifier's outputs",
+        r"`outputs` .*got Normal\. Pass the whole distribution over classes",
     ),
     (
         lambda: expected_costs(P, np.eye(2)),  # type: ignore[arg-type]

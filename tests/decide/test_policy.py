@@ -583,9 +583,12 @@ def test_wrong_arguments_of_a_decision_are_refused() -> None:
         (lambda: gated.decide(Logits(Z), X[:5]), r"`features`.* 400.* 5\. .*row order"),
         (
             lambda: named.decide(Logits(Z, ["bee", "ant", "cat"])),
-            r"`outputs`.* \('ant', 'bee', 'cat'\), got \('bee', 'ant', 'cat'\)\. Order the col",
+            r"`outputs`.* \('ant', 'bee', 'cat'\), .* got \('bee', 'ant', 'cat'\)\. Pass the col",
         ),
-        (lambda: named.decide(Logits(Z[:, :2])), r"`outputs` must have 3 classes, got 2\. Pass"),
+        (
+            lambda: named.decide(Logits(Z[:, :2])),
+            r"`outputs` must have 3 columns, .* got 2\. Pass",
+        ),
         (
             lambda: named.decide(Logits(Z), row_costs=np.ones(400)),
             r"Policy\.decide.* ndarray\. .*CostMatrix\(\.\.\., rate=",
@@ -670,7 +673,7 @@ def test_a_prior_must_leave_some_of_the_labels() -> None:
 @pytest.mark.parametrize(
     ("outputs", "features", "words"),
     [
-        (np.ones((2, 4)) / 4, X[:2], "Policy.decide: `outputs` must have 3 classes"),
+        (np.ones((2, 4)) / 4, X[:2], "Policy.decide: `outputs` must have 3 columns"),
         (np.ones((2, 3)) / 3, X[:2, :1], "Policy.decide: `features` must have 4 columns"),
     ],
 )

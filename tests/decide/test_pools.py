@@ -209,7 +209,7 @@ ROW = [[0.5, 0.5]]
         ),
         (
             [ROW, Probabilities(ROW, classes=["b", "a"])],
-            r"`outputs` .*got \('b', 'a'\)\. Order the columns as",
+            r"`outputs` .*got \('b', 'a'\)\. Pass the columns of",
         ),
     ],
 )

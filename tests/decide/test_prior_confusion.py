@@ -22,7 +22,7 @@ def test_counts_are_those_of_labeled_rows() -> None:
     seen = Probabilities([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]], classes=["a", "b"])
     now = Probabilities([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
     with pytest.warns(MissingLabelsWarning, match="1 of 4 rows"):
-        found = PriorConfusion.of(["a", "b", "b", None], seen, now, "estimate_prior")
+        found = PriorConfusion.of(now, None, (["a", "b", "b", None], seen), "estimate_prior")
     assert found.counts.tolist() == [[1, 1], [0, 1]]
     assert found.predicted.tolist() == [1, 2]
 
@@ -77,5 +77,5 @@ def test_standard_errors_are_the_spread_of_resamples() -> None:
 def test_validation_that_does_not_fit(y: Any, seen: Any, message: str) -> None:
     now = Probabilities([[0.9, 0.1]], classes=["a", "b"])
     with pytest.raises(BadValueError) as caught:
-        PriorConfusion.of(y, seen, now, "f")
+        PriorConfusion.of(now, None, (y, seen), "f")
     assert re.search(message, str(caught.value))

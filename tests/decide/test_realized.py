@@ -112,7 +112,7 @@ def test_columns_are_found_by_name() -> None:
         (
             lambda: RealizedCosts.of(None, TopLabel([0.5], [1]), COSTS, None, None, "test"),
             BadTypeError,
-            r"`outputs` .*got TopLabel\. Pass a classifier's outputs",
+            r"`outputs` .*got TopLabel\. Pass the whole distribution over classes",
         ),
     ],
 )

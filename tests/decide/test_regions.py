@@ -136,7 +136,7 @@ BAD: list[tuple[dict[str, Any], type[DubitoError], str]] = [
     (
         {"posterior": lambda z: Normal(z[:, 0], np.ones(len(z)))},
         BadTypeError,
-        r"`posterior\(features\)` .*got Normal\. Pass a classifier's outputs",
+        r"`posterior\(features\)` .*got Normal\. Pass the whole distribution over classes",
     ),
     (
         {"x": (1, 0)},

@@ -14,7 +14,7 @@ from dubito.data import Batch
 from dubito.measure import Interval
 from dubito.monitor.metrics import (
     TITLES,
-    holm,
+    _holm,
     normal_p_value,
     plain,
     resampled_metrics,
@@ -107,7 +107,7 @@ def slow_holm(p_values: list[float]) -> list[float]:
 
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_steps_down(p_values: list[float]) -> None:
-    assert holm(p_values).tolist() == pytest.approx(slow_holm(p_values))
+    assert _holm(p_values).tolist() == pytest.approx(slow_holm(p_values))
 
 
 def test_true_nulls_are_rarely_rejected_however_they_depend() -> None:
@@ -116,7 +116,7 @@ def test_true_nulls_are_rarely_rejected_however_they_depend() -> None:
     for share in (0.0, 0.5, 0.95):
         z = np.sqrt(share) * shared + np.sqrt(1 - share) * rng.normal(size=(4000, 6))
         p_values = 2 * stats.norm.sf(np.abs(z))
-        n_false = sum(bool((holm(row) < 0.05).any()) for row in p_values)
+        n_false = sum(bool((_holm(row) < 0.05).any()) for row in p_values)
         assert n_false <= 4000 * 0.05 + 3 * np.sqrt(4000 * 0.05 * 0.95)
 
 

@@ -226,14 +226,21 @@ class BaseCalibrator(Serializable):
         self._require_fitted(method)
         caller = f"{type(self).__name__}.{method}"
         known = as_class_outputs(outputs, caller)
-        fix = "Pass the columns of the fit, in the same order"
-        if known.n_classes != self.n_classes_:
-            rule = f"must have {self.n_classes_} columns, as during fit"
-            raise BadValueError("outputs", caller, rule, f"{known.n_classes}", fix)
-        if None not in (known.classes, self.classes_) and known.classes != self.classes_:
-            rule = f"must have the classes {self.classes_}, as during fit"
-            raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
+        require_classes(known, self.n_classes_, self.classes_, caller)
         return known
+
+
+def require_classes(
+    outputs: Logits | Probabilities, n_classes: int, classes: Any, caller: str
+) -> None:
+    """Raise unless outputs have the classes of a fit, as far as both have names."""
+    fix = "Pass the columns of the fit, in the same order"
+    if outputs.n_classes != n_classes:
+        rule = f"must have {n_classes} columns, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.n_classes}", fix)
+    if None not in (outputs.classes, classes) and outputs.classes != classes:
+        rule = f"must have the classes {classes}, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
 
 
 def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
@@ -306,15 +313,17 @@ def as_penalty(value: Any, argument: str, caller: str) -> float:
     return float(value)
 
 
-def as_class_outputs(outputs: Any, caller: str) -> Logits | Probabilities:
+def as_class_outputs(
+    outputs: Any, caller: str, argument: str = "outputs"
+) -> Logits | Probabilities:
     """Return outputs as a single rows x classes matrix: the mean of members, arrays unchanged."""
-    wrapped: BaseOutputs = as_outputs(outputs, "outputs", caller)
+    wrapped: BaseOutputs = as_outputs(outputs, argument, caller)
     if isinstance(wrapped, Members):
         return wrapped.mean
     if not isinstance(wrapped, Logits | Probabilities):
         rule = "must be Logits, Probabilities, Members or an array of probabilities"
         fix = "Pass the whole distribution over classes, or use VarianceScaling for regression"
-        raise BadTypeError("outputs", caller, rule, type(wrapped).__name__, fix)
+        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
     return wrapped
 
 

@@ -10,14 +10,12 @@ import numpy as np
 from dubito.arrays import (
     FloatArray,
     IntArray,
-    as_finite,
-    as_floats,
+    as_numbers,
     contiguous,
     freeze,
-    require_dimensions,
     require_everywhere,
-    require_rows,
 )
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
@@ -33,7 +31,7 @@ from dubito.kernels.expected_cost import (
     share_rows,
 )
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, Members, Probabilities, as_outputs
+from dubito.outputs import Logits
 
 MARGIN = 1e-9  # reject wins where it costs at most this much more than the lowest cost
 WIDE_ENTRIES = 1 << 18  # of a block whose probabilities are materialized, 2 MB
@@ -169,7 +167,7 @@ class DecisionInputs:
     @classmethod
     def of(cls, outputs: Any, costs: Any, row_costs: Any, caller: str) -> DecisionInputs:
         """Check the arguments; without a rate there are no row costs."""
-        wrapped = as_class_outputs(outputs, "outputs", caller)
+        wrapped = as_class_outputs(outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         rate = freeze(np.zeros((0, table.n_classes))) if table.rate is None else table.rate
         sizes = as_row_costs(row_costs, table, wrapped.n_rows, caller)
@@ -245,18 +243,6 @@ def _fill_least(costs: FloatArray, reject: int, choices: IntArray, numbers: Floa
     numbers[COST] = above[np.arange(len(action)), action] + costs[:, -1]
 
 
-def as_class_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
-    """Return outputs as one matrix, rows x classes; members are averaged."""
-    wrapped = as_outputs(outputs, argument, caller)
-    if isinstance(wrapped, Members):
-        wrapped = wrapped.mean
-    if not isinstance(wrapped, Logits | Probabilities):
-        rule = "must be Logits, Probabilities, Members or an array of probabilities"
-        fix = "Pass a classifier's outputs for all classes"
-        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
-    return wrapped
-
-
 def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) -> FloatArray:
     """Return the row costs in float64, empty where the costs have no rate."""
     if costs.rate is None:
@@ -268,10 +254,7 @@ def as_row_costs(row_costs: Any, costs: CostMatrix, n_rows: int, caller: str) ->
         rule = "must be one number per row for costs with a rate"
         fix = "Pass row_costs=..., such as prices"
         raise BadTypeError("row_costs", caller, rule, "None", fix)
-    array = as_finite(as_floats(row_costs, "row_costs", caller), "row_costs", caller)
-    require_dimensions(array, (1,), "row_costs", caller, "one number per row")
-    require_rows(array, n_rows, "row_costs", caller)
-    array = array.astype(np.float64)
+    array = as_numbers(row_costs, "row_costs", caller, n_rows).astype(np.float64)
     is_fine = (array >= 0) & (array <= HIGHEST_COST)
     rule, fix = f"must be between 0 and {HIGHEST_COST:g}", "Use a negative rate for a gain"
     require_everywhere(is_fine, array, "row_costs", caller, rule, fix)

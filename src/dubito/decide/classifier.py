@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from dubito.arrays import FloatArray
+from dubito.arrays import FloatArray, IntArray
 from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.classifier import CalibratedClassifier
 from dubito.decide.actions import optimal_actions
@@ -127,8 +127,7 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         array
             The class label if the action has its name, otherwise the name of the action.
         """
-        outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = optimal_actions(outputs, self.costs_, row_costs)
+        actions = self._actions(X, row_costs)
         return np.asarray(self._action_labels()[actions])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, row_costs: Any = None) -> float:  # noqa: N803
@@ -149,9 +148,13 @@ class CostSensitiveClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator
         -------
         float
         """
-        outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
-        actions = optimal_actions(outputs, self.costs_, row_costs)
+        actions = self._actions(X, row_costs)
         return -realized_cost(y, actions, self.costs_, row_costs, sample_weight=sample_weight)
+
+    def _actions(self, X: Any, row_costs: Any) -> IntArray:  # noqa: N803
+        """Return the index of the action of lowest expected cost for each row."""
+        outputs = Probabilities(self.predict_proba(X), self.classes_.tolist())
+        return optimal_actions(outputs, self.costs_, row_costs)
 
     def summary(self) -> str:
         """Return a description of the fitted calibrator."""
@@ -187,5 +190,4 @@ def _named(costs: CostMatrix, classes: tuple[Any, ...]) -> CostMatrix:
     n_classes, actions = len(classes), list(costs.actions)
     if actions[:n_classes] == [str(number) for number in range(n_classes)]:
         actions[:n_classes] = [str(name) for name in classes]
-    reject = None if costs.reject is None else actions[costs.reject]
-    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=reject)
+    return CostMatrix(costs.array, actions, classes, rate=costs.rate, reject=costs.reject_name)

@@ -94,29 +94,22 @@ def as_models(
     if not listed:
         raise BadValueError("outputs", caller, "must have at least 1 model", "0", fix)
     if is_there is not None:
-        _require_columns(is_there, len(listed), caller)
+        if is_there.shape[1] != len(listed):
+            rule, fix = f"must have {len(listed)} columns", "Give one column per model"
+            raise BadValueError("present", caller, rule, f"{is_there.shape[1]}", fix)
         listed = [_filled(one, is_there[:, m], caller) for m, one in enumerate(listed)]
     models = [as_class_outputs(one, caller) for one in listed]
-    _require_alike(models, caller)
-    if is_there is not None:
-        require_rows(is_there, models[0].n_rows, "present", caller)
-    names = next((model.classes for model in models if model.classes is not None), None)
-    return [unchecked(type(model), {"array": model.array, "classes": names}) for model in models]
-
-
-def _require_alike(models: Sequence[Logits | Probabilities], caller: str) -> None:
-    """Raise unless all models have the same rows and classes."""
     names = next((model.classes for model in models if model.classes is not None), None)
     shape = models[0].array.shape
     for m, model in enumerate(models):
         if model.array.shape != shape or model.classes not in (None, names):
-            raise BadValueError(
-                f"outputs[{m}]",
-                caller,
-                f"must have shape {shape} and classes {names}, like the other models",
-                f"shape {model.array.shape}, classes {model.classes}",
-                "Pass the same rows with columns in the same order",
-            )
+            rule = f"must have shape {shape} and classes {names}, like the other models"
+            got = f"shape {model.array.shape}, classes {model.classes}"
+            fix = "Pass the same rows with columns in the same order"
+            raise BadValueError(f"outputs[{m}]", caller, rule, got, fix)
+    if is_there is not None:
+        require_rows(is_there, models[0].n_rows, "present", caller)
+    return [unchecked(type(model), {"array": model.array, "classes": names}) for model in models]
 
 
 def _filled(outputs: Any, is_there: BoolArray, caller: str) -> Any:
@@ -138,13 +131,6 @@ def _as_present(value: Any, caller: str) -> BoolArray:
         got = f"shape {array.shape}, dtype {array.dtype}"
         raise BadValueError("present", caller, rule, got, fix)
     return array
-
-
-def _require_columns(is_there: BoolArray, n_models: int, caller: str) -> None:
-    """Raise unless there is one column per model."""
-    if is_there.shape[1] != n_models:
-        rule, fix = f"must have {n_models} columns", "Give one column per model"
-        raise BadValueError("present", caller, rule, f"{is_there.shape[1]}", fix)
 
 
 @final
@@ -185,11 +171,9 @@ class ConditionalIndependenceTest:
         )
         if not self.is_contradicted:
             return f"The data do not contradict conditional independence ({figures})."
-        effect = (
-            "counts shared evidence more than once and is over-confident"
-            if self.correlation[a, b] > 0
-            else "is under-confident"
-        )
+        effect = "is under-confident"
+        if self.correlation[a, b] > 0:
+            effect = "counts shared evidence more than once and is over-confident"
         return (
             f"The data contradict conditional independence ({figures}): the product {effect}. "
             "Use LogLinearPool."

@@ -7,17 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import (
-    FloatArray,
-    as_finite,
-    as_floats,
-    as_fractions,
-    require_dimensions,
-    require_rows,
-)
+from dubito.arrays import FloatArray, as_fractions, as_numbers
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Ranks
 from dubito.data.labels import names_of
-from dubito.decide.actions import as_class_outputs, expected_costs, optimal_actions
+from dubito.decide.actions import expected_costs, optimal_actions
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import adjust_prior
 from dubito.decide.realized import RealizedCosts
@@ -112,7 +106,7 @@ def cost_coverage_curve(
     [0.125, 0.5]
     """
     caller = "cost_coverage_curve"
-    wrapped = as_class_outputs(outputs, "outputs", caller)
+    wrapped = as_class_outputs(outputs, caller)
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     reject, n_actions = realized.costs.reject, realized.costs.n_actions
     acting = [number for number in range(n_actions) if number != reject]
@@ -124,10 +118,7 @@ def cost_coverage_curve(
     paid = paid[np.arange(len(paid)), expected[:, acting].argmin(axis=1)]
     scores = expected[:, acting].min(axis=1) - (0.0 if reject is None else expected[:, reject])
     if doubt is not None:
-        name = "doubt"
-        scores = as_finite(as_floats(doubt, name, caller), name, caller)
-        require_dimensions(scores, (1,), name, caller, "one number per row")
-        require_rows(scores, paid.size, name, caller)
+        scores = as_numbers(doubt, "doubt", caller, paid.size)
     ranks, weight = Ranks.of(scores), realized.weight
     mass = ranks.sums(weight)
     held = mass > 0
@@ -187,7 +178,7 @@ def cost_prior_curve(
     [0.0, 0.25, 0.5]
     """
     caller = "cost_prior_curve"
-    wrapped = as_class_outputs(outputs, "outputs", caller)
+    wrapped = as_class_outputs(outputs, caller)
     realized = RealizedCosts.of(y_true, wrapped, costs, row_costs, sample_weight, caller)
     column = _column_of(class_, wrapped, caller)
     grid = np.linspace(0, 1, 21) if priors is None else as_fractions(priors, "priors", caller)

@@ -11,14 +11,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from dubito.arrays import (
-    FloatArray,
-    as_finite,
-    as_floats,
-    as_list,
-    freeze,
-    require_everywhere,
-)
+from dubito.arrays import FloatArray, as_finite, as_floats, as_list, freeze, require_everywhere
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import ClassName
 from dubito.serialization.array_fields import array
@@ -97,20 +90,21 @@ class CostMatrix(Record):
         reject: str | None = None,
     ) -> None:
         table = _as_cost_table(costs, "costs", "CostMatrix")
+        grows = None if rate is None else _as_cost_table(rate, "rate", "CostMatrix")
+        if grows is not None and grows.shape != table.shape:
+            rule = f"must have the shape of the costs, {table.shape}"
+            fix = "Use 0 for a constant cost"
+            raise BadValueError("rate", "CostMatrix", rule, f"shape {grows.shape}", fix)
         columns = None
         if classes is not None:
             kind, fix = ("strings or numbers", str | int | float | bool), "Name each class once"
             columns = _as_names(classes, table.shape[1], "classes", "class", kind, fix)
         names = _as_action_names(actions, table.shape[0], columns)
-        values = {
-            "array": table,
-            "rate": None if rate is None else _as_rate(rate, table.shape),
-            "actions": names,
-            "classes": columns,
-            "reject": _reject_index(reject, names),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "array", table)
+        object.__setattr__(self, "rate", grows)
+        object.__setattr__(self, "actions", names)
+        object.__setattr__(self, "classes", columns)
+        object.__setattr__(self, "reject", _reject_index(reject, names))
 
     @classmethod
     def zero_one(cls, classes: int | np.integer[Any] | Iterable[ClassName]) -> CostMatrix:
@@ -214,15 +208,11 @@ class CostMatrix(Record):
         [[0.0, 5.0], [1.0, 0.0]]
         """
         caller = "CostMatrix.from_errors"
-        right = [
-            _as_number(true_negative, "true_negative", caller),
-            _as_number(true_positive, "true_positive", caller),
-        ]
-        wrong = [
-            _as_number(false_negative, "false_negative", caller),
-            _as_number(false_positive, "false_positive", caller),
-        ]
-        return cls([[right[0], wrong[0]], [wrong[1], right[1]]], actions, classes)
+        fp = _as_number(false_positive, "false_positive", caller)
+        fn = _as_number(false_negative, "false_negative", caller)
+        tp = _as_number(true_positive, "true_positive", caller)
+        tn = _as_number(true_negative, "true_negative", caller)
+        return cls([[tn, fn], [fp, tp]], actions, classes)
 
     @classmethod
     def from_utilities(
@@ -287,12 +277,16 @@ class CostMatrix(Record):
         return cls.from_dict(_read_cost_json(path))
 
     def _values(self) -> dict[str, Any]:
-        reject = None if self.reject is None else self.actions[self.reject]
-        return {**super(CostMatrix, self)._values(), "reject": reject}
+        return {**super(CostMatrix, self)._values(), "reject": self.reject_name}
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> CostMatrix:
         return cls(values.pop("array"), **values)
+
+    @property
+    def reject_name(self) -> str | None:
+        """The name of the reject action."""
+        return None if self.reject is None else self.actions[self.reject]
 
     @property
     def n_actions(self) -> int:
@@ -326,39 +320,46 @@ class CostMatrix(Record):
         caller = "CostMatrix.with_reject"
         if self.reject is not None:
             rule = "needs a cost matrix without a reject action"
-            got = f"one that already has {self.actions[self.reject]!r}"
+            got = f"one that already has {self.reject_name!r}"
             fix = "Change the costs of that action, or leave it out"
             raise BadValueError("", caller, rule, got, fix)
-        row = _as_cost_row(cost, self.n_classes, caller)
-        array = np.vstack([self.array, row])
-        rate = None if self.rate is None else np.vstack([self.rate, np.zeros((1, self.n_classes))])
+        array = np.vstack([self.array, _as_cost_row(cost, self.n_classes, caller)])
+        rate = None if self.rate is None else np.pad(self.rate, ((0, 1), (0, 0)))
         return CostMatrix(array, (*self.actions, name), self.classes, rate=rate, reject=name)
 
     def for_classes(self, classes: tuple[ClassName, ...] | None, n_classes: int) -> CostMatrix:
         """Return the same costs with columns in the order of a model's classes.
 
-        Names are compared as strings, as files hold only text. Where either side has no names,
-        the columns stay in place.
+        Where either side has no names, the columns stay in place.
         """
-        caller = "CostMatrix.for_classes"
         if n_classes != self.n_classes:
             rule, got = f"has {self.n_classes} classes", f"outputs with {n_classes}"
             fix = "Add one cost column per class"
             raise BadValueError("", "The cost matrix", rule, got, fix)
         if classes is None or self.classes is None or classes == self.classes:
             return self
-        mine = [str(name) for name in self.classes]
-        theirs = [str(name) for name in classes]
-        if sorted(mine) != sorted(theirs) or len(set(mine)) != len(mine):
+        order = class_order(self.classes, classes)
+        if order is None:
             rule, fix = f"must be {self.classes}", "Use the same class names in both"
-            raise BadValueError("classes", caller, rule, f"{classes}", fix)
-        order = [mine.index(name) for name in theirs]
-        rate = None if self.rate is None else self.rate[:, order]
-        reject = None if self.reject is None else self.actions[self.reject]
+            raise BadValueError("classes", "CostMatrix.for_classes", rule, f"{classes}", fix)
+        rate, reject = None if self.rate is None else self.rate[:, order], self.reject_name
         return CostMatrix(self.array[:, order], self.actions, classes, rate=rate, reject=reject)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CostMatrix.from_dict, (self.to_dict(),)
+
+
+def class_order(classes: tuple[ClassName, ...], wanted: tuple[ClassName, ...]) -> list[int] | None:
+    """Return the position of each wanted class, None where the classes are not the same.
+
+    Files hold only text, so names that differ are compared as strings, if these are distinct.
+    """
+    pairs: list[tuple[Any, Any]] = [(classes, wanted)]
+    pairs.append(([str(name) for name in classes], [str(name) for name in wanted]))
+    for known, sought in pairs:
+        if set(known) == set(sought) and len(set(known)) == len(known) == len(sought):
+            return [known.index(name) for name in sought]
+    return None
 
 
 def as_costs(costs: Any, argument: str, caller: str) -> CostMatrix:
@@ -400,15 +401,6 @@ def _as_cost_table(value: Any, argument: str, caller: str) -> FloatArray:
     rule, fix = f"must be at most {HIGHEST_COST:g} in size", "Use another unit"
     require_everywhere(np.abs(table) <= HIGHEST_COST, table, argument, caller, rule, fix)
     return freeze(table)
-
-
-def _as_rate(value: Any, shape: tuple[int, ...]) -> FloatArray:
-    """Return the rate, which must have the shape of the costs."""
-    rate = _as_cost_table(value, "rate", "CostMatrix")
-    if rate.shape != shape:
-        rule, fix = f"must have the shape of the costs, {shape}", "Use 0 for a constant cost"
-        raise BadValueError("rate", "CostMatrix", rule, f"shape {rate.shape}", fix)
-    return rate
 
 
 def _as_action_names(
@@ -465,11 +457,9 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
         raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
     corner = table[0][0].lower() if table else ""
     if corner not in ("action", "truth"):
-        problem = (
-            f"its first header cell must be `action` or `truth` (what the rows are), got {corner!r}"
-        )
+        rule = "its first header cell must be `action` or `truth` (what the rows are)"
         fix = "Use a header such as action,healthy,ill"
-        raise BadFileError(fspath(path), problem, fix)
+        raise BadFileError(fspath(path), f"{rule}, got {corner!r}", fix)
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
     costs = [_numbers_of(line, len(columns), path) for line in table[1:]]
     if not rows or not columns:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -14,13 +13,12 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     as_distributions,
-    as_finite,
     as_floats,
     as_list,
+    as_numbers,
     freeze,
     require_dimensions,
     require_everywhere,
-    require_rows,
 )
 from dubito.decide.costs import CostMatrix
 from dubito.decide.regions import as_constant_costs
@@ -152,10 +150,8 @@ def _best_decision(joint: list[Density], x: FloatArray, costs: CostMatrix) -> In
     rows = np.flatnonzero(gains)
     is_second = gains[rows] < 0
     turns = np.flatnonzero(is_second[1:] != is_second[:-1])
-    cuts = [
-        optimize.brentq(lambda at: float(gain([at])[0]), x[rows[turn]], x[rows[turn + 1]])
-        for turn in turns
-    ]
+    ends = zip(x[rows[turns]], x[rows[turns + 1]], strict=True)
+    cuts = [optimize.brentq(lambda at: float(gain([at])[0]), *pair) for pair in ends]
     start = int(is_second[0]) if rows.size else 0
     decided = (start + np.arange(len(cuts) + 1)) % 2
     return _decision_of(joint, x, costs, np.array(cuts, dtype=np.float64), decided)
@@ -196,46 +192,35 @@ def _as_joint(priors: Any, densities: Any, x: FloatArray, caller: str) -> list[D
     listed = as_list(densities, "densities", caller, rule, fix)
     if len(listed) != 2:
         raise BadValueError("densities", caller, rule, f"{len(listed)}", fix)
-    joint: list[Density] = []
-    for number, (weight, one) in enumerate(zip(prior.tolist(), listed, strict=True)):
-        density = _as_density(one, x, f"densities[{number}]", caller)
-        joint.append(partial(_scaled, density, weight))
-    return joint
+    return [
+        _as_density(one, float(prior[number]), x, f"densities[{number}]", caller)
+        for number, one in enumerate(listed)
+    ]
 
 
-def _scaled(density: Density, weight: float, x: FloatArray) -> FloatArray:
-    """Return a density times its prior."""
-    return weight * density(x)
+def _as_density(value: Any, prior: float, x: FloatArray, argument: str, caller: str) -> Density:
+    """Return a prior times a nonnegative function that integrates to 1 over the grid.
 
-
-def _as_density(value: Any, x: FloatArray, argument: str, caller: str) -> Density:
-    """Return a nonnegative function that integrates to 1 over the grid."""
+    Values on the grid are interpolated linearly.
+    """
     values = _as_values(value(x) if callable(value) else value, x, argument, caller)
-    density: Density = partial(_straight, x, values)
-    if callable(value):
-        density = partial(_called, value, argument, caller)
+
+    def density(at: FloatArray) -> FloatArray:
+        if callable(value):
+            return _as_values(value(at), at, argument, caller)
+        return np.asarray(np.interp(at, x, values))
+
     mass = float(_masses_of(density, x).sum())
     if abs(mass - 1) > MASS_TOLERANCE:
         rule, fix = "must be a density with integral 1 over x", "Use a wider or a finer x"
         raise BadValueError(argument, caller, rule, f"{mass:.4g}", fix)
-    return density
-
-
-def _straight(x: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Return linear interpolations between the values at the points x."""
-    return np.asarray(np.interp(at, x, values))
-
-
-def _called(function: Any, argument: str, caller: str, x: FloatArray) -> FloatArray:
-    """Return the checked values of a density at each x."""
-    return _as_values(function(x), x, argument, caller)
+    return lambda at: prior * density(at)
 
 
 def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatArray:
     """Return one nonnegative density per point."""
-    array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
-    require_dimensions(array, (1,), argument, caller, "one number per point of x")
-    require_rows(array, x.size, argument, caller, "x")
+    shape = "one number per point of x"
+    array = as_numbers(value, argument, caller, x.size, "x", shape).astype(np.float64)
     rule, fix = "must be at least 0", "Pass densities, not their logarithms"
     require_everywhere(array >= 0, array, argument, caller, rule, fix)
     return array
@@ -243,15 +228,12 @@ def _as_values(value: Any, x: FloatArray, argument: str, caller: str) -> FloatAr
 
 def _as_increasing(value: Any, argument: str, caller: str) -> FloatArray:
     """Return at least two increasing points."""
-    array = as_finite(as_floats(value, argument, caller), argument, caller).astype(np.float64)
-    require_dimensions(array, (1,), argument, caller, "a list of numbers")
+    array = as_numbers(value, argument, caller, shape="a list of numbers").astype(np.float64)
     if array.size < 2:
         rule, fix = "must have at least 2 points", "Use np.linspace(low, high, 201)"
         raise BadValueError(argument, caller, rule, str(array.size), fix)
-    is_increasing = np.diff(array, prepend=-np.inf) > 0
-    require_everywhere(
-        is_increasing, array, argument, caller, "must be increasing", "Use np.unique(x)"
-    )
+    is_fine, rule = np.diff(array, prepend=-np.inf) > 0, "must be increasing"
+    require_everywhere(is_fine, array, argument, caller, rule, "Use np.unique(x)")
     return array
 
 

@@ -12,7 +12,13 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from dubito.arrays import BoolArray, FloatArray, contiguous
-from dubito.calibrate.calibrator import FLOOR, LabeledRows, as_penalty, log_probabilities
+from dubito.calibrate.calibrator import (
+    FLOOR,
+    LabeledRows,
+    as_penalty,
+    log_probabilities,
+    require_classes,
+)
 from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
@@ -153,7 +159,10 @@ class BasePool(Serializable):
         self._require_fitted("predict_proba")
         caller = f"{type(self).__name__}.predict_proba"
         models = as_models(outputs, caller)
-        self._require_known(models, caller)
+        if len(models) != self.weights_.size:
+            rule, fix = f"must have {self.weights_.size} models", "Pass the models of the fit"
+            raise BadValueError("outputs", caller, rule, f"{len(models)}", fix)
+        require_classes(models[0], self.n_classes_, self.classes_, caller)
         precision = np.result_type(*(model.array.dtype for model in models))
         result = np.empty(models[0].array.shape, precision)
 
@@ -195,18 +204,6 @@ class BasePool(Serializable):
             learned, other = self._learn(data.take(fold != f)), data.take(fold == f)
             total += other.loss_of(self._pooled(other.logs, learned)) * other.weight.sum()
         return float(total / data.weight.sum())
-
-    def _require_known(self, models: list[Logits | Probabilities], caller: str) -> None:
-        if len(models) != self.weights_.size:
-            rule, fix = f"must have {self.weights_.size} models", "Pass the models of the fit"
-            raise BadValueError("outputs", caller, rule, f"{len(models)}", fix)
-        if models[0].n_classes != self.n_classes_:
-            rule, fix = f"must have {self.n_classes_} classes", "Pass the columns of the fit"
-            raise BadValueError("outputs", caller, rule, f"{models[0].n_classes}", fix)
-        names = models[0].classes
-        if None not in (names, self.classes_) and names != self.classes_:
-            rule, fix = f"must have the classes {self.classes_}", "Order the columns as during fit"
-            raise BadValueError("outputs", caller, rule, f"{names}", fix)
 
 
 @final

@@ -160,11 +160,21 @@ class PriorLikelihood:
     start: FloatArray
 
     @classmethod
-    def of(cls, outputs: Logits | Probabilities, train_prior: FloatArray) -> PriorLikelihood:
+    def of(
+        cls, outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
+    ) -> PriorLikelihood:
         """Return posteriors divided by the prior they were trained with."""
-        logs = log_posteriors(outputs) - np.log(train_prior)
+        if validation is not None:
+            rule, fix = "must be None for method 'em'", "Use method='bbse', which learns from it"
+            raise BadTypeError("validation", caller, rule, type(validation).__name__, fix)
+        if train_prior is None:
+            rule = "must be given for method 'em'"
+            fix = "Pass the class frequencies of the training rows"
+            raise BadTypeError("train_prior", caller, rule, "None", fix)
+        start = as_prior(train_prior, outputs, "train_prior", caller, is_positive=True)
+        logs = log_posteriors(outputs) - np.log(start)
         logs -= logs.max(axis=1, keepdims=True)
-        return cls(contiguous(np.exp(logs).T), train_prior)
+        return cls(contiguous(np.exp(logs).T), start)
 
     @property
     def n_rows(self) -> int:
@@ -247,10 +257,16 @@ class PriorConfusion:
 
     @classmethod
     def of(
-        cls, y: Any, validation: Any, outputs: Logits | Probabilities, caller: str
+        cls, outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
     ) -> PriorConfusion:
-        """Count predictions of labeled and of unlabeled rows."""
-        seen = as_class_outputs(validation, caller)
+        """Count predictions of labeled and of unlabeled rows, whatever the training prior."""
+        if train_prior is not None:
+            as_prior(train_prior, outputs, "train_prior", caller)
+        if not (isinstance(validation, tuple) and len(validation) == 2):
+            rule = "must be a pair (labels, outputs) for method 'bbse'"
+            fix = "Pass validation=(y, outputs) of held-out rows"
+            raise BadTypeError("validation", caller, rule, type(validation).__name__, fix)
+        y, seen = validation[0], as_class_outputs(validation[1], caller)
         if seen.n_classes != outputs.n_classes or (
             None not in (seen.classes, outputs.classes) and seen.classes != outputs.classes
         ):
@@ -258,7 +274,7 @@ class PriorConfusion:
             fix = "Pass the same columns in the same order"
             got = f"{seen.n_classes} columns, classes {seen.classes}"
             raise BadValueError("validation", caller, rule, got, fix)
-        codes = plain_codes(y, seen, "validation", caller, stacklevel=4)
+        codes = plain_codes(y, seen, "validation", caller, stacklevel=3)
         n_classes = outputs.n_classes
         tops = seen.array.argmax(axis=1)[codes >= 0]
         cells = np.bincount(tops * n_classes + codes[codes >= 0], minlength=n_classes**2)
@@ -409,14 +425,11 @@ def estimate_prior(
     if not known.n_rows:
         fix = "Pass the outputs of rows met in deployment"
         raise BadValueError("outputs", caller, "must have at least 1 row", "0", fix)
-    model: PriorLikelihood | PriorConfusion
-    if method == "em":
-        model = _likelihood_of(known, train_prior, validation, caller)
-    elif method == "bbse":
-        model = _confusion_of(known, train_prior, validation, caller)
-    else:
+    if method not in ("em", "bbse"):
         rule, fix = "must be 'em' or 'bbse'", "Use method='em'"
         raise BadValueError("method", caller, rule, repr(method), fix)
+    kind = PriorLikelihood if method == "em" else PriorConfusion
+    model: PriorLikelihood | PriorConfusion = kind.of(known, train_prior, validation, caller)
     prior = model.estimate()
     is_identified = np.asarray(model.standard_errors(prior) <= FLAT)
     _warn_of_flat(known, is_identified, method)
@@ -431,34 +444,6 @@ def estimate_prior(
         method=method,
         n_rows=known.n_rows,
     )
-
-
-def _likelihood_of(
-    outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
-) -> PriorLikelihood:
-    """Return what expectation-maximization needs."""
-    if validation is not None:
-        rule, fix = "must be None for method 'em'", "Use method='bbse', which learns from it"
-        raise BadTypeError("validation", caller, rule, type(validation).__name__, fix)
-    if train_prior is None:
-        rule = "must be given for method 'em'"
-        fix = "Pass the class frequencies of the training rows"
-        raise BadTypeError("train_prior", caller, rule, "None", fix)
-    known = as_prior(train_prior, outputs, "train_prior", caller, is_positive=True)
-    return PriorLikelihood.of(outputs, known)
-
-
-def _confusion_of(
-    outputs: Logits | Probabilities, train_prior: Any, validation: Any, caller: str
-) -> PriorConfusion:
-    """Return what black-box shift estimation needs; it does not depend on the training prior."""
-    if train_prior is not None:
-        as_prior(train_prior, outputs, "train_prior", caller)
-    if not (isinstance(validation, tuple) and len(validation) == 2):
-        rule = "must be a pair (labels, outputs) for method 'bbse'"
-        fix = "Pass validation=(y, outputs) of held-out rows"
-        raise BadTypeError("validation", caller, rule, type(validation).__name__, fix)
-    return PriorConfusion.of(*validation, outputs, caller)
 
 
 def _bootstrap(

@@ -15,9 +15,10 @@ from dubito.arrays import (
     require_dimensions,
     require_everywhere,
 )
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import as_weights
 from dubito.data.labels import Labels
-from dubito.decide.actions import as_class_outputs, as_row_costs, least_costs
+from dubito.decide.actions import as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.measure.state import labeled_batch, warn_of_missing
@@ -92,22 +93,16 @@ class RealizedCosts:
         cls, y_true: Any, outputs: Any, costs: Any, row_costs: Any, sample_weight: Any, caller: str
     ) -> RealizedCosts:
         """Decide every row and compare with the labels."""
-        wrapped = as_class_outputs(outputs, "outputs", caller)
+        wrapped = as_class_outputs(outputs, caller)
         table = as_costs(costs, "costs", caller).for_classes(wrapped.classes, wrapped.n_classes)
         batch = labeled_batch(y_true, wrapped, sample_weight, caller)
         assert isinstance(batch.labels, Labels)
         require_weight(batch.labeled_weight, "The cost")
+        labels, weight = batch.labels, batch.labeled_weight
         sizes = as_row_costs(row_costs, table, len(batch), caller)
+        by_action = costs_of_actions(table, labels, sizes)
         found = least_costs(wrapped, table, row_costs)
-        return cls(
-            table,
-            batch.labels,
-            sizes,
-            batch.labeled_weight,
-            found.action,
-            found.cost,
-            costs_of_actions(table, batch.labels, sizes),
-        )
+        return cls(table, labels, sizes, weight, found.action, found.cost, by_action)
 
     @property
     def realized(self) -> FloatArray:

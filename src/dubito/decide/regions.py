@@ -10,8 +10,9 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import BoolArray, FloatArray, IntArray, as_finite, as_floats, freeze
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import row_statistics
-from dubito.decide.actions import MARGIN, as_class_outputs, expected_costs, least_costs
+from dubito.decide.actions import MARGIN, expected_costs, least_costs
 from dubito.decide.costs import CostMatrix, as_costs
 from dubito.errors import BadTypeError, BadValueError
 
@@ -21,20 +22,12 @@ ROUNDING = 1e-12  # costs this close, relative to their size, are equal
 SHORTEST = 1e-9  # of the diagonal of a cell: shorter lines only touch a corner
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Boundaries:
-    """Line segments x two ends x two features, and the two actions each lies between."""
-
-    segments: FloatArray
-    between: IntArray
-
-
-def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundaries:
+def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return the lines where the cheapest action changes, for costs of shape y x x x actions.
 
-    Each cell is cut into two triangles on which costs are linear, so that lines meet exactly where
-    three actions cost the same.
+    They are segments x two ends x two features, with the two actions each lies between. Each cell
+    is cut into two triangles on which costs are linear, so that lines meet exactly where three
+    actions cost the same.
     """
     least = costs.argmin(axis=2)
     # An action that is cheapest at no grid point has no region.
@@ -52,7 +45,7 @@ def _boundaries_of(x: FloatArray, y: FloatArray, costs: FloatArray) -> Boundarie
         lines = lines[np.hypot(*(lines[:, 1] - lines[:, 0]).T) > shortest]
         segments.append(lines)
         between.append(np.tile([actions[first], actions[second]], (len(lines), 1)))
-    return Boundaries(np.concatenate(segments), np.concatenate(between))
+    return np.concatenate(segments), np.concatenate(between)
 
 
 def _mixed_cells(least: IntArray) -> tuple[IntArray, IntArray]:
@@ -180,14 +173,13 @@ def decision_regions(
     side_y = np.linspace(*_as_range(y, "y", caller), n_points)
     outputs = _outputs_on(posterior, side_x, side_y, caller)
     if costs is None:
-        table = CostMatrix.zero_one(outputs.n_classes if not outputs.classes else outputs.classes)
-    else:
-        table = as_constant_costs(costs, caller)
+        costs = CostMatrix.zero_one(outputs.classes or outputs.n_classes)
+    table = as_constant_costs(costs, caller)
     least, shape = least_costs(outputs, table), (n_points, n_points)
     expected = expected_costs(outputs, table).reshape(*shape, -1)
     if table.reject is not None:
         expected[..., table.reject] -= MARGIN
-    lines = _boundaries_of(side_x, side_y, expected)
+    segments, between = _boundaries_of(side_x, side_y, expected)
     action = least.action.reshape(shape)
     return DecisionRegions(
         x=freeze(side_x),
@@ -197,8 +189,8 @@ def decision_regions(
         confidence=freeze(row_statistics(outputs, None).confidence.reshape(shape)),
         actions=table.actions,
         reject=table.reject,
-        segments=freeze(lines.segments),
-        between=freeze(lines.between),
+        segments=freeze(segments),
+        between=freeze(between),
         area_fraction=freeze(_area_fractions(action, table.n_actions)),
     )
 
@@ -208,10 +200,9 @@ def _outputs_on(posterior: Any, x: FloatArray, y: FloatArray, caller: str) -> An
     if not callable(posterior):
         rule, fix = "must be a function of features, rows x 2", "Pass model.predict_proba"
         raise BadTypeError("posterior", caller, rule, type(posterior).__name__, fix)
-    columns, rows = np.meshgrid(x, y)
-    features = np.stack([columns.ravel(), rows.ravel()], axis=1)
+    features = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     n_rows = len(features)
-    outputs = as_class_outputs(posterior(features), "posterior(features)", caller)
+    outputs = as_class_outputs(posterior(features), caller, "posterior(features)")
     if outputs.n_rows != n_rows:
         rule = f"must have {n_rows:,} rows, one per point"
         fix = "Return one row of outputs per row of features"

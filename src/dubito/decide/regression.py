@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy.special import gammaln, ndtri
@@ -100,10 +100,8 @@ class Pieces:
         return np.asarray(self.low[:, piece] * (1 - part) + self.high[:, piece] * part)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class LeastPower:
-    """The minimizer of the expected |y - t|^q, and the minimum."""
+class LeastPower(NamedTuple):
+    """The minimizer of the expected |y - t|^q of each row, and the minimum."""
 
     estimate: FloatArray
     loss: FloatArray
@@ -113,11 +111,8 @@ def _least_powers(pieces: Pieces, q: float) -> LeastPower:
     """Return the best estimate of each row: mean and median in closed form, others by search."""
     blocks = row_blocks(pieces.low.shape[0], pieces.weight.size, BLOCK_ENTRIES)
     found = map_in_order(lambda rows: _least_of_block(pieces.take(rows), q), blocks)
-    parts = list(found) or [_least_of_block(pieces, q)]
-    return LeastPower(
-        np.concatenate([part.estimate for part in parts]),
-        np.concatenate([part.loss for part in parts]),
-    )
+    estimates, losses = zip(*(list(found) or [_least_of_block(pieces, q)]), strict=True)
+    return LeastPower(np.concatenate(estimates), np.concatenate(losses))
 
 
 def _least_of_block(pieces: Pieces, q: float) -> LeastPower:
@@ -134,10 +129,9 @@ def _best_of_block(pieces: Pieces, q: float) -> FloatArray:
     """Return the scaled best estimates of a few rows."""
     if q == 2:
         return np.asarray(((pieces.low + pieces.high) / 2) @ pieces.weight)
-    if q == 1 and pieces.is_points:
-        return np.asarray(np.median(pieces.low, axis=1))
     if q == 1:
-        return pieces.quantile(0.5)
+        is_points = pieces.is_points
+        return np.asarray(np.median(pieces.low, axis=1)) if is_points else pieces.quantile(0.5)
     return _where_slope_turns(pieces, q) if q > 1 else _deepest_valley(pieces, q)
 
 
@@ -351,9 +345,9 @@ def estimate_or_reject(outputs: Any, cost: float, q: float = 2) -> RegressionDec
     [True, False]
     """
     price = _as_positive(cost, "cost", "estimate_or_reject", "Use cost=1.0", is_zero_fine=True)
-    found = _least(outputs, q, "estimate_or_reject")
-    loss = found.loss if found.loss.ndim == 1 else found.loss.sum(axis=1)
-    return RegressionDecision(found.estimate, loss, np.asarray(loss >= price - TIE))
+    estimate, losses = _least(outputs, q, "estimate_or_reject")
+    loss = losses if losses.ndim == 1 else losses.sum(axis=1)
+    return RegressionDecision(estimate, loss, np.asarray(loss >= price - TIE))
 
 
 def newsvendor_estimate(outputs: Any, under: float, over: float) -> FloatArray:
@@ -435,11 +429,12 @@ def decompose_squared_loss(
     weight = batch.labeled_weight
     if not weight.sum() > 0:
         raise EmptyStateError("The decomposition of the squared loss")
-    found = _least(outputs, 2, caller)
-    n_rows = weight.size
-    squares = ((values_of(batch) - found.estimate) ** 2).reshape(n_rows, -1).sum(axis=1)
-    total = float(np.average(squares, weights=weight))
-    noise = float(np.average(found.loss.reshape(n_rows, -1).sum(axis=1), weights=weight))
+    estimate, loss = _least(outputs, 2, caller)
+    squares = (values_of(batch) - estimate) ** 2
+    total, noise = (
+        float(np.average(one.reshape(weight.size, -1).sum(axis=1), weights=weight))
+        for one in (squares, loss)
+    )
     return SquaredLossDecomposition(total, noise, total - noise, int(np.count_nonzero(weight)))
 
 
@@ -449,8 +444,8 @@ def _least(outputs: Any, q: float, caller: str) -> LeastPower:
     power = _as_positive(q, "q", caller, "Use q=2 for the mean, q=1 for the median")
     if isinstance(wrapped, Normal):
         return LeastPower(wrapped.mean.astype(np.float64), _normal_loss(wrapped, power))
-    found = _least_powers(Pieces.of(wrapped), power)
-    return LeastPower(_reshaped(found.estimate, wrapped), _reshaped(found.loss, wrapped))
+    estimate, loss = _least_powers(Pieces.of(wrapped), power)
+    return LeastPower(_reshaped(estimate, wrapped), _reshaped(loss, wrapped))
 
 
 def _normal_loss(outputs: Normal, q: float) -> FloatArray:
@@ -492,7 +487,6 @@ def _as_positive(
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     is_fine = is_number and np.isfinite(value) and (value > 0 or (is_zero_fine and value == 0))
     if not is_fine:
-        limit = "of at least 0" if is_zero_fine else "above 0"
-        rule = f"must be a finite number {limit}"
+        rule = f"must be a finite number {'of at least 0' if is_zero_fine else 'above 0'}"
         raise BadValueError(argument, caller, rule, repr(value), fix)
     return float(value)

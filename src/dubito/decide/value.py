@@ -8,8 +8,9 @@ from typing import Any, final
 import numpy as np
 
 from dubito.arrays import FloatArray, RandomState, as_fraction, draw_seed
+from dubito.calibrate.calibrator import as_class_outputs
 from dubito.data.batch import Batch, as_weights
-from dubito.decide.actions import as_class_outputs, least_costs
+from dubito.decide.actions import least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.realized import RealizedCosts, require_weight
 from dubito.errors import BadValueError
@@ -82,7 +83,7 @@ class CostReport:
         """Whether the model under- or overestimates the cost, if the interval excludes 0."""
         gap = self.gap
         if gap.high < 0:
-            return f"an underestimate of {-gap.value:.4g}{ends(_negated(gap))}"
+            return f"an underestimate of {-gap.value:.4g}{ends(negated(gap))}"
         if gap.low > 0:
             return f"an overestimate of {gap.value:.4g}{ends(gap)}"
         return f"no significant difference, {gap.value:.4g}{ends(gap)}"
@@ -93,15 +94,15 @@ class CostReport:
         regret = self.regret_to_constant
         if regret.value > 0:
             return f"{regret.value:.4g} worse{ends(regret)}"
-        return f"{0 - regret.value:.4g} better{ends(_negated(regret))}"
+        return f"{0 - regret.value:.4g} better{ends(negated(regret))}"
 
 
-def ends(interval: Interval) -> str:
+def ends(interval: Interval, digits: str = ".4g") -> str:
     """Return the ends of an interval in parentheses."""
-    return f" ({interval.low:.4g} to {interval.high:.4g})"
+    return f" ({interval.low:{digits}} to {interval.high:{digits}})"
 
 
-def _negated(interval: Interval) -> Interval:
+def negated(interval: Interval) -> Interval:
     """Return an interval with its sign changed, without a -0."""
     return Interval(0 - interval.value, 0 - interval.high, 0 - interval.low)
 
@@ -204,20 +205,20 @@ def cost_report(
     interval = MeanInterval.of(level, random_state, n_resamples, caller)
     realized_costs = RealizedCosts.of(y_true, outputs, costs, row_costs, sample_weight, caller)
     weight, realized = realized_costs.weight, realized_costs.realized
+    expected, oracle = realized_costs.expected, realized_costs.oracle
     constant = realized_costs.by_action[:, realized_costs.best_constant]
-    fractions = (
-        np.bincount(realized_costs.action, weight, realized_costs.costs.n_actions) / weight.sum()
-    )
+    names = realized_costs.costs.actions
+    fractions = np.bincount(realized_costs.action, weight, len(names)) / weight.sum()
     return CostReport(
         realized=interval(realized, weight),
-        expected=float(np.average(realized_costs.expected, weights=weight)),
-        gap=interval(realized_costs.expected - realized, weight),
-        constant_action=realized_costs.costs.actions[realized_costs.best_constant],
+        expected=float(np.average(expected, weights=weight)),
+        gap=interval(expected - realized, weight),
+        constant_action=names[realized_costs.best_constant],
         constant=float(np.average(constant, weights=weight)),
         regret_to_constant=interval(realized - constant, weight),
-        oracle=float(np.average(realized_costs.oracle, weights=weight)),
-        regret_to_oracle=interval(realized - realized_costs.oracle, weight),
-        fractions=dict(zip(realized_costs.costs.actions, fractions.tolist(), strict=True)),
+        oracle=float(np.average(oracle, weights=weight)),
+        regret_to_oracle=interval(realized - oracle, weight),
+        fractions=dict(zip(names, fractions.tolist(), strict=True)),
         level=interval.level,
         n_rows=int(np.count_nonzero(weight)),
         n_missing=realized_costs.labels.n_missing,
@@ -244,14 +245,9 @@ class MeanInterval:
         """Return the mean of one column, or the ratio of the means of two, in size."""
         with kept_threads():
             return confidence_interval(
-                _mean_or_ratio,
-                None,
-                values,
-                level=self.level,
-                random_state=self.seed,
-                n_resamples=self.n_resamples,
-                sample_weight=weight,
-            )
+                _mean_or_ratio, None, values, level=self.level, random_state=self.seed,
+                n_resamples=self.n_resamples, sample_weight=weight,
+            )  # fmt: skip
 
 
 def _mean_or_ratio(y_true: None, values: FloatArray, *, sample_weight: FloatArray) -> float:
@@ -305,10 +301,9 @@ class CostSavings:
         return (
             f"{verdict} ({self.level:.0%} interval of the savings {low:.4g} to {high:.4g}), "
             f"from {self.before:.4g} to {self.after:.4g}.\n"
-            f"Expected minus realized cost: from {self.gap_before.value:.4g} "
-            f"({self.gap_before.low:.4g} to {self.gap_before.high:.4g}) "
-            f"to {self.gap_after.value:.4g} "
-            f"({self.gap_after.low:.4g} to {self.gap_after.high:.4g}); {self.n_rows:,} rows."
+            f"Expected minus realized cost: from {self.gap_before.value:.4g}"
+            f"{ends(self.gap_before)} to {self.gap_after.value:.4g}{ends(self.gap_after)}; "
+            f"{self.n_rows:,} rows."
         )
 
 
@@ -359,7 +354,7 @@ def cost_savings(
     """
     caller = "cost_savings"
     interval = MeanInterval.of(level, random_state, n_resamples, caller)
-    old, new = as_class_outputs(before, "before", caller), as_class_outputs(after, "after", caller)
+    old, new = as_class_outputs(before, caller, "before"), as_class_outputs(after, caller, "after")
     if len(new) != len(old):
         rule, fix = f"must have {len(old)} rows, like `before`", "Pass outputs of the same rows"
         raise BadValueError("after", caller, rule, f"{len(new)}", fix)

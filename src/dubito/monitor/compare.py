@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sized
-from dataclasses import dataclass, fields, replace
-from textwrap import wrap
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import as_fraction, draw_seed
 from dubito.data.batch import Batch
 from dubito.data.labels import Labels, Targets
 from dubito.data.shards import as_shards, load_rows
 from dubito.decide import CostMatrix, cost_report, cost_savings
 from dubito.decide.value import MeanInterval
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
-from dubito.measure.intervals import Interval, as_n_resamples, interval_of
+from dubito.measure.intervals import Interval, interval_of
 from dubito.measure.state import warn_of_missing
 from dubito.monitor.metrics import (
     HIGHER_IS_BETTER,
     TITLES,
-    holm,
+    adjusted,
     normal_p_value,
     plain,
     resampled_metrics,
     row_losses,
     row_metrics,
 )
+from dubito.monitor.verdicts import comparison_lines, comparison_verdict
 from dubito.outputs import BaseClassOutputs, Quantiles, TopLabel
 
 CALLER = "compare"
-MIN_ROWS = 20  # with fewer, no difference is called significant
-WIDTH = 80  # of printed lines
 
 
 @final
@@ -128,18 +125,14 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """The significant differences, in sentences."""
-        return _verdict(self)
+        return comparison_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values; infinite numbers become None."""
-        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        values["differences"] = [
-            {f.name: plain(getattr(one, f.name)) for f in fields(one)} for one in self.differences
-        ]
-        return {**values, "verdict": self.verdict}
+        return {**plain(self), "verdict": self.verdict}
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(comparison_lines(self))
 
 
 def compare(
@@ -187,13 +180,11 @@ def compare(
     >>> compare([0, 1] * 50, {"a": a, "b": b}).best
     'b'
     """
-    level = as_fraction(level, "level", CALLER, is_open=True)
-    seed = draw_seed(random_state, CALLER)
-    bootstrap = _Bootstrap(level, seed, as_n_resamples(n_resamples, CALLER))
+    bootstrap = MeanInterval.of(level, random_state, n_resamples, CALLER)
     if row_costs is not None and (costs is None or costs.rate is None):
         rule, fix = "must be None if `costs` has no rate", "Use `costs=CostMatrix(..., rate=...)`"
         raise BadValueError("row_costs", CALLER, rule, type(row_costs).__name__, fix)
-    batches = _as_models(y_true, models, sample_weight, row_costs, seed)
+    batches = _as_models(y_true, models, sample_weight, row_costs, bootstrap.seed)
     first = next(iter(batches.values()))
     warn_of_missing(first.n_missing, len(first), CALLER, stacklevel=3)
     if not first.labeled_weight.any():
@@ -214,21 +205,11 @@ def compare(
         best=best,
         best_by=names[0],
         metrics=metrics,
-        differences=_with_significance(differences, level, n_rows),
-        level=level,
+        differences=_with_significance(differences, bootstrap.level, n_rows),
+        level=bootstrap.level,
         n_rows=n_rows,
         n_missing=first.n_missing,
     )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Bootstrap:
-    """The settings of confidence intervals."""
-
-    level: float
-    seed: int
-    n_resamples: int
 
 
 # Intervals of each metric by model, and a function for the difference of two models in a metric.
@@ -237,7 +218,7 @@ _Estimates = tuple[dict[str, dict[str, Interval]], _Difference]
 
 
 def _estimates(
-    batches: dict[str, Batch], bootstrap: _Bootstrap, costs: CostMatrix | None
+    batches: dict[str, Batch], bootstrap: MeanInterval, costs: CostMatrix | None
 ) -> _Estimates:
     """Return the metrics of classifiers or regression models, and costs if they are given."""
     first = next(iter(batches.values()))
@@ -250,7 +231,7 @@ def _estimates(
     return _regression_estimates(batches, bootstrap)
 
 
-def _classifier_estimates(batches: dict[str, Batch], bootstrap: _Bootstrap) -> _Estimates:
+def _classifier_estimates(batches: dict[str, Batch], bootstrap: MeanInterval) -> _Estimates:
     """Return all metrics of all models from the same resamples."""
     level = bootstrap.level
     values = {model: row_metrics(batch) for model, batch in batches.items()}
@@ -277,9 +258,8 @@ def _classifier_estimates(batches: dict[str, Batch], bootstrap: _Bootstrap) -> _
     return metrics, difference
 
 
-def _regression_estimates(batches: dict[str, Batch], bootstrap: _Bootstrap) -> _Estimates:
+def _regression_estimates(batches: dict[str, Batch], bootstrap: MeanInterval) -> _Estimates:
     """Return the mean losses of regression models, and of their differences row by row."""
-    mean = MeanInterval(bootstrap.level, bootstrap.seed, bootstrap.n_resamples)
     losses = {model: row_losses(batch, CALLER) for model, batch in batches.items()}
     outputs = [batch.outputs for batch in batches.values()]
     if len({tuple(one.levels) for one in outputs if isinstance(one, Quantiles)}) > 1:
@@ -287,14 +267,14 @@ def _regression_estimates(batches: dict[str, Batch], bootstrap: _Bootstrap) -> _
             one.pop("pinball_loss", None)
     weight = next(iter(batches.values())).labeled_weight
     metrics = {
-        model: {name: mean(rows, weight) for name, rows in one.items()}
+        model: {name: bootstrap(rows, weight) for name, rows in one.items()}
         for model, one in losses.items()
     }
-    return metrics, lambda a, b, name: mean(losses[a][name] - losses[b][name], weight)
+    return metrics, lambda a, b, name: bootstrap(losses[a][name] - losses[b][name], weight)
 
 
 def _with_costs(
-    found: _Estimates, batches: dict[str, Batch], bootstrap: _Bootstrap, costs: CostMatrix
+    found: _Estimates, batches: dict[str, Batch], bootstrap: MeanInterval, costs: CostMatrix
 ) -> _Estimates:
     """Add the cost of optimal decisions from each model."""
     first = next(iter(batches.values()))
@@ -338,18 +318,13 @@ def _with_significance(
     differences: list[Difference], level: float, n_rows: int
 ) -> tuple[Difference, ...]:
     """Return differences with adjusted p-values."""
-    raw = [normal_p_value(one.interval, level) for one in differences]
-    adjusted = holm(raw) if n_rows >= MIN_ROWS else np.ones(len(raw))
-    return tuple(
-        replace(
-            one,
-            p_value=float(p_value),
-            is_better=None
-            if p_value >= 1 - level
-            else (one.interval.value > 0) == (one.metric in HIGHER_IS_BETTER),
-        )
-        for one, p_value in zip(differences, adjusted, strict=True)
-    )
+    found = []
+    p_values = adjusted([normal_p_value(one.interval, level) for one in differences], n_rows)
+    for one, p_value in zip(differences, p_values, strict=True):
+        is_better = (one.interval.value > 0) == (one.metric in HIGHER_IS_BETTER)
+        is_significant = p_value < 1 - level
+        found.append(replace(one, p_value=p_value, is_better=is_better if is_significant else None))
+    return tuple(found)
 
 
 def _best(metrics: dict[str, dict[str, Interval]], metric: str) -> str:
@@ -412,97 +387,3 @@ def _has_same_labels(a: Labels | Targets | None, b: Labels | Targets | None) -> 
         (x is None) == (y is None) and (x is None or np.array_equal(x, y, equal_nan=True))
         for x, y in pairs
     )
-
-
-def _verdict(found: Comparison) -> str:
-    """Return the significant differences to the first model, and the best model."""
-    if found.n_rows < MIN_ROWS:
-        return f"Too few rows to compare models ({found.n_rows:,})."
-    first = found.models[0]
-    sentences = [_pair_sentence(found, model, first) for model in found.models[1:]]
-    if len(found.models) > 2:
-        sentences.append(_best_sentence(found))
-    infinite = [
-        model
-        for model, one in found.metrics.items()
-        if "log_loss" in one and one["log_loss"].value == float("inf")
-    ]
-    if infinite:
-        sentences.append(
-            f"The log loss of {_listed(infinite)} is infinite: a class with probability 0 occurred."
-        )
-    return " ".join(sentences)
-
-
-def _pair_sentence(found: Comparison, model: str, baseline: str) -> str:
-    """Return in which metrics a model differs from a baseline."""
-    pair = [d for d in found.differences if (d.model, d.baseline) == (model, baseline)]
-    better = [_amount(d) for d in pair if d.is_better]
-    worse = [_amount(d) for d in pair if d.is_better is False]
-    others = [TITLES[d.metric] for d in pair if d.is_better is None]
-    if not better and not worse:
-        return f"No significant difference between {model} and {baseline} in {_listed(others)}."
-    parts = [f"better than {baseline} in {_listed(better)}"] if better else []
-    parts += [f"worse {'' if better else f'than {baseline} '}in {_listed(worse)}"] if worse else []
-    rest = f"; no significant difference in {_listed(others)}" if others else ""
-    return f"{model} is {' but '.join(parts)}{rest}."
-
-
-def _best_sentence(found: Comparison) -> str:
-    """Return the best model on these rows, and which others it beats significantly."""
-    best = found.best
-    beaten = [model for model in found.models if model != best and _is_beaten(found, model)]
-    others = [model for model in found.models if model != best and model not in beaten]
-    text = f"Best by {TITLES[found.best_by]} on these rows: {best}"
-    if beaten:
-        text += f", significantly better than {_listed(beaten)}"
-    if others:
-        text += f", but not than {_listed(others)}" if beaten else ", but not significantly"
-    return f"{text}."
-
-
-def _is_beaten(found: Comparison, model: str) -> bool:
-    """Return whether the best model is significantly better than another."""
-    for one in found.differences:
-        if one.metric == found.best_by and {one.model, one.baseline} == {model, found.best}:
-            return one.is_better is (one.model == found.best)
-    return False
-
-
-def _amount(difference: Difference) -> str:
-    """Return a metric and the size of its difference."""
-    one = difference.interval
-    ends = (one.low, one.high) if one.value >= 0 else (-one.high, -one.low)
-    size = f"{abs(one.value):.3g} ({ends[0]:.3g} to {ends[1]:.3g})"
-    return f"{TITLES[difference.metric]} by {size}"
-
-
-def _listed(words: list[str]) -> str:
-    """Return words as an enumeration."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _text(one: Interval, sign: str = "") -> str:
-    """Return an interval in a few digits."""
-    return f"{one.value:{sign}.4g} ({one.low:{sign}.4g} to {one.high:{sign}.4g})"
-
-
-def _lines(found: Comparison) -> list[str]:
-    """Return a comparison as lines of 80 columns."""
-    missing = f"; {found.n_missing:,} more without a label left out" if found.n_missing else ""
-    note = (
-        f"{found.n_rows:,} rows{missing}. {found.level:.0%} intervals in parentheses; better and "
-        f"worse are significant after correction for {len(found.differences)} comparisons (Holm)."
-    )
-    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH)]
-    for model in found.models:
-        lines += ["", f"  {model[:76]}"]
-        metrics = found.metrics[model].items()
-        lines += [f"    {TITLES[name]:<30} {_text(interval)}" for name, interval in metrics]
-    for pair in dict.fromkeys((one.model, one.baseline) for one in found.differences):
-        lines += ["", f"  {pair[0][:35]} - {pair[1][:35]}"]
-        for one in found.differences:
-            if (one.model, one.baseline) == pair:
-                word = {True: "  better", False: "  worse", None: ""}[one.is_better]
-                lines.append(f"    {TITLES[one.metric]:<30} {_text(one.interval, '+')}{word}")
-    return lines

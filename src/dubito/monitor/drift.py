@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from textwrap import wrap
-from typing import Any, TypeGuard, final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -23,7 +22,7 @@ from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.intervals import Interval, as_n_resamples, interval_of, over_resamples
 from dubito.measure.state import warn_of_missing
-from dubito.monitor.metrics import N_BINS, TITLES, holm, plain
+from dubito.monitor.metrics import MIN_ROWS, N_BINS, TITLES, adjusted, plain
 from dubito.monitor.shifts import (
     N_PERMUTATIONS,
     DistributionShift,
@@ -33,21 +32,12 @@ from dubito.monitor.shifts import (
     mean_with_error,
     ood_shift,
 )
-from dubito.outputs import (
-    BaseClassOutputs,
-    ClassName,
-    Logits,
-    Members,
-    Probabilities,
-    TopLabel,
-)
+from dubito.monitor.verdicts import drift_lines, drift_verdict
+from dubito.outputs import BaseClassOutputs, ClassName, Logits, Members, Probabilities, TopLabel
 
 CALLER = "detect_drift"
 ALPHA = 0.05  # false positive rate of OOD inputs
-MIN_ROWS = 20  # with fewer in a period, nothing is called significant
 MAX_CLASSES = 50  # with more, class priors can hardly be identified
-MAX_CLASSES_SHOWN = 10
-WIDTH = 80  # of printed lines
 
 
 @final
@@ -109,22 +99,18 @@ class Drift:
     @property
     def verdict(self) -> str:
         """The significant shifts and what to do about them, in sentences."""
-        return _verdict(self)
+        return drift_verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        values["shifts"] = {
-            name: {f.name: plain(getattr(shift, f.name)) for f in fields(shift)}
-            for name, shift in self.shifts.items()
-        }
+        values = plain(self)
         if self.prior is not None:
             names = ("prior", "low", "high", "is_identified", "method")
-            values["prior"] = {name: plain(getattr(self.prior, name)) for name in names}
+            values["prior"] = {name: values["prior"][name] for name in names}
         return {**values, "shifted": list(self.shifted), "verdict": self.verdict}
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(drift_lines(self))
 
 
 def detect_drift(
@@ -179,9 +165,9 @@ def detect_drift(
     level = as_fraction(level, "level", CALLER, is_open=True)
     seed = draw_seed(random_state, CALLER)
     n_draws = as_n_resamples(n_resamples, CALLER)
-    features = reference_features, current_features
-    labels = y_reference, y_current
-    before, after = _both_periods(reference, current, labels, features, seed)
+    before = _as_period(reference, y_reference, reference_features, seed, "reference")
+    after = _as_period(current, y_current, current_features, seed + 1, "current")
+    _require_same_kind(before, after)
     shifts = {
         **_output_shifts(before, after, level),
         **_feature_shifts(before, after, seed),
@@ -240,8 +226,9 @@ class Period:
     def codes(self) -> IntArray | None:
         """The column of each label, -1 where it is missing; None without hard labels."""
         labels = self.batch.labels
-        is_hard = isinstance(labels, Labels) and labels.probabilities is None
-        return labels.codes if isinstance(labels, Labels) and is_hard else None
+        if not isinstance(labels, Labels) or labels.probabilities is not None:
+            return None
+        return labels.codes
 
     @property
     def mean_probability(self) -> FloatArray:
@@ -251,12 +238,8 @@ class Period:
         return np.asarray(probabilities.mean(axis=0))
 
 
-def _both_periods(
-    reference: Any, current: Any, y: tuple[Any, Any], features: tuple[Any, Any], seed: int
-) -> tuple[Period, Period]:
-    """Return both periods, with outputs of one kind."""
-    before = _as_period(reference, y[0], features[0], seed, "reference")
-    after = _as_period(current, y[1], features[1], seed + 1, "current")
+def _require_same_kind(before: Period, after: Period) -> None:
+    """Raise unless both periods have outputs of one kind, and both have features or none."""
     kinds = type(before.batch.outputs), type(after.batch.outputs)
     if kinds[0] is not kinds[1] or before.n_classes != after.n_classes:
         rule = f"must be {kinds[0].__name__} over {before.n_classes} classes, like `reference`"
@@ -266,7 +249,6 @@ def _both_periods(
         missing = "current" if after.batch.features is None else "reference"
         fix = f"Pass `{missing}_features` too, or leave both out"
         raise BadValueError(f"{missing}_features", CALLER, "is needed too", "None", fix)
-    return before, after
 
 
 def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) -> Period:
@@ -286,7 +268,7 @@ def _as_period(outputs: Any, y: Any, features: Any, seed: int, argument: str) ->
     if (batch.weight != 1).any():
         fix = "Read the file without a weight column"
         raise BadValueError(argument, CALLER, "cannot have weights", "weights", fix)
-    warn_of_missing(batch.n_missing, len(batch), CALLER, stacklevel=5)
+    warn_of_missing(batch.n_missing, len(batch), CALLER, stacklevel=4)
     return Period(batch)
 
 
@@ -344,20 +326,15 @@ def _labeled_shifts(
         "accuracy": mean_shift(a.correct, b.correct, *settings),
         "over-confidence": mean_shift(gaps[0], gaps[1], *settings),
     }
-    if _is_finite(a.log_loss) and _is_finite(b.log_loss):
-        shifts["log loss"] = mean_shift(a.log_loss, b.log_loss, *settings)
+    if a.log_loss is not None and b.log_loss is not None:
+        is_finite = np.isfinite(np.append(a.log_loss, b.log_loss)).all()
+        if is_finite:
+            shifts["log loss"] = mean_shift(a.log_loss, b.log_loss, *settings)
     if before.codes is not None and after.codes is not None:
         codes = before.codes[before.codes >= 0], after.codes[after.codes >= 0]
         shifts["labels"] = class_shift(*codes, before.n_classes)
-    shifts[TITLES["expected_calibration_error"]] = _ece_shift(
-        first, second, level, seed, n_resamples
-    )
-    return shifts
-
-
-def _is_finite(losses: FloatArray | None) -> TypeGuard[FloatArray]:
-    """Return whether losses are known and finite."""
-    return losses is not None and bool(np.isfinite(losses).all())
+    ece = TITLES["expected_calibration_error"]
+    return shifts | {ece: _ece_shift(first, second, level, seed, n_resamples)}
 
 
 def _ece_shift(
@@ -373,25 +350,21 @@ def _ece_shift(
     old = np.array(list(over_resamples(first, error, 2 * seed, n_resamples)))
     new = np.array(list(over_resamples(second, error, 2 * seed + 1, n_resamples)))
     before, after = error(first), error(second)
-    return DistributionShift(
-        None, None, before, after, interval_of(after - before, new - old, level, CALLER)
-    )
+    difference = interval_of(after - before, new - old, level, CALLER)
+    return DistributionShift(None, None, before, after, difference)
 
 
 def _with_significance(
     shifts: dict[str, DistributionShift], level: float, n_rows: int
 ) -> dict[str, DistributionShift]:
     """Return shifts with adjusted p-values."""
-    tested = [name for name, shift in shifts.items() if shift.p_value is not None]
-    raw = [shifts[name].p_value or 0.0 for name in tested]
-    adjusted = holm(raw) if n_rows >= MIN_ROWS else np.ones(len(raw))
-    found = dict(zip(tested, adjusted.tolist(), strict=True))
-    return {
-        name: replace(shift, p_value=found[name], has_shifted=found[name] < 1 - level)
-        if name in found
-        else shift
-        for name, shift in shifts.items()
+    tested = {name: shift.p_value for name, shift in shifts.items() if shift.p_value is not None}
+    p_values = adjusted(list(tested.values()), n_rows)
+    found = {
+        name: replace(shifts[name], p_value=p_value, has_shifted=p_value < 1 - level)
+        for name, p_value in zip(tested, p_values, strict=True)
     }
+    return shifts | found
 
 
 def _priors(
@@ -434,167 +407,3 @@ def _thresholded_accuracy(before: Period, after: Period, level: float) -> Interv
     errors = error, mean_with_error(rows.correct)[1]
     reach = float(ndtri((1 + level) / 2) * np.hypot(*errors))
     return Interval(value, max(value - reach, 0.0), min(value + reach, 1.0))
-
-
-def _verdict(found: Drift) -> str:
-    """Return the significant shifts, and what to do about them."""
-    n_rows = f"{found.n_reference:,} and {found.n_current:,} rows"
-    if min(found.n_reference, found.n_current) < MIN_ROWS:
-        return f"Too few rows to detect drift ({n_rows})."
-    if not found.shifted:
-        return f"No sign of drift between {n_rows}."
-    parts = (_input_text, _prior_text, _confidence_text, _accuracy_text)
-    return " ".join(filter(None, (part(found) for part in parts)))
-
-
-def _input_text(found: Drift) -> str:
-    """Return whether inputs are out of distribution."""
-    if "OOD inputs" not in found.shifted:
-        return ""
-    shift = found.shifts["OOD inputs"]
-    return (
-        f"Inputs are out of distribution: {shift.current:.1%} are beyond the distance that "
-        f"{shift.reference:.0%} of reference rows exceed. Inspect them first."
-    )
-
-
-def _prior_text(found: Drift) -> str:
-    """Return whether the class priors shifted."""
-    if "labels" in found.shifts:
-        has_shifted = "labels" in found.shifted
-        source = f"according to the labels (distance {found.shifts['labels'].distance:.3f})"
-    else:
-        has_shifted = "predicted classes" in found.shifted
-        source = f"according to the predictions{_largest_change(found)}"
-    if not has_shifted:
-        if "predicted classes" not in found.shifted:
-            return ""
-        return "The predicted classes shifted, but the labels did not: retrain the model."
-    text = f"The class priors shifted, {source}: use adjust_prior"
-    if "OOD inputs" in found.shifted:
-        text += ", if the inputs of each class are still the same"
-    return f"{text}."
-
-
-def _largest_change(found: Drift) -> str:
-    """Return the class whose estimated prior changed most, if any is identified."""
-    if found.prior is None or found.reference_prior is None:
-        return ""
-    change = np.abs(found.prior.prior - found.reference_prior) * found.prior.is_identified
-    k = int(change.argmax())
-    if not change[k]:
-        return ""
-    low, high = found.prior.low[k], found.prior.high[k]
-    name = found.classes[k] if found.classes else k
-    return (
-        f" (class {name} from {found.reference_prior[k]:.1%} to about {found.prior.prior[k]:.1%}, "
-        f"{low:.1%} to {high:.1%})"
-    )
-
-
-def _confidence_text(found: Drift) -> str:
-    """Return whether confidence shifted, and whether another shift explains it."""
-    names = [name for name in ("confidence", "entropy", "energy") if name in found.shifted]
-    if not names:
-        return ""
-    shift = found.shifts["confidence"]
-    means = f"mean {shift.reference:.1%}, now {shift.current:.1%}"
-    if names == ["energy"]:
-        return (
-            f"The energy of the logits shifted, but the confidence did not ({means}): inspect the "
-            "inputs."
-        )
-    if "over-confidence" in found.shifted:
-        return f"Confidence shifted ({means})."
-    if "over-confidence" in found.shifts:
-        return (
-            f"Confidence shifted ({means}); no significant change in calibration on the labeled "
-            "rows."
-        )
-    has_ood = "OOD inputs" in found.shifted
-    if has_ood or "labels" in found.shifted or "predicted classes" in found.shifted:
-        cause = "the OOD inputs" if has_ood else "the new priors"
-        return f"Confidence shifted too ({means}), perhaps due to {cause}: test again afterwards."
-    alone = ", but not the predicted classes" if "predicted classes" in found.shifts else ""
-    return f"Confidence shifted ({means}){alone}: label some current rows and check calibration."
-
-
-def _accuracy_text(found: Drift) -> str:
-    """Return whether accuracy or calibration shifted."""
-    sentences = []
-    if "accuracy" in found.shifted:
-        shift = found.shifts["accuracy"]
-        assert shift.difference is not None
-        verb = "fell" if shift.difference.value < 0 else "rose"
-        sentences.append(f"Accuracy {verb} from {shift.reference:.1%} to {shift.current:.1%}.")
-        if found.shifted == ("accuracy",):
-            sentences.append(
-                "The outputs did not shift: the meaning of the labels may have changed. Retrain."
-            )
-    elif "log loss" in found.shifted:
-        shift = found.shifts["log loss"]
-        sentences.append(f"Log loss went from {shift.reference:.3g} to {shift.current:.3g}.")
-    if "over-confidence" in found.shifted:
-        shift = found.shifts["over-confidence"]
-        sentences.append(
-            f"Confidence - accuracy went from {shift.reference:+.1%} to {shift.current:+.1%}: "
-            "recalibrate on current rows."
-        )
-    return " ".join(sentences)
-
-
-def _lines(found: Drift) -> list[str]:
-    """Return the result as lines of 80 columns."""
-    tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
-    note = (
-        f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
-        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
-        f"{1 - found.level:.0%}. Distances (dist.) are Kolmogorov-Smirnov, of classes total "
-        "variation."
-    )
-    change = f"change ({found.level:.0%})"
-    head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
-    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
-    lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
-    return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
-
-
-def _shift_line(name: str, shift: DistributionShift) -> str:
-    """Return one shift as a line."""
-    before = "" if shift.reference is None else f"{shift.reference:.3g}"
-    now = "" if shift.current is None else f"{shift.current:.3g}"
-    one = shift.difference
-    difference = "" if one is None else f"{one.low:+.2g} to {one.high:+.2g}"
-    distance = "" if shift.distance is None else f"{shift.distance:.3f}"
-    p_value = "" if shift.p_value is None else f"{shift.p_value:.4f}"
-    p_value = "<0.0001" if p_value == "0.0000" else p_value
-    mark = " *" if shift.has_shifted else ""
-    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}{mark}"
-    return line.rstrip()
-
-
-def _accuracy_lines(found: Drift) -> list[str]:
-    """Return the accuracy expected without current labels."""
-    lines = [f"  estimated accuracy (mean confidence)                {found.expected_accuracy:.1%}"]
-    one = found.thresholded_accuracy
-    if one is not None:
-        name = "  estimated accuracy (average thresholded confidence)"
-        lines.append(f"{name} {one.value:.1%} ({one.low:.1%} to {one.high:.1%})")
-    return lines
-
-
-def _prior_lines(found: Drift) -> list[str]:
-    """Return the priors of both periods, the largest change first."""
-    if found.prior is None or found.reference_prior is None:
-        return []
-    prior, before = found.prior, found.reference_prior
-    names = found.classes or range(before.size)
-    order = np.argsort(-np.abs(prior.prior - before), kind="stable")[:MAX_CLASSES_SHOWN]
-    method = f"(estimated by {prior.method.upper()})"
-    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
-    for k in order:
-        between = f"{prior.low[k]:.1%} to {prior.high[k]:.1%}"
-        between = between if prior.is_identified[k] else "not identified"
-        name = str(list(names)[k])[:22]
-        lines.append(f"  {name:<22} {before[k]:>8.1%} {prior.prior[k]:>8.1%}  {between}")
-    return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from dubito.measure.selective import RiskCoverageCurve
 from dubito.outputs import Normal, Quantiles
 
 N_BINS = 15
+MIN_ROWS = 20  # with fewer (in a period), nothing is called significant
 TITLES = {
     "cost": "cost per row",
     "log_loss": "log loss",
@@ -89,12 +91,12 @@ def row_losses(batch: Batch, caller: str) -> dict[str, FloatArray]:
     }
 
 
-def holm(p_values: Sequence[float]) -> FloatArray:
+def _holm(p_values: Sequence[float]) -> FloatArray:
     """Return p-values adjusted for multiple tests; valid however the tests depend on each other.
 
     Holm, "A simple sequentially rejective multiple test procedure", 1979.
 
-    >>> holm([0.01, 0.04, 0.03]).tolist()
+    >>> _holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
     values = np.asarray(p_values, dtype=np.float64)
@@ -103,6 +105,11 @@ def holm(p_values: Sequence[float]) -> FloatArray:
     adjusted = np.empty(values.size)
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
     return adjusted
+
+
+def adjusted(p_values: Sequence[float], n_rows: int) -> list[float]:
+    """Return p-values adjusted for multiple tests, all 1 with too few rows to call any small."""
+    return _holm(p_values).tolist() if n_rows >= MIN_ROWS else [1.0] * len(p_values)
 
 
 def normal_p_value(interval: Interval, level: float) -> float:
@@ -118,9 +125,9 @@ def normal_p_value(interval: Interval, level: float) -> float:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON: intervals as objects, numbers that are not finite as None."""
-    if isinstance(value, Interval):
-        return {name: plain(getattr(value, name)) for name in ("value", "low", "high")}
+    """Return a value as JSON: dataclasses as objects, numbers that are not finite as None."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -10,11 +10,9 @@ from scipy.special import expit, logit, logsumexp
 
 from dubito.arrays import (
     FloatArray,
-    as_finite,
-    as_floats,
     as_fraction,
     as_fractions,
-    require_dimensions,
+    as_numbers,
     require_everywhere,
     require_rows,
 )
@@ -223,9 +221,7 @@ def _as_outcomes(observed: Any, n_rows: int, caller: str) -> FloatArray:
 def _stakes(weight: Any, n_rows: int, largest: float, caller: str) -> FloatArray:
     """Return the fraction of the wealth that is bet on each row."""
     given = np.ones(n_rows) if weight is None else weight
-    array = as_finite(as_floats(given, "weight", caller), "weight", caller)
-    require_dimensions(array, (1,), "weight", caller, "one number per row")
-    require_rows(array, n_rows, "weight", caller, "`stated`")
+    array = as_numbers(given, "weight", caller, n_rows, "`stated`")
     rule = f"must be from 0 to max_weight = {largest:.6g}"
     fix = "Start with a larger max_weight"
     require_everywhere((array >= 0) & (array <= largest), array, "weight", caller, rule, fix)

@@ -155,9 +155,8 @@ def ood_shift(n_known: int, n_rows: int, n_ood: int, alpha: float) -> Distributi
     >>> ood_shift(n_known=199, n_rows=100, n_ood=5, alpha=0.05).p_value > 0.4
     True
     """
-    rank = (
-        int(np.ceil(alpha * (n_known + 1))) - 1
-    )  # an OOD row exceeds the known score of this rank from the top
+    # An OOD row exceeds the known score of this rank from the top.
+    rank = int(np.ceil(alpha * (n_known + 1))) - 1
     fraction = n_ood / n_rows
     if rank < 1:  # too few known rows to detect any
         return DistributionShift(1.0, None, alpha, fraction)

@@ -125,17 +125,12 @@ class Decisions:
 
     def __str__(self) -> str:
         fractions = np.bincount(self.action, minlength=len(self.actions)) / max(len(self), 1)
-        taken = ", ".join(
-            f"{name} {fraction:.1%}" for name, fraction in zip(self.actions, fractions, strict=True)
-        )
+        pairs = zip(self.actions, fractions, strict=True)
+        taken = ", ".join(f"{name} {fraction:.1%}" for name, fraction in pairs)
         counts = np.bincount(self.reason, minlength=len(REASONS))
-        reasons = ", ".join(
-            f"{name} {count:,}"
-            for name, count in zip(REASON_TEXTS[1:], counts[1:], strict=True)
-            if count > 0
-        )
+        whys = [f"{REASON_TEXTS[k]} {counts[k]:,}" for k in range(1, len(REASONS)) if counts[k]]
         text = f"{len(self):,} rows: {taken}."
-        return f"{text} Reasons for rejection: {reasons}." if reasons else text
+        return f"{text} Reasons for rejection: {', '.join(whys)}." if whys else text
 
     @classmethod
     def joined(cls, parts: Iterable[Decisions], n_rows: int) -> Decisions:

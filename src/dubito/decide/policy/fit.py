@@ -50,20 +50,8 @@ from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
 CALLER = "Policy.fit"
 N_FOLDS = 5
 MAX_SAMPLES = 20_000  # of more rows, a random sample of this size is cross-fitted
+PASS_BATCH = "Pass Batch.of(y, outputs, features=...)"
 KNOT_BOUND = 1e-4  # no calibrated probability moves by more when curves lose knots
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PriorShift:
-    """The class prior of the training rows, and that of deployment."""
-
-    train: FloatArray
-    deploy: FloatArray
-
-    def applied(self, outputs: Logits | Probabilities) -> Probabilities:
-        """Return posteriors under the prior of deployment."""
-        return adjust_prior(outputs, self.train, self.deploy)
 
 
 @final
@@ -74,7 +62,7 @@ class PolicyConfig:
     costs: CostMatrix
     calibrator: BaseCalibrator
     train_prior: FloatArray
-    prior: PriorShift | None
+    deploy_prior: FloatArray | None
     ood: OODGate | None
     risk: RiskBound | None
     seed: int
@@ -95,10 +83,8 @@ class PolicyConfig:
         first = next(shards.batches())
         known = labeled_outputs(first, CALLER)
         table = as_costs(costs, "costs", CALLER).for_classes(known.classes, known.n_classes)
-        train = _train_prior(shards)
-        prior = None
         if deploy_prior is not None:
-            prior = PriorShift(train, as_prior(deploy_prior, known, "deploy_prior", CALLER))
+            deploy_prior = as_prior(deploy_prior, known, "deploy_prior", CALLER)
         as_row_costs(first.row_costs, table, len(first), CALLER)
         _require_kind(ood, OODGate, "ood", "Use ood=OODGate(score, alpha=0.01)")
         _require_kind(risk, RiskBound, "risk", "Use risk=RiskBound(0.05)")
@@ -109,70 +95,58 @@ class PolicyConfig:
         if risk is not None:
             risk._check_params()
             _require_hard_labels(first)
-        return cls(
-            costs=table,
-            calibrator=_fresh_calibrator(calibrator),
-            train_prior=train,
-            prior=prior,
-            ood=gate,
-            risk=risk,
-            seed=draw_seed(random_state, CALLER),
-        )
+        fresh, seed = _fresh_calibrator(calibrator), draw_seed(random_state, CALLER)
+        return cls(table, fresh, _train_prior(shards), deploy_prior, gate, risk, seed)
 
     def rule(self, threshold: float | None = None) -> DecisionRule:
         """Return the rule that decides, with or without a risk bound."""
-        frequencies = self.train_prior if self.prior is None else self.prior.deploy
+        frequencies = self.train_prior if self.deploy_prior is None else self.deploy_prior
         return DecisionRule(self.costs, frequencies, threshold)
 
     def adapted(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs under the prior of deployment, if there is one."""
-        return outputs if self.prior is None else self.prior.applied(outputs)
+        if self.deploy_prior is None:
+            return outputs
+        return adjust_prior(outputs, self.train_prior, self.deploy_prior)
 
     def deployed_weight(self, batch: Batch) -> FloatArray:
         """Return the weight of each row, times how much more common its class is in deployment."""
-        if self.prior is None:
+        if self.deploy_prior is None:
             return batch.labeled_weight
         labels = batch.labels
         assert isinstance(labels, Labels)
-        ratio = self.prior.deploy / self.prior.train
+        ratio = self.deploy_prior / self.train_prior
         soft = labels.probabilities
         times = ratio[labels.codes] if soft is None else soft @ ratio
         return np.asarray(batch.labeled_weight * times)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PolicyParts:
-    """The fitted parts of a policy, and the report on them."""
+def fit_parts(
+    shards: Shards, config: PolicyConfig, evaluate_on: Shards | None
+) -> tuple[dict[str, Any], CalibrationEvidence]:
+    """Fit the calibrator, the gate and the bound, and report on rows that were held out.
 
-    calibrator: BaseCalibrator
-    calibration: CalibrationEvidence
-    ood: OODGate | None
-    risk: RiskBound | None
-    report: PolicyReport
-
-
-def fit_parts(shards: Shards, config: PolicyConfig, evaluate_on: Shards | None) -> PolicyParts:
-    """Fit the calibrator, the gate and the bound, and report on rows that were held out."""
+    Return these parts of a policy by name, and the evidence on the calibrator.
+    """
     fitted = config.calibrator.fit(shards)
     calibrator = fitted.reduce_knots(KNOT_BOUND)
     held_out = HeldOutRows.of(shards, calibrator, config)
-    risk: RiskBound | None = None
-    notes: tuple[str, ...] = ()
+    risk, notes = None, list[str]()
     if config.risk is not None:
         choice = held_out.choose_threshold(held_out.all_rows)
         risk = config.risk.with_threshold(choice.threshold, choice.summary)
-        notes = (f"Risk bound on the rows not rejected on cost: {choice.summary}",)
+        notes = [f"Risk bound on the rows not rejected on cost: {choice.summary}"]
     if evaluate_on is None:
         evidence = held_out.evidence()
     else:
         rule = config.rule(None if risk is None else risk.threshold_)
         evidence = _evidence_on(evaluate_on, calibrator, held_out.ood, rule, config)
-    report = PolicyReport.of(evidence, config.rule(), notes, config.seed)
+    report = PolicyReport.of(evidence, config.rule(), tuple(notes), config.seed)
     calibration = getattr(fitted, "evidence_", None)
     if calibration is None:
         calibration = cross_validate_calibrator(fitted, shards)
-    return PolicyParts(calibrator, calibration, held_out.ood, risk, report)
+    parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
+    return parts, calibration
 
 
 @final
@@ -222,11 +196,10 @@ class HeldOutRows:
         """The weight of each row in deployment, where classes may be more or less common."""
         weight = self.config.deployed_weight(self.batch)
         if not weight.sum() > 0:
-            rule, fix = (
-                "must be above 0 for a class that occurs among the labels",
-                "Change the prior",
+            rule = "must be above 0 for a class that occurs among the labels"
+            raise BadValueError(
+                "deploy_prior", CALLER, rule, "0 for all of them", "Change the prior"
             )
-            raise BadValueError("deploy_prior", CALLER, rule, "0 for all of them", fix)
         return weight
 
     @cached_property
@@ -312,19 +285,17 @@ def _evidence_on(
     is_ood = None
     if gate is not None:
         if gate.needs_features and batch.features is None:
-            rule_, fix = (
-                "must have features for the OOD gate",
-                "Pass Batch.of(y, outputs, features=...)",
-            )
-            raise BadTypeError("evaluate_on", CALLER, rule_, "none", fix)
+            need = "must have features for the OOD gate"
+            raise BadTypeError("evaluate_on", CALLER, need, "none", PASS_BATCH)
         is_ood = gate.predict(raw, batch.features)
+    decisions, unbound = rule.decide(calibrated, is_ood, batch.row_costs), None
+    if rule.threshold is not None:
+        unbound = config.rule().decide(calibrated, is_ood, batch.row_costs)
     return Evidence(
         batch=batch,
         raw=raw,
-        decisions=rule.decide(calibrated, is_ood, batch.row_costs),
-        unbound=None
-        if rule.threshold is None
-        else config.rule().decide(calibrated, is_ood, batch.row_costs),
+        decisions=decisions,
+        unbound=unbound,
         row_costs=as_row_costs(batch.row_costs, config.costs, len(batch), CALLER),
         weight=config.deployed_weight(batch),
         evaluation="an evaluation set",
@@ -336,11 +307,8 @@ def evaluation_shards(evaluate_on: Any) -> Shards | None:
     if isinstance(evaluate_on, Batch):
         return ArrayShards(evaluate_on)
     if not isinstance(evaluate_on, Shards) and evaluate_on != "cross-fit":
-        rule, fix = (
-            "must be 'cross-fit', a Batch or Shards",
-            "Pass Batch.of(y, outputs, features=...)",
-        )
-        raise BadTypeError("evaluate_on", CALLER, rule, repr(evaluate_on)[:60], fix)
+        rule = "must be 'cross-fit', a Batch or Shards"
+        raise BadTypeError("evaluate_on", CALLER, rule, repr(evaluate_on)[:60], PASS_BATCH)
     return evaluate_on if isinstance(evaluate_on, Shards) else None
 
 
@@ -389,10 +357,8 @@ def _require_kind(value: Any, kind: type, argument: str, fix: str) -> None:
 def _require_reject(costs: CostMatrix, gate: OODGate | None, risk: RiskBound | None) -> None:
     """Raise where rows may have to be rejected and no action does that."""
     if costs.n_actions == 1 and costs.reject is not None:
-        rule, fix = (
-            "must have an action that does not reject",
-            "Use CostMatrix.zero_one(3).with_reject(0.3)",
-        )
+        rule = "must have an action that does not reject"
+        fix = "Use CostMatrix.zero_one(3).with_reject(0.3)"
         raise BadValueError("costs", CALLER, rule, "only a reject action", fix)
     if costs.reject is None and (gate is not None or risk is not None):
         what = "OOD gate" if gate is not None else "risk bound"

@@ -93,10 +93,8 @@ class OODGate(Serializable):
         self._check_params()
         score = MahalanobisDistance() if self.score is None else _as_score(self.score)
         if not isinstance(score, str) and not has_features:
-            rule, fix = (
-                "must be given with this OOD score",
-                "Pass features=..., or use OODGate('entropy')",
-            )
+            rule = "must be given with this OOD score"
+            fix = "Pass features=..., or use OODGate('entropy')"
             raise BadTypeError("features", "Policy.fit", rule, "None", fix)
         gate: OODGate = clone(OODGate(score, float(self.alpha)))
         return gate
@@ -208,15 +206,13 @@ def _as_score(score: Any) -> Score:
         return score
     if callable(score):
         score = next((name for name, known in OUTPUT_SCORES.items() if known is score), score)
-    names = ", ".join(OUTPUT_SCORES)
-    rule = f"must be an OOD score of dubito.doubt, or one of {names}"
+    rule = f"must be an OOD score of dubito.doubt, or one of {', '.join(OUTPUT_SCORES)}"
     if not isinstance(score, str):
         fix = "Use OODGate(MahalanobisDistance()) and pass features"
         raise BadTypeError("score", "OODGate", rule, type(score).__name__, fix)
     if score not in OUTPUT_SCORES:
-        raise BadValueError(
-            "score", "OODGate", rule, repr(score), "Use OODGate('energy') with Logits"
-        )
+        fix = "Use OODGate('energy') with Logits"
+        raise BadValueError("score", "OODGate", rule, repr(score), fix)
     return score
 
 

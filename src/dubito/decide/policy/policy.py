@@ -12,13 +12,13 @@ import numpy as np
 
 from dubito import __version__
 from dubito.arrays import FloatArray, RandomState, freeze, require_rows
-from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
+from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, require_classes
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
 from dubito.data.sink import EncodedLabels, Sink, write_atomic
 from dubito.decide.actions import as_row_costs, expected_costs
-from dubito.decide.costs import CostMatrix
+from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import (
     REASONS,
     DecisionRule,
@@ -28,7 +28,6 @@ from dubito.decide.policy.decide import (
 )
 from dubito.decide.policy.fit import (
     PolicyConfig,
-    PriorShift,
     as_feature_names,
     column_names,
     evaluation_shards,
@@ -36,6 +35,7 @@ from dubito.decide.policy.fit import (
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import PolicyReport
+from dubito.decide.priors import adjust_prior
 from dubito.decide.reject import accepted_below
 from dubito.doubt import NearestNeighborDistance
 from dubito.doubt.features import as_feature_matrix
@@ -194,19 +194,22 @@ class Policy(Record):
         )  # fmt: skip
         names = as_feature_names(feature_names, features, next(shards.batches()))
         with cached(shards) as quick:
-            parts = fit_parts(quick, config, evaluation_shards(evaluate_on))
+            parts, calibration = fit_parts(quick, config, evaluation_shards(evaluate_on))
+        provenance = {
+            "dubito": __version__,
+            "created": _now(),
+            "fingerprint": fingerprint(shards),
+            "n_rows": int(shards.sum(len)),
+            "calibrator": f"{parts['calibrator'].summary()}; {calibration}",
+            "random_state": config.seed,
+        }
         return cls(
             costs=config.costs,
-            calibrator=parts.calibrator,
             train_prior=config.train_prior,
-            deploy_prior=None if config.prior is None else config.prior.deploy,
-            ood=parts.ood,
-            risk=parts.risk,
+            deploy_prior=config.deploy_prior,
             feature_names=names,
-            report=parts.report,
-            provenance=_provenance_of(
-                shards, f"{parts.calibrator.summary()}; {parts.calibration}", config.seed
-            ),
+            provenance=provenance,
+            **parts,
         )
 
     @property
@@ -406,7 +409,7 @@ class Policy(Record):
         calibrated = self.calibrator.transform(outputs)
         if self.deploy_prior is None:
             return calibrated
-        return PriorShift(self.train_prior, self.deploy_prior).applied(calibrated)
+        return adjust_prior(calibrated, self.train_prior, self.deploy_prior)
 
     @property
     def rule(self) -> DecisionRule:
@@ -420,17 +423,10 @@ class Policy(Record):
     ) -> tuple[Logits | Probabilities, FloatArray | None]:
         """Return outputs, and features where the gate needs them, that fit the policy."""
         known = as_class_outputs(outputs, caller)
-        if known.n_classes != self.costs.n_classes:
-            rule, fix = f"must have {self.costs.n_classes} classes", "Pass the columns of the fit"
-            raise BadValueError("outputs", caller, rule, f"{known.n_classes}", fix)
-        if None not in (known.classes, self.costs.classes):
-            mine, theirs = map(str, self.classes), map(str, known.classes or ())
-            if list(mine) != list(theirs):
-                rule, fix = (
-                    f"must have the classes {self.classes}",
-                    "Order the columns as during fit",
-                )
-                raise BadValueError("outputs", caller, rule, f"{known.classes}", fix)
+        mine, theirs = self.costs.classes, known.classes
+        if mine and theirs and class_order(mine, theirs) == [*range(len(mine))]:
+            mine = theirs
+        require_classes(known, self.costs.n_classes, mine, caller)
         if self.ood is None or not self.ood.needs_features:
             return known, None
         if features is None:
@@ -438,10 +434,8 @@ class Policy(Record):
             raise BadTypeError("features", caller, rule, "None", fix)
         names = column_names(features)
         if None not in (names, self.feature_names) and names != self.feature_names:
-            rule, fix = (
-                f"must have the columns {self.feature_names}",
-                "Order the columns as during fit",
-            )
+            rule = f"must have the columns {self.feature_names}"
+            fix = "Order the columns as during fit"
             raise BadValueError("features", caller, rule, f"{names}", fix)
         array = as_feature_matrix(features, caller)
         require_rows(array, known.n_rows, "features", caller)
@@ -449,18 +443,6 @@ class Policy(Record):
             rule, fix = f"must have {self.ood.n_features} columns", "Pass the features of the fit"
             raise BadValueError("features", caller, rule, f"{array.shape[1]}", fix)
         return known, array
-
-
-def _provenance_of(shards: Shards, calibrator: str, seed: int) -> dict[str, Any]:
-    """Return by what a policy was made, when, and of which rows."""
-    return {
-        "dubito": __version__,
-        "created": _now(),
-        "fingerprint": fingerprint(shards),
-        "n_rows": int(shards.sum(len)),
-        "calibrator": calibrator,
-        "random_state": seed,
-    }
 
 
 def _now() -> str:

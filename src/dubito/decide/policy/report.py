@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar, final
 
@@ -15,8 +14,8 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Labels
 from dubito.decide.policy.decide import REASONS, DecisionRule, Decisions, decision_errors
 from dubito.decide.realized import RealizedCosts, costs_of_actions
-from dubito.decide.value import MeanInterval, ends
-from dubito.measure.calibration_error import expected_calibration_error
+from dubito.decide.value import MeanInterval, ends, negated
+from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.intervals import Interval
 from dubito.measure.proper_scores import log_loss
 from dubito.outputs import Logits, Probabilities
@@ -42,11 +41,6 @@ _figure = number(-1e300, 1e300)
 def _interval(value: Any, entry: Entry) -> Interval:
     """Check for an interval: its value and its ends."""
     return Interval(*list_of(_figure, 3)(value, entry))
-
-
-def _notes(value: Any, entry: Entry) -> tuple[str, ...]:
-    """Check for a list of sentences."""
-    return tuple(list_of(text)(value, entry))
 
 
 @final
@@ -110,28 +104,6 @@ class PolicyReport(Record):
     """
 
     has_header: ClassVar[bool] = False
-    fields: ClassVar[Mapping[str, Check]] = declare(
-        evaluation=text,
-        n_rows=integer(),
-        cost=_interval,
-        expected_cost=_figure,
-        gap=_interval,
-        raw_cost=_figure,
-        saved=_interval,
-        constant_action=text,
-        constant_cost=_figure,
-        oracle_cost=_figure,
-        coverage=_interval,
-        risk=optional(_interval),
-        bound_cost=optional(_interval),
-        actions=dict_of(_figure),
-        reasons=dict_of(_figure),
-        log_loss_before=optional(_figure),
-        log_loss_after=optional(_figure),
-        calibration_error_before=_figure,
-        calibration_error_after=_figure,
-        notes=_notes,
-    )
 
     evaluation: str
     n_rows: int
@@ -168,8 +140,10 @@ class PolicyReport(Record):
         by_action = costs_of_actions(rule.costs, labels, evidence.row_costs)
         paid = _taken(by_action, decisions)
         constants = np.average(by_action, axis=0, weights=weight)
-        is_open = ~decisions.is_rejected
-        unbound = evidence.unbound
+        bound_cost = None
+        if evidence.unbound is not None:
+            bound_cost = interval(paid - _taken(by_action, evidence.unbound), weight)
+        calibrated, settings = decisions.calibrated, dict[str, Any](sample_weight=weight)
         return cls(
             evaluation=evidence.evaluation,
             n_rows=int(np.count_nonzero(weight)),
@@ -181,23 +155,15 @@ class PolicyReport(Record):
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
             oracle_cost=float(np.average(raw.oracle, weights=weight)),
-            coverage=_proportion(is_open, weight),
+            coverage=_proportion(~decisions.is_rejected, weight),
             risk=_risk_of(evidence, rule),
-            bound_cost=None
-            if unbound is None
-            else interval(paid - _taken(by_action, unbound), weight),
+            bound_cost=bound_cost,
             actions=_fractions(decisions.action, decisions.actions, weight),
             reasons=_fractions(decisions.reason, REASONS, weight),
-            log_loss_before=_finite(log_loss(labels, evidence.raw, sample_weight=weight)),
-            log_loss_after=_finite(
-                log_loss(labels, evidence.decisions.calibrated, sample_weight=weight)
-            ),
-            calibration_error_before=expected_calibration_error(
-                labels, evidence.raw, sample_weight=weight
-            ),
-            calibration_error_after=expected_calibration_error(
-                labels, evidence.decisions.calibrated, sample_weight=weight
-            ),
+            log_loss_before=_finite(log_loss(labels, evidence.raw, **settings)),
+            log_loss_after=_finite(log_loss(labels, calibrated, **settings)),
+            calibration_error_before=ece(labels, evidence.raw, **settings),
+            calibration_error_after=ece(labels, calibrated, **settings),
             notes=notes,
         )
 
@@ -211,21 +177,17 @@ class PolicyReport(Record):
         baseline = "optimal decisions on uncalibrated outputs"
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = (
-            f"{saved.value:.4g} less than {baseline}{ends(saved)}"
-            if saved.low > 0
-            else f"{-saved.value:.4g} more than {baseline} ({-saved.high:.4g} to {-saved.low:.4g})"
-            if saved.high < 0
-            else f"no significant difference from {baseline} "
-            f"(savings {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
-        )
-        decided = f"{coverage.value:.1%} of rows are decided ({coverage.low:.1%} to "
-        decided += f"{coverage.high:.1%})"
+        verdict = f"no significant difference from {baseline} "
+        verdict += f"(savings {saved.value:.4g}, {saved.low:.4g} to {saved.high:.4g})"
+        if saved.low > 0:
+            verdict = f"{saved.value:.4g} less than {baseline}{ends(saved)}"
+        if saved.high < 0:
+            lost = negated(saved)
+            verdict = f"{lost.value:.4g} more than {baseline}{ends(lost)}"
+        decided = f"{coverage.value:.1%} of rows are decided{ends(coverage, '.1%')}"
         if self.risk is not None:
-            decided += (
-                f"; {self.risk.value:.2%} of the decisions are wrong ({self.risk.low:.2%} to "
-            )
-            decided += f"{self.risk.high:.2%})"
+            wrong = f"{self.risk.value:.2%} of the decisions are wrong{ends(self.risk, '.2%')}"
+            decided += f"; {wrong}"
         lines = [
             f"Mean cost per row: {cost.value:.4g}{ends(cost)}, {verdict}.",
             f"Expected cost according to the model: {self.expected_cost:.4g}. Baselines: always "
@@ -249,7 +211,21 @@ class PolicyReport(Record):
 
     def _values(self) -> dict[str, Any]:
         values = super(PolicyReport, self)._values()
-        return {name: _to_list(value) for name, value in values.items()}
+        intervals = {n: astuple(v) for n, v in values.items() if isinstance(v, Interval)}
+        return values | intervals
+
+
+_CHECKS: dict[Any, Check] = {  # of each type of field
+    "str": text,
+    "int": integer(),
+    "float": _figure,
+    "float | None": optional(_figure),
+    "Interval": _interval,
+    "Interval | None": optional(_interval),
+    "dict[str, float]": dict_of(_figure),
+    "tuple[str, ...]": lambda value, entry: tuple(list_of(text)(value, entry)),
+}
+PolicyReport.fields = declare(**{one.name: _CHECKS[one.type] for one in fields(PolicyReport)})
 
 
 def _taken(by_action: FloatArray, decisions: Decisions) -> FloatArray:
@@ -296,9 +272,3 @@ def _finite(value: float) -> float | None:
 def _number(value: float | None) -> str:
     """Return a figure as text."""
     return "infinite" if value is None else f"{value:.4f}"
-
-
-def _to_list(value: Any) -> Any:
-    """Return an interval as three numbers."""
-    is_interval = isinstance(value, Interval)
-    return [value.value, value.low, value.high] if is_interval else value

@@ -1,0 +1,276 @@
+"""The results of comparisons and of drift detection in words, and as printed tables."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dubito.measure.intervals import Interval
+from dubito.monitor.metrics import MIN_ROWS, TITLES
+from dubito.monitor.shifts import DistributionShift
+
+if TYPE_CHECKING:
+    from dubito.monitor.compare import Comparison, Difference
+    from dubito.monitor.drift import Drift
+
+MAX_CLASSES_SHOWN = 10
+WIDTH = 80  # of printed lines
+
+
+def comparison_verdict(found: Comparison) -> str:
+    """Return the significant differences to the first model, and the best model."""
+    if found.n_rows < MIN_ROWS:
+        return f"Too few rows to compare models ({found.n_rows:,})."
+    first = found.models[0]
+    sentences = [_pair_sentence(found, model, first) for model in found.models[1:]]
+    if len(found.models) > 2:
+        sentences.append(_best_sentence(found))
+    losses = {model: one.get("log_loss") for model, one in found.metrics.items()}
+    infinite = [model for model, loss in losses.items() if loss and np.isinf(loss.value)]
+    if infinite:
+        reason = "infinite: a class with probability 0 occurred"
+        sentences.append(f"The log loss of {_listed(infinite)} is {reason}.")
+    return " ".join(sentences)
+
+
+def _pair_sentence(found: Comparison, model: str, baseline: str) -> str:
+    """Return in which metrics a model differs from a baseline."""
+    pair = [d for d in found.differences if (d.model, d.baseline) == (model, baseline)]
+    better = [_amount(d) for d in pair if d.is_better]
+    worse = [_amount(d) for d in pair if d.is_better is False]
+    others = [TITLES[d.metric] for d in pair if d.is_better is None]
+    if not better and not worse:
+        return f"No significant difference between {model} and {baseline} in {_listed(others)}."
+    parts = [f"better than {baseline} in {_listed(better)}"] if better else []
+    parts += [f"worse {'' if better else f'than {baseline} '}in {_listed(worse)}"] if worse else []
+    rest = f"; no significant difference in {_listed(others)}" if others else ""
+    return f"{model} is {' but '.join(parts)}{rest}."
+
+
+def _best_sentence(found: Comparison) -> str:
+    """Return the best model on these rows, and which others it beats significantly."""
+    best = found.best
+    beaten = [model for model in found.models if model != best and _is_beaten(found, model)]
+    others = [model for model in found.models if model != best and model not in beaten]
+    text = f"Best by {TITLES[found.best_by]} on these rows: {best}"
+    if beaten:
+        text += f", significantly better than {_listed(beaten)}"
+    if others:
+        text += f", but not than {_listed(others)}" if beaten else ", but not significantly"
+    return f"{text}."
+
+
+def _is_beaten(found: Comparison, model: str) -> bool:
+    """Return whether the best model is significantly better than another."""
+    for one in found.differences:
+        if one.metric == found.best_by and {one.model, one.baseline} == {model, found.best}:
+            return one.is_better is (one.model == found.best)
+    return False
+
+
+def _amount(difference: Difference) -> str:
+    """Return a metric and the size of its difference."""
+    one = difference.interval
+    ends = (one.low, one.high) if one.value >= 0 else (-one.high, -one.low)
+    size = f"{abs(one.value):.3g} ({ends[0]:.3g} to {ends[1]:.3g})"
+    return f"{TITLES[difference.metric]} by {size}"
+
+
+def _listed(words: list[str]) -> str:
+    """Return words as an enumeration."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _text(one: Interval, sign: str = "") -> str:
+    """Return an interval in a few digits."""
+    return f"{one.value:{sign}.4g} ({one.low:{sign}.4g} to {one.high:{sign}.4g})"
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """Return a comparison as lines of 80 columns."""
+    missing = f"; {found.n_missing:,} more without a label left out" if found.n_missing else ""
+    note = (
+        f"{found.n_rows:,} rows{missing}. {found.level:.0%} intervals in parentheses; better and "
+        f"worse are significant after correction for {len(found.differences)} comparisons (Holm)."
+    )
+    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH)]
+    for model in found.models:
+        lines += ["", f"  {model[:76]}"]
+        metrics = found.metrics[model].items()
+        lines += [f"    {TITLES[name]:<30} {_text(interval)}" for name, interval in metrics]
+    for pair in dict.fromkeys((one.model, one.baseline) for one in found.differences):
+        lines += ["", f"  {pair[0][:35]} - {pair[1][:35]}"]
+        for one in found.differences:
+            if (one.model, one.baseline) == pair:
+                word = {True: "  better", False: "  worse", None: ""}[one.is_better]
+                lines.append(f"    {TITLES[one.metric]:<30} {_text(one.interval, '+')}{word}")
+    return lines
+
+
+def drift_verdict(found: Drift) -> str:
+    """Return the significant shifts, and what to do about them."""
+    n_rows = f"{found.n_reference:,} and {found.n_current:,} rows"
+    if min(found.n_reference, found.n_current) < MIN_ROWS:
+        return f"Too few rows to detect drift ({n_rows})."
+    if not found.shifted:
+        return f"No sign of drift between {n_rows}."
+    parts = (_input_text, _prior_text, _confidence_text, _accuracy_text)
+    return " ".join(filter(None, (part(found) for part in parts)))
+
+
+def _input_text(found: Drift) -> str:
+    """Return whether inputs are out of distribution."""
+    if "OOD inputs" not in found.shifted:
+        return ""
+    shift = found.shifts["OOD inputs"]
+    return (
+        f"Inputs are out of distribution: {shift.current:.1%} are beyond the distance that "
+        f"{shift.reference:.0%} of reference rows exceed. Inspect them first."
+    )
+
+
+def _prior_text(found: Drift) -> str:
+    """Return whether the class priors shifted."""
+    if "labels" in found.shifts:
+        has_shifted = "labels" in found.shifted
+        source = f"according to the labels (distance {found.shifts['labels'].distance:.3f})"
+    else:
+        has_shifted = "predicted classes" in found.shifted
+        source = f"according to the predictions{_largest_change(found)}"
+    if not has_shifted:
+        if "predicted classes" not in found.shifted:
+            return ""
+        return "The predicted classes shifted, but the labels did not: retrain the model."
+    text = f"The class priors shifted, {source}: use adjust_prior"
+    if "OOD inputs" in found.shifted:
+        text += ", if the inputs of each class are still the same"
+    return f"{text}."
+
+
+def _largest_change(found: Drift) -> str:
+    """Return the class whose estimated prior changed most, if any is identified."""
+    if found.prior is None or found.reference_prior is None:
+        return ""
+    change = np.abs(found.prior.prior - found.reference_prior) * found.prior.is_identified
+    k = int(change.argmax())
+    if not change[k]:
+        return ""
+    low, high = found.prior.low[k], found.prior.high[k]
+    name = found.classes[k] if found.classes else k
+    return (
+        f" (class {name} from {found.reference_prior[k]:.1%} to about {found.prior.prior[k]:.1%}, "
+        f"{low:.1%} to {high:.1%})"
+    )
+
+
+def _confidence_text(found: Drift) -> str:
+    """Return whether confidence shifted, and whether another shift explains it."""
+    names = [name for name in ("confidence", "entropy", "energy") if name in found.shifted]
+    if not names:
+        return ""
+    shift = found.shifts["confidence"]
+    means = f"mean {shift.reference:.1%}, now {shift.current:.1%}"
+    if names == ["energy"]:
+        return (
+            f"The energy of the logits shifted, but the confidence did not ({means}): inspect the "
+            "inputs."
+        )
+    if "over-confidence" in found.shifted:
+        return f"Confidence shifted ({means})."
+    if "over-confidence" in found.shifts:
+        return (
+            f"Confidence shifted ({means}); no significant change in calibration on the labeled "
+            "rows."
+        )
+    has_ood = "OOD inputs" in found.shifted
+    if has_ood or "labels" in found.shifted or "predicted classes" in found.shifted:
+        cause = "the OOD inputs" if has_ood else "the new priors"
+        return f"Confidence shifted too ({means}), perhaps due to {cause}: test again afterwards."
+    alone = ", but not the predicted classes" if "predicted classes" in found.shifts else ""
+    return f"Confidence shifted ({means}){alone}: label some current rows and check calibration."
+
+
+def _accuracy_text(found: Drift) -> str:
+    """Return whether accuracy or calibration shifted."""
+    sentences = []
+    if "accuracy" in found.shifted:
+        shift = found.shifts["accuracy"]
+        assert shift.difference is not None
+        verb = "fell" if shift.difference.value < 0 else "rose"
+        sentences.append(f"Accuracy {verb} from {shift.reference:.1%} to {shift.current:.1%}.")
+        if found.shifted == ("accuracy",):
+            sentences.append(
+                "The outputs did not shift: the meaning of the labels may have changed. Retrain."
+            )
+    elif "log loss" in found.shifted:
+        shift = found.shifts["log loss"]
+        sentences.append(f"Log loss went from {shift.reference:.3g} to {shift.current:.3g}.")
+    if "over-confidence" in found.shifted:
+        shift = found.shifts["over-confidence"]
+        sentences.append(
+            f"Confidence - accuracy went from {shift.reference:+.1%} to {shift.current:+.1%}: "
+            "recalibrate on current rows."
+        )
+    return " ".join(sentences)
+
+
+def drift_lines(found: Drift) -> list[str]:
+    """Return the result as lines of 80 columns."""
+    tested = [shift for shift in found.shifts.values() if shift.p_value is not None]
+    note = (
+        f"{found.n_reference:,} reference rows, {found.n_current:,} current rows. Significant "
+        f"shifts (*) are adjusted for {len(tested)} tests (Holm): family-wise error rate "
+        f"{1 - found.level:.0%}. Distances (dist.) are Kolmogorov-Smirnov, of classes total "
+        "variation."
+    )
+    change = f"change ({found.level:.0%})"
+    head = f"  {'':<21} {'reference':>9} {'current':>8}  {change:<20} {'dist.':>5} {'p':>7}"
+    lines = [*wrap(found.verdict, WIDTH), "", *wrap(note, WIDTH), "", head]
+    lines += [_shift_line(name, shift) for name, shift in found.shifts.items()]
+    return [*lines, "", *_accuracy_lines(found), *_prior_lines(found)]
+
+
+def _shift_line(name: str, shift: DistributionShift) -> str:
+    """Return one shift as a line."""
+    before, now = _figure(shift.reference, ".3g"), _figure(shift.current, ".3g")
+    one = shift.difference
+    difference = "" if one is None else f"{one.low:+.2g} to {one.high:+.2g}"
+    distance = _figure(shift.distance, ".3f")
+    p_value = _figure(shift.p_value, ".4f").replace("0.0000", "<0.0001")
+    mark = " *" if shift.has_shifted else ""
+    line = f"  {name:<22} {before:>8} {now:>8}  {difference:<20} {distance:>5} {p_value:>7}{mark}"
+    return line.rstrip()
+
+
+def _figure(value: float | None, digits: str) -> str:
+    """Return a number as text, nothing for None."""
+    return "" if value is None else f"{value:{digits}}"
+
+
+def _accuracy_lines(found: Drift) -> list[str]:
+    """Return the accuracy expected without current labels."""
+    lines = [f"  estimated accuracy (mean confidence)                {found.expected_accuracy:.1%}"]
+    one = found.thresholded_accuracy
+    if one is not None:
+        name = "  estimated accuracy (average thresholded confidence)"
+        lines.append(f"{name} {one.value:.1%} ({one.low:.1%} to {one.high:.1%})")
+    return lines
+
+
+def _prior_lines(found: Drift) -> list[str]:
+    """Return the priors of both periods, the largest change first."""
+    if found.prior is None or found.reference_prior is None:
+        return []
+    prior, before = found.prior, found.reference_prior
+    names = list(found.classes or range(before.size))
+    order = np.argsort(-np.abs(prior.prior - before), kind="stable")[:MAX_CLASSES_SHOWN]
+    method = f"(estimated by {prior.method.upper()})"
+    lines = ["", f"  {'class':<21} {'reference':>9} {'current':>8}  {method}"]
+    for k in order:
+        between = f"{prior.low[k]:.1%} to {prior.high[k]:.1%}"
+        between = between if prior.is_identified[k] else "not identified"
+        figures = f"{before[k]:>8.1%} {prior.prior[k]:>8.1%}  {between}"
+        lines.append(f"  {str(names[k])[:22]:<22} {figures}")
+    return lines
