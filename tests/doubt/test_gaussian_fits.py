@@ -23,9 +23,9 @@ def shards(x: Any = X, y: Any = CODES) -> FeatureShards:
 
 
 def test_without_shrinkage_covariances_are_numpys() -> None:
-    close(fit_shared(shards(), 0.0, "caller").gaussians.covariance, SHARED)
-    close(fit_per_class(shards(), 0.0, "caller").gaussians.covariance, OWN)
-    close(fit_diagonal(shards(), 0.0, "caller").gaussians.covariance, np.einsum("kii->ki", OWN))
+    close(fit_shared(shards(), 0.0, "caller").covariance, SHARED)
+    close(fit_per_class(shards(), 0.0, "caller").covariance, OWN)
+    close(fit_diagonal(shards(), 0.0, "caller").covariance, np.einsum("kii->ki", OWN))
 
 
 def test_row_uniforms_classes_are_reported() -> None:
@@ -36,7 +36,7 @@ def test_row_uniforms_classes_are_reported() -> None:
 
 
 def test_naive_variances_are_drawn_towards_those_of_all_classes() -> None:
-    found = fit_diagonal(shards(), 0.5, "caller").gaussians.covariance
+    found = fit_diagonal(shards(), 0.5, "caller").covariance
     close(found, (np.einsum("kii->ki", OWN) + np.diag(SHARED)) / 2)
 
 
@@ -45,7 +45,7 @@ def test_a_feature_constant_in_a_class_varies_as_in_all(fit: Any) -> None:
     x = X.copy()
     x[PARTS[1], 2] = 5.0
     pooled = sum(len(rows) * x[rows, 2].var() for rows in PARTS) / 200
-    found = fit(shards(x), None, "caller").gaussians.covariance[1]
+    found = fit(shards(x), None, "caller").covariance[1]
     assert (found[2, 2] if found.ndim == 2 else found[2]) == pytest.approx(pooled)
 
 
@@ -59,7 +59,7 @@ def test_without_shrinkage_a_constant_feature_is_refused(fit: Any) -> None:
 
 def test_a_class_of_one_row_shares_a_covariance_but_has_none_of_its_own() -> None:
     x, y = np.vstack([X, [[9.0, 9, 9]]]), [*CODES, 3]
-    found = fit_shared(shards(x, y), 0.0, "caller").gaussians
+    found = fit_shared(shards(x, y), 0.0, "caller")
     close(found.covariance, SHARED * 200 / 201)
     close(found.means[3], [9, 9, 9])
     for fit, name in ((fit_per_class, "per_class"), (fit_diagonal, "diagonal")):

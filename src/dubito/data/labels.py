@@ -32,7 +32,7 @@ def codes_of(y: NDArray[Any], outputs: BaseClassOutputs, argument: str, caller: 
     if y.dtype.kind in "biuf" and _is_numbered(outputs):
         return _codes_of_numbers(y, outputs, argument, caller)
     try:
-        values, positions = _distinct(y)
+        values, positions = distinct(y)
     except TypeError as error:
         rule, fix = "must have one label per row", "Use a class name or a column number"
         raise BadTypeError(argument, caller, rule, str(error), fix) from error
@@ -108,7 +108,7 @@ def _is_numbered(outputs: BaseClassOutputs) -> bool:
     return outputs.classes in (None, tuple(range(outputs.n_classes)))
 
 
-def _distinct(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
+def distinct(y: NDArray[Any]) -> tuple[list[Any], IntArray]:
     """Return the distinct entries as Python values, and the position of each row's entry."""
     if y.dtype.kind in "biuf":
         values, positions = np.unique(y, return_inverse=True)

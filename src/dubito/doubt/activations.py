@@ -9,14 +9,12 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import expit
 
-from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions
-from dubito.doubt.features import as_feature_matrix
+from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions, require_option
+from dubito.doubt.features import MAX_SCORE, as_feature_matrix, unit_rows_and_norms
 from dubito.doubt.scores import least_confidence
 from dubito.errors import BadValueError
 from dubito.kernels.blocks import row_blocks
 from dubito.outputs import Logits, unchecked
-
-MAX_NORM = float(np.finfo(np.float64).max)  # replaces an infinite norm: infinity times 0 is NaN
 
 
 def feature_norm(features: Any) -> FloatArray:
@@ -145,9 +143,7 @@ def mental_model(
     >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
     [-0.982]
     """
-    if form not in ("published", "simplex"):
-        rule, fix = "must be 'published' or 'simplex'", "Use form='published'"
-        raise BadValueError("form", "mental_model", rule, repr(form), fix)
+    require_option(form, ("published", "simplex"), "form", "mental_model")
     z, w = as_layer(features, weights, 2, "mental_model")
     cosines, n_others = max_cosines(z, w), len(w) - 1
     slope = 1 / n_others + cosines if form == "published" else cosines * (n_others + 1) / n_others
@@ -276,7 +272,7 @@ def norms(rows: FloatArray) -> FloatArray:
     """Return the norm of each row."""
     result = np.empty(len(rows))
     for block in row_blocks(*rows.shape):
-        result[block] = _unit_rows_and_norms(rows[block])[1]
+        result[block] = unit_rows_and_norms(rows[block])[1]
     return result
 
 
@@ -288,33 +284,21 @@ def max_cosines(z: FloatArray, w: FloatArray) -> FloatArray:
     return largest
 
 
-def _unit_rows_and_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return rows scaled to unit length in float64 (rows of zeros stay), and their norms."""
-    wide = rows.astype(np.float64)
-    # Scaled by the largest entry first, so that no square over- or underflows.
-    scale = np.abs(wide).max(axis=1, initial=0.0)
-    wide /= np.where(scale > 0, scale, 1.0)[:, np.newaxis]
-    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    wide /= np.where(scale > 0, length, 1.0)[:, np.newaxis]
-    with np.errstate(over="ignore"):
-        return wide, np.minimum(scale * length, MAX_NORM)
-
-
 def _cosine_blocks(z: FloatArray, w: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Yield ranges of rows and their cosines to all rows of weights."""
-    directions = _unit_rows_and_norms(w)[0].T
+    directions = unit_rows_and_norms(w)[0].T
     for rows in row_blocks(len(z), sum(w.shape)):
-        yield rows, np.clip(_unit_rows_and_norms(z[rows])[0] @ directions, -1.0, 1.0)
+        yield rows, np.clip(unit_rows_and_norms(z[rows])[0] @ directions, -1.0, 1.0)
 
 
 def _finite_sum(rows: FloatArray) -> FloatArray:
     """Return the sum over rows, clipped to finite numbers."""
     with np.errstate(over="ignore"):
-        return np.asarray(np.clip(rows.sum(axis=0), -MAX_NORM, MAX_NORM))
+        return np.asarray(np.clip(rows.sum(axis=0), -MAX_SCORE, MAX_SCORE))
 
 
 def _softmax_uncertainty(norm: FloatArray, slopes: FloatArray, bias: FloatArray) -> FloatArray:
     """Return 1 - the largest probability for the logits norm x slopes + bias."""
     with np.errstate(over="ignore"):
-        logits = np.clip(norm * slopes + bias, -MAX_NORM, MAX_NORM)
+        logits = np.clip(norm * slopes + bias, -MAX_SCORE, MAX_SCORE)
     return least_confidence(unchecked(Logits, {"array": logits, "classes": None}))

@@ -8,8 +8,8 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, RandomState, as_count, draw_seed
-from dubito.doubt.features import BaseOODScore, FeatureShards, map_rows
+from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, require_option
+from dubito.doubt.features import BaseOODScore, FeatureShards
 from dubito.doubt.gaussians import (
     BaseGaussians,
     DiagonalGaussians,
@@ -19,7 +19,6 @@ from dubito.doubt.gaussians import (
     require_covariance,
 )
 from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
-from dubito.errors import BadValueError
 from dubito.outputs import Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import MOST, Entry, declare, one_of
@@ -136,8 +135,7 @@ class ClassConditionalDensity(BaseOODScore):
         ndarray of shape (n_rows, n_classes)
             Log likelihoods, in the order of `classes_`.
         """
-        checked = self._checked_features(features, "log_likelihoods")
-        return map_rows(self._gaussians.log_likelihoods, checked, self._n_entries())
+        return self._map(self._log_likelihoods, features, "log_likelihoods")
 
     def log_density(self, features: Any) -> FloatArray:
         """Return log p(x).
@@ -152,8 +150,7 @@ class ClassConditionalDensity(BaseOODScore):
         ndarray of shape (n_rows,)
             Log densities of the mixture over classes.
         """
-        checked = self._checked_features(features, "log_density")
-        return map_rows(self._log_density, checked, self._n_entries())
+        return self._map(self._log_density, features, "log_density")
 
     def posteriors(self, features: Any) -> Probabilities:
         """Return p(class | x).
@@ -168,8 +165,7 @@ class ClassConditionalDensity(BaseOODScore):
         Probabilities
             Class probabilities, with columns named by `classes_`.
         """
-        checked = self._checked_features(features, "posteriors")
-        posteriors = map_rows(self._posteriors, checked, self._n_entries())
+        posteriors = self._map(self._posteriors, features, "posteriors")
         # Unchecked: a single column would be read as the positive class of two.
         return unchecked(Probabilities, {"array": posteriors, "classes": self.classes_})
 
@@ -203,18 +199,15 @@ class ClassConditionalDensity(BaseOODScore):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        if self.covariance not in FITS:
-            rule, fix = "must be 'shared', 'per_class' or 'diagonal'", "Use covariance='shared'"
-            raise BadValueError("covariance", name, rule, repr(self.covariance), fix)
+        require_option(self.covariance, FITS, "covariance", name)
         as_shrinkage(self.shrinkage, name)
 
     def _learn(self, rows: FeatureShards) -> None:
         name = type(self).__name__
         fitted = FITS[self.covariance](rows, as_shrinkage(self.shrinkage, name), name)
+        self.means_, self.covariance_, self.shrinkage_ = fitted
         self.priors_ = rows.weights / rows.weights.sum()
-        self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
         self.kind_ = self.covariance
-        self.shrinkage_ = fitted.shrinkage
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
         return -self._log_density(features)
@@ -223,9 +216,12 @@ class ClassConditionalDensity(BaseOODScore):
     def _gaussians(self) -> BaseGaussians:
         return KINDS[self.kind_](self.means_, self.covariance_)
 
+    def _log_likelihoods(self, features: FloatArray) -> FloatArray:
+        return self._gaussians.log_likelihoods(features)
+
     def _joint(self, features: FloatArray) -> FloatArray:
         """Return log p(x, class)."""
-        return self._gaussians.log_likelihoods(features) + np.log(self.priors_)
+        return self._log_likelihoods(features) + np.log(self.priors_)
 
     def _log_density(self, features: FloatArray) -> FloatArray:
         return np.asarray(logsumexp(self._joint(features), axis=1))

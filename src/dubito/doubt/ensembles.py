@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, as_array, as_floats, contiguous
+from dubito.arrays import FloatArray, IntArray, as_array, as_floats, contiguous, require_option
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.members import entropy_parts, mean_tops, tally_rows, top_rows, variance_parts
@@ -71,9 +71,8 @@ def decompose_uncertainty(
     >>> parts.aleatoric.round(3).tolist(), parts.epistemic.round(3).tolist()
     ([0.0, 0.693], [0.693, 0.0])
     """
-    if by is not None and by not in KERNELS:
-        rule, fix = "must be 'entropy' or 'variance'", "Use by='entropy'"
-        raise BadValueError("by", DECOMPOSE, rule, repr(by), fix)
+    if by is not None:
+        require_option(by, KERNELS, "by", DECOMPOSE)
     regressions = _as_regressions(members)
     if regressions is not None:
         if by == "entropy":
@@ -135,9 +134,7 @@ def vote(
     >>> vote(views).prediction.tolist(), vote(views, by="mean").prediction.tolist()
     ([0], [1])
     """
-    if by not in METHODS:
-        rule, fix = "must be 'mode', 'mean', 'confidence' or 'certainty'", "Use by='mode'"
-        raise BadValueError("by", VOTE, rule, repr(by), fix)
+    require_option(by, METHODS, "by", VOTE)
     limit = _as_threshold(threshold, by)
     wrapped, shape = _as_members(members, VOTE)
     winner, agreement = np.empty(wrapped.n_rows, np.int64), np.empty(wrapped.n_rows)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dubito.arrays import (
     FloatArray,
@@ -21,7 +20,7 @@ from dubito.arrays import (
     require_rows,
 )
 from dubito.data.batch import Batch, as_weights
-from dubito.data.labels import MISSING, Labels, is_absent, names_of
+from dubito.data.labels import MISSING, Labels, distinct, is_absent, names_of
 from dubito.data.shards import ArrayShards, Shards, Sum, as_shards
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
@@ -30,7 +29,7 @@ from dubito.outputs import BaseClassOutputs, ClassName
 from dubito.serialization.fields import class_names, declare, integer
 from dubito.serialization.objects import Serializable
 
-MAX_SCORE = float(np.finfo(np.float64).max)  # what a score that overflows is replaced by
+MAX_SCORE = float(np.finfo(np.float64).max)  # what a score or a norm that overflows is set to
 LABEL_RULE = "must hold integers from 0 up, or class names"
 
 
@@ -54,8 +53,7 @@ class BaseFeatureScore(Serializable):
         ndarray of shape (n_rows,)
             Finite scores in float64. A score that overflows is the largest float.
         """
-        checked = self._checked_features(features, "score")
-        scores = map_rows(self._score_rows, checked, self._n_entries())
+        scores = self._map(self._score_rows, features, "score")
         return np.nan_to_num(scores, nan=MAX_SCORE, posinf=MAX_SCORE, neginf=-MAX_SCORE)
 
     @abstractmethod
@@ -65,6 +63,12 @@ class BaseFeatureScore(Serializable):
     def _n_entries(self) -> int:
         """Return how many numbers per row scoring needs, which sets the size of blocks."""
         return max(self.n_features_, len(getattr(self, "classes_", None) or ()))
+
+    def _map(
+        self, function: Callable[[FloatArray], FloatArray], features: Any, method: str
+    ) -> FloatArray:
+        """Return a function of checked rows, computed block by block."""
+        return map_rows(function, self._checked_features(features, method), self._n_entries())
 
     def _checked_features(self, features: Any, method: str) -> FloatArray:
         """Return finite features with the columns of the fit."""
@@ -140,6 +144,18 @@ def map_rows(
     blocks = row_blocks(features.shape[0], n_entries) or [slice(0, 0)]
     with kept_threads():
         return np.concatenate(list(map_in_order(quiet, blocks)))
+
+
+def unit_rows_and_norms(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return rows scaled to unit length in float64 (rows of zeros stay), and their norms."""
+    wide = rows.astype(np.float64)
+    # Scaled by the largest entry first, so that no square over- or underflows.
+    scale = np.abs(wide).max(axis=1, initial=0.0)
+    wide /= np.where(scale > 0, scale, 1.0)[:, np.newaxis]
+    length = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    wide /= np.where(scale > 0, length, 1.0)[:, np.newaxis]
+    with np.errstate(over="ignore"):
+        return wide, np.minimum(scale * length, MAX_SCORE)
 
 
 def as_feature_matrix(features: Any, caller: str, argument: str = "features") -> FloatArray:
@@ -333,40 +349,22 @@ def _encode_labels(
         array = np.array(y, dtype=object)  # NumPy turns numbers and NaN among names into text
     require_dimensions(array, (1,), "y", caller, "one label per row")
     require_rows(array, n_rows, "y", caller, "the features")
-    if array.dtype.kind not in "biuf":
-        values: list[Any] = array.tolist()
-        present = [value for value in values if not is_absent(value)]
-        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in present):
-            return _encode_names(values, caller)
-        array = np.array([np.nan if is_absent(v) else v for v in values], dtype=np.float64)
-    return _encode_numbers(array, caller)
-
-
-def _encode_numbers(y: NDArray[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
-    """Return codes and classes of integer labels; NaN is missing."""
-    is_missing = np.isnan(y) if y.dtype.kind == "f" else np.zeros(y.shape, dtype=bool)
-    with np.errstate(invalid="ignore"):
-        is_valid = is_missing | ((y >= 0) & (y == np.floor(y)) & (y < 2**53))
-    if not is_valid.all():
-        row = int(np.argmin(is_valid))
-        is_negative = y[row] < 0
-        fix = "Use None or NaN for a missing label" if is_negative else "Use one integer per class"
-        raise BadValueError("y", caller, LABEL_RULE, f"{y[row]}", fix, row)
-    values, positions = np.unique(y[~is_missing], return_inverse=True)
-    codes = np.full(y.shape, MISSING, np.int64)
-    codes[~is_missing] = positions
-    classes = values if y.dtype.kind == "b" else values.astype(np.int64)
-    return codes, tuple(classes.tolist())
-
-
-def _encode_names(values: list[Any], caller: str) -> tuple[IntArray, tuple[ClassName, ...]]:
-    """Return codes and classes of named labels; None and NaN are missing."""
-    for row, value in enumerate(values):
+    for row, value in enumerate(array.tolist() if array.dtype.kind not in "biuf" else ()):
         if not (is_absent(value) or isinstance(value, str | int | float)):
             fix = "Use a name or an integer in every row"
             raise BadTypeError("y", caller, LABEL_RULE, f"a {type(value).__name__}", fix, row)
-    present = {value for value in values if not is_absent(value)}
+    values, positions = distinct(array)
+    present: list[Any] = [value for value in values if not is_absent(value)]
+    if not any(isinstance(value, str | bool) for value in present):
+        is_whole = [is_absent(v) or (0 <= v < 2**53 and v == int(v)) for v in values]
+        is_valid = np.array(is_whole, dtype=bool)[positions]
+        if not is_valid.all():
+            row = int(np.argmin(is_valid))
+            names = "None or NaN for a missing label", "one integer per class"
+            fix = f"Use {names[0] if array[row] < 0 else names[1]}"
+            raise BadValueError("y", caller, LABEL_RULE, f"{array[row]}", fix, row)
+        present = [int(value) for value in present]
     classes = sorted(present, key=lambda name: (isinstance(name, str), name))
     code_of = {name: code for code, name in enumerate(classes)}
     codes = [MISSING if is_absent(value) else code_of[value] for value in values]
-    return np.array(codes, dtype=np.int64), tuple(classes)
+    return np.array(codes, dtype=np.int64)[positions], tuple(classes)

@@ -128,10 +128,8 @@ class DiagonalGaussians(BaseGaussians):
         return precision.T, -2 * (means * precision).T, (np.square(means) * precision).sum(axis=1)
 
     def squared_distances(self, features: FloatArray) -> FloatArray:
-        rows, (quadratic, linear, constant) = (
-            (features - self.center) / self.scale,
-            (self.coefficients),
-        )
+        quadratic, linear, constant = self.coefficients
+        rows = (features - self.center) / self.scale
         magnitude = np.square(rows) @ quadratic + constant
         distances = magnitude + rows @ linear
         is_inexact = ~(distances > CANCELLATION * magnitude)  # also for NaN

@@ -8,7 +8,7 @@ from typing import Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, require_bool
-from dubito.doubt.features import BaseOODScore, FeatureShards
+from dubito.doubt.features import BaseOODScore, FeatureShards, unit_rows_and_norms
 from dubito.doubt.gaussians import (
     SharedGaussians,
     as_shrinkage,
@@ -92,7 +92,7 @@ class MahalanobisDistance(BaseOODScore):
         self.is_normalized_ = bool(self.normalize)
         used = rows.map_features(_unit_rows) if self.is_normalized_ else rows
         fitted = fit_shared(used, as_shrinkage(self.shrinkage, name), name)
-        self.means_, self.covariance_ = fitted.gaussians.means, fitted.gaussians.covariance
+        self.means_, self.covariance_ = fitted.means, fitted.covariance
         self.shrinkage_ = float(fitted.shrinkage[0])
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
@@ -151,7 +151,4 @@ def _best_and_gap(rows: FloatArray, table: FloatArray) -> tuple[IntArray, FloatA
 
 def _unit_rows(features: FloatArray) -> FloatArray:
     """Return rows scaled to unit length, in float64; rows of zeros are unchanged."""
-    largest = np.abs(features).max(axis=1, keepdims=True).astype(np.float64)
-    scaled = features / np.where(largest > 0, largest, 1.0)  # squares cannot over- or underflow
-    norms = np.sqrt(squared_norms(scaled))[:, np.newaxis]
-    return np.asarray(scaled / np.where(norms > 0, norms, 1.0))
+    return unit_rows_and_norms(features)[0]

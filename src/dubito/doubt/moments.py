@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from scipy import sparse
 
 from dubito.arrays import FloatArray
 from dubito.doubt.features import FeatureRows, FeatureShards
-from dubito.doubt.gaussians import (
-    BaseGaussians,
-    DiagonalGaussians,
-    PerClassGaussians,
-    SharedGaussians,
-    shrunk_covariance,
-    usable_variances,
-)
+from dubito.doubt.gaussians import shrunk_covariance, usable_variances
 from dubito.errors import BadValueError
+from dubito.measure.state import GroupedState
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedGaussians:
-    """Normal distributions, and the shrinkage of each covariance (one entry if shared)."""
+class FittedGaussians(NamedTuple):
+    """Means, covariances, and the shrinkage of each covariance (one entry if shared)."""
 
-    gaussians: BaseGaussians
+    means: FloatArray
+    covariance: FloatArray
     shrinkage: FloatArray
 
 
 def fit_shared(rows: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
     """Fit a mean per class and one covariance, pooled over the classes."""
     means = _class_means(rows, caller)
-    covariance = _pooled_scatter(rows, means, caller) / means.weights.sum()
-    variances = np.diag(covariance)
+    pooled = _pooled_scatter(rows, means, caller) / means.weights.sum()
     covariance, used = shrunk_covariance(
-        covariance, variances, means.scale, means.n_pooled, shrinkage, caller
+        pooled, np.diag(pooled), means.scale, means.n_pooled, shrinkage, caller
     )
-    return FittedGaussians(SharedGaussians(means.means, covariance), np.array([used]))
+    return FittedGaussians(means.means, covariance, np.array([used]))
 
 
 def fit_per_class(rows: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
@@ -51,7 +43,7 @@ def fit_per_class(rows: FeatureShards, shrinkage: float | None, caller: str) -> 
         for scatter, weight, n_rows in zip(scatters, means.weights, means.n_effective, strict=True)
     ]
     covariances, used = zip(*fitted, strict=True)
-    return FittedGaussians(PerClassGaussians(means.means, np.stack(covariances)), np.array(used))
+    return FittedGaussians(means.means, np.stack(covariances), np.array(used))
 
 
 def fit_diagonal(rows: FeatureShards, shrinkage: float | None, caller: str) -> FittedGaussians:
@@ -69,7 +61,7 @@ def fit_diagonal(rows: FeatureShards, shrinkage: float | None, caller: str) -> F
         (1 - w) * usable_variances(own, pooled, means.scale, w, caller)[0] + w * pooled
         for own, w in zip(squares / means.weights[:, np.newaxis], used, strict=True)
     ]
-    return FittedGaussians(DiagonalGaussians(means.means, np.stack(variances)), used)
+    return FittedGaussians(means.means, np.stack(variances), used)
 
 
 def require_summable(sums: FloatArray, caller: str) -> FloatArray:
@@ -158,27 +150,13 @@ def _squared_deviations(rows: FeatureShards, means: _ClassMeans, caller: str) ->
 def _class_scatters(rows: FeatureShards, means: _ClassMeans, caller: str) -> FloatArray:
     """Return the scatter matrix of each class, shape (n_classes, n_features, n_features)."""
 
-    def scatters(block: FeatureRows) -> _Scatters:
+    def scatters(block: FeatureRows) -> GroupedState[FloatArray]:  # of the classes that occur
         residuals = means.residuals(block) * np.sqrt(block.weight)[:, np.newaxis]
-        parts = {int(code): residuals[block.codes == code] for code in np.unique(block.codes)}
-        return _Scatters({code: part.T @ part for code, part in parts.items()})
+        parts = {str(code): residuals[block.codes == code] for code in np.unique(block.codes)}
+        return GroupedState({code: part.T @ part for code, part in parts.items()})
 
-    by_code = rows.sum(scatters).by_code
-    return require_summable(np.stack([by_code[k] for k in range(rows.n_classes)]), caller)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scatters:
-    """Scatter matrices of the classes that occur in some rows."""
-
-    by_code: dict[int, FloatArray]
-
-    def __add__(self, other: _Scatters) -> _Scatters:
-        merged = dict(self.by_code)
-        for code, scatter in other.by_code.items():
-            merged[code] = merged[code] + scatter if code in merged else scatter
-        return _Scatters(merged)
+    by_code = rows.sum(scatters).states
+    return require_summable(np.stack([by_code[str(k)] for k in range(rows.n_classes)]), caller)
 
 
 def _class_sums(block: FeatureRows, values: FloatArray, rows: FeatureShards) -> FloatArray:

@@ -15,12 +15,13 @@ from dubito.arrays import (
     as_floats,
     as_fraction,
     require_dimensions,
+    require_option,
     require_rows,
 )
 from dubito.data.batch import Batch, as_weights
 from dubito.data.shards import ArrayShards, Shards
 from dubito.doubt.conformal.thresholds import CalibrationScores, rank_scores
-from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
+from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.ranking import RankingState
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare
@@ -181,9 +182,7 @@ def _ranked_shards(
     if sample_weight is not None:
         rule, fix = "must be None for shards", "Name a weight column of the shards instead"
         raise BadTypeError("sample_weight", caller, rule, type(sample_weight).__name__, fix)
-    if of not in ("outputs", "features", "batch"):
-        rule = "must be 'outputs', 'features' or 'batch'"
-        raise BadValueError("of", caller, rule, repr(of), "Use of='outputs'")
+    require_option(of, ("outputs", "features", "batch"), "of", caller)
 
     def scores_and_weights(batch: Batch) -> tuple[FloatArray, FloatArray]:
         values = _as_scores(score(batch if of == "batch" else getattr(batch, of)), "score", caller)

@@ -12,7 +12,7 @@ from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, Members, Probabilities, TopLabel, as_outputs
+from dubito.outputs import Logits, TopLabel, as_class_outputs
 
 
 @final
@@ -182,14 +182,9 @@ def energy(outputs: Logits) -> FloatArray:
 
 def score_outputs(outputs: Any, argument: str, caller: str) -> UncertaintyScores:
     """Return all uncertainty scores of the outputs given as an argument of `caller`."""
-    wrapped = as_outputs(outputs, argument, caller)
-    if isinstance(wrapped, Members):
-        wrapped = wrapped.mean
-    if not isinstance(wrapped, Logits | Probabilities):
-        rule = "must be Logits, Probabilities, Members or an array of probabilities"
-        is_top = isinstance(wrapped, TopLabel)
-        fix = "Use least_confidence for TopLabel" if is_top else "Pass a classifier's outputs"
-        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
+    is_top = isinstance(outputs, TopLabel)
+    fix = "Use least_confidence for TopLabel" if is_top else "Pass a classifier's outputs"
+    wrapped = as_class_outputs(outputs, argument, caller, fix)
     array, is_logits = wrapped.array, isinstance(wrapped, Logits)
     n_rows, n_classes = array.shape
     # One extra column, so that every range of columns has the layout kernels are compiled for.

@@ -13,6 +13,7 @@ from dubito.outputs.classification import (
     Members,
     Probabilities,
     TopLabel,
+    as_class_outputs,
     as_outputs,
 )
 from dubito.outputs.regression import Normal, Quantiles, Samples
@@ -28,6 +29,7 @@ __all__ = [
     "Quantiles",
     "Samples",
     "TopLabel",
+    "as_class_outputs",
     "as_outputs",
     "unchecked",
 ]

@@ -225,6 +225,19 @@ def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
     return unchecked(Probabilities, {"array": array, "classes": None})
 
 
+def as_class_outputs(
+    outputs: Any, argument: str, caller: str, fix: str = "Pass a classifier's outputs"
+) -> Logits | Probabilities:
+    """Return outputs as one matrix, rows x classes; members are averaged."""
+    wrapped = as_outputs(outputs, argument, caller)
+    if isinstance(wrapped, Members):
+        return wrapped.mean
+    if not isinstance(wrapped, Logits | Probabilities):
+        rule = "must be Logits, Probabilities, Members or an array of probabilities"
+        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
+    return wrapped
+
+
 def _as_pass(outputs: Any, argument: str) -> Logits | Probabilities:
     """Return the outputs of one pass of several."""
     wrapped = as_outputs(outputs, argument, "Members.of")

@@ -17,6 +17,7 @@ from dubito.arrays import (
     draw_seed,
     freeze,
     require_bool,
+    require_option,
     require_random_state,
 )
 from dubito.data.batch import Batch
@@ -26,7 +27,7 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Members, Probabilities, as_outputs, unchecked
+from dubito.outputs import ClassName, Logits, Probabilities, as_class_outputs, unchecked
 from dubito.serialization.fields import boolean, class_names, declare, integer, one_of
 
 FLOOR = 1e-300  # of a probability, so that log odds stay finite
@@ -154,9 +155,7 @@ class ConformalClassifier(BaseConformalPredictor):
     def _check_params(self) -> None:
         super()._check_params()
         name = type(self).__name__
-        if self.method not in ("lac", "aps"):
-            rule, fix = "must be 'lac' or 'aps'", "Use method='lac'"
-            raise BadValueError("method", name, rule, repr(self.method), fix)
+        require_option(self.method, ("lac", "aps"), "method", name)
         require_bool(self.randomize, "randomize", name)
         require_bool(self.allow_empty, "allow_empty", name)
         require_random_state(self.random_state, name)
@@ -167,14 +166,8 @@ class ConformalClassifier(BaseConformalPredictor):
         return scorer
 
     def _as_outputs(self, outputs: Any, caller: str) -> Logits | Probabilities:
-        wrapped = as_outputs(outputs, "outputs", caller)
-        if isinstance(wrapped, Members):
-            return wrapped.mean
-        if not isinstance(wrapped, Logits | Probabilities):
-            rule = "must be Logits, Probabilities, Members or an array of probabilities"
-            fix = "Pass probabilities of all classes, or use ConformalRegressor for regression"
-            raise BadTypeError("outputs", caller, rule, type(wrapped).__name__, fix)
-        return wrapped
+        fix = "Pass probabilities of all classes, or use ConformalRegressor for regression"
+        return as_class_outputs(outputs, "outputs", caller, fix)
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         outputs = self._as_outputs(batch.outputs, type(self).__name__)

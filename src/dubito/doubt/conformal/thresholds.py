@@ -22,7 +22,7 @@ from dubito.errors import (
     StateMismatchError,
 )
 from dubito.measure.ranking import RankingState
-from dubito.measure.state import warn_of_missing
+from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs
 from dubito.serialization.fields import MOST, Entry, boolean, declare, dict_of, number, optional
 from dubito.serialization.objects import Serializable
@@ -75,7 +75,7 @@ class BaseConformalPredictor(Serializable):
         shards = as_shards(outputs, y, groups=groups, caller=name, convert=self._as_outputs)
         count = self._scorer()._count
         counted = count(shards.batch) if isinstance(shards, ArrayShards) else shards.sum(count)
-        states = {group: scores.ranked for group, scores in counted.states.items()}
+        states = {group: scores.ranked for group, scores in counted.scores.states.items()}
         n_rows = {group: float(state.weight.sum()) for group, state in states.items()}
         if not any(n_rows.values()):
             raise EmptyStateError(name)
@@ -122,11 +122,9 @@ class BaseConformalPredictor(Serializable):
         ends = np.cumsum(np.bincount(positions, minlength=len(names)))
         parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
         weight = batch.labeled_weight
-        states = {
-            name: CalibrationScores.of(scores[rows], weight[rows])
-            for name, rows in zip(names, parts, strict=True)
-        }
-        return _CountedScores(facts, states, batch.n_missing, len(batch))
+        pairs = zip(names, parts, strict=True)
+        states = {name: CalibrationScores.of(scores[rows], weight[rows]) for name, rows in pairs}
+        return _CountedScores(facts, GroupedState(states), batch.n_missing, len(batch))
 
     def _row_thresholds(self, groups: Any, n_rows: int, method: str) -> FloatArray:
         """Return the threshold of each row, infinite if there is none."""
@@ -235,22 +233,15 @@ class _CountedScores:
     """The scores of some rows by group, and what is known about the rows."""
 
     facts: dict[str, Any]
-    states: dict[str, CalibrationScores]
+    scores: GroupedState[CalibrationScores]
     n_missing: int
     n_rows: int
 
     def __add__(self, other: _CountedScores) -> _CountedScores:
         if self.facts != other.facts:
             raise StateMismatchError("kinds of outputs", self.facts, other.facts)
-        states = dict(self.states)
-        for group, scores in other.states.items():
-            states[group] = states[group] + scores if group in states else scores
-        return _CountedScores(
-            self.facts,
-            dict(sorted(states.items())),
-            self.n_missing + other.n_missing,
-            self.n_rows + other.n_rows,
-        )
+        n_missing, n_rows = self.n_missing + other.n_missing, self.n_rows + other.n_rows
+        return _CountedScores(self.facts, self.scores + other.scores, n_missing, n_rows)
 
 
 def _threshold(state: RankingState, level: float) -> float | None:
