@@ -29,7 +29,8 @@ def test_gradients_are_finite_everywhere(
     rows: FloatArray,
 ) -> None:
     logits = torch.from_numpy(rows.copy()).requires_grad_()
-    curves = maps.OneVsRestMap(maps.PlattCurve(1.5, -0.5) for _ in range(rows.shape[1]))
+    curve = maps.PlattCurve(slope=1.5, intercept=-0.5)
+    curves = maps.OneVsRestMap(curve for _ in range(rows.shape[1]))
     curves(logits).sum().backward()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
@@ -37,18 +38,18 @@ def test_gradients_are_finite_everywhere(
 
 def test_a_row_that_no_class_wants_stays_unchanged() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    none = maps.OneVsRestMap(maps.PlattCurve(0.0, -100.0) for _ in range(3))
+    none = maps.OneVsRestMap(maps.PlattCurve(slope=0.0, intercept=-100.0) for _ in range(3))
     assert none(logits).equal(logits.log_softmax(-1))
 
 
 def test_a_share_of_nothing_is_no_part() -> None:
     logits = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    mixed = maps.Mixed([maps.Tempered(2.0), maps.Uniform()], np.array([1.0, 0.0]))
+    mixed = maps.Mixed([maps.Tempered(temperature=2.0), maps.Uniform()], np.array([1.0, 0.0]))
     assert torch.allclose(mixed(logits), (logits / 2).log_softmax(-1))
 
 
 def test_a_beta_curve_of_ones_changes_nothing() -> None:
     odds = torch.linspace(-20, 20, 9, dtype=torch.float64)
-    assert torch.allclose(maps.BetaCurve(np.array([1.0, 1.0, 0.0]))(odds), odds)
-    assert torch.allclose(maps.Binary(maps.PlattCurve(2.0, 1.0))(torch.tensor([[0.0, 3.0]])).diff(),
-                          torch.tensor(7.0))  # fmt: skip
+    assert torch.allclose(maps.BetaCurve(coefficients=np.array([1.0, 1.0, 0.0]))(odds), odds)
+    binary = maps.Binary(maps.PlattCurve(slope=2.0, intercept=1.0))
+    assert torch.allclose(binary(torch.tensor([[0.0, 3.0]])).diff(), torch.tensor(7.0))

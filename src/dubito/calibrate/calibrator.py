@@ -22,7 +22,7 @@ from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows, softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import BaseOutputs, ClassName, Logits, Members, Probabilities, as_outputs
+from dubito.outputs import ClassName, Logits, Probabilities, as_class_matrix, require_classes
 from dubito.serialization.fields import Entry, class_names, declare, integer
 from dubito.serialization.objects import Serializable
 
@@ -230,19 +230,6 @@ class BaseCalibrator(Serializable):
         return known
 
 
-def require_classes(
-    outputs: Logits | Probabilities, n_classes: int, classes: Any, caller: str
-) -> None:
-    """Raise unless outputs have the classes of a fit, as far as both have names."""
-    fix = "Pass the columns of the fit, in the same order"
-    if outputs.n_classes != n_classes:
-        rule = f"must have {n_classes} columns, as during fit"
-        raise BadValueError("outputs", caller, rule, f"{outputs.n_classes}", fix)
-    if None not in (outputs.classes, classes) and outputs.classes != classes:
-        rule = f"must have the classes {classes}, as during fit"
-        raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
-
-
 def require_same_classes(outer: BaseCalibrator, inner: BaseCalibrator, entry: Entry) -> None:
     """Raise unless a calibrator inside another one has the same classes."""
     if inner.n_classes_ != outer.n_classes_:
@@ -317,14 +304,8 @@ def as_class_outputs(
     outputs: Any, caller: str, argument: str = "outputs"
 ) -> Logits | Probabilities:
     """Return outputs as a single rows x classes matrix: the mean of members, arrays unchanged."""
-    wrapped: BaseOutputs = as_outputs(outputs, argument, caller)
-    if isinstance(wrapped, Members):
-        return wrapped.mean
-    if not isinstance(wrapped, Logits | Probabilities):
-        rule = "must be Logits, Probabilities, Members or an array of probabilities"
-        fix = "Pass the whole distribution over classes, or use VarianceScaling for regression"
-        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
-    return wrapped
+    fix = "Pass the whole distribution over classes, or use VarianceScaling for regression"
+    return as_class_matrix(outputs, argument, caller, fix)
 
 
 def labeled_outputs(batch: Batch, caller: str) -> Logits | Probabilities:

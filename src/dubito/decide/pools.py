@@ -17,7 +17,6 @@ from dubito.calibrate.calibrator import (
     LabeledRows,
     as_penalty,
     log_probabilities,
-    require_classes,
 )
 from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.data.batch import Batch
@@ -26,7 +25,7 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.outputs import ClassName, Logits, Probabilities, require_classes
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
 from dubito.serialization.objects import Serializable

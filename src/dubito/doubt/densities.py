@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal, final
 
@@ -18,16 +19,16 @@ from dubito.doubt.gaussians import (
     as_shrinkage,
     require_covariance,
 )
-from dubito.doubt.moments import fit_diagonal, fit_per_class, fit_shared
+from dubito.doubt.moments import FittedGaussians, fit_diagonal, fit_per_class, fit_shared
 from dubito.outputs import Probabilities, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import MOST, Entry, declare, one_of
 
-FITS = {"shared": fit_shared, "per_class": fit_per_class, "diagonal": fit_diagonal}
-KINDS: dict[str, type[BaseGaussians]] = {
-    "shared": SharedGaussians,
-    "per_class": PerClassGaussians,
-    "diagonal": DiagonalGaussians,
+# By covariance: the fit, the densities, and the sizes of the covariance before the last.
+KINDS: dict[str, tuple[Callable[..., FittedGaussians], type[BaseGaussians], tuple[str, ...]]] = {
+    "shared": (fit_shared, SharedGaussians, ("n_features_",)),
+    "per_class": (fit_per_class, PerClassGaussians, ("classes_", "n_features_")),
+    "diagonal": (fit_diagonal, DiagonalGaussians, ("classes_",)),
 }
 TINY = float(np.finfo(np.float64).tiny)  # smallest prior or variance, so that its log is finite
 
@@ -35,13 +36,9 @@ TINY = float(np.finfo(np.float64).tiny)  # smallest prior or variance, so that i
 def _covariance_check(value: Any, entry: Entry) -> FloatArray:
     """Check covariances read from a file, whose shape depends on `kind_`."""
     kind = entry.beside["kind_"]
-    sizes = {
-        "shared": ("n_features_",),
-        "per_class": ("classes_", "n_features_"),
-        "diagonal": ("classes_",),
-    }
     low = TINY if kind == "diagonal" else -MOST
-    covariance: FloatArray = array(*sizes[kind], "n_features_", low=low, high=MOST)(value, entry)
+    check = array(*KINDS[kind][2], "n_features_", low=low, high=MOST)
+    covariance: FloatArray = check(value, entry)
     if kind != "diagonal":
         for matrix in covariance.reshape(-1, *covariance.shape[-2:]):
             require_covariance(matrix, entry)
@@ -107,7 +104,7 @@ class ClassConditionalDensity(BaseOODScore):
     kind_: str
 
     fitted_fields = declare(
-        kind_=one_of("shared", "per_class", "diagonal"),
+        kind_=one_of(*KINDS),
         priors_=distribution("classes_", low=TINY),
         means_=array("classes_", "n_features_", low=-MOST, high=MOST),
         covariance_=_covariance_check,
@@ -199,12 +196,12 @@ class ClassConditionalDensity(BaseOODScore):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        require_option(self.covariance, FITS, "covariance", name)
+        require_option(self.covariance, KINDS, "covariance", name)
         as_shrinkage(self.shrinkage, name)
 
     def _learn(self, rows: FeatureShards) -> None:
         name = type(self).__name__
-        fitted = FITS[self.covariance](rows, as_shrinkage(self.shrinkage, name), name)
+        fitted = KINDS[self.covariance][0](rows, as_shrinkage(self.shrinkage, name), name)
         self.means_, self.covariance_, self.shrinkage_ = fitted
         self.priors_ = rows.weights / rows.weights.sum()
         self.kind_ = self.covariance
@@ -214,7 +211,7 @@ class ClassConditionalDensity(BaseOODScore):
 
     @cached_property
     def _gaussians(self) -> BaseGaussians:
-        return KINDS[self.kind_](self.means_, self.covariance_)
+        return KINDS[self.kind_][1](self.means_, self.covariance_)
 
     def _log_likelihoods(self, features: FloatArray) -> FloatArray:
         return self._gaussians.log_likelihoods(features)

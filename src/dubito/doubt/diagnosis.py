@@ -11,10 +11,9 @@ import numpy as np
 from dubito.arrays import FloatArray, require_rows
 from dubito.doubt.activations import as_layer, max_cosines, norms
 from dubito.doubt.features import as_feature_matrix
-from dubito.doubt.scores import UncertaintyScores, score_outputs
+from dubito.doubt.scores import UncertaintyScores, as_scored_outputs, uncertainty_scores
 from dubito.errors import BadValueError
 from dubito.measure.detection import roc_auc
-from dubito.outputs import BaseClassOutputs, as_outputs
 
 Kind = Literal["extrapolation", "saturation", "partial saturation", "separation", "inconclusive"]
 
@@ -23,6 +22,25 @@ USEFUL_AUROC = 0.6  # from which a score is said to separate OOD rows
 MAX_MARGIN = 0.1  # with a larger margin of error, no conclusion is drawn
 ACCEPTED = 0.95  # the fraction of in-distribution rows that the FPR95 threshold accepts
 CALLER = "diagnose_ood"
+NOT = "confidence does not separate OOD inputs ({auroc}); they are"
+VERDICTS: dict[Kind, str] = {
+    "inconclusive": "too few rows to tell whether confidence separates OOD inputs ({auroc}).",
+    "separation": "confidence separates OOD inputs ({auroc}).",
+    "partial saturation": "confidence separates OOD inputs only in part ({auroc}).",
+    "saturation": f"{NOT} about as confident as in-distribution inputs.",
+    "extrapolation": f"{NOT} more confident than in-distribution inputs.",
+}
+THRESHOLD = "A threshold that accepts 95 % of in-distribution inputs"
+NO_BETTER = "no other score measured here is clearly better"
+ADVICE = {
+    "inconclusive": "Provide more rows of both kinds.",
+    "separation": f"Detect OOD inputs by confidence: {NO_BETTER}.",
+}
+NO_SCORE = (
+    "No score measured here is clearly better: try a distance on features (MahalanobisDistance, "
+    "NearestNeighborDistance), features of an earlier layer, or another model."
+)
+NO_CALIBRATION = "Calibration cannot fix this: it only sees in-distribution data."
 
 
 @final
@@ -117,12 +135,25 @@ class OODDiagnosis:
     @property
     def verdict(self) -> str:
         """What happens, in a few sentences."""
-        return " ".join([_confidence_verdict(self), *_feature_verdicts(self)])
+        auroc = f"AUROC {self.least_confidence.auroc:.3f}"
+        text = f"{self.kind.capitalize()}: {VERDICTS[self.kind].format(auroc=auroc)}"
+        if self.kind != "inconclusive":
+            text += f" {THRESHOLD} accepts {self.fpr95:.1%} of OOD inputs."
+        return " ".join([text, *_feature_verdicts(self)])
 
     @property
     def advice(self) -> str:
         """What to do about it."""
-        return _advice(self)
+        name, best = next(iter(self.separations.items()))
+        sentences = [ADVICE.get(self.kind, NO_SCORE)]
+        if best.separates and best.beats(self.least_confidence):
+            found = f"{name} (AUROC {best.auroc:.3f})"
+            sentences = [f"Detect OOD inputs with {found} instead of confidence."]
+        if self.kind not in ADVICE:
+            sentences.append(NO_CALIBRATION)
+        if self.negative_feature_norm is None or self.unfamiliarity is None:
+            sentences.append("Pass features and weights to check feature norms and angles as well.")
+        return " ".join(sentences)
 
     def __str__(self) -> str:
         return "\n".join([*wrap(self.verdict, 80), *wrap(self.advice, 80), "", *_table(self)])
@@ -199,21 +230,17 @@ def _scores_of_both(
     id_outputs: Any, ood_outputs: Any
 ) -> tuple[UncertaintyScores, UncertaintyScores]:
     """Return the scores of both kinds of rows, which must be outputs of one model."""
-    n_classes = None
-    found = []
-    for outputs, argument in ((id_outputs, "id_outputs"), (ood_outputs, "ood_outputs")):
-        wrapped = as_outputs(outputs, argument, CALLER)
-        found.append(score_outputs(wrapped, argument, CALLER))
-        assert isinstance(wrapped, BaseClassOutputs)
-        if not wrapped.n_rows:
+    known = as_scored_outputs(id_outputs, "id_outputs", CALLER)
+    ood = as_scored_outputs(ood_outputs, "ood_outputs", CALLER)
+    for one, argument in ((known, "id_outputs"), (ood, "ood_outputs")):
+        if not one.n_rows:
             rule, fix = "must have at least 1 row", "Pass rows of both kinds"
             raise BadValueError(argument, CALLER, rule, "0", fix)
-        if n_classes not in (None, wrapped.n_classes):
-            rule = f"must have {n_classes} classes, like `id_outputs`"
-            fix = "Pass outputs of one model"
-            raise BadValueError(argument, CALLER, rule, f"{wrapped.n_classes}", fix)
-        n_classes = wrapped.n_classes
-    return found[0], found[1]
+    if ood.n_classes != known.n_classes:
+        rule = f"must have {known.n_classes} classes, like `id_outputs`"
+        got, fix = f"{ood.n_classes}", "Pass outputs of one model"
+        raise BadValueError("ood_outputs", CALLER, rule, got, fix)
+    return uncertainty_scores(known), uncertainty_scores(ood)
 
 
 def _norms_and_angles(
@@ -265,36 +292,13 @@ def _kind(by_confidence: Separation, fpr95: float) -> Kind:
     return "partial saturation" if fpr95 > 0.5 else "separation"
 
 
-def _confidence_verdict(found: OODDiagnosis) -> str:
-    """Return whether confidence separates OOD inputs."""
-    auroc = f"AUROC {found.least_confidence.auroc:.3f}"
-    accepted = "A threshold that accepts 95 % of in-distribution inputs accepts"
-    accepted = f"{accepted} {found.fpr95:.1%} of OOD inputs."
-    if found.kind == "inconclusive":
-        return (
-            f"Inconclusive: too few rows to tell whether confidence separates OOD inputs ({auroc})."
-        )
-    if found.kind == "separation":
-        return f"Separation: confidence separates OOD inputs ({auroc}). {accepted}"
-    if found.kind == "partial saturation":
-        partly = "Partial saturation: confidence separates OOD inputs only in part"
-        return f"{partly} ({auroc}). {accepted}"
-    how = "more" if found.kind == "extrapolation" else "about as"
-    than = "than" if found.kind == "extrapolation" else "as"
-    return (
-        f"{found.kind.capitalize()}: confidence does not separate OOD inputs ({auroc}); they are "
-        f"{how} confident {than} in-distribution inputs. {accepted}"
-    )
-
-
 def _feature_verdicts(found: OODDiagnosis) -> list[str]:
     """Return whether feature norms and angles separate OOD inputs."""
     by_norm, by_angle = found.negative_feature_norm, found.unfamiliarity
     if by_norm is None:
         return []
-    longer = (
-        f"have a larger norm (median {found.ood_norm:.3g}, in-distribution {found.id_norm:.3g})"
-    )
+    medians = f"median {found.ood_norm:.3g}, in-distribution {found.id_norm:.3g}"
+    longer = f"have a larger norm ({medians})"
     sentences = [_feature_verdict("Feature norms", by_norm, longer)]
     if by_angle is None:
         return sentences
@@ -318,45 +322,19 @@ def _feature_verdict(name: str, part: Separation, reversal: str) -> str:
     return f"{name} do not separate them ({auroc})."
 
 
-def _advice(found: OODDiagnosis) -> str:
-    """Return what to do about the diagnosis."""
-    name, best = next(iter(found.separations.items()))
-    sentences = []
-    if best.separates and best.beats(found.least_confidence):
-        sentences.append(
-            f"Detect OOD inputs with {name} (AUROC {best.auroc:.3f}) instead of confidence."
-        )
-    elif found.kind == "inconclusive":
-        sentences.append("Provide more rows of both kinds.")
-    elif found.kind == "separation":
-        sentences.append(
-            "Detect OOD inputs by confidence: no other score measured here is clearly better."
-        )
-    else:
-        sentences.append(
-            "No score measured here is clearly better: try a distance on features "
-            "(MahalanobisDistance, NearestNeighborDistance), features of an earlier layer, or "
-            "another model."
-        )
-    if found.kind not in ("separation", "inconclusive"):
-        sentences.append("Calibration cannot fix this: it only sees in-distribution data.")
-    if found.negative_feature_norm is None or found.unfamiliarity is None:
-        sentences.append("Pass features and weights to check feature norms and angles as well.")
-    return " ".join(sentences)
-
-
 def _table(found: OODDiagnosis) -> list[str]:
     """Return the figures as lines of text."""
-    lines = [f"  {'':<48} {'in-distr.':>9} {'OOD':>9}"]
-    lines.append(f"  {'rows':<48} {found.n_id:>9,} {found.n_ood:>9,}")
-    pairs = [("median confidence", found.id_confidence, found.ood_confidence, ".4f")]
-    if found.id_norm is not None and found.ood_norm is not None:
-        pairs.append(("median feature norm", found.id_norm, found.ood_norm, ".4g"))
-    lines += [f"  {name:<48} {a:>9{form}} {b:>9{form}}" for name, a, b, form in pairs]
-    name = "at or above the median in-distr. confidence"
-    lines.append(f"  {name:<48} {'':>9} {found.fraction_as_confident:>9.1%}")
-    name = "accepted at 95% in-distribution acceptance"
-    lines.append(f"  {name:<48} {'':>9} {found.fpr95:>9.1%}")
+    cells = [
+        ("", "in-distr.", "OOD"),
+        ("rows", f"{found.n_id:,}", f"{found.n_ood:,}"),
+        ("median confidence", f"{found.id_confidence:.4f}", f"{found.ood_confidence:.4f}"),
+        ("at or above the median in-distr. confidence", "", f"{found.fraction_as_confident:.1%}"),
+        ("accepted at 95% in-distribution acceptance", "", f"{found.fpr95:.1%}"),
+    ]
+    if found.id_norm is not None:
+        norms = f"{found.id_norm:.4g}", f"{found.ood_norm:.4g}"
+        cells.insert(3, ("median feature norm", *norms))
+    lines = [f"  {name:<48} {known:>9} {ood:>9}" for name, known, ood in cells]
     lines += ["", f"  {'score':<22} {'AUROC':>7} {'+-':>7}   (0.5 is chance; +- standard error)"]
     for name, one in found.separations.items():
         lines.append(f"  {name:<22} {one.auroc:>7.4f} {one.standard_error:>7.4f}")

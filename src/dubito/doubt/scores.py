@@ -12,7 +12,7 @@ from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
-from dubito.outputs import Logits, TopLabel, as_class_outputs
+from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix
 
 
 @final
@@ -58,7 +58,7 @@ def uncertainty_scores(outputs: Any) -> UncertaintyScores:
     >>> uncertainty_scores([[0.5, 0.25, 0.25]]).margin_uncertainty.tolist()
     [0.75]
     """
-    return score_outputs(outputs, "outputs", "uncertainty_scores")
+    return _score_outputs(outputs, "uncertainty_scores")
 
 
 def least_confidence(outputs: Any) -> FloatArray:
@@ -89,7 +89,7 @@ def least_confidence(outputs: Any) -> FloatArray:
     """
     if isinstance(outputs, TopLabel):
         return 1 - outputs.confidence
-    return score_outputs(outputs, "outputs", "least_confidence").least_confidence
+    return _score_outputs(outputs, "least_confidence").least_confidence
 
 
 def entropy(outputs: Any) -> FloatArray:
@@ -117,7 +117,7 @@ def entropy(outputs: Any) -> FloatArray:
     >>> entropy([[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]]).round(4).tolist()
     [1.3863, 0.0]
     """
-    return score_outputs(outputs, "outputs", "entropy").entropy
+    return _score_outputs(outputs, "entropy").entropy
 
 
 def margin_uncertainty(outputs: Any) -> FloatArray:
@@ -144,7 +144,7 @@ def margin_uncertainty(outputs: Any) -> FloatArray:
     >>> margin_uncertainty([[0.5, 0.25, 0.25], [0.5, 0.5, 0.0]]).tolist()
     [0.75, 1.0]
     """
-    return score_outputs(outputs, "outputs", "margin_uncertainty").margin_uncertainty
+    return _score_outputs(outputs, "margin_uncertainty").margin_uncertainty
 
 
 def energy(outputs: Logits) -> FloatArray:
@@ -175,16 +175,21 @@ def energy(outputs: Logits) -> FloatArray:
     if not isinstance(outputs, Logits):
         rule, fix = "must be Logits", "Wrap the logits: the energy of probabilities is always 0"
         raise BadTypeError("outputs", "energy", rule, type(outputs).__name__, fix)
-    scores = score_outputs(outputs, "outputs", "energy").energy
+    scores = _score_outputs(outputs, "energy").energy
     assert scores is not None
     return scores
 
 
-def score_outputs(outputs: Any, argument: str, caller: str) -> UncertaintyScores:
-    """Return all uncertainty scores of the outputs given as an argument of `caller`."""
+def as_scored_outputs(outputs: Any, argument: str, caller: str) -> Logits | Probabilities:
+    """Return outputs that have every score."""
     is_top = isinstance(outputs, TopLabel)
     fix = "Use least_confidence for TopLabel" if is_top else "Pass a classifier's outputs"
-    wrapped = as_class_outputs(outputs, argument, caller, fix)
+    return as_class_matrix(outputs, argument, caller, fix)
+
+
+def _score_outputs(outputs: Any, caller: str) -> UncertaintyScores:
+    """Return all uncertainty scores of the outputs."""
+    wrapped = as_scored_outputs(outputs, "outputs", caller)
     array, is_logits = wrapped.array, isinstance(wrapped, Logits)
     n_rows, n_classes = array.shape
     # One extra column, so that every range of columns has the layout kernels are compiled for.

@@ -6,13 +6,13 @@ import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from math import log
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, distributions
 from torch.nn import functional
 
-from dubito.arrays import as_count, as_fraction
+from dubito.arrays import as_count, as_fraction, require_option
 from dubito.errors import BadTypeError, BadValueError, BoundWarning
 from dubito.learn.likelihoods import (
     BaseLikelihood,
@@ -25,6 +25,7 @@ from dubito.learn.likelihoods import (
 )
 
 TOLERANCE = 1e-3  # label probabilities that sum to 1 up to this are renormalized, others refused
+FORMS = ("all", "others")  # of label smoothing
 DEFAULT_FLOOR, FEW_CLASSES = -4.0, 10  # the default floor of s for at most so many classes
 
 
@@ -39,8 +40,16 @@ class BaseClassLikelihood(BaseLikelihood):
 
     n_classes: int
 
-    @abstractmethod
-    def predict(self, outputs: Tensor) -> distributions.Categorical: ...
+    def __post_init__(self) -> None:
+        as_count(self.n_classes, "n_classes", type(self).__name__, least=2)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_classes
+
+    def predict(self, outputs: Tensor) -> distributions.Categorical:
+        logits = self._parameters(outputs, "predict")[..., : self.n_classes]
+        return distributions.Categorical(logits=logits)
 
     def logits(self, outputs: Tensor) -> Tensor:
         """Return the class logits among the outputs.
@@ -95,16 +104,9 @@ class Categorical(BaseClassLikelihood):
     form: Literal["all", "others"] = "all"
 
     def __post_init__(self) -> None:
-        as_count(self.n_classes, "n_classes", "Categorical", least=2)
+        BaseClassLikelihood.__post_init__(self)
         as_fraction(self.label_smoothing, "label_smoothing", "Categorical")
-        _require_form(self.form, "Categorical")
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_classes
-
-    def predict(self, outputs: Tensor) -> distributions.Categorical:
-        return distributions.Categorical(logits=self._parameters(outputs, "predict"))
+        require_option(self.form, FORMS, "form", "Categorical")
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         smoothed = _smoothed(labels, self.label_smoothing, self.form)
@@ -136,16 +138,6 @@ class SquaredError(BaseClassLikelihood):
     """
 
     n_classes: int
-
-    def __post_init__(self) -> None:
-        as_count(self.n_classes, "n_classes", "SquaredError", least=2)
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_classes
-
-    def predict(self, outputs: Tensor) -> distributions.Categorical:
-        return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         return _squared_error(parameters.softmax(-1), labels)
@@ -202,12 +194,8 @@ class UncertaintyAware(BaseClassLikelihood):
     ) -> None:
         caller = "UncertaintyAware"
         as_count(n_classes, "n_classes", caller, least=2)
-        if form not in ("joint", "faithful"):
-            rule, fix = "must be 'joint' or 'faithful'", "Use form='joint'"
-            raise BadValueError("form", caller, rule, repr(form), fix)
-        if certainty_form not in ("precision", "sigmoid"):
-            rule, fix = "must be 'precision' or 'sigmoid'", "Use certainty_form='precision'"
-            raise BadValueError("certainty_form", caller, rule, repr(certainty_form), fix)
+        require_option(form, ("joint", "faithful"), "form", caller)
+        require_option(certainty_form, ("precision", "sigmoid"), "certainty_form", caller)
         if floor == "auto":
             floor = DEFAULT_FLOOR - log(max(n_classes, FEW_CLASSES) / FEW_CLASSES)
         lower_bound = None if floor is None else as_floor(floor, caller)
@@ -218,10 +206,6 @@ class UncertaintyAware(BaseClassLikelihood):
     @property
     def n_outputs(self) -> int:
         return self.n_classes + 1
-
-    def predict(self, outputs: Tensor) -> distributions.Categorical:
-        logits = self._parameters(outputs, "predict")[..., :-1]
-        return distributions.Categorical(logits=logits)
 
     def log_variance(self, outputs: Tensor) -> Tensor:
         """Return s of each row, an uncertainty score that is larger where labels are noisier.
@@ -313,7 +297,7 @@ def smooth_labels(
     caller = "smooth_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     fraction = as_fraction(epsilon, "epsilon", caller)
-    _require_form(form, caller)
+    require_option(form, FORMS, "form", caller)
     require_tensor(y, "y", caller)
     shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)
     labels = _label_probabilities(y, shape, n_classes, caller)
@@ -358,9 +342,7 @@ def uncertain_labels(
     caller = "uncertain_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     require_tensor(y, "y", caller)
-    if strategy not in ("soft", "ignore", "class"):
-        rule, fix = "must be 'soft', 'ignore' or 'class'", "Use strategy='soft'"
-        raise BadValueError("strategy", caller, rule, repr(strategy), fix)
+    require_option(strategy, ("soft", "ignore", "class"), "strategy", caller)
     if y.is_floating_point() or y.dtype == torch.bool:
         rule, fix = "must hold class indices and marks", "Call .long()"
         raise BadValueError("y", caller, rule, f"{y.dtype}", fix)
@@ -392,13 +374,6 @@ def _smoothed(labels: Tensor, epsilon: float, form: str) -> Tensor:
     if form == "all":
         return (1 - epsilon) * labels + epsilon / n_classes
     return (1 - epsilon) * labels + epsilon / (n_classes - 1) * (1 - labels)
-
-
-def _require_form(form: Any, caller: str) -> None:
-    """Raise unless it is a known form of label smoothing."""
-    if form not in ("all", "others"):
-        rule = "must be 'all' or 'others'"
-        raise BadValueError("form", caller, rule, repr(form), "Use form='all'")
 
 
 def _label_probabilities(y: Tensor, shape: tuple[int, ...], n_classes: int, caller: str) -> Tensor:

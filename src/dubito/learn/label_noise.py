@@ -24,7 +24,7 @@ from dubito.arrays import (
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, Categorical
-from dubito.learn.likelihoods import as_number, require_tensor
+from dubito.learn.likelihoods import as_number, require_tensor, require_valid
 
 CALLER = "flip_labels"
 MIN_PROBABILITY = 1e-4  # probabilities are clipped to this and 1 - this, so that logs are finite
@@ -207,17 +207,10 @@ class GeneralizedCrossEntropy(BaseClassLikelihood):
 
     def __post_init__(self) -> None:
         caller = "GeneralizedCrossEntropy"
-        as_count(self.n_classes, "n_classes", caller, least=2)
+        BaseClassLikelihood.__post_init__(self)
         if as_fraction(self.q, "q", caller) == 0:
             fix = "Use Categorical, its limit at 0"
             raise BadValueError("q", caller, "must be above 0", repr(self.q), fix)
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_classes
-
-    def predict(self, outputs: Tensor) -> distributions.Categorical:
-        return distributions.Categorical(logits=self._parameters(outputs, "predict"))
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         # Through the logarithm: p ** q itself has an infinite slope at p = 0.
@@ -330,10 +323,7 @@ class EarlyLearningRegularization(torch.nn.Module):
         if rows.shape != expected:
             rule, fix = f"must have shape {expected}", "Pass one training-set index per row"
             raise BadValueError("rows", caller, rule, f"shape {tuple(rows.shape)}", fix)
-        if torch.compiler.is_compiling():
-            return
+        rule = f"must hold row indices from 0 to {len(self.averages) - 1}"
+        fix = "Set n_rows to the size of the training set"
         is_row = (rows >= 0) & (rows < len(self.averages))
-        if not is_row.all():
-            rule = f"must hold row indices from 0 to {len(self.averages) - 1}"
-            fix = "Set n_rows to the size of the training set"
-            raise BadValueError("rows", caller, rule, f"{rows[~is_row][0].item()}", fix)
+        require_valid(rows, is_row, "rows", caller, rule, fix)

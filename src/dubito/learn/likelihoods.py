@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, pi
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, distributions
@@ -126,6 +126,14 @@ class BaseRegressionLikelihood(BaseLikelihood):
     __slots__ = ()
 
     n_targets: int
+    n_parameters: ClassVar[int] = 1  # outputs per target
+
+    def __post_init__(self) -> None:
+        as_count(self.n_targets, "n_targets", type(self).__name__)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_parameters * self.n_targets
 
     def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         require_tensor(y, "y", caller)
@@ -173,18 +181,12 @@ class Gaussian(BaseRegressionLikelihood):
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        as_count(self.n_targets, "n_targets", "Gaussian")
+        BaseRegressionLikelihood.__post_init__(self)
         as_number(self.variance, "variance", "Gaussian", example=1.0, above=0)
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_targets
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean = self._parameters(outputs, "predict")
-        return _row_distribution(
-            Normal, mean, mean.new_full((), self.variance**0.5).expand_as(mean)
-        )
+        return _row_distribution(Normal, mean, torch.full_like(mean, self.variance**0.5))
 
     def _target_losses(self, parameters: Tensor, targets: Tensor) -> Tensor:
         squares = (targets - parameters).square() / self.variance
@@ -224,15 +226,12 @@ class HeteroscedasticGaussian(BaseRegressionLikelihood):
     n_targets: int = 1
     beta: float = 0.0
     floor: float = -20.0
+    n_parameters: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        as_count(self.n_targets, "n_targets", "HeteroscedasticGaussian")
+        BaseRegressionLikelihood.__post_init__(self)
         as_fraction(self.beta, "beta", "HeteroscedasticGaussian")
         as_floor(self.floor, "HeteroscedasticGaussian")
-
-    @property
-    def n_outputs(self) -> int:
-        return 2 * self.n_targets
 
     def predict(self, outputs: Tensor) -> Distribution:
         mean, raw = self._parameters(outputs, "predict").chunk(2, -1)
@@ -270,14 +269,11 @@ class Laplace(BaseRegressionLikelihood):
 
     n_targets: int = 1
     floor: float = -10.0
+    n_parameters: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        as_count(self.n_targets, "n_targets", "Laplace")
+        BaseRegressionLikelihood.__post_init__(self)
         as_floor(self.floor, "Laplace")
-
-    @property
-    def n_outputs(self) -> int:
-        return 2 * self.n_targets
 
     def predict(self, outputs: Tensor) -> Distribution:
         location, raw = self._parameters(outputs, "predict").chunk(2, -1)
@@ -310,13 +306,6 @@ class Bernoulli(BaseRegressionLikelihood):
     """
 
     n_targets: int = 1
-
-    def __post_init__(self) -> None:
-        as_count(self.n_targets, "n_targets", "Bernoulli")
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_targets
 
     def predict(self, outputs: Tensor) -> Distribution:
         log_odds = self._parameters(outputs, "predict")

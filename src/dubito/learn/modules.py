@@ -34,8 +34,8 @@ MAX_LOG_ODDS = log((1 - FLOOR) / FLOOR)
 class BaseMap(nn.Module):
     """A map whose parameters are float64 buffers: moved and saved with the network, not trained."""
 
-    def register(self, **parameters: Any) -> None:
-        """Register the learned parameters as buffers."""
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__()
         for name, value in parameters.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
@@ -47,10 +47,6 @@ class BaseMap(nn.Module):
 @final
 class Tempered(BaseMap):
     """Logits divided by a temperature."""
-
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
-        self.register(temperature=temperature)
 
     def forward(self, values: Tensor) -> Tensor:
         return values / self.get_buffer("temperature")
@@ -68,10 +64,6 @@ class Uniform(BaseMap):
 class Scaled(BaseMap):
     """Vector scaling: each log probability times a weight plus a bias, after a temperature."""
 
-    def __init__(self, temperature: float, weight: FloatArray, bias: FloatArray) -> None:
-        super().__init__()
-        self.register(temperature=temperature, weight=weight, bias=bias)
-
     def forward(self, values: Tensor) -> Tensor:
         x = _log_probabilities(values / self.get_buffer("temperature"))
         return x * self.get_buffer("weight") + self.get_buffer("bias")
@@ -82,12 +74,10 @@ class Mapped(BaseMap):
     """Matrix scaling of basis functions of the log probabilities."""
 
     def __init__(self, of: basis.Basis, weight: FloatArray, bias: FloatArray) -> None:
-        super().__init__()
-        self.register(beta=of.beta, weight=weight, bias=bias, width=of.width)
+        centers = {} if of.centers is None else {"centers": of.centers}
+        super().__init__(beta=of.beta, weight=weight, bias=bias, width=of.width, **centers)
         self.is_linear = of.kind == "linear"
         self.has_rbf = of.centers is not None
-        if of.centers is not None:
-            self.register(centers=of.centers)
 
     def forward(self, values: Tensor) -> Tensor:
         x = _log_probabilities(values * self.get_buffer("beta"))
@@ -109,9 +99,8 @@ class Mixed(BaseMap):
     """The log of the weighted mean of the probabilities of several maps."""
 
     def __init__(self, parts: Iterable[nn.Module], weights: FloatArray) -> None:
-        super().__init__()
+        super().__init__(weights=weights)
         self.parts = nn.ModuleList(parts)
-        self.register(weights=weights)
 
     def forward(self, values: Tensor) -> Tensor:
         parts = [part(values).softmax(-1).clamp(min=FLOOR) for part in self.parts]
@@ -122,10 +111,6 @@ class Mixed(BaseMap):
 class PlattCurve(BaseMap):
     """Platt scaling: log odds times a slope, plus an intercept."""
 
-    def __init__(self, slope: float, intercept: float) -> None:
-        super().__init__()
-        self.register(slope=slope, intercept=intercept)
-
     def forward(self, values: Tensor) -> Tensor:
         return self.get_buffer("slope") * values + self.get_buffer("intercept")
 
@@ -133,10 +118,6 @@ class PlattCurve(BaseMap):
 @final
 class BetaCurve(BaseMap):
     """Beta calibration: log odds a log(p) - b log(1 - p) + c."""
-
-    def __init__(self, coefficients: FloatArray) -> None:
-        super().__init__()
-        self.register(coefficients=coefficients)
 
     def forward(self, values: Tensor) -> Tensor:
         a, b, c = self.get_buffer("coefficients").unbind()
@@ -292,13 +273,18 @@ def _logit_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
         case IdentityCalibrator():
             return nn.Identity()
         case TemperatureScaling():
-            return Tempered(calibrator.temperature_)
+            return Tempered(temperature=calibrator.temperature_)
         case VectorScaling():
-            return Scaled(calibrator.temperature_, calibrator.weight_, calibrator.bias_)
+            return Scaled(
+                temperature=calibrator.temperature_,
+                weight=calibrator.weight_,
+                bias=calibrator.bias_,
+            )
         case MatrixScaling() | StructuredMatrixScaling():
             return Mapped(calibrator._features(), calibrator.weight_, calibrator.bias_)
         case EnsembleTemperatureScaling():
-            parts = [Tempered(calibrator.temperature_), nn.Identity(), Uniform()]
+            tempered = Tempered(temperature=calibrator.temperature_)
+            parts = [tempered, nn.Identity(), Uniform()]
             return Mixed(parts, calibrator.weights_)
         case AutoCalibrator():
             return Mixed(
@@ -315,9 +301,9 @@ def _odds_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
     """Return the map from a class's log odds to calibrated log odds."""
     match calibrator:
         case PlattScaling():
-            return PlattCurve(calibrator.slope_, calibrator.intercept_)
+            return PlattCurve(slope=calibrator.slope_, intercept=calibrator.intercept_)
         case BetaCalibration():
-            return BetaCurve(calibrator.coefficients_)
+            return BetaCurve(coefficients=calibrator.coefficients_)
     raise _unsupported(calibrator, whole)
 
 

@@ -55,7 +55,7 @@ class LogitNoise(BaseClassLikelihood):
     floor: float = -20.0
 
     def __post_init__(self) -> None:
-        as_count(self.n_classes, "n_classes", "LogitNoise", least=2)
+        BaseClassLikelihood.__post_init__(self)
         as_count(self.n_samples, "n_samples", "LogitNoise")
         as_floor(self.floor, "LogitNoise")
 

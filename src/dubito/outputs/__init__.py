@@ -13,8 +13,9 @@ from dubito.outputs.classification import (
     Members,
     Probabilities,
     TopLabel,
-    as_class_outputs,
+    as_class_matrix,
     as_outputs,
+    require_classes,
 )
 from dubito.outputs.regression import Normal, Quantiles, Samples
 
@@ -29,7 +30,8 @@ __all__ = [
     "Quantiles",
     "Samples",
     "TopLabel",
-    "as_class_outputs",
+    "as_class_matrix",
     "as_outputs",
+    "require_classes",
     "unchecked",
 ]

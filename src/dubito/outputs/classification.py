@@ -225,7 +225,7 @@ def as_outputs(outputs: Any, argument: str, caller: str) -> BaseOutputs:
     return unchecked(Probabilities, {"array": array, "classes": None})
 
 
-def as_class_outputs(
+def as_class_matrix(
     outputs: Any, argument: str, caller: str, fix: str = "Pass a classifier's outputs"
 ) -> Logits | Probabilities:
     """Return outputs as one matrix, rows x classes; members are averaged."""
@@ -236,6 +236,19 @@ def as_class_outputs(
         rule = "must be Logits, Probabilities, Members or an array of probabilities"
         raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
     return wrapped
+
+
+def require_classes(
+    outputs: BaseClassOutputs, n_classes: int, classes: tuple[ClassName, ...] | None, caller: str
+) -> None:
+    """Raise unless outputs have the classes of a fit; either may be without names."""
+    fix = "Pass the columns of the fit, in the same order"
+    if outputs.n_classes != n_classes:
+        rule = f"must have {n_classes} columns, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.n_classes}", fix)
+    if None not in (outputs.classes, classes) and outputs.classes != classes:
+        rule = f"must have the classes {classes}, as during fit"
+        raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
 
 
 def _as_pass(outputs: Any, argument: str) -> Logits | Probabilities:

@@ -142,53 +142,47 @@ def scalar(value: Any, entry: Entry) -> Any:
     raise entry.error("None, a boolean, a number or a string", describe(value))
 
 
-def one_of(*options: str) -> Check:
-    """Check for one of some strings."""
+def _accepting(accepts: Callable[[Any], bool], rule: str, convert: Callable[[Any], Any]) -> Check:
+    """Return the check for values that a function accepts, converted to a Python type."""
 
-    def check(value: Any, entry: Entry) -> str:
-        if not (isinstance(value, str) and value in options):
-            raise entry.error(f"one of {', '.join(map(repr, options))}", describe(value))
-        return value
+    def check(value: Any, entry: Entry) -> Any:
+        if not accepts(value):
+            raise entry.error(rule, describe(value))
+        return convert(value)
 
     return check
 
 
-def boolean(value: Any, entry: Entry) -> bool:
-    """Check for true or false."""
-    if not isinstance(value, bool | np.bool_):
-        raise entry.error("true or false", describe(value))
-    return bool(value)
+def one_of(*options: str) -> Check:
+    """Check for one of some strings."""
+    rule = f"one of {', '.join(map(repr, options))}"
+    return _accepting(lambda value: isinstance(value, str) and value in options, rule, str)
 
 
-def text(value: Any, entry: Entry) -> str:
-    """Check for a string of bounded length."""
-    if not (isinstance(value, str) and len(value) <= LONGEST):
-        raise entry.error(f"a string of at most {LONGEST:,} characters", describe(value))
-    return value
+boolean = _accepting(lambda value: isinstance(value, bool | np.bool_), "true or false", bool)
+
+text = _accepting(
+    lambda value: isinstance(value, str) and len(value) <= LONGEST,
+    f"a string of at most {LONGEST:,} characters",
+    str,
+)
 
 
 def number(low: float = -LARGE, high: float = LARGE) -> Check:
     """Check for a number from `low` to `high`."""
 
-    def check(value: Any, entry: Entry) -> float:
+    def accepts(value: Any) -> bool:
         is_exact = _is_integer(value) and -EXACT <= value <= EXACT
         is_number = is_exact or isinstance(value, float | np.floating)
-        if not (is_number and low <= float(value) <= high):
-            raise entry.error(f"a number {span(low, high)}", describe(value))
-        return float(value)
+        return is_number and low <= float(value) <= high
 
-    return check
+    return _accepting(accepts, f"a number {span(low, high)}", float)
 
 
 def integer(low: int = 0, high: int = EXACT) -> Check:
     """Check for an integer from `low` to `high`."""
-
-    def check(value: Any, entry: Entry) -> int:
-        if not (_is_integer(value) and low <= value <= high):
-            raise entry.error(f"an integer {span(low, high)}", describe(value))
-        return int(value)
-
-    return check
+    rule = f"an integer {span(low, high)}"
+    return _accepting(lambda value: _is_integer(value) and low <= value <= high, rule, int)
 
 
 def _is_integer(value: Any) -> bool:

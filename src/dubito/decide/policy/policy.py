@@ -12,7 +12,7 @@ import numpy as np
 
 from dubito import __version__
 from dubito.arrays import FloatArray, RandomState, freeze, require_rows
-from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, require_classes
+from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.shards import ArrayShards, Shards, as_shards, fingerprint
@@ -42,7 +42,7 @@ from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities
+from dubito.outputs import ClassName, Logits, Probabilities, require_classes
 from dubito.serialization.array_fields import distribution
 from dubito.serialization.documents import decode_document, encode_document, read_text
 from dubito.serialization.fields import (

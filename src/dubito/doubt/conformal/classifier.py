@@ -27,7 +27,14 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.softmax import log_odds_rows, log_softmax_rows
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import ClassName, Logits, Probabilities, as_class_outputs, unchecked
+from dubito.outputs import (
+    ClassName,
+    Logits,
+    Probabilities,
+    as_class_matrix,
+    require_classes,
+    unchecked,
+)
 from dubito.serialization.fields import boolean, class_names, declare, integer, one_of
 
 FLOOR = 1e-300  # of a probability, so that log odds stay finite
@@ -133,7 +140,7 @@ class ConformalClassifier(BaseConformalPredictor):
         self._require_fitted("predict")
         caller = f"{type(self).__name__}.predict"
         wrapped = self._as_outputs(outputs, caller)
-        _require_classes(wrapped, self.n_classes_, self.classes_, caller)
+        require_classes(wrapped, self.n_classes_, self.classes_, caller)
         require_bool(self.allow_empty, "allow_empty", caller)
         thresholds = self._row_thresholds(groups, wrapped.n_rows, "predict")
         contains = np.empty(wrapped.array.shape, dtype=bool)
@@ -167,7 +174,7 @@ class ConformalClassifier(BaseConformalPredictor):
 
     def _as_outputs(self, outputs: Any, caller: str) -> Logits | Probabilities:
         fix = "Pass probabilities of all classes, or use ConformalRegressor for regression"
-        return as_class_outputs(outputs, "outputs", caller, fix)
+        return as_class_matrix(outputs, "outputs", caller, fix)
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         outputs = self._as_outputs(batch.outputs, type(self).__name__)
@@ -274,21 +281,6 @@ def _require_labels(labels: Any, caller: str) -> Labels:
         rule, fix = "must hold one label per row", "Use the most probable class of each row"
         raise BadValueError("y", caller, rule, "label probabilities", fix)
     return labels
-
-
-def _require_classes(
-    outputs: Logits | Probabilities,
-    n_classes: int,
-    classes: tuple[ClassName, ...] | None,
-    caller: str,
-) -> None:
-    """Raise unless outputs have the classes of the fit."""
-    if outputs.n_classes != n_classes:
-        rule, fix = f"must have the {n_classes} classes of the fit", "Pass the same columns"
-        raise BadValueError("outputs", caller, rule, f"{outputs.n_classes} columns", fix)
-    if None not in (outputs.classes, classes) and outputs.classes != classes:
-        rule, fix = f"must have the classes {classes}", "Pass the columns in the order of the fit"
-        raise BadValueError("outputs", caller, rule, f"{outputs.classes}", fix)
 
 
 def _class_scores(
