@@ -239,7 +239,8 @@ def test_no_rows_have_no_doubts() -> None:
 def test_weights_that_do_not_fit_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`weights` must have shape \(n_classes, 3\).*, got shape \(2, 5\)\. Pass the",
+        match=r"`weights` must have shape \(n_classes, 3\), like the features, got shape \(2, "
+        r"5\)\. Pass the features that the layer takes",
     ):
         function(np.ones((4, 3)), np.ones((2, 5)))
 
@@ -266,7 +267,7 @@ def test_a_softmax_of_one_class_is_refused(function: Callable[..., Any]) -> None
 def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"weights.*[Gg]ot shape \(1,\)",
+        match=r"`weights` .*, got shape \(1,\)\. Use `\.reshape\(-1, 1\)` for a single column",
     ):
         function([[1.0]], [1.0])
 
@@ -275,7 +276,8 @@ def test_flat_weights_are_refused(function: Callable[..., Any]) -> None:
 def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"weights.*[Gg]ot nan in row 1, column 0",
+        match=r"`weights` .*, got nan in row 1, column 0\. Drop such rows, or fix what "
+        "produced them",
     ):
         function([[1.0]], [[1.0], [np.nan]])
 
@@ -284,12 +286,13 @@ def test_weights_that_are_no_numbers_are_refused(function: Callable[..., Any]) -
 def test_bad_features_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"features.*[Gg]ot shape \(2,\)",
+        match=r"`features` .*, got shape \(2,\)\. Use `\.reshape\(-1, 1\)` for a single column",
     ):
         function([1.0, 2.0])
     with pytest.raises(
         BadValueError,
-        match=r"features.*[Gg]ot inf in row 0, column 1",
+        match=r"`features` .*, got inf in row 0, column 1\. Drop such rows, or fix what "
+        "produced them",
     ):
         function([[1.0, np.inf]])
     with pytest.raises(BadTypeError):

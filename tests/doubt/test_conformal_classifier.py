@@ -368,7 +368,7 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalClassifier(90).fit(Logits(LOGITS), LABELS),
             BadValueError,
-            "level.*[Gg]ot 90",
+            r"`level` .*, got 90\. Divide percentages by 100",
         ),
         (
             lambda: ConformalClassifier().fit(Logits(LOGITS)),
@@ -383,7 +383,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: ConformalClassifier().fit(Logits(LOGITS), [None] * 20),
             EmptyStateError,
-            "ConformalClassifier needs at least 1 labeled row of positive weight",
+            r"ConformalClassifier needs at least 1 labeled row of positive weight, got 0\. "
+            "Check that not all labels are missing and not all weights are 0",
         ),
         (
             lambda: ConformalClassifier().fit(TopLabel([0.5], [True])),
@@ -406,12 +407,15 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: FITTED.predict([[0.5, 0.5]]),
             BadValueError,
-            r"`outputs` .*, got 2 columns\. Pass the same columns",
+            r"`outputs` must have 4 columns, as during fit, got 2\. Pass the columns "
+            "of the fit, in the "
+            "same order",
         ),
         (
             lambda: NAMED.predict(Logits(LOGITS, list("dcba"))),
             BadValueError,
-            r"`outputs` .*, got \('d', 'c', 'b', 'a'\)\. Pass the columns in the order of the fit",
+            r"`outputs` .*, got \('d', 'c', 'b', 'a'\)\. Pass the columns of the fit, "
+            "in the same order",
         ),
         (
             lambda: GROUPED.predict(Logits(LOGITS)),
@@ -436,7 +440,8 @@ SETS = PredictionSets(np.ones((2, 3), dtype=bool))
         (
             lambda: SETS.coverage([0, 3]),
             BadValueError,
-            "y.*[Gg]ot 3 in row 1",
+            r"`y` .*, got 3 in row 1\. Labels start at 0, and outputs need one column per "
+            r"class \(there are 3\)",
         ),
         (
             lambda: SETS.coverage(np.full((2, 3), 1 / 3)),
@@ -452,7 +457,12 @@ def test_what_cannot_be_is_reported(ask: Any, error: type[Exception], message: s
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
 def test_coverage_of_no_labels_is_none() -> None:
-    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labeled row"):
+    with pytest.raises(
+        EmptyStateError,
+        match="Coverage needs at least 1 labeled row of "
+        r"positive weight, got 0\. Check that not all "
+        "labels are missing and not all weights are 0",
+    ):
         SETS.coverage([None, None])
 
 

@@ -291,17 +291,17 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor(1.0).fit(MEAN, Y),
             BadValueError,
-            r"level.*[Gg]ot 1\.0",
+            r"`level` .*, got 1\.0\. Divide percentages by 100",
         ),
         (
             lambda: ConformalRegressor(0.95).fit(KINDS["Samples"], Y),
             BadValueError,
-            r"level.*[Gg]ot 0\.95",
+            r"`level` .*, got 0\.95\. Use more draws or a lower level",
         ),
         (
             lambda: ConformalRegressor(0.9).fit(KINDS["Quantiles"], Y),
             BadValueError,
-            r"level.*[Gg]ot 0\.9",
+            r"`level` .*, got 0\.9\. Use another level \(the quantiles are 0\.1, 0\.5, 0\.9\)",
         ),
         (
             lambda: ConformalRegressor().fit(Probabilities([0.5]), [0]),
@@ -316,12 +316,12 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: ConformalRegressor().fit([[0.0, 1.0]], [0.0]),
             BadValueError,
-            r"outputs.*[Gg]ot shape \(1, 2\)",
+            r"`outputs` .*, got shape \(1, 2\)\. Use `\.ravel\(\)` for a single column",
         ),
         (
             lambda: ConformalRegressor().fit([0.0, np.nan], [0.0, 1.0]),
             BadValueError,
-            "outputs.*[Gg]ot nan in row 1",
+            r"`outputs` .*, got nan in row 1\. Drop such rows, or fix what produced them",
         ),
         (
             lambda: ConformalRegressor().fit(MEAN),
@@ -346,7 +346,7 @@ def test_the_callers_array_stays_and_no_rows_have_no_intervals() -> None:
         (
             lambda: PredictionIntervals(MEAN, MEAN).coverage(np.stack([Y, Y], axis=1)),
             BadValueError,
-            r"y.*[Gg]ot shape \(300, 2\)",
+            r"`y` .*, got shape \(300, 2\)\. Use `\.ravel\(\)` for a single column",
         ),
     ],
 )
@@ -357,7 +357,12 @@ def test_what_cannot_be_is_reported(ask: Any, error: type[Exception], message: s
 
 @pytest.mark.filterwarnings("ignore::dubito.errors.MissingLabelsWarning")
 def test_coverage_of_no_truths_is_none() -> None:
-    with pytest.raises(EmptyStateError, match="Coverage needs at least 1 labeled row"):
+    with pytest.raises(
+        EmptyStateError,
+        match="Coverage needs at least 1 labeled row of "
+        r"positive weight, got 0\. Check that not all "
+        "labels are missing and not all weights are 0",
+    ):
         PredictionIntervals(np.zeros(1), np.ones(1)).coverage([np.nan])
 
 

@@ -219,13 +219,22 @@ def test_features_come_together(which: str, has_weights: bool) -> None:
 
 
 def test_weights_alone_are_refused() -> None:
-    with pytest.raises(BadValueError, match="`id_features` must be given with"):
+    with pytest.raises(
+        BadValueError,
+        match="`id_features` must be given with the other "
+        r"features and weights, got None\. Pass all of "
+        "them or none",
+    ):
         diagnose_ood([[0.5, 0.5]], [[0.5, 0.5]], weights=[[1.0], [2.0]])
 
 
 def test_features_of_other_rows_are_refused() -> None:
     p = [[0.5, 0.5]]
-    with pytest.raises(BadValueError, match=r"ood_features.*[Gg]ot length 2"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`ood_features` .*, got length 2\. Align both in "
+        "the same row order",
+    ):
         diagnose_ood(p, p, id_features=[[1.0]], ood_features=[[1.0], [2.0]])
 
 

@@ -122,27 +122,31 @@ def batch_of(n_features: int) -> Batch:
         (
             lambda: _feature_shards([1.0, 2.0], None, None, "caller"),
             BadValueError,
-            r"features.*[Gg]ot shape \(2,\)",
+            r"`features` .*, got shape \(2,\)\. Use `\.reshape\(-1, 1\)` for a single column",
         ),
         (
             lambda: _feature_shards([[1.0], [np.nan]], None, None, "caller"),
             BadValueError,
-            "features.*[Gg]ot nan in row 1, column 0",
+            r"`features` .*, got nan in row 1, column 0\. Drop such rows, or fix what "
+            "produced them",
         ),
         (
             lambda: _feature_shards(np.empty((0, 2)), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight",
+            r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
+            "weights are 0",
         ),
         (
             lambda: _feature_shards([[1.0]], [None], None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 labeled row of positive weight",
+            r"caller needs at least 1 labeled row of positive weight, got 0\. Check that not "
+            "all labels are missing and not all weights are 0",
         ),
         (
             lambda: _feature_shards(Parts(), None, None, "caller"),
             EmptyStateError,
-            "caller needs at least 1 row of positive weight",
+            r"caller needs at least 1 row of positive weight, got 0\. Check that not all "
+            "weights are 0",
         ),
         (
             lambda: _feature_shards(ArrayShards(Batch.of([0], [[1, 0]])), None, None, "caller"),

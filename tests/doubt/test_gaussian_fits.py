@@ -53,7 +53,12 @@ def test_a_feature_constant_in_a_class_varies_as_in_all(fit: Any) -> None:
 def test_without_shrinkage_a_constant_feature_is_refused(fit: Any) -> None:
     x = X.copy()
     x[PARTS[1], 2] = 5.0
-    with pytest.raises(BadValueError, match=r"in column 2\. Use shrinkage='auto'"):
+    with pytest.raises(
+        BadValueError,
+        match="`features` .*, got a redundant feature in "
+        r"column 2\. Use shrinkage='auto', fewer features "
+        "or more rows",
+    ):
         fit(shards(x), 0.0, "caller")
 
 
@@ -65,13 +70,23 @@ def test_a_class_of_one_row_shares_a_covariance_but_has_none_of_its_own() -> Non
     for fit, name in ((fit_per_class, "per_class"), (fit_diagonal, "diagonal")):
         with pytest.raises(
             BadValueError,
-            match=f"`y` .* covariance={name!r}, got 1 row of class 3. Use covariance='shared'",
+            match=f"`y` .* covariance={name!r}, got 1 row of class 3. Use covariance='shared', or "
+            "more rows",
         ):
             fit(shards(x, y), None, "caller")
 
 
 def test_a_single_row_varies_in_nothing() -> None:
-    with pytest.raises(BadValueError, match="must vary within a class, got constant features"):
+    with pytest.raises(
+        BadValueError,
+        match="`features` must vary within a class, got "
+        r"constant features\. Use more rows per class, or "
+        "fit without labels",
+    ):
         fit_shared(shards([[1.0, 2.0]], None), None, "caller")
-    with pytest.raises(BadValueError, match="got 1 row of class 'all rows'"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`y` .*, got 1 row of class 'all rows'\. Use "
+        "covariance='shared', or more rows",
+    ):
         fit_per_class(shards([[1.0, 2.0]], None), None, "caller")

@@ -177,7 +177,8 @@ BARE = Batch.of([0.0, 1.0], Normal([1.0, 2.0], [1.0, 1.0]))
         (
             lambda: JointDensity(1).fit(np.empty((0, 2)), []),
             EmptyStateError,
-            "JointDensity needs at least 1 labeled row of positive weight",
+            r"JointDensity needs at least 1 labeled row of positive weight, got 0\. Check "
+            "that not all labels are missing and not all weights are 0",
         ),
         (
             lambda: JointDensity(1).fit([[1e200], [-1e200]], [0.0, 1.0]),
@@ -230,7 +231,15 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_bad_random_state_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"JointDensity: `random_state` .* got 'a'"):
+    with pytest.raises(
+        BadValueError,
+        match=r"JointDensity: `random_state` .*, got 'a'\. Pass "
+        "random_state=0",
+    ):
         JointDensity(random_state="a").fit(X, Y)  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match=r"JointDensity\.sample: `random_state` .* got 'a'"):
+    with pytest.raises(
+        BadValueError,
+        match=r"JointDensity\.sample: `random_state` .*, got "
+        r"'a'\. Pass random_state=0",
+    ):
         FITTED.sample(NEW, random_state="a")  # type: ignore[arg-type]

@@ -51,17 +51,17 @@ RULE = "`y` must hold integers from 0 up, or class names, got"
         (
             np.array(["a", b"b"], dtype=object),
             BadTypeError,
-            f"{RULE} a bytes in row 1. Use a name or an integer",
+            f"{RULE} a bytes in row 1. Use a name or an integer in every row",
         ),
         (
             [[0, 1], [1, 0]],
             BadValueError,
-            r"y.*[Gg]ot shape \(2, 2\)",
+            r"`y` .*, got shape \(2, 2\)\. Use `\.ravel\(\)` for a single column",
         ),
         (
             [0, 1, 0],
             BadValueError,
-            "y.*[Gg]ot length 3",
+            r"`y` .*, got length 3\. Align both in the same row order",
         ),
     ],
 )

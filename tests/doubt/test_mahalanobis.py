@@ -116,7 +116,12 @@ def test_memory_stays_bounded() -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(BadTypeError, match=r"`normalize` .*, got 'yes'\. Use normalize=True"):
         MahalanobisDistance(normalize="yes").fit([[1.0], [2.0]])  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match="MahalanobisDistance: `shrinkage` must be 'auto'"):
+    with pytest.raises(
+        BadValueError,
+        match="MahalanobisDistance: `shrinkage` must be 'auto' "
+        r"or a number between 0 and 1, got -1\. Use "
+        "shrinkage='auto'",
+    ):
         MahalanobisDistance(shrinkage=-1).fit([[1.0], [2.0]])
 
 

@@ -246,20 +246,40 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
 @pytest.mark.parametrize(
     ("fit", "error", "message"),
     [
-        (lambda: DETECTOR().fit([0.1, np.nan]), BadValueError, "scores.*nan in row 1"),
-        (lambda: DETECTOR().fit([[0.1]]), BadValueError, r"scores.*shape \(1, 1\).*ravel"),
+        (
+            lambda: DETECTOR().fit([0.1, np.nan]),
+            BadValueError,
+            "`scores` .*, got nan in row "
+            r"1\. Drop such rows, or fix "
+            "what produced them",
+        ),
+        (
+            lambda: DETECTOR().fit([[0.1]]),
+            BadValueError,
+            r"`scores` .*, got shape \(1, 1\)\. "
+            r"Use `\.ravel\(\)` for a single "
+            "column",
+        ),
         (
             lambda: DETECTOR().fit(np.arange(30.0)).p_value([np.inf]),
             BadValueError,
-            "p_value.*inf in row 0",
+            r"`scores` .*, got inf in row 0\. Drop such rows, or fix what produced them",
         ),
         (lambda: DETECTOR(5).fit([0.1]), BadValueError, "alpha.*5.*100"),
         (
             lambda: DETECTOR().fit([0.1, 0.2], [1.0]),
             BadValueError,
-            "sample_weight.*length 2.*length 1",
+            r"`sample_weight` must have length 2, .*, got length 1\. Align both in "
+            "the same row order",
         ),
-        (lambda: DETECTOR().fit([], []), EmptyStateError, "at least 1 row of positive weight"),
+        (
+            lambda: DETECTOR().fit([], []),
+            EmptyStateError,
+            "ConformalOutlierDetector needs at "
+            "least 1 row of positive weight, "
+            r"got 0\. Check that not all "
+            "weights are 0",
+        ),
         (
             lambda: DETECTOR().fit([0.1], score=feature),
             BadTypeError,
@@ -273,7 +293,8 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
         (
             lambda: DETECTOR().fit(SHARDS, [1.0], score=feature),
             BadTypeError,
-            "`sample_weight` must be None for shards, got list. Name a weight column",
+            r"`sample_weight` must be None for shards, got list\. Name a weight column of the "
+            "shards instead",
         ),
         (
             lambda: DETECTOR().fit(SHARDS, score=feature, of="rows"),  # type: ignore[arg-type]
@@ -283,7 +304,8 @@ SHARDS = Parts(batch_of(np.arange(9.0)))
         (
             lambda: DETECTOR().fit(SHARDS, score=lambda _: [1.0], of="features"),
             BadValueError,
-            "score.*length 3, like the batch.*length 1",
+            r"`score` must have length 3, like the batch, got length 1\. Align both "
+            "in the same row order",
         ),
     ],
 )

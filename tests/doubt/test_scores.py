@@ -193,7 +193,9 @@ def test_a_shift_of_all_logits_is_seen_by_the_energy_only(logits: Floats, shift:
 def test_the_energy_of_anything_but_logits_is_refused(outputs: Any, kind: str) -> None:
     with pytest.raises(
         BadTypeError,
-        match=f"`outputs` must be Logits, got {kind}. Wrap the logits",
+        match=f"`outputs` must be Logits, got {kind}. Wrap the logits: the energy of "
+        "probabilities is "
+        "always 0",
     ):
         energy(outputs)
 
@@ -220,7 +222,8 @@ def test_a_regression_has_none_of_these_doubts(doubt: Doubt) -> None:
 def test_logits_in_a_plain_array_are_refused(doubt: Doubt) -> None:
     with pytest.raises(
         BadValueError,
-        match=r"outputs.*[Gg]ot a sum of 4 in row 0",
+        match=r"`outputs` .*, got a sum of 4 in row 0\. Use Logits\(\.\.\.\) for logits, or "
+        "divide each row by its sum",
     ):
         doubt([[3.0, 1.0]])
 

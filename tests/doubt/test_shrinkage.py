@@ -88,7 +88,8 @@ def test_a_singular_covariance_says_where_and_how_to_fix_it(x: Any, column: int)
 def test_rows_that_never_differ_are_refused() -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`features` .*, got constant features\. Use more rows per class",
+        match=r"`features` .*, got constant features\. Use more rows per class, or fit "
+        "without labels",
     ):
         usable_variances(np.zeros(2), np.zeros(2), np.zeros(2), None, "caller")
 

@@ -65,15 +65,30 @@ def test_the_model_is_left_as_it_was_when_a_view_raises() -> None:
 def test_what_are_no_views_is_reported() -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`views` .*, got none\. Pass \[identity_view, \*flip_views\(\)",
+        match=r"`views` .*, got none\. Pass \[identity_view, \*flip_views\(\), "
+        r"\*shift_views\(1\)\]",
     ):
         TestTimeAugmentation(network(), [])
     number: Any = 3
-    with pytest.raises(BadTypeError, match=r"`views\[1\]` must be a function .*, got int\. Pass"):
+    with pytest.raises(
+        BadTypeError,
+        match=r"`views\[1\]` must be a function from tensor to "
+        r"tensor, got int\. Pass \[identity_view, "
+        r"\*flip_views\(\), \*shift_views\(1\)\]",
+    ):
         TestTimeAugmentation(network(), [identity_view, number])
-    with pytest.raises(BadTypeError, match="must be a list of functions from tensor to tensor"):
+    with pytest.raises(
+        BadTypeError,
+        match="`views` must be a list of functions from tensor "
+        r"to tensor, got int\. Pass \[identity_view, "
+        r"\*flip_views\(\), \*shift_views\(1\)\]",
+    ):
         TestTimeAugmentation(network(), number)
-    with pytest.raises(BadValueError, match="shift_views: `n_pixels` must be an integer"):
+    with pytest.raises(
+        BadValueError,
+        match="shift_views: `n_pixels` must be an integer of "
+        r"at least 1, got 0\. Use n_pixels=1",
+    ):
         shift_views(0)
 
 

@@ -35,5 +35,9 @@ def test_answers_are_between_0_and_1() -> None:
         match=r"`y` .*, got -1 in row 1, column 0\. Fix the labels, or use NaN for an unknown one",
     ):
         Bernoulli().loss(torch.zeros(2, 1), torch.tensor([1, -1]))
-    with pytest.raises(BadValueError, match="Bernoulli: `n_targets` must be an integer"):
+    with pytest.raises(
+        BadValueError,
+        match="Bernoulli: `n_targets` must be an integer of at "
+        r"least 1, got 0\. Use n_targets=1",
+    ):
         Bernoulli(n_targets=0)

@@ -51,9 +51,21 @@ def test_uncertain_rows_are_soft_left_out_or_a_class() -> None:
 
 
 def test_what_is_wrong_is_reported() -> None:
-    with pytest.raises(BadValueError, match="Categorical: `n_classes` must be an integer"):
+    with pytest.raises(
+        BadValueError,
+        match="Categorical: `n_classes` must be an integer of "
+        r"at least 2, got 1\. Use n_classes=2",
+    ):
         Categorical(1)
-    with pytest.raises(BadValueError, match="label_smoothing"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`label_smoothing` .*, got -0\.1\. Divide "
+        "percentages by 100",
+    ):
         Categorical(2, label_smoothing=-0.1)
-    with pytest.raises(BadValueError, match="Categorical: `form` must be 'all' or 'others'"):
+    with pytest.raises(
+        BadValueError,
+        match="Categorical: `form` must be 'all' or 'others', "
+        r"got 'some'\. Use form='all'",
+    ):
         Categorical(2, form="some")  # type: ignore[arg-type]

@@ -151,7 +151,11 @@ def test_batches_without_rows_are_passed_over() -> None:
     assert found.weights is not None
     assert found.weights.shape == (3, 6)
     assert len(found.batch) == 25
-    with pytest.raises(BadValueError, match="`loader` must have at least 1 batch, got none"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`loader` must have at least 1 batch, got none\. "
+        "Pass a loader with at least one row",
+    ):
         collect_outputs(network(), [empty])
 
 
@@ -201,7 +205,11 @@ class Unused(nn.Module):
 
 
 def test_a_layer_of_no_use_is_reported() -> None:
-    with pytest.raises(BadValueError, match="got ReLU, which ran 0 times"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`layer` .*, got ReLU, which ran 0 times\. Use a "
+        "layer before or after it",
+    ):
         collect_outputs(Unused(), loader(IMAGES, LABELS), layer="idle")
     with pytest.raises(
         BadTypeError,
@@ -310,13 +318,27 @@ def test_bad_batches_are_reported() -> None:
         r"batch\['input_ids'\]\}, batch\['labels'\]\) with the names in your batches",
     ):
         collect_outputs(network(), [{"x": IMAGES}])
-    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 0\)"):
+    with pytest.raises(
+        BadValueError,
+        match=r"collect_outputs \(batch 0\): `y_true` .*, got "
+        r"length 3\. Align both in the same row order",
+    ):
         collect_outputs(network(), [(IMAGES, LABELS[:3])])
-    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 1\)"):
+    with pytest.raises(
+        BadValueError,
+        match=r"collect_outputs \(batch 1\): `y_true` .*, got 6 "
+        r"in row 0\. Labels start at 0, and outputs need "
+        r"one column per class \(there are 3\)",
+    ):
         collect_outputs(network(), [(IMAGES, LABELS), (IMAGES, LABELS + 5)])
     bad = IMAGES.clone()
     bad[4, 0, 0, 0] = torch.nan
-    with pytest.raises(BadValueError, match=r"collect_outputs \(batch 1\).*finite"):
+    with pytest.raises(
+        BadValueError,
+        match=r"collect_outputs \(batch 1\): `outputs` .*, got "
+        r"nan in row 4, column 0\. Drop such rows, or fix "
+        "what produced them",
+    ):
         collect_outputs(network().eval(), [(IMAGES, LABELS), (bad, LABELS)])
 
 
@@ -383,7 +405,12 @@ def test_pixels_are_rows(tmp_path: Path) -> None:
 
 
 def test_sequences_are_refused_as_passes_refuse_them() -> None:
-    with pytest.raises(BadValueError, match=r"got shape \(2, 5, 3\)\. Call \.flatten\(0, 1\)"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`outputs` .*, got shape \(2, 5, 3\)\. Call "
+        r"\.flatten\(0, 1\) in the model for a sequence "
+        "with classes last",
+    ):
         collect_outputs(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
 
 
@@ -441,5 +468,9 @@ def test_rows_may_have_weights(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_no_module_is_reported() -> None:
-    with pytest.raises(BadTypeError, match=r"`model` must be a torch module, got funct"):
+    with pytest.raises(
+        BadTypeError,
+        match=r"`model` must be a torch module, got function\. "
+        r"Wrap the model in an nn\.Module",
+    ):
         collect_outputs(lambda x: x, [IMAGES])  # type: ignore[arg-type]

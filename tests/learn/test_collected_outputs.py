@@ -56,6 +56,10 @@ def test_there_may_be_neither_labels_nor_features(tmp_path: Path) -> None:
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
-    with pytest.raises(BadValueError, match=r"columns"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`columns` .*, got none\. Write columns of "
+        "length 0 if there are no rows",
+    ):
         _write_shards([], tmp_path / "rows.parquet")
     assert not list(tmp_path.iterdir())

@@ -187,7 +187,8 @@ def test_named_inputs_reach_the_model() -> None:
 def test_a_model_without_dropout_is_refused(model: nn.Module) -> None:
     with pytest.raises(
         BadValueError,
-        match=rf"`model` .*, got {type(model).__name__} without\. Add nn\.Dropout\(0\.2\)",
+        match=rf"`model` .*, got {type(model).__name__} without\. Add nn\.Dropout\(0\.2\) before "
+        "the last layer, name `layers`, or use DeepEnsemble",
     ):
         MonteCarloDropout(model)
 
@@ -198,5 +199,9 @@ def test_settings_are_checked() -> None:
         match=r"MonteCarloDropout: `n_passes` must be an integer .* got 0\. Use n_passes=10",
     ):
         MonteCarloDropout(network(), 0)
-    with pytest.raises(BadValueError, match=r"MonteCarloDropout: `random_state` .* got -1"):
+    with pytest.raises(
+        BadValueError,
+        match=r"MonteCarloDropout: `random_state` .*, got -1\. "
+        "Pass random_state=0",
+    ):
         MonteCarloDropout(network(), random_state=-1)

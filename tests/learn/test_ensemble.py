@@ -51,7 +51,8 @@ def test_what_is_no_ensemble_is_reported() -> None:
     model, number = network(), cast(Any, 3)
     with pytest.raises(
         BadValueError,
-        match=r"`models` .*, got one of them twice\. Use a factory that makes a new model",
+        match=r"`models` .*, got one of them twice\. Use a factory that makes a new model in "
+        "each call",
     ):
         DeepEnsemble.train(lambda: model, train, 2)
     with pytest.raises(
@@ -59,11 +60,22 @@ def test_what_is_no_ensemble_is_reported() -> None:
         match=r"`models` .*, got none\. Pass \[make_model\(\), make_model\(\), \.\.\.\]",
     ):
         DeepEnsemble([])
-    with pytest.raises(BadTypeError, match=r"`models\[0\]` must be a torch module"):
+    with pytest.raises(
+        BadTypeError,
+        match=r"`models\[0\]` must be a torch module, got int\. "
+        r"Pass \[make_model\(\), make_model\(\), \.\.\.\]",
+    ):
         DeepEnsemble([number])
-    with pytest.raises(BadTypeError, match=r"models.*must be a list of trained"):
+    with pytest.raises(
+        BadTypeError,
+        match="`models` must be a list of trained models, got "
+        r"int\. Pass \[make_model\(\), make_model\(\), "
+        r"\.\.\.\]",
+    ):
         DeepEnsemble(number)
     with pytest.raises(
-        BadValueError, match=r"DeepEnsemble\.train: `n_members` must be an integer .* got 0"
+        BadValueError,
+        match=r"DeepEnsemble\.train: `n_members` must be an integer of at "
+        r"least 1, got 0\. Use n_members=5",
     ):
         DeepEnsemble.train(network, train, 0)

@@ -105,5 +105,9 @@ def test_graphics_cards_are_restored_where_they_are_in_use(
 def test_a_module_is_required() -> None:
     model = nn.Linear(1, 1)
     assert require_module(model, "Passes") is model
-    with pytest.raises(BadTypeError, match="Passes: `model` must be a torch module"):
+    with pytest.raises(
+        BadTypeError,
+        match="Passes: `model` must be a torch module, got "
+        r"dict\. Wrap the model in an nn\.Module",
+    ):
         require_module({}, "Passes")

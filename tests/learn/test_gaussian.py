@@ -114,7 +114,7 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda: HeteroscedasticGaussian(beta=2),
-        "beta.*[Gg]ot 2",
+        r"`beta` .*, got 2\. Divide percentages by 100",
     ),
     (
         lambda: HeteroscedasticGaussian(floor=None),  # type: ignore[arg-type]

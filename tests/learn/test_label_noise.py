@@ -103,7 +103,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: flip_labels([0, 1], 40, [(0, 1)]),
         BadValueError,
-        "rate.*[Gg]ot 40",
+        r"`rate` .*, got 40\. Divide percentages by 100",
     ),
     (
         lambda: flip_labels([0, 1], 0.4, transition=np.eye(2)),
@@ -118,7 +118,7 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: flip_labels([0, 1], transition=[[1.0, 1.0], [0.0, 1.0]]),
         BadValueError,
-        "transition.*[Gg]ot a sum of 2 in row 0",
+        r"`transition` .*, got a sum of 2 in row 0\. Divide each row by its sum",
     ),
     (
         lambda: flip_labels([0, 2], transition=np.eye(2)),

@@ -28,7 +28,15 @@ def test_its_constant_prediction_is_the_median() -> None:
 def test_scales_count_from_the_floor_up() -> None:
     deviation = Laplace(floor=-1.0).predict(torch.tensor([[0.0, -5.0]])).stddev
     assert deviation.item() == pytest.approx(2**0.5 * np.exp(-1))
-    with pytest.raises(BadValueError, match="Laplace: `floor` must be a number from -60 to 60"):
+    with pytest.raises(
+        BadValueError,
+        match="Laplace: `floor` must be a number from -60 to "
+        r"60, got 'x'\. Use floor=-4\.0",
+    ):
         Laplace(floor="x")  # type: ignore[arg-type]
-    with pytest.raises(BadValueError, match="Laplace: `n_targets` must be an integer"):
+    with pytest.raises(
+        BadValueError,
+        match="Laplace: `n_targets` must be an integer of at "
+        r"least 1, got 0\. Use n_targets=1",
+    ):
         Laplace(n_targets=0)

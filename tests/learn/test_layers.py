@@ -72,7 +72,11 @@ def test_layers_are_found_by_name() -> None:
     ):
         find_layer(model, nn.ReLU(), "last_layer", "caller")
     number: Any = 3
-    with pytest.raises(BadTypeError, match=r"must be a layer or its name, got int"):
+    with pytest.raises(
+        BadTypeError,
+        match=r"`layer` must be a layer or its name, got int\. "
+        r"Use one of 0, 1, 1\.0",
+    ):
         find_layer(model, number, "layer", "caller")
     many = nn.Sequential(*(nn.ReLU() for _ in range(20)))
     with pytest.raises(BadValueError, match=r"Use one of 0, 1, .*, 10, 11, \.\.\.\.$"):

@@ -179,7 +179,8 @@ def test_what_cannot_be_appended_is_reported() -> None:
     for one, name in cases:
         with pytest.raises(
             BadTypeError,
-            match=rf"to_module supports .*, got {name}\. Use TemperatureScaling\(\)",
+            match=rf"to_module supports .*, got {name}\. Use "
+            r"TemperatureScaling\(\)\.fit\(outputs, y\)",
         ):
             to_module(one)
     with pytest.raises(UnfittedError, match=r"TemperatureScaling.*fit"):

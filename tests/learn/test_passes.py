@@ -124,11 +124,15 @@ def test_sequences_of_unclear_axes_are_refused() -> None:
     for likelihood, name in cases:
         with pytest.raises(
             BadValueError,
-            match=rf"`outputs` .*\(rows, {name}\).*, got shape \(2, 5, 3\)\. Call \.flatten",
+            match=rf"`outputs` .*\(rows, {name}\).*, got shape \(2, 5, 3\)\. Call \.flatten"
+            r"\(0, 1\) in the model for a sequence with classes last",
         ):
             class_logits(steps, likelihood, "Passes")
     with pytest.raises(
-        BadValueError, match=r"Categorical\.logits: `outputs` must have shape \(rows, 3\)"
+        BadValueError,
+        match=r"Categorical\.logits: `outputs` must have shape \(rows, 3\) or "
+        r"\(images, 3, height, width\), got shape \(2, 5, 3\)\. Use a "
+        "last layer with 3 outputs",
     ):
         class_logits(steps, Categorical(3), "Passes")
 

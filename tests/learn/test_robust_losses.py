@@ -92,7 +92,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.tensor([0, 5])),
         BadValueError,
-        r"`rows` .*, got 5\. Set n_rows to the size of the training set",
+        r"`rows` must hold row indices from 0 to 4, got 5 in row 1\. Set n_rows to "
+        "the size of the training set",
     ),
     (
         lambda: EarlyLearningRegularization(5, 3).loss(LOGITS, LABELS, torch.tensor([0])),

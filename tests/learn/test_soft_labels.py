@@ -45,7 +45,7 @@ Y = torch.tensor([0, 1])
 BAD: list[tuple[Any, str]] = [
     (
         lambda: smooth_labels(Y, 2, 1.5),
-        r"epsilon.*[Gg]ot 1\.5",
+        r"`epsilon` .*, got 1\.5\. Divide percentages by 100",
     ),
     (
         lambda: smooth_labels(Y, 2, 0.5, form="some"),  # type: ignore[arg-type]

@@ -29,6 +29,8 @@ def test_it_predicts_classes() -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0]])
     torch.testing.assert_close(SquaredError(3).predict(logits).probs, logits.softmax(1))
     with pytest.raises(
-        BadValueError, match="SquaredError: `n_classes` must be an integer of at least 2"
+        BadValueError,
+        match="SquaredError: `n_classes` must be an integer of at least 2, "
+        r"got 1\. Use n_classes=2",
     ):
         SquaredError(1)

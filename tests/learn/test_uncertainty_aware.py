@@ -190,7 +190,7 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda: UncertaintyAware(2, beta=-1.0),
-        r"beta.*[Gg]ot -1\.0",
+        r"`beta` .*, got -1\.0\. Divide percentages by 100",
     ),
     (
         lambda: UncertaintyAware(2, form="both"),  # type: ignore[arg-type]

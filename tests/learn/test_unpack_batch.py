@@ -36,15 +36,20 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda: _unpack_batch(X, "labels", "batch 3"),  # type: ignore[arg-type]
-        r"`unpack` must be a function of a batch, got str\. Use unpack=lambda batch:",
+        r"`unpack` must be a function of a batch, got str\. Use unpack=lambda batch: "
+        r"\(batch\[0\], batch\[1\], batch\[2\]\) for inputs, labels, weights",
     ),
     (
         lambda: _unpack_batch(X, lambda batch: batch, "batch 3"),
-        r"`unpack` must return .*, got Tensor for batch 3\. Use unpack=lambda batch:",
+        r"`unpack` must return \(inputs, labels\) or \(inputs, labels, weights\), got Tensor "
+        r"for batch 3\. Use unpack=lambda batch: \(batch\[0\], batch\[1\], batch\[2\]\) for "
+        "inputs, labels, weights",
     ),
     (
         lambda: _require_accepted(nn.Linear(4, 2), _Parts((), {"x": X}), "batch 3"),
-        r"`batch 3` must be inputs that Linear accepts, .*'input'\. Use unpack=lambda batch:",
+        "`batch 3` must be inputs that Linear accepts, then labels, got missing a required "
+        r"argument: 'input'\. Use unpack=lambda batch: \(batch\[0\], batch\[1\], batch\[2\]\) "
+        "for inputs, labels, weights",
     ),
 ]
 

@@ -95,7 +95,15 @@ def test_nothing_but_a_refusal_comes_of_anything(value: Any) -> None:
 def test_rules_over_all_numbers_name_the_first_that_breaks_them() -> None:
     require_increasing(np.array([1.0, 2.0]), ENTRY)
     require_increasing(np.array([1.0, 1.0]), ENTRY, least=-0.5)
-    with pytest.raises(BadValueError, match=r"must be increasing\, got 1\.0 in row 1\."):
+    with pytest.raises(
+        BadValueError,
+        match=r"`fitted\.x_` must be increasing, got 1\.0 in "
+        r"row 1\. Restore the file as it was written",
+    ):
         require_increasing(np.array([1.0, 1.0]), ENTRY)
-    with pytest.raises(BadValueError, match=r"must be even\, got 3 in row 1\."):
+    with pytest.raises(
+        BadValueError,
+        match=r"`fitted\.x_` must be even, got 3 in row 1\. "
+        "Restore the file as it was written",
+    ):
         require_each(np.array([True, False]), np.array([2, 3]), ENTRY, "even")

@@ -165,14 +165,20 @@ def test_files_that_are_absent_or_too_large_or_not_text(tmp_path: Path) -> None:
     assert f"{path} cannot be read: it is not UTF-8 (" in refusal(path)
     path.write_bytes(b" " * (64 * 2**20 + 1))
     assert refusal(path).startswith(f"{path} cannot be read: it is larger than 64 MB. ")
-    with pytest.raises(BadValueError, match=r"at most 1 MB as a file, got 6 MB\. Use a calibrator"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`policy` must be at most 1 MB as a file, got 6 MB\. Use a calibrator or an "
+        "OOD score with fewer numbers",
+    ):
         encode_document({"a": "ä" * 2**20 * 3}, "Policy.save", max_bytes=2**20)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), "\ud800"])
 def test_values_that_json_cannot_hold_are_not_written(value: Any) -> None:
     with pytest.raises(
-        BadValueError, match=r"Policy\.save: `policy` must hold only finite numbers"
+        BadValueError,
+        match=r"Policy\.save: `policy` must hold only finite numbers and valid text, got .*\. "
+        "Rename what JSON cannot hold",
     ):
         encode_document({"a": value}, "Policy.save")
 

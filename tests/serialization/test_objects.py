@@ -565,16 +565,28 @@ def test_messages_are_whole_sentences() -> None:
     )
     values = changed(TEMPERATURE, "fitted", to={"n_classes_": 3, "classes_": None})
     with pytest.raises(
-        BadValueError, match=r"`fitted` must have the keys .*, got no 'temperature_'"
+        BadValueError,
+        match="`fitted` must have the keys n_classes_, classes_, "
+        r"temperature_, got no 'temperature_'\. Restore the file as it "
+        "was written",
     ):
         TemperatureScaling.from_dict(values)
     values = changed(TEMPERATURE, "params", "speed", to=9)
-    with pytest.raises(BadValueError, match=r"no other keys than n_bins, objective, got 'speed'\."):
+    with pytest.raises(
+        BadValueError,
+        match="`params` must have no other keys than n_bins, "
+        r"objective, got 'speed'\. Restore the file as it "
+        "was written",
+    ):
         TemperatureScaling.from_dict(values)
 
 
 def test_settings_are_held_to_what_a_fit_demands() -> None:
-    with pytest.raises(BadValueError, match=r"`objective`.*'guess'"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`objective` .*, got 'guess'\. Pass "
+        "objective='log_loss'",
+    ):
         TemperatureScaling.from_dict(changed(TEMPERATURE, "params", "objective", to="guess"))
 
 
@@ -588,7 +600,11 @@ def test_only_what_belongs_there_may_be_inside() -> None:
         "'LinearPool'. Restore the file as it was written."
     )
     other = TemperatureScaling().fit(Logits(SCORES), TWO).to_dict()
-    with pytest.raises(BadValueError, match=r"3 classes, got 2"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`fitted\.calibrators_\[0\]` must be of 3 classes, got 2\. Restore "
+        "the file as it was written",
+    ):
         AutoCalibrator.from_dict(changed(MIXED, "fitted", "calibrators_", 0, to=other))
 
 
@@ -596,7 +612,12 @@ def test_things_inside_things_end() -> None:
     values = MIXED.to_dict()
     for _ in range(2000):
         values = changed_shallow(values)
-    with pytest.raises(BadValueError, match=r"at most 5 levels deep, got one more"):
+    with pytest.raises(
+        BadValueError,
+        match=r"`(fitted\.calibrators_\[0\]\.?){6}` must be nested at most 5 levels deep, "
+        r"got one more\. Restore the file as it was "
+        "written",
+    ):
         AutoCalibrator.from_dict(values)
 
 
