@@ -12,12 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from dubito.arrays import BoolArray, FloatArray, contiguous
-from dubito.calibrate.calibrator import (
-    FLOOR,
-    LabeledRows,
-    as_penalty,
-    log_probabilities,
-)
+from dubito.calibrate.calibrator import FLOOR, LabeledRows, as_penalty, log_probabilities
 from dubito.calibrate.temperature import fit_mixture_weights
 from dubito.data.batch import Batch
 from dubito.decide.combine import as_models
