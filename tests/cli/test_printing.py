@@ -2,6 +2,8 @@ import io
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from rich.progress import Progress
@@ -11,15 +13,18 @@ from dubito.cli.printing import (
     _rows_done,
     passes,
     progress,
+    put,
     say,
     say_error,
     say_json,
+    say_note,
     show_table,
     typed,
 )
 from dubito.data import Columns, scan
 from dubito.data.progress import report_progress_to
 from dubito.errors import BadFileError, BadValueError
+from tests.cli.conftest import Run, control_characters
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +188,60 @@ def test_passes_are_shown_on_a_terminal_alone(
     assert "pass 1 over" in terminal.getvalue()
     assert "a result" not in terminal.getvalue()
     assert capsys.readouterr().out == "a result\n"
+
+
+HOSTILE = (
+    "\x1b]0;owned\x07[red]\x9b31m\u202e"  # a title, markup, a color, and text from right to left
+)
+
+
+def test_control_characters_are_shown_and_never_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"{HOSTILE}\n  {HOSTILE} a b c d e f g h i j k l m n o p")
+    say_note(HOSTILE)
+    say_error(BadValueError("label", f"{HOSTILE}\n", "must be", HOSTILE, f"Pass {HOSTILE}\n"))
+    say_error(BadFileError("\udcff.csv", HOSTILE, "Check it"))
+    show_table(("a", "b"), [(f"{HOSTILE}\n", HOSTILE)])
+    say_json({HOSTILE: HOSTILE})
+    put(HOSTILE)
+    printed = capsys.readouterr()
+    assert control_characters(printed.out + printed.err) == set()
+    assert printed.out.count(r"\x1b]0;owned\x07[red]\x9b31m\u202e") == 4
+    assert r"\udcff.csv cannot be read" in printed.err
+    assert r"\u001b]0;owned\u0007[red]\u009b31m\u202e" in printed.out
+
+
+def test_a_file_may_be_named_like_markup_or_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "[red]\x1b]0;owned\x07.csv"
+    path.write_text("p\n0.5\n0.25\n0.75\n")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with passes():
+        scan(path, Columns(probabilities="p")).sum(len)
+    assert r"pass 1 over [red]\x1b]0;" in terminal.getvalue()
+    assert "\x07" not in terminal.getvalue()
+
+
+def test_hostile_names_stay_text_from_the_file_to_the_review(run: Run) -> None:
+    evil, reject = "\x1b]0;owned\x07", "=HYPERLINK(1)"
+    rows = 60
+    p = np.linspace(0.02, 0.98, rows)
+    frame = pd.DataFrame({f"p_{evil}": p, "p_ok": 1 - p, "id": [f"=cmd|{k}" for k in range(rows)]})
+    frame["label"] = np.where(np.random.default_rng(0).random(rows) < p, evil, "ok")
+    frame.to_csv("new.csv", index=False)
+    matrix = pd.DataFrame([[0, 9], [9, 0], [1, 1]], index=["a", "b", reject], columns=[evil, "ok"])
+    matrix.rename_axis("action").to_csv("costs.csv")
+    fit = ["fit", "new.csv", "--costs", "costs.csv", "--reject-action", reject, "-o", "p.json"]
+    decide = ["decide", "p.json", "new.csv", "--id", "id", "-o", "d.csv", "--review", "r.csv"]
+    for words in (["audit", "new.csv"], fit, ["policy", "show", "p.json"], decide):
+        done = run(*words)
+        assert done.exit_code == 0, done.output
+        assert control_characters(done.output) == set(), words
+    decisions, review = pd.read_csv("d.csv"), pd.read_csv("r.csv")
+    assert decisions["id"].tolist() == [f"'=cmd|{k}" for k in range(rows)]
+    assert set(decisions["action"]) == {"a", "b", f"'{reject}"}
+    assert len(review) == (decisions["action"] == f"'{reject}").sum()
+    assert review["id"].str.startswith("'=cmd|").all()
+    assert review["review_value"].dtype == float

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from csv import reader as csv_reader
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import csv, ipc, parquet
+from pyarrow import csv, feather, ipc, parquet
 
 from dubito.data import ArrayShards, Batch, Columns, EncodedLabels, Shards, Sink, scan
 from dubito.data import sink as module
@@ -332,3 +333,37 @@ def test_an_unknown_ending_no_folder_and_a_closed_sink_are_refused(tmp_path: Pat
     assert str(closed.value) == (
         "write: `sink` must be open, got a closed one. Use `with Sink(path) as sink:`."
     )
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+A1", "-A1", "@SUM(A1)", "\tx", "\rx", "=1+1"]
+PLAIN = ["-5", "+3.5e-4", "-.5", "-inf", "a=b", "'=quoted", "", "é"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_formulas_are_quoted_in_text_files_only(tmp_path: Path, ending: str) -> None:
+    path, texts = tmp_path / f"out{ending}", FORMULAS + PLAIN
+    codes = np.arange(len(texts))
+    with Sink(path) as sink:
+        for _ in range(2):  # a second batch has the same columns
+            sink.write(
+                {
+                    "=id": np.array(texts),
+                    "code": EncodedLabels(codes, tuple(texts)),
+                    "one": "=1+1",
+                    "-x": -codes.astype(float),
+                }
+            )
+    quote = "'" if ending in (".csv", ".tsv") else ""
+    if quote:
+        with path.open(newline="") as file:
+            names, *rows = csv_reader(file, delimiter="," if ending == ".csv" else "\t")
+    else:
+        read = parquet.read_table if ending == ".parquet" else feather.read_table
+        table = read(path)
+        names = table.column_names
+        rows = [list(map(str, row.values())) for row in table.to_pylist()]
+    assert names == [f"{quote}=id", "code", "one", f"{quote}-x"]
+    wanted = [quote + text for text in FORMULAS] + PLAIN
+    assert [row[0] for row in rows] == [row[1] for row in rows] == wanted * 2
+    assert {row[2] for row in rows} == {f"{quote}=1+1"}
+    assert [float(row[3]) for row in rows] == [-float(code) for code in codes] * 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path, PurePath
@@ -66,7 +65,7 @@ def audit(
 
     Example: dubito audit predictions.csv --label y --probabilities 'p_*' -o report.html
     """
-    from dubito.cli.printing import passes, say, say_json, typed
+    from dubito.cli.printing import passes, put, say, say_json, typed
     from dubito.cli.reading import read_costs, require_output_paths
     from dubito.data import ArrayShards
     from dubito.measure import Audit, RegressionAudit
@@ -106,7 +105,8 @@ def audit(
             columns = replace(options, group=None, id=None)  # as `fit` uses them
             say(f"  dubito fit {quote(file)} {columns}{more}".replace("  --", " --"))
     if findings:
-        print("\n".join(f"dubito: {one}" for one in findings), file=sys.stderr)
+        for one in findings:
+            put(f"dubito: {one}", is_error=True)
         raise typer.Exit(1)
 
 

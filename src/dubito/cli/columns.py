@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -94,6 +93,7 @@ class ColumnOptions:
         the first. Features are looked for if `has_features`; `classes` names the classes of a
         single column where they are already known.
         """
+        from dubito.cli.printing import put
         from dubito.data.sources import open_source
 
         self._require_one_kind()
@@ -106,11 +106,11 @@ class ColumnOptions:
             found_by_name += [f"{role} = {column}" for role, column in found.items()]
             if label == "optional" and result and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
-                print(f"{file} has no column {missing}: no labels there.", file=sys.stderr)
+                put(f"{file} has no column {missing}: no labels there.", is_error=True)
             columns = _as_columns({**given, **found}, source, label, classes)
             result.append(Predictions(file, source, columns))
         if found_by_name:
-            print(f"Detected columns: {', '.join(dict.fromkeys(found_by_name))}.", file=sys.stderr)
+            put(f"Detected columns: {', '.join(dict.fromkeys(found_by_name))}.", is_error=True)
         return result
 
     def _require_one_kind(self) -> None:

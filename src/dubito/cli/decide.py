@@ -42,7 +42,10 @@ def decide(
     ] = "decisions.parquet",
     review: Annotated[
         Path | None,
-        typer.Option(help="CSV of rejected rows for human review, highest review value first."),
+        typer.Option(
+            help="CSV of rejected rows for human review, highest review value first. Text that a "
+            "spreadsheet would evaluate gets a leading single quote, in every CSV and TSV."
+        ),
     ] = None,
     bad_rows: Annotated[
         Path | None, typer.Option(help="Write invalid rows to this CSV and continue.")

@@ -24,6 +24,25 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks
 MAX_WIDTH = 100  # longer lines are hard to read
+# What acts on a terminal instead of being shown: control characters except line breaks, controls of
+# the writing direction, and lone surrogates (bytes of a file name that are not UTF-8).
+UNPRINTABLE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return text with its control characters shown, so that names cannot act on a terminal.
+
+    >>> printable("\x1b[31mfraud")
+    '\\x1b[31mfraud'
+    """
+    return UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def put(text: str, *, is_error: bool = False) -> None:
+    """Print text, with control characters shown: all output goes through here."""
+    print(printable(text), file=sys.stderr if is_error else None)
 
 
 def _width() -> int:
@@ -34,15 +53,19 @@ def _width() -> int:
 def say(text: str = "") -> None:
     """Print text wrapped at word boundaries; continuation lines keep their indentation."""
     width = _width()
-    for line in text.split("\n"):
+    for line in printable(text).split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
-        print(line if len(line) <= width else _wrapped(line, width, indent))
+        put(line if len(line) <= width else _wrapped(line, width, indent))
 
 
 def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line wrapped to a width; words longer than that, such as paths, stay whole."""
     return fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        printable(line),
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -62,12 +85,14 @@ def say_error(error: Exception) -> None:
     for call, flag in FLAG_REMEDIES.items():
         fix = re.sub(call, flag, fix)
     prefix = "" if problem.startswith("dubito") else "dubito: "
-    print(f"{prefix}{problem.rstrip('.')}.", *([fix] if fix else []), sep="\n", file=sys.stderr)
+    for line in (f"{prefix}{problem.rstrip('.')}.", fix):
+        if line:
+            put(line.replace("\n", "\\n"), is_error=True)
 
 
 def say_note(text: str) -> None:
     """Print a note or warning to the standard error stream."""
-    print(_wrapped(f"dubito: {text}", _width(), "  "), file=sys.stderr)
+    put(_wrapped(f"dubito: {text}", _width(), "  "), is_error=True)
 
 
 def typed() -> str:
@@ -77,21 +102,24 @@ def typed() -> str:
 
 def say_json(values: Any) -> None:
     """Print values as JSON."""
-    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON escapes all control characters below a space by itself.
+    print(UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with text in the first column and numbers in the others."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    table = [[printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     spare = _width() - sum(widths[1:]) - 2 * len(widths[1:])
-    for first, *others in (header, *rows):
+    for first, *others in table:
         cells = "".join(
             f"  {cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)
         )
         name, *more = wrap(first, max(spare, 10), subsequent_indent="  ") or [""]
-        print(f"{name:<{min(widths[0], max(spare, 10))}}{cells}".rstrip())
+        put(f"{name:<{min(widths[0], max(spare, 10))}}{cells}".rstrip())
         for line in more:
-            print(line)
+            put(line)
 
 
 def _progress_bar(**settings: Any) -> Progress:
@@ -107,7 +135,8 @@ def _progress_bar(**settings: Any) -> Progress:
         def render(self, task: Task) -> Text:
             return Text(_rows_done(task), no_wrap=True)
 
-    columns = (TextColumn("{task.description}"), BarColumn(24), RowColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)  # a file may be named [red]
+    columns = text, BarColumn(24), RowColumn(), TimeRemainingColumn()
     return Progress(*columns, console=Console(file=sys.stderr), **settings)
 
 
@@ -164,7 +193,7 @@ class PassProgress:
             self.totals[name] = row_count(name)
         for task in self.tasks:
             self.bar.remove_task(task)
-        text = f"pass {self.n_passes} over {PurePath(name).name}"
+        text = printable(f"pass {self.n_passes} over {PurePath(name).name}")
         task = self.bar.add_task(text, total=total or self.totals.get(name), unit=unit)
         self.tasks = [task]
 

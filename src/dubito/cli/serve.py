@@ -112,7 +112,7 @@ def create(
 
     Example: dubito token create --scope decide --scope review --name ann
     """
-    from dubito.cli.printing import say_json, say_note
+    from dubito.cli.printing import put, say_json, say_note
     from dubito.errors import BadValueError
     from dubito.serve.schemas import check_name
     from dubito.serve.store import Store
@@ -130,7 +130,7 @@ def create(
         say_json({"name": name, "scopes": sorted(set(scope)), "token": created})
         return
     say_note(f"keep this token safe, it is shown only once. Scopes of {name}: {', '.join(scope)}.")
-    print(created)
+    put(created)
 
 
 @token.command("list")

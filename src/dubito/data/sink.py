@@ -13,13 +13,18 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv, ipc, parquet
 
 from dubito.arrays import IntArray
+from dubito.data.cells import is_text
 from dubito.data.sources.locations import is_url, send
 from dubito.errors import BadTypeError, BadValueError
 
+TEXTS = (".csv", ".tsv")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # of cells that a spreadsheet evaluates
+NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)$"
 GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at once
 
 
@@ -77,12 +82,13 @@ class EncodedLabels:
 
 @final
 class Sink:
-    """A Parquet, Arrow or CSV file, by its extension, written batch by batch.
+    """A Parquet, Arrow, CSV or TSV file, by its extension, written batch by batch.
 
     The write is atomic: the file is written under a temporary name and renamed, or uploaded to its
     URL, when it is complete. An error or an interrupt leaves nothing behind, and an existing file
     unchanged. The first batch determines the columns and their types. At most 65,536 rows are
-    buffered.
+    buffered. In CSV and TSV, a text that a spreadsheet would evaluate (one that starts with =, +,
+    -, @, a tab or a carriage return and is not a number) is prefixed by a single quote.
 
     Parameters
     ----------
@@ -251,7 +257,33 @@ def _table_of(columns: Mapping[str, Any], where: str) -> pa.Table:
     repeated = {
         name: pa.repeat(text, n_rows) for name, text in columns.items() if isinstance(text, str)
     }
-    return pa.table({name: (arrays | repeated)[name] for name in columns})
+    ordered = {name: (arrays | repeated)[name] for name in columns}
+    if where.lower().endswith(TEXTS):
+        ordered = {quoted_formula(name): _quoted(array) for name, array in ordered.items()}
+    return pa.table(ordered)
+
+
+def _quoted(array: pa.Array) -> pa.Array:
+    """Return text whose formulas are prefixed by a single quote, and other columns unchanged."""
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, _quoted(array.dictionary))
+    if not is_text(array.type):
+        return array
+    is_formula = pc.is_in(pc.utf8_slice_codeunits(array, 0, 1), pa.array(FORMULA_STARTS))
+    suspects = array.filter(is_formula)
+    quoted = pc.binary_join_element_wise("'", suspects, "")
+    is_number = pc.match_substring_regex(suspects, NUMBER)
+    return pc.replace_with_mask(array, is_formula, pc.if_else(is_number, suspects, quoted))
+
+
+def quoted_formula(text: str) -> str:
+    """Return a text as CSV and TSV files hold it: a formula is prefixed by a single quote.
+
+    >>> quoted_formula("=SUM(A1)"), quoted_formula("-0.5"), quoted_formula("accept")
+    ("'=SUM(A1)", '-0.5', 'accept')
+    """
+    [quoted] = _quoted(pa.array([text])).to_pylist()
+    return str(quoted)
 
 
 def _column_of(name: str, values: Any, where: str) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dubito.data import parsing
+from dubito.data.sink import quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.locations import is_url
 
@@ -68,13 +69,14 @@ def _line_count(source: BaseSource) -> int | None:
 def rows_where(source: Any, column: str, value: str) -> dict[str, NDArray[Any]]:
     """Return the rows of a table where a column equals a value, as columns.
 
-    Values of a text file are text.
+    Values of a text file are text, and the value is compared as a `Sink` writes it there.
 
     >>> rows_where(pa.table({"id": [1, 2], "action": ["go", "ask"]}), "action", "ask")["id"]
     array([2])
     """
     opened = open_source(source)
     names = opened.schema.names
+    value = value if opened.has_types else quoted_formula(value)
     parts = []
     with file_errors(opened.name):
         for batch in opened.batches(names, names, n_rows=1 << 16):
