@@ -61,7 +61,8 @@ def test_a_metric_of_a_batch_equals_its_function(name: str) -> None:
     settings = {"risk": 0.6} if name == "coverage_at_risk" else {}
     y, outputs = RNG.integers(0, 4, 200), Logits(RNG.normal(size=(200, 4)))
     weight = RNG.random(200)
-    of_batch = CATALOG[name].of_batch(Batch.of(y, outputs, sample_weight=weight), **settings)
+    batch = Batch.of(y, outputs, sample_weight=weight)
+    of_batch = CATALOG[name].function(None, batch, **settings)
     function = getattr(measure, name)
     assert of_batch == pytest.approx(function(y, outputs, sample_weight=weight, **settings))
 

@@ -5,12 +5,10 @@ from dubito.measure.audit_state import AuditState, BootstrapState
 from dubito.measure.calibration_error import (
     ReliabilityCurve,
     ReliabilityState,
-    SmoothCalibrationErrorState,
     debiased_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     reliability_curve,
-    smooth_calibration_error,
 )
 from dubito.measure.calibration_test import (
     CalibrationTest,
@@ -45,6 +43,10 @@ from dubito.measure.selective import (
     coverage_at_risk,
     excess_area_under_risk_coverage,
     risk_coverage_curve,
+)
+from dubito.measure.smooth_calibration_error import (
+    SmoothCalibrationErrorState,
+    smooth_calibration_error,
 )
 from dubito.measure.state import GroupedState, State
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, final, overload
 
@@ -183,12 +183,25 @@ class Audit:
         -------
         Audit
         """
-        if isinstance(shards, ArrayShards):
-            return _audit_batch(shards.batch, n_bins, n_resamples, random_state)
-        has_groups = next(shards.batches()).groups is not None
         seed = draw_seed(random_state, "audit")
-        settings = Settings(n_bins, n_resamples, seed, has_groups, is_gridded=True)
-        return _audited(shards.sum, settings)
+        total: Callable[[Callable[[Batch], Any]], Any] = shards.sum
+        if is_in_memory := isinstance(shards, ArrayShards):
+            total = partial(_apply, shards.batch)  # all rows at once, with exact rankings
+        of = partial(AuditState.of, n_bins=n_bins, is_gridded=not is_in_memory)
+        result, audits = _read(total(of)), {}
+        if next(shards.batches()).groups is not None:
+            groups = total(partial(GroupedState.of, of=of)).value
+            audits = {name: _read(state) for name, state in groups.items()}
+        if n_resamples is None:
+            n_resamples = _default_resamples(result.n_rows)
+        if n_resamples:
+            n_resamples = as_n_resamples(n_resamples, "audit")
+            draw = partial(BootstrapState.of, n_bins=n_bins, n_resamples=n_resamples, seed=seed)
+            result = _with_intervals(result, total(draw))
+            if audits:
+                drawn = total(partial(GroupedState.of, of=draw)).states
+                audits = {name: _with_intervals(one, drawn[name]) for name, one in audits.items()}
+        return replace(result, groups=audits)
 
     @property
     def verdict(self) -> str:
@@ -289,47 +302,13 @@ def audit(
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, groups=groups, caller="audit")
     if isinstance(batch.outputs, Normal | Samples | Quantiles):
         return RegressionAudit.of(ArrayShards(batch))
-    return _audit_batch(batch, n_bins, n_resamples, random_state)
+    rows = ArrayShards(batch)
+    return Audit.of(rows, n_bins=n_bins, n_resamples=n_resamples, random_state=random_state)
 
 
-def _audit_batch(batch: Batch, n_bins: int, n_resamples: int | None, random_state: Any) -> Audit:
-    """Audit rows in memory, with exact rankings."""
-    seed = draw_seed(random_state, "audit")
-    settings = Settings(n_bins, n_resamples, seed, batch.groups is not None, is_gridded=False)
-    return _audited(lambda function: function(batch), settings)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of an audit."""
-
-    n_bins: int
-    n_resamples: int | None
-    seed: int
-    has_groups: bool
-    is_gridded: bool
-
-
-def _audited(total: Callable[[Callable[[Batch], Any]], Any], settings: Settings) -> Audit:
-    """Make an audit from a function that sums any state over the rows."""
-    n_bins = settings.n_bins
-    of = partial(AuditState.of, n_bins=n_bins, is_gridded=settings.is_gridded)
-    result = _read(total(of))
-    groups = total(partial(GroupedState.of, of=of)).value if settings.has_groups else {}
-    audits = {name: _read(state) for name, state in groups.items()}
-    n_resamples = settings.n_resamples
-    n_resamples = _default_resamples(result.n_rows) if n_resamples is None else n_resamples
-    if n_resamples:
-        n_resamples = as_n_resamples(n_resamples, "audit")
-        draw = partial(
-            BootstrapState.of, n_bins=n_bins, n_resamples=n_resamples, seed=settings.seed
-        )
-        result = _with_intervals(result, total(draw))
-        if audits:
-            drawn = total(partial(GroupedState.of, of=draw)).states
-            audits = {name: _with_intervals(one, drawn[name]) for name, one in audits.items()}
-    return replace(result, groups=audits)
+def _apply(batch: Batch, function: Callable[[Batch], Any]) -> Any:
+    """Return a function of all rows."""
+    return function(batch)
 
 
 def _default_resamples(n_rows: int) -> int:
@@ -342,6 +321,7 @@ def _read(state: AuditState) -> Audit:
     scores, bins = state.value.scores.value, state.reliability
     selective = RiskCoverageCurve.of(state.ranked)
     wrong, weight = state.ranked.positive.sum(), state.ranked.weight.sum()
+    ranked = state.ranked if 0 < wrong < weight else None  # detection needs errors and others
     by_class = state.by_class
     return Audit(
         n_rows=int(bins.count.sum()),
@@ -350,13 +330,8 @@ def _read(state: AuditState) -> Audit:
         n_impossible=state.scores.n_impossible,
         n_classes=None if by_class is None else len(by_class.weight),
         n_bins=bins.edges.size - 1,
-        accuracy=scores.accuracy,
-        confidence=scores.confidence,
+        **asdict(scores),
         gap=scores.gap,
-        log_loss=scores.log_loss,
-        brier_score=scores.brier_score,
-        entropy=scores.entropy,
-        sharpness=scores.sharpness,
         expected_calibration_error=bins.expected(),
         maximum_calibration_error=bins.expected("max"),
         debiased_calibration_error=bins.debiased,
@@ -369,12 +344,10 @@ def _read(state: AuditState) -> Audit:
         excess_area_under_risk_coverage=selective.excess_area,
         area_under_generalized_risk_coverage=selective.generalized_area,
         risk_coverage_bounds=area_bounds(state.ranked),
-        auroc_of_errors=auroc_of(state.ranked) if 0 < wrong < weight else None,
-        auroc_bounds=auroc_bounds(state.ranked) if 0 < wrong < weight else None,
+        auroc_of_errors=auroc_of(ranked) if ranked else None,
+        auroc_bounds=auroc_bounds(ranked) if ranked else None,
         average_precision_of_errors=average_precision_of(state.ranked) if wrong > 0 else None,
-        false_positive_rate_of_errors=(
-            false_positive_rate_of(state.ranked) if 0 < wrong < weight else None
-        ),
+        false_positive_rate_of_errors=false_positive_rate_of(ranked) if ranked else None,
         curve=bins.value,
         selective=selective,
         classes=() if by_class is None else _class_reports(by_class, state.classes),

@@ -9,23 +9,20 @@ import numpy as np
 
 from dubito.data.batch import Batch
 from dubito.errors import BadValueError
-from dubito.measure.calibration_error import (
-    ReliabilityState,
-    SmoothCalibrationErrorState,
-    uniform_edges,
-)
+from dubito.measure.calibration_error import ReliabilityState, uniform_edges
 from dubito.measure.calibration_test import CalibrationTestState
 from dubito.measure.classwise import ClasswiseCalibrationState
 from dubito.measure.intervals import over_resamples
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.ranking import RankingState
-from dubito.measure.state import pooled
+from dubito.measure.smooth_calibration_error import SmoothCalibrationErrorState
+from dubito.measure.state import State
 from dubito.outputs import BaseClassOutputs, ClassName
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class AuditState:
+class AuditState(State):
     """Sums of every metric in an audit; `by_class` is None for `TopLabel` outputs.
 
     Adding two states pools their rows: use it to audit data that arrives in parts.
@@ -45,6 +42,7 @@ class AuditState:
     smooth: SmoothCalibrationErrorState
     by_class: ClasswiseCalibrationState | None
     classes: tuple[ClassName, ...] | None
+    shared = "classes"
 
     @classmethod
     def of(cls, batch: Batch, *, n_bins: int = 15, is_gridded: bool = False) -> Self:
@@ -62,9 +60,6 @@ class AuditState:
             ClasswiseCalibrationState.of(batch, edges) if has_classes else None,
             outputs.classes if isinstance(outputs, BaseClassOutputs) else None,
         )
-
-    def __add__(self, other: Self) -> Self:
-        return pooled(self, other, shared="classes")
 
     @property
     def value(self) -> Self:
@@ -100,7 +95,7 @@ class AuditState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class BootstrapState:
+class BootstrapState(State):
     """Proper scores and reliability bins of many Poisson bootstrap resamples.
 
     A row's draw depends on its number in the whole data set, so that any split into shards gives

@@ -12,7 +12,7 @@ from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch, RowStatistics
 from dubito.errors import EmptyStateError
 from dubito.kernels.sums import N_SURPRISES, surprise_sums
-from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
+from dubito.measure.state import State, labeled_batch
 
 FEW_ERRORS = 10  # expected; below, the sum of scores is not normal, but their number is Poisson
 
@@ -42,7 +42,7 @@ class CalibrationTest:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CalibrationTestState:
+class CalibrationTestState(State):
     """Sums of both scores, and of their variances and covariance under calibration.
 
     `n_impossible` counts rows whose true class had probability 0: a calibrated model has none.
@@ -89,9 +89,6 @@ class CalibrationTestState:
             expected_errors=float(weight @ doubt),
         )
 
-    def __add__(self, other: Self) -> Self:
-        return pooled(self, other)
-
     @property
     def value(self) -> CalibrationTest:
         if not self.weight > 0:
@@ -125,13 +122,6 @@ class CalibrationTestState:
             return (w * a * a - 2 * c * a * b + v * b * b) / determinant, 2
         # The scores are collinear, e.g. if every row has the same two probabilities.
         return _standardized(b, w) ** 2, 1
-
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return from_plain(cls, values)
 
 
 def _poisson_p_value(errors: float, expected: float) -> float:

@@ -15,19 +15,20 @@ from dubito.kernels.bins import narrow_class_sums, wide_class_sums
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
 from dubito.measure.calibration_error import uniform_edges
-from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
+from dubito.measure.state import State, labeled_batch
 from dubito.outputs import BaseClassOutputs, Logits, Members
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ClasswiseCalibrationState:
+class ClasswiseCalibrationState(State):
     """Sums per class and bin: weight, predicted probability, and how often the class was true."""
 
     edges: FloatArray
     weight: FloatArray
     probability: FloatArray
     true: FloatArray
+    shared = "edges"
 
     @classmethod
     def of(cls, batch: Batch, edges: FloatArray | None = None) -> Self:
@@ -48,26 +49,15 @@ class ClasswiseCalibrationState:
 
         def sums_of(part: slice) -> FloatArray:
             sums = np.zeros((3, matrix.n_classes, edges.size - 1))
-            add(
-                contiguous(matrix.array[part]),
-                codes[part],
-                contiguous(soft[part]),
-                weight[part],
-                predicted[part],
-                confidence[part],
-                is_logits,
-                edges,
-                sums,
-            )
+            labels = (codes[part], contiguous(soft[part]), weight[part])
+            tops = (predicted[part], confidence[part])
+            add(contiguous(matrix.array[part]), *labels, *tops, is_logits, edges, sums)
             return sums
 
         total = np.zeros((3, matrix.n_classes, edges.size - 1))
         for sums in map_in_order(sums_of, row_blocks(*matrix.array.shape)):
             total += sums
         return cls(edges, *total)
-
-    def __add__(self, other: Self) -> Self:
-        return pooled(self, other, shared="edges")
 
     @property
     def by_class(self) -> FloatArray:
@@ -104,13 +94,6 @@ class ClasswiseCalibrationState:
             values[k] = errors.mean()
         return values
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return from_plain(cls, values)
-
 
 def classwise_calibration_error(
     y_true: Any, outputs: Any, *, n_bins: int = 15, sample_weight: Any = None
@@ -146,7 +129,6 @@ def classwise_calibration_error(
     >>> classwise_calibration_error([0, 0], [[0.75, 0.25], [0.75, 0.25]])
     0.25
     """
-    batch = labeled_batch(y_true, outputs, sample_weight, "classwise_calibration_error")
-    return ClasswiseCalibrationState.of(
-        batch, uniform_edges(n_bins, "classwise_calibration_error")
-    ).value
+    caller = "classwise_calibration_error"
+    batch = labeled_batch(y_true, outputs, sample_weight, caller)
+    return ClasswiseCalibrationState.of(batch, uniform_edges(n_bins, caller)).value

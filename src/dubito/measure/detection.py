@@ -6,18 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dubito.arrays import (
-    as_array,
-    as_finite,
-    as_floats,
-    as_fraction,
-    as_fractions,
-    require_dimensions,
-    require_rows,
-)
+from dubito.arrays import as_array, as_fraction, as_fractions, require_rows
 from dubito.data.batch import as_weights
 from dubito.errors import BadValueError
-from dubito.measure.ranking import RankingState
+from dubito.measure.ranking import RankingState, as_scores
 
 
 def roc_auc(is_outlier: Any, doubt: Any, *, sample_weight: Any = None) -> float:
@@ -111,8 +103,7 @@ def false_positive_rate_at_recall(
 
 def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
     """Rank scores; there must be outliers and inliers."""
-    scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
+    scores = as_scores(doubt, caller)
     flags = as_array(is_outlier, "is_outlier", caller)
     if flags.dtype.kind == "b":
         flags = flags.astype(np.float64)
@@ -122,10 +113,8 @@ def _ranked_scores(is_outlier: Any, doubt: Any, sample_weight: Any, caller: str)
     state = RankingState.of_scores(flags, scores, weight)
     if not 0 < state.positive.sum() < state.weight.sum():
         kind = "outliers" if state.positive.sum() else "inliers"
-        rule, fix = (
-            "must hold outliers and inliers",
-            "Add rows of the other kind, with positive weight",
-        )
+        rule = "must hold outliers and inliers"
+        fix = "Add rows of the other kind, with positive weight"
         raise BadValueError("is_outlier", caller, rule, f"{kind} only", fix)
     return state
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_fraction, draw_seed, freeze
+from dubito.arrays import FloatArray, as_count, as_fraction, draw_seed, freeze
 from dubito.data.batch import Batch, as_weights
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError
 from dubito.kernels.blocks import map_in_order
@@ -96,19 +96,9 @@ def confidence_interval(
     """
     caller = "confidence_interval"
     seed = draw_seed(random_state, caller)
-    n_resamples = as_n_resamples(n_resamples, caller)
-    known, settings = _in_catalog(metric, caller)
-    if known is None:
-        of_weight, weight = _plain_metric(metric, y_true, outputs, sample_weight, settings, caller)
-        values = _over_weights(of_weight, weight, seed, n_resamples)
-        return interval_of(of_weight(weight), values, level, caller)
-    batch = labeled_batch(y_true, outputs, sample_weight, caller)
-    value_of = partial(known.of_batch, **settings)
-    if known.resampled is not None:  # a faster bootstrap from sums
-        values = known.resampled(batch, seed, n_resamples, **settings)
-    else:
-        values = _resampled_values(batch, value_of, seed, n_resamples)
-    return interval_of(value_of(batch), values, level, caller)
+    rows = (y_true, outputs, sample_weight)
+    estimate, values = _bootstrap(metric, *rows, seed, n_resamples, caller)
+    return interval_of(estimate, values, level, caller)
 
 
 def paired_difference(
@@ -157,46 +147,65 @@ def paired_difference(
     """
     caller = "paired_difference"
     seed = draw_seed(random_state, caller)
-    n_resamples = as_n_resamples(n_resamples, caller)
-    known, settings = _in_catalog(metric, caller)
-    values, estimates = [], []
-    for outputs in (outputs_a, outputs_b):
-        if known is None:
-            of_weight, weight = _plain_metric(
-                metric, y_true, outputs, sample_weight, settings, caller
-            )
-            estimates.append(of_weight(weight))
-            values.append(_over_weights(of_weight, weight, seed, n_resamples))
-        else:
-            batch = labeled_batch(y_true, outputs, sample_weight, caller)
-            value_of = partial(known.of_batch, **settings)
-            estimates.append(value_of(batch))
-            values.append(_resampled_values(batch, value_of, seed, n_resamples))
-    if values[0].shape != values[1].shape:
-        rule, fix = (
-            "must have the rows of outputs_a",
-            "Pass outputs of both models for the same rows",
+    (a, values_a), (b, values_b) = (
+        _bootstrap(
+            metric, y_true, one, sample_weight, seed, n_resamples, caller, is_by_weights=True
         )
+        for one in (outputs_a, outputs_b)
+    )
+    if values_a.shape != values_b.shape:
+        rule, fix = "must have the rows of outputs_a", "Pass outputs of both for the same rows"
         raise BadValueError("outputs_b", caller, rule, "other rows", fix)
-    if not np.isfinite(estimates).all():
-        got, fix = (
-            f"{estimates[0]} and {estimates[1]}",
-            "Use brier_score, or calibrate the outputs first",
-        )
-        raise BadValueError("metric", caller, "must be finite for both models", got, fix)
-    return interval_of(estimates[0] - estimates[1], values[0] - values[1], level, caller)
+    if not np.isfinite([a, b]).all():
+        rule, fix = "must be finite for both models", "Use brier_score, or calibrate first"
+        raise BadValueError("metric", caller, rule, f"{a} and {b}", fix)
+    return interval_of(a - b, values_a - values_b, level, caller)
 
 
-def _resampled_values(
-    batch: Batch, value_of: Callable[[Batch], float], seed: int, n_resamples: int
-) -> FloatArray:
-    """Return the metric of each resample, except for resamples without any row."""
+def _bootstrap(
+    metric: Any,
+    y_true: Any,
+    outputs: Any,
+    sample_weight: Any,
+    seed: int,
+    n_resamples: int,
+    caller: str,
+    *,
+    is_by_weights: bool = False,
+) -> tuple[float, FloatArray]:
+    """Return a metric, and its value in each Poisson bootstrap resample that has one.
 
-    def value_if_any(resample: Batch) -> float | None:
-        return value_of(resample) if resample.labeled_weight.any() else None
+    Without outliers there is no AUROC. `is_by_weights` leaves no choice of a faster bootstrap.
+    """
+    n_resamples = as_n_resamples(n_resamples, caller)
+    known, function, settings = _in_catalog(metric, caller)
+    value_of: Callable[[FloatArray], float]
+    if known is None:
+        weight = as_weights(sample_weight, len(outputs if y_true is None else y_true), caller)
 
-    values = over_resamples(batch, value_if_any, seed, n_resamples)
-    return np.array([value for value in values if value is not None])
+        def value_of(weight: FloatArray) -> float:
+            return float(function(y_true, outputs, sample_weight=weight, **settings))
+
+    else:
+        batch = labeled_batch(y_true, outputs, sample_weight, caller, stacklevel=5)
+        if known.resampled is not None and not is_by_weights:
+            values = known.resampled(batch, seed, n_resamples, **settings)
+            return function(None, batch, **settings), values
+        _ = batch.rows.ranks  # computed once, shared by all resamples
+        weight = batch.weight
+
+        def value_of(weight: FloatArray) -> float:
+            return function(None, batch.reweighted(weight), **settings)
+
+    def value_if_any(resample: int) -> float:
+        try:
+            return value_of(_redrawn(weight, seed, resample))
+        except (EmptyStateError, BadValueError):
+            return np.nan
+
+    estimate = value_of(weight)
+    values = np.array(list(map_in_order(value_if_any, range(n_resamples))))
+    return estimate, np.asarray(values[~np.isnan(values)])
 
 
 def over_resamples(
@@ -224,21 +233,6 @@ def _redrawn(weight: FloatArray, seed: int, resample: int, first_row: int = 0) -
     return drawn
 
 
-def _over_weights(
-    of_weight: Callable[[FloatArray], float], weight: FloatArray, seed: int, n_resamples: int
-) -> FloatArray:
-    """Return the metric of each resample that has one: without outliers there is no AUROC."""
-
-    def value_if_any(resample: int) -> float:
-        try:
-            return of_weight(_redrawn(weight, seed, resample))
-        except (EmptyStateError, BadValueError):
-            return np.nan
-
-    values = np.array(list(map_in_order(value_if_any, range(n_resamples))))
-    return np.asarray(values[~np.isnan(values)])
-
-
 def interval_of(
     value: float, values: Iterable[float] | FloatArray, level: float, caller: str
 ) -> Interval:
@@ -249,8 +243,10 @@ def interval_of(
     return Interval(value, float(low), float(high))
 
 
-def _in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]]:
-    """Return the catalog entry of a metric, or None for any other function, and its settings."""
+def _in_catalog(
+    metric: Any, caller: str
+) -> tuple[Metric | None, Callable[..., float], dict[str, Any]]:
+    """Return the catalog entry of a metric (None for any other), its function and settings."""
     settings: dict[str, Any] = {}
     if isinstance(metric, partial):
         metric, settings = metric.func, metric.keywords
@@ -258,40 +254,13 @@ def _in_catalog(metric: Any, caller: str) -> tuple[Metric | None, dict[str, Any]
     known = CATALOG.get(name)
     if known is not None and (isinstance(metric, str) or metric is known.function):
         known.require_settings(settings, caller)
-        return known, settings
+        return known, known.function, settings
     if not callable(metric):
         fix = f"Use one of {', '.join(sorted(CATALOG))}"
         raise BadTypeError("metric", caller, "must be a metric or its name", repr(metric), fix)
-    return None, settings
-
-
-def _plain_metric(
-    metric: Any,
-    y_true: Any,
-    outputs: Any,
-    sample_weight: Any,
-    settings: dict[str, Any],
-    caller: str,
-) -> tuple[Callable[[FloatArray], float], FloatArray]:
-    """Return any function of (y_true, outputs, sample_weight=) as a function of weights."""
-    function = metric.func if isinstance(metric, partial) else metric
-    n_rows = len(outputs if y_true is None else y_true)
-    weight = as_weights(sample_weight, n_rows, caller)
-
-    def of_weight(weight: FloatArray) -> float:
-        return float(function(y_true, outputs, sample_weight=weight, **settings))
-
-    return of_weight, weight
+    return None, metric, settings
 
 
 def as_n_resamples(n_resamples: Any, caller: str) -> int:
     """Return a number of resamples that is large enough for percentiles, or raise."""
-    if not _is_whole(n_resamples) or n_resamples < 40:
-        rule, fix = "must be an integer of at least 40", "Use n_resamples=1000"
-        raise BadValueError("n_resamples", caller, rule, repr(n_resamples), fix)
-    return int(n_resamples)
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether a value is a whole number."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return as_count(n_resamples, "n_resamples", caller, least=40, example=1000)

@@ -12,7 +12,7 @@ from dubito.arrays import freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, EmptyStateError, InfiniteLossWarning
 from dubito.kernels.sums import N_SCORES, score_sums
-from dubito.measure.state import from_plain, labeled_batch, pooled, to_plain
+from dubito.measure.state import State, labeled_batch
 from dubito.outputs import TopLabel
 
 
@@ -40,7 +40,7 @@ class ProperScores:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ProperScoresState:
+class ProperScoresState(State):
     """Sums that determine accuracy, confidence, log loss, Brier score, entropy and sharpness.
 
     A row whose true class had probability 0 makes log loss infinite: its weight is kept in
@@ -82,9 +82,6 @@ class ProperScoresState:
         values: list[Any] = [*counts, *sums[:-1].tolist(), int(sums[-1])]
         return cls(*values)
 
-    def __add__(self, other: Self) -> Self:
-        return pooled(self, other)
-
     @property
     def value(self) -> ProperScores:
         if not self.weight > 0:
@@ -110,19 +107,12 @@ class ProperScoresState:
             raise BadTypeError("outputs", name, rule, "TopLabel", fix)
         return float(value)
 
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return from_plain(cls, values)
-
 
 def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
-    """Return one of the proper scores, with a warning if it is infinite."""
-    state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name))
+    """Return one of the proper scores, with a warning if that of a user's rows is infinite."""
+    state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name, stacklevel=5))
     value = state.score(name)
-    if np.isinf(value):
+    if np.isinf(value) and not isinstance(outputs, Batch):
         text = (
             f"log_loss is infinite: {state.n_impossible:,} of {state.n_rows:,} rows have "
             "probability 0 for the true class. Use logits instead of rounded probabilities, or "

@@ -7,14 +7,28 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, freeze
+from dubito.arrays import (
+    FloatArray,
+    IntArray,
+    as_finite,
+    as_floats,
+    freeze,
+    require_dimensions,
+)
 from dubito.data.batch import Batch, Ranks
 from dubito.errors import EmptyStateError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
-from dubito.measure.state import from_plain, to_plain
+from dubito.measure.state import State
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its doubt or its confidence
 MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
+
+
+def as_scores(doubt: Any, caller: str) -> FloatArray:
+    """Return one finite uncertainty score per row."""
+    scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
+    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
+    return scores
 
 
 def _on_grid(doubt: FloatArray) -> FloatArray:
@@ -41,7 +55,7 @@ def _doubt_of(cells: IntArray) -> FloatArray:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RankingState:
+class RankingState(State):
     """For each distinct uncertainty score, ascending: the weight of its rows, and of the positives.
 
     Positives are errors or outliers. In memory the scores are exact; streamed, they lie on a fixed
@@ -95,10 +109,3 @@ class RankingState:
         if not self.weight.size:
             raise EmptyStateError("A ranking")
         return self
-
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return from_plain(cls, values)

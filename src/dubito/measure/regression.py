@@ -344,7 +344,7 @@ def target_batch(
     wrapped = _require_regression(outputs, caller, kinds)
     batch = Batch.of(y_true, wrapped, sample_weight=sample_weight, caller=caller)
     require_targets(batch, caller)
-    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
+    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=4)
     return batch
 
 

@@ -23,7 +23,7 @@ from dubito.measure.regression import (
     require_targets,
     values_of,
 )
-from dubito.measure.state import GroupedState, from_plain, pooled, to_plain
+from dubito.measure.state import GroupedState, State
 from dubito.measure.text import percent, plural
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 
@@ -35,7 +35,7 @@ MIN_ROWS = 20
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RegressionState:
+class RegressionState(State):
     """Weighted sums that determine the audit of a regression.
 
     `nll` is None except for `Normal`, `pinball` except for `Quantiles`.
@@ -53,6 +53,7 @@ class RegressionState:
     covered: FloatArray
     width: FloatArray
     pit: FloatArray
+    shared = "levels"
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
@@ -86,9 +87,6 @@ class RegressionState:
             pit=pit,
         )
 
-    def __add__(self, other: Self) -> Self:
-        return pooled(self, other, shared="levels")
-
     @property
     def value(self) -> RegressionAudit:
         if not self.weight > 0:
@@ -108,13 +106,6 @@ class RegressionState:
             width=self.width / self.weight,
             pit=self.pit / self.weight,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        return from_plain(cls, values)
 
 
 @final

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import signature
 from typing import Any, final
 
 from dubito.arrays import FloatArray
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, BadValueError
-from dubito.measure import calibration_error as bins
-from dubito.measure import classwise, proper_scores, selective
+from dubito.measure import calibration_error, classwise, proper_scores, selective
 from dubito.measure.calibration_error import uniform_edges
+from dubito.measure.smooth_calibration_error import smooth_calibration_error
 from dubito.outputs import Probabilities
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A public metric, how to compute it for a batch, and whether higher is better.
+    """A public metric, and whether higher is better; `function(None, batch)` is that of a batch.
 
     `resampled` is a faster bootstrap than reweighting every row, where there is one.
     """
 
     function: Callable[..., float]
-    of_batch: Callable[..., float]
     is_higher_better: bool = False
     resampled: Callable[..., FloatArray] | None = None
 
@@ -44,43 +42,6 @@ class Metric:
         return self.function.__name__
 
 
-def _score(name: str, batch: Batch) -> float:
-    """Return one of the proper scores."""
-    return proper_scores.ProperScoresState.of(batch).score(name)
-
-
-def _curve(name: str, batch: Batch, doubt: Any = None) -> float:
-    """Return one of the areas of the risk-coverage curve."""
-    state = selective.ranked_by(doubt, batch, name)
-    return float(getattr(selective.RiskCoverageCurve.of(state), name))
-
-
-def _coverage_at_risk(batch: Batch, risk: float, doubt: Any = None) -> float:
-    """Return the coverage at a risk."""
-    state = selective.ranked_by(doubt, batch, "coverage_at_risk")
-    return selective.RiskCoverageCurve.of(state).coverage_at(risk)
-
-
-def _expected(batch: Batch, norm: bins.Norm = "l1", **settings: Any) -> float:
-    """Return the expected calibration error."""
-    return bins.reliability_of(batch, **settings).expected(norm)
-
-
-def _maximum(batch: Batch, **settings: Any) -> float:
-    """Return the maximum calibration error."""
-    return bins.reliability_of(batch, **settings).expected("max")
-
-
-def _debiased(batch: Batch, **settings: Any) -> float:
-    """Return the debiased calibration error."""
-    return bins.reliability_of(batch, **settings).debiased
-
-
-def _classwise_error(batch: Batch, n_bins: int = 15) -> float:
-    """Return the classwise calibration error."""
-    return classwise.ClasswiseCalibrationState.of(batch, uniform_edges(n_bins)).value
-
-
 def _resampled_classwise_errors(
     batch: Batch, seed: int, n_resamples: int, n_bins: int = 15
 ) -> FloatArray:
@@ -89,30 +50,21 @@ def _resampled_classwise_errors(
     return state.resampled_values(seed, n_resamples)
 
 
-def _smoothed(batch: Batch) -> float:
-    """Return the smooth calibration error."""
-    return bins.SmoothCalibrationErrorState.of(batch).value
-
-
 CATALOG = {
     metric.name: metric
     for metric in (
-        Metric(proper_scores.accuracy, partial(_score, "accuracy"), is_higher_better=True),
-        Metric(proper_scores.log_loss, partial(_score, "log_loss")),
-        Metric(proper_scores.brier_score, partial(_score, "brier_score")),
-        Metric(bins.expected_calibration_error, _expected),
-        Metric(bins.maximum_calibration_error, _maximum),
-        Metric(bins.debiased_calibration_error, _debiased),
-        Metric(bins.smooth_calibration_error, _smoothed),
-        Metric(
-            classwise.classwise_calibration_error,
-            _classwise_error,
-            resampled=_resampled_classwise_errors,
-        ),
-        Metric(selective.area_under_risk_coverage, partial(_curve, "area")),
-        Metric(selective.excess_area_under_risk_coverage, partial(_curve, "excess_area")),
-        Metric(selective.area_under_generalized_risk_coverage, partial(_curve, "generalized_area")),
-        Metric(selective.coverage_at_risk, _coverage_at_risk, is_higher_better=True),
+        Metric(proper_scores.accuracy, is_higher_better=True),
+        Metric(proper_scores.log_loss),
+        Metric(proper_scores.brier_score),
+        Metric(calibration_error.expected_calibration_error),
+        Metric(calibration_error.maximum_calibration_error),
+        Metric(calibration_error.debiased_calibration_error),
+        Metric(smooth_calibration_error),
+        Metric(classwise.classwise_calibration_error, resampled=_resampled_classwise_errors),
+        Metric(selective.area_under_risk_coverage),
+        Metric(selective.excess_area_under_risk_coverage),
+        Metric(selective.area_under_generalized_risk_coverage),
+        Metric(selective.coverage_at_risk, is_higher_better=True),
     )
 }
 

@@ -7,16 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import (
-    FloatArray,
-    as_finite,
-    as_floats,
-    as_fraction,
-    require_dimensions,
-    require_rows,
-)
-from dubito.data.batch import Batch
-from dubito.measure.ranking import RankingState
+from dubito.arrays import FloatArray, as_fraction, require_rows
+from dubito.measure.ranking import RankingState, as_scores
 from dubito.measure.state import labeled_batch
 
 
@@ -83,19 +75,17 @@ def area_bounds(state: RankingState) -> tuple[float, float]:
     return float(state.weight @ least / kept[-1]), float(state.weight @ most / kept[-1])
 
 
-def _ranked(y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str) -> RankingState:
-    """Rank rows in memory by least confidence, or by another uncertainty score."""
-    return ranked_by(doubt, labeled_batch(y_true, outputs, sample_weight, caller), caller)
-
-
-def ranked_by(doubt: Any, batch: Batch, caller: str) -> RankingState:
-    """Rank the rows of a batch by least confidence, or by another uncertainty score."""
+def _curve_of(
+    y_true: Any, outputs: Any, doubt: Any, sample_weight: Any, caller: str
+) -> RiskCoverageCurve:
+    """Return the curve of rows ranked by least confidence, or by another uncertainty score."""
+    batch = labeled_batch(y_true, outputs, sample_weight, caller, stacklevel=5)
     if doubt is None:
-        return RankingState.of(batch)
-    scores = as_finite(as_floats(doubt, "doubt", caller), "doubt", caller)
-    require_dimensions(scores, (1,), "doubt", caller, "one number per row")
+        return RiskCoverageCurve.of(RankingState.of(batch))
+    scores = as_scores(doubt, caller)
     require_rows(scores, len(batch), "doubt", caller)
-    return RankingState.of_scores(1 - batch.rows.correct, scores, batch.labeled_weight)
+    wrong, weight = 1 - batch.rows.correct, batch.labeled_weight
+    return RiskCoverageCurve.of(RankingState.of_scores(wrong, scores, weight))
 
 
 def risk_coverage_curve(
@@ -131,8 +121,7 @@ def risk_coverage_curve(
     >>> risk_coverage_curve([0, 0], [[0.9, 0.1], [0.4, 0.6]]).risk.tolist()
     [0.0, 0.5]
     """
-    state = _ranked(y_true, outputs, doubt, sample_weight, "risk_coverage_curve")
-    return RiskCoverageCurve.of(state)
+    return _curve_of(y_true, outputs, doubt, sample_weight, "risk_coverage_curve")
 
 
 def area_under_risk_coverage(
@@ -167,8 +156,7 @@ def area_under_risk_coverage(
     >>> area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.25
     """
-    state = _ranked(y_true, outputs, doubt, sample_weight, "area_under_risk_coverage")
-    return RiskCoverageCurve.of(state).area
+    return _curve_of(y_true, outputs, doubt, sample_weight, "area_under_risk_coverage").area
 
 
 def excess_area_under_risk_coverage(
@@ -205,8 +193,8 @@ def excess_area_under_risk_coverage(
     >>> round(excess_area_under_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]]), 4)
     0.0966
     """
-    state = _ranked(y_true, outputs, doubt, sample_weight, "excess_area_under_risk_coverage")
-    return RiskCoverageCurve.of(state).excess_area
+    caller = "excess_area_under_risk_coverage"
+    return _curve_of(y_true, outputs, doubt, sample_weight, caller).excess_area
 
 
 def area_under_generalized_risk_coverage(
@@ -244,8 +232,8 @@ def area_under_generalized_risk_coverage(
     >>> area_under_generalized_risk_coverage([0, 0], [[0.9, 0.1], [0.4, 0.6]])
     0.125
     """
-    state = _ranked(y_true, outputs, doubt, sample_weight, "area_under_generalized_risk_coverage")
-    return RiskCoverageCurve.of(state).generalized_area
+    caller = "area_under_generalized_risk_coverage"
+    return _curve_of(y_true, outputs, doubt, sample_weight, caller).generalized_area
 
 
 def coverage_at_risk(
@@ -280,5 +268,5 @@ def coverage_at_risk(
     >>> coverage_at_risk([0, 0], [[0.9, 0.1], [0.4, 0.6]], risk=0.1)
     0.5
     """
-    state = _ranked(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
-    return RiskCoverageCurve.of(state).coverage_at(risk)
+    curve = _curve_of(y_true, outputs, doubt, sample_weight, "coverage_at_risk")
+    return curve.coverage_at(risk)

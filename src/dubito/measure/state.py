@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Protocol, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
@@ -14,51 +14,51 @@ from dubito.data.labels import is_absent
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
 
 
-class State(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
     """Sums that determine a metric; adding two states pools their rows, exactly up to rounding.
 
     The state of no rows is neutral, any split of the rows adds up to the state of the whole, and a
-    state survives JSON unchanged.
+    state survives JSON unchanged. A subclass declares its sums as fields, and implements `of` and
+    `value`. The `shared` field, such as bin edges, must be equal in states that are added.
     """
+
+    shared: ClassVar[str] = ""
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
         """Return the state of a batch."""
-        ...
-
-    def __add__(self, other: Self) -> Self: ...
+        raise NotImplementedError
 
     @property
     def value(self) -> Any:
         """The metric; raises `EmptyStateError` for no rows."""
-        ...
+        raise NotImplementedError
+
+    def __add__(self, other: Self) -> Self:
+        if type(self) is not type(other):
+            raise StateMismatchError("kinds", type(self).__name__, type(other).__name__)
+        sums: dict[str, Any] = {}
+        for field in fields(self):
+            a, b = getattr(self, field.name), getattr(other, field.name)
+            is_shared = field.name == self.shared
+            is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
+            if not is_same_shape or (is_shared and not np.array_equal(a, b)):
+                raise StateMismatchError(field.name.replace("_", " "), _shown(a), _shown(b))
+            sums[field.name] = a if is_shared or a is None else a + b
+        return type(self)(**sums)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready numbers and lists."""
-        ...
+        return to_plain(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the state that `to_dict` wrote."""
-        ...
+        return from_plain(cls, values)
 
 
 Kind = TypeVar("Kind")
-
-
-def pooled(left: Kind, right: Any, *, shared: str = "") -> Kind:
-    """Add two states field by field; the `shared` field, such as bin edges, must be equal."""
-    if type(left) is not type(right):
-        raise StateMismatchError("kinds", type(left).__name__, type(right).__name__)
-    sums: dict[str, Any] = {}
-    for field in fields(left):  # type: ignore[arg-type]
-        a, b = getattr(left, field.name), getattr(right, field.name)
-        is_shared = field.name == shared
-        is_same_shape = (a is None) == (b is None) and np.shape(a) == np.shape(b)
-        if not is_same_shape or (is_shared and not np.array_equal(a, b)):
-            raise StateMismatchError(field.name.replace("_", " "), _shown(a), _shown(b))
-        sums[field.name] = a if is_shared or a is None else a + b
-    return type(left)(**sums)
 
 
 def _shown(value: Any) -> Any:
@@ -86,11 +86,15 @@ def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
         raise BadValueError("values", "from_dict", rule, got, fix) from error
 
 
-def labeled_batch(y_true: Any, outputs: Any, sample_weight: Any, caller: str) -> Batch:
-    """Return a batch with labels, and warn about missing ones."""
+def labeled_batch(
+    y_true: Any, outputs: Any, sample_weight: Any, caller: str, stacklevel: int = 4
+) -> Batch:
+    """Return a batch with labels, and warn about missing ones; `outputs` may be the batch."""
+    if isinstance(outputs, Batch):
+        return outputs
     batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
     batch.require_labels(caller)
-    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=5)
+    warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)
     return batch
 
 
