@@ -56,9 +56,7 @@ class VectorScaling(BaseCalibrator):
     bias_: FloatArray
 
     fitted_fields = declare(
-        temperature_=TEMPERATURE_FIELD,
-        weight_=array("n_classes_"),
-        bias_=array("n_classes_"),
+        temperature_=TEMPERATURE_FIELD, weight_=array("n_classes_"), bias_=array("n_classes_")
     )
 
     def __init__(self, regularization: float = 0.0):

@@ -55,8 +55,7 @@ class BaseRegressionCalibrator(Serializable):
     n_targets_: int | None
 
     fitted_fields = declare(
-        kind_=one_of("Normal", "Samples", "Quantiles"),
-        n_targets_=optional(integer(1)),
+        kind_=one_of("Normal", "Samples", "Quantiles"), n_targets_=optional(integer(1))
     )
 
     def fit(self, outputs: Any, y: Any = None, sample_weight: Any = None) -> Self:

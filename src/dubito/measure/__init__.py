@@ -10,21 +10,12 @@ from dubito.measure.calibration_error import (
     maximum_calibration_error,
     reliability_curve,
 )
-from dubito.measure.calibration_test import (
-    CalibrationTest,
-    CalibrationTestState,
-    calibration_test,
-)
+from dubito.measure.calibration_test import CalibrationTest, CalibrationTestState, calibration_test
 from dubito.measure.classwise import ClasswiseCalibrationState, classwise_calibration_error
 from dubito.measure.detection import average_precision, false_positive_rate_at_recall, roc_auc
 from dubito.measure.intervals import Interval, confidence_interval, paired_difference
 from dubito.measure.pixels import PixelShards
-from dubito.measure.proper_scores import (
-    ProperScoresState,
-    accuracy,
-    brier_score,
-    log_loss,
-)
+from dubito.measure.proper_scores import ProperScoresState, accuracy, brier_score, log_loss
 from dubito.measure.ranking import RankingState
 from dubito.measure.regression import (
     continuous_ranked_probability_score,

@@ -7,14 +7,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import (
-    FloatArray,
-    IntArray,
-    as_finite,
-    as_floats,
-    freeze,
-    require_dimensions,
-)
+from dubito.arrays import FloatArray, IntArray, as_finite, as_floats, freeze, require_dimensions
 from dubito.data.batch import Batch, Ranks
 from dubito.errors import EmptyStateError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
