@@ -202,6 +202,14 @@ def as_count(
     return int(value)
 
 
+def require_choice(value: Any, choices: tuple[str, ...], argument: str, caller: str) -> None:
+    """Raise unless an option is one of its choices."""
+    if not (isinstance(value, str) and value in choices):
+        *others, last = map(repr, choices)
+        rule, fix = f"must be {', '.join(others)} or {last}", f"Use {argument}={choices[0]!r}"
+        raise BadValueError(argument, caller, rule, repr(value), fix)
+
+
 def require_bool(value: Any, argument: str, caller: str) -> None:
     """Raise unless an option is True or False."""
     if not isinstance(value, bool | np.bool_):

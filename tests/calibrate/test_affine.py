@@ -15,12 +15,12 @@ from dubito import Logits
 from dubito.arrays import FloatArray
 from dubito.calibrate.affine import (
     MIN_PENALTY,
-    _ClassCurvature,
+    _class_curvature,
     _minimize,
     _Moments,
     _PenalizedLoss,
-    _Preconditioner,
-    _ProductCurvature,
+    _preconditioner,
+    _product_curvature,
     fit_affine,
 )
 from dubito.calibrate.basis import Basis
@@ -121,7 +121,7 @@ def made_shards(n_rows: int, n_classes: int) -> tuple[Floats, Floats, ArrayShard
 
 
 def test_moments_add_up() -> None:
-    ones = _Moments(*(np.ones((2, 2)) for _ in range(5)))
+    ones = _Moments(*(np.ones((2, 2)) for _ in range(6)))
     total = ones + ones
     assert total.weights.tolist() == total.features.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
@@ -131,9 +131,9 @@ def test_a_class_of_its_own_is_exact() -> None:
     p, weight, shards = made_shards(60, 3)
     penalty = np.random.default_rng(1).uniform(0.1, 1, (3, 2))
     loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    moments = shards.sum(loss.start_sums).moments
+    moments = shards.sum(loss.start_moments)
     slope = np.random.default_rng(2).normal(size=(3, 2))
-    got = _Preconditioner(moments, float(weight.sum()), penalty)(slope)
+    got = _preconditioner(moments, float(weight.sum()), penalty)(slope)
     x = np.log(p)
     for k in range(3):
         h = weight * p[:, k] * (1 - p[:, k]) / weight.sum()
@@ -147,19 +147,19 @@ def test_rows_all_alike_make_the_product_exact() -> None:
     weight, penalty = np.ones(20), np.full((3, 4), 0.3)
     batch = Batch.of(np.zeros(20, int), Logits(np.log(p)))
     loss = _PenalizedLoss(ArrayShards(batch), Basis(1.0), penalty, 20.0)
-    guess = _ProductCurvature(loss.start_sums(batch).moments, 20.0, penalty)
+    guess = _product_curvature(loss.start_moments(batch), 20.0, penalty)
     f = np.column_stack([np.log(p), np.ones(20)])
     slope = np.random.default_rng(0).normal(size=(3, 4))
     exact = np.linalg.solve(whole_curvature(p, f, weight, penalty), slope.ravel())
     np.testing.assert_allclose(guess(slope).ravel(), exact, rtol=1e-8)
 
 
-@pytest.mark.parametrize("make", [_ClassCurvature, _ProductCurvature, _Preconditioner])
+@pytest.mark.parametrize("make", [_class_curvature, _product_curvature, _preconditioner])
 def test_it_is_symmetric_and_points_downhill(make: type) -> None:
     _, weight, shards = made_shards(200, 4)
     penalty = np.full((4, 5), 0.05)
     loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    guess = make(shards.sum(loss.start_sums).moments, float(weight.sum()), penalty)
+    guess = make(shards.sum(loss.start_moments), float(weight.sum()), penalty)
     basis = np.eye(penalty.size)
     inverse = np.stack([guess(row.reshape(4, 5)).ravel() for row in basis])
     np.testing.assert_allclose(inverse, inverse.T, atol=1e-9)
@@ -171,7 +171,7 @@ def test_it_takes_most_of_the_curvature_away() -> None:
     penalty = np.full((4, 5), 0.05)
     np.fill_diagonal(penalty, 0.01)
     loss = _PenalizedLoss(shards, Basis(1.0), penalty, float(weight.sum()))
-    guess = _Preconditioner(shards.sum(loss.start_sums).moments, float(weight.sum()), penalty)
+    guess = _preconditioner(shards.sum(loss.start_moments), float(weight.sum()), penalty)
     f = np.column_stack([np.log(p), np.ones(200)])
     curvature = whole_curvature(p, f, weight, penalty)
     left = np.stack([guess(column.reshape(4, 5)).ravel() for column in curvature])

@@ -392,11 +392,11 @@ def test_parametric_only_is_serialized() -> None:
         "AutoCalibrator.from_dict: `params.parametric_only` must be true or false, got 'yes'. "
         "Restore the file as it was written."
     )
-    with pytest.raises(BadValueError) as told:
+    with pytest.raises(BadTypeError) as refused:
         AutoCalibrator(parametric_only="yes").fit(Logits(logits), y)  # type: ignore[arg-type]
-    assert str(told.value) == (
+    assert str(refused.value) == (
         "AutoCalibrator: `parametric_only` must be True or False, got 'yes'. "
-        "Pass parametric_only=True."
+        "Use parametric_only=True."
     )
 
 

@@ -81,7 +81,7 @@ def test_rows_all_alike_have_one_bump() -> None:
 
 
 def test_a_shape_unheard_of_is_refused() -> None:
-    with pytest.raises(BadValueError, match=r"one of 'linear', 'spline', 'rbf', got 'round'"):
+    with pytest.raises(BadValueError, match=r"must be 'linear', 'spline' or 'rbf', got 'round'"):
         StructuredMatrixScaling(basis="round").fit(Logits(LOGITS), np.zeros(300, int))
 
 

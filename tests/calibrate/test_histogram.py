@@ -170,5 +170,5 @@ def test_a_strategy_is_one_of_two(strategy: Any) -> None:
         HistogramBinning(strategy=strategy).fit([0.1, 0.9], [0, 1])
     assert str(caught.value) == (
         "HistogramBinning: `strategy` must be 'uniform' or 'quantile', "
-        f"got {strategy!r}. Pass strategy='uniform'."
+        f"got {strategy!r}. Use strategy='uniform'."
     )

@@ -25,7 +25,15 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.isotonic import GRID, Curves, ScoredRows, _Cells, _select_knots, fit_curves
+from dubito.calibrate.isotonic import (
+    GRID,
+    Curve,
+    ScoredRows,
+    _Cells,
+    _select_knots,
+    fit_curves,
+    interpolate_curves,
+)
 from dubito.data import Columns, scan
 from dubito.data.shards import Shards
 from dubito.errors import BadValueError, EmptyStateError, UnfittedError
@@ -155,10 +163,11 @@ def smoothed_curve(scores: Array, targets: Array, weight: Array) -> tuple[Array,
     return again.predict(scores), float(weight[is_certain].sum())
 
 
-def curve_of(scores: Array, targets: Array, weight: Array, **settings: Any) -> Curves:
+def curve_of(scores: Array, targets: Array, weight: Array, **settings: Any) -> Curve:
     codes = np.zeros(scores.size, dtype=np.int64)
     rows = ScoredRows(scores[:, np.newaxis], codes, targets[:, np.newaxis], weight)
-    return fit_curves(Parts(rows), 1, **settings)
+    (curve,) = fit_curves(Parts(rows), 1, **settings)
+    return curve
 
 
 ROWS = st.lists(
@@ -173,27 +182,29 @@ ROWS = st.lists(
 @given(ROWS)
 def test_curves_are_scikit_learns_but_for_certain_ends(rows: list[tuple[int, float, int]]) -> None:
     scores, targets, weight = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    curves = curve_of(scores, targets, weight, in_memory=True)
-    found = curves.interpolate(scores[:, np.newaxis])[:, 0]
+    curve = curve_of(scores, targets, weight, in_memory=True)
+    found = interpolate_curves([curve], scores[:, np.newaxis])[:, 0]
     expected, n_certain = smoothed_curve(scores, targets, weight)
     assert_allclose(found, expected, atol=1e-9)
-    assert curves.n_certain.tolist() == [n_certain]
-    assert (np.diff(curves.x) > 0).all()
-    assert (np.diff(curves.y) >= 0).all()
-    assert ((curves.y > 0) & (curves.y < 1)).all()
+    assert curve.n_certain == n_certain
+    assert (np.diff(curve.x) > 0).all()
+    assert (np.diff(curve.y) >= 0).all()
+    assert ((curve.y > 0) & (curve.y < 1)).all()
 
 
 def test_without_certain_ends_the_whole_curve_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=500).round(2)
     targets = rng.uniform(0.05, 0.95, 500) * (1 + np.tanh(scores)) / 2 + 0.01
-    curves = curve_of(scores, targets, np.ones(500), in_memory=True)
+    curve = curve_of(scores, targets, np.ones(500), in_memory=True)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, targets)
     anywhere = np.linspace(-6, 6, 2001)
     assert_allclose(
-        curves.interpolate(anywhere[:, np.newaxis])[:, 0], theirs.predict(anywhere), atol=1e-9
+        interpolate_curves([curve], anywhere[:, np.newaxis])[:, 0],
+        theirs.predict(anywhere),
+        atol=1e-9,
     )
-    assert curves.n_certain.tolist() == [0.0]
+    assert curve.n_certain == 0.0
 
 
 def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> ScoredRows:
@@ -208,12 +219,13 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0) -> ScoredRows:
 def test_many_curves_are_each_class_by_itself() -> None:
     rows = some_rows(400, 11)
     curves = fit_curves(Parts(rows), 11, in_memory=True)
-    together = curves.interpolate(rows.scores)
+    together = interpolate_curves(curves, rows.scores)
     for k in range(11):
         targets = (rows.labels == k).astype(float)
         alone = curve_of(rows.scores[:, k], targets, rows.weight, in_memory=True)
-        assert_array_equal(alone.interpolate(rows.scores[:, k : k + 1])[:, 0], together[:, k])
-        assert alone.n_certain[0] == curves.n_certain[k]
+        values = interpolate_curves([alone], rows.scores[:, k : k + 1])
+        assert_array_equal(values[:, 0], together[:, k])
+        assert alone.n_certain == curves[k].n_certain
 
 
 def test_a_streamed_curve_is_that_of_scores_rounded_to_the_grid() -> None:
@@ -228,8 +240,8 @@ def test_a_streamed_curve_is_that_of_scores_rounded_to_the_grid() -> None:
     exact = curve_of(rounded, targets, weight, in_memory=True)
     assert np.unique(scores).size > np.unique(rounded).size + 500
     assert_allclose(
-        found.interpolate(scores[:, np.newaxis]),
-        exact.interpolate(rounded[:, np.newaxis]),
+        interpolate_curves([found], scores[:, np.newaxis]),
+        interpolate_curves([exact], rounded[:, np.newaxis]),
         atol=1e-9,
     )
     assert_allclose(found.n_certain, exact.n_certain)
@@ -255,17 +267,17 @@ def test_rows_in_parts_pool_to_the_whole(in_memory: bool) -> None:
     ]
     whole = fit_curves(Parts(rows), 3, in_memory=in_memory)
     found = fit_curves(Parts(*parts), 3, in_memory=in_memory)
-    assert_array_equal(found.x, whole.x)
-    assert_allclose(found.y, whole.y, rtol=1e-12)
-    assert_array_equal(found.offsets, whole.offsets)
-    assert_allclose(found.n_certain, whole.n_certain, rtol=1e-12)
+    for one, other in zip(found, whole, strict=True):
+        assert_array_equal(one.x, other.x)
+        assert_allclose(one.y, other.y, rtol=1e-12)
+        assert_allclose(one.n_certain, other.n_certain, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("target", "value"), [(0.0, 0.1 / 5), (1.0, 4.9 / 5)])
 def test_rows_of_one_class_are_smoothed_towards_the_prior(target: float, value: float) -> None:
-    curves = curve_of(np.arange(4.0), np.full(4, target), np.ones(4), in_memory=True)
-    assert_allclose(curves.y, value)  # the prior is half a row more of each class: 0.5 / 5
-    assert curves.n_certain.tolist() == [4.0]
+    curve = curve_of(np.arange(4.0), np.full(4, target), np.ones(4), in_memory=True)
+    assert_allclose(curve.y, value)  # the prior is half a row more of each class: 0.5 / 5
+    assert curve.n_certain == 4.0
 
 
 def test_an_end_that_smoothing_would_lift_above_its_neighbor_is_pooled_with_it() -> None:
@@ -273,10 +285,10 @@ def test_an_end_that_smoothing_would_lift_above_its_neighbor_is_pooled_with_it()
     targets = np.array([0.0, 1, 0, 0, 0, 0, 1, 1, 1])
     prior = 4.5 / 10
     assert prior / 2 > 1 / 5
-    curves = curve_of(scores, targets, np.ones(9), in_memory=True)
-    assert_allclose(curves.x, [0, 1, 2])
-    assert_allclose(curves.y, [(1 + prior) / 7, (1 + prior) / 7, (3 + prior) / 4])
-    assert curves.n_certain.tolist() == [4.0]
+    curve = curve_of(scores, targets, np.ones(9), in_memory=True)
+    assert_allclose(curve.x, [0, 1, 2])
+    assert_allclose(curve.y, [(1 + prior) / 7, (1 + prior) / 7, (3 + prior) / 4])
+    assert curve.n_certain == 4.0
 
 
 def test_cells_without_rows_are_neutral() -> None:

@@ -149,7 +149,7 @@ def test_what_cannot_be_split_is_refused() -> None:
 
     assert message(score="accuracy") == (
         "decompose_loss: `score` must be 'log_loss' or 'brier_score', got 'accuracy'. "
-        "Pass score='log_loss'."
+        "Use score='log_loss'."
     )
     assert message(calibrator="temperature") == (
         "decompose_loss: `calibrator` must be a calibrator of classes, got str. "
@@ -157,11 +157,11 @@ def test_what_cannot_be_split_is_refused() -> None:
     )
     for cv in (1, 2.5, True):
         assert message(cv=cv) == (
-            f"decompose_loss: `cv` must be an integer of at least 2, got {cv!r}. Pass cv=5."
+            f"decompose_loss: `cv` must be an integer of at least 2, got {cv!r}. Use cv=5."
         )
     assert message([0], [0.2]) == (
         "decompose_loss: `y_true` must label at least 2 rows, got 1. "
-        "Pass more rows: one to fit on, one to evaluate."
+        "Pass more rows: at least one to fit on and one to evaluate."
     )
     assert message(None).startswith("decompose_loss: `y_true` must be the labels, got None.")
     for outputs in (TopLabel([0.5], [1]), Normal([0.5], [1.0])):

@@ -320,7 +320,7 @@ def test_an_unknown_objective_is_refused() -> None:
         TemperatureScaling(objective="brier").fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
     assert str(caught.value) == (
         "TemperatureScaling: `objective` must be 'log_loss' or 'ece', "
-        "got 'brier'. Pass objective='log_loss'."
+        "got 'brier'. Use objective='log_loss'."
     )
 
 

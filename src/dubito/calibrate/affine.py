@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, Self, final
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 from scipy.linalg import eigh
@@ -22,6 +22,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import EmptyStateError
 from dubito.kernels.affine_loss import residual_rows, vector_sums
 from dubito.kernels.blocks import kept_threads
+from dubito.measure.state import State
 from dubito.outputs import Logits, Probabilities
 
 MIN_PENALTY = 1e-6  # keeps directions finite that the data do not determine
@@ -39,6 +40,9 @@ MIN_STEP = 1e-12  # fraction of a step below which rounding hides any decrease
 ARMIJO = 1e-4  # fraction of the predicted decrease that a step must achieve
 MIN_REMAINING = 0.1  # fraction of the possible decrease that one step is expected to leave
 TINY = np.finfo(np.float64).tiny
+
+Linear = Callable[[FloatArray], FloatArray]  # such as the inverse curvature times a gradient
+Correction = tuple[FloatArray, FloatArray, float]  # a step, the change of the gradient, and both
 
 
 def affine_scores(outputs: Logits | Probabilities, basis: Basis, table: FloatArray) -> FloatArray:
@@ -69,11 +73,11 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
         if not weight > 0:
             raise EmptyStateError("A calibrator")
         loss = _PenalizedLoss(shards, basis, penalty, weight)
-        start = shards.sum(loss.start_sums)
-        preconditioner = _Preconditioner(start.moments, weight, penalty)
+        start = shards.sum(loss.start_moments)
         table = np.zeros(penalty.shape)
         first = loss.from_sums(start.sums, table)
-        return _minimize(loss, table, first, preconditioner, loss.tolerance)
+        precondition = _preconditioner(start, weight, penalty)
+        return _minimize(loss, table, first, precondition, loss.tolerance)
 
 
 @final
@@ -122,21 +126,20 @@ class _PenalizedLoss:
             self.cache[batch.first_row] = rows, features
         return rows, features
 
-    def start_sums(self, batch: Batch) -> _Start:
+    def start_moments(self, batch: Batch) -> _Moments:
         """Return the loss, the gradient and the moments of a batch where the table is 0."""
         rows, features = self.features(batch)
         n_classes = self.penalty.shape[0]
         if self.penalty.shape[1] == 2:
             loss, sums = _diagonal_sums(rows, features, np.zeros(self.penalty.shape), 5)
             squares, firsts, weights = (np.column_stack([one, sums[4]]) for one in sums[2:])
-            none = np.empty((0, 0))
-            moments = _Moments(weights, firsts, squares, none, none)
-            return _Start(np.concatenate([[loss], sums[:2].T.ravel()]), moments)
+            none, gradient = np.empty((0, 0)), sums[:2].T.ravel()
+            return _Moments(np.append(loss, gradient), weights, firsts, squares, none, none)
         is_large = rows.array.size >= LARGE_BLOCK
         step = max(1, len(features) // CURVATURE_ROWS) if is_large else 1
-        moments = _Moments.of(features[::step], step * rows.weight[::step], n_classes)
         scores = features[:, :n_classes].copy()  # a table of 0 needs no product
-        return _Start(_matrix_sums(rows, features, scores), moments)
+        sums = _matrix_sums(rows, features, scores)
+        return _matrix_moments(sums, features[::step], step * rows.weight[::step], n_classes)
 
 
 def _matrix_sums(rows: LabeledRows, features: FloatArray, scores: FloatArray) -> FloatArray:
@@ -157,117 +160,92 @@ def _diagonal_sums(
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moments:
-    """Sums over rows from which the curvature is estimated, with h = p (1 - p) per class.
+class _Moments(State):
+    """Sums over rows where the table is 0: loss, gradient, and what the curvature is estimated of.
 
-    `classes` and `features` are empty for a diagonal map, whose scores share no features.
+    With h = p (1 - p) per class. `classes` and `features` are empty for a diagonal map, whose
+    scores share no features.
     """
 
+    sums: FloatArray  # loss and gradient
     weights: FloatArray  # h, for each entry of the table
     firsts: FloatArray  # h f
     squares: FloatArray  # h f^2
     classes: FloatArray  # diag(p) - p p'
     features: FloatArray  # f f' times the trace of diag(p) - p p'
 
-    @classmethod
-    def of(cls, features: FloatArray, weight: FloatArray, n_classes: int) -> Self:
-        p = np.exp(features[:, :n_classes])
-        weighted = weight.astype(p.dtype)[:, np.newaxis] * p
-        h = weighted * (1 - p)
-        firsts = h.T @ features
-        return cls(
-            weights=np.broadcast_to(firsts[:, -1:], firsts.shape),
-            firsts=firsts,
-            squares=h.T @ np.square(features),
-            classes=np.diag(weighted.sum(axis=0)) - weighted.T @ p,
-            features=(h.sum(axis=1)[:, np.newaxis] * features).T @ features,
-        )
 
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
-        )
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Start:
-    """Loss, gradient and moments of some rows where the table is 0."""
-
-    sums: FloatArray
-    moments: _Moments
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(self.sums + other.sums, self.moments + other.moments)
+def _matrix_moments(
+    sums: FloatArray, features: FloatArray, weight: FloatArray, n_classes: int
+) -> _Moments:
+    """Return the moments of rows whose features begin with log probabilities."""
+    p = np.exp(features[:, :n_classes])
+    weighted = weight.astype(p.dtype)[:, np.newaxis] * p
+    h = weighted * (1 - p)
+    firsts = h.T @ features
+    return _Moments(
+        sums=sums,
+        weights=np.broadcast_to(firsts[:, -1:], firsts.shape),
+        firsts=firsts,
+        squares=h.T @ np.square(features),
+        classes=np.diag(weighted.sum(axis=0)) - weighted.T @ p,
+        features=(h.sum(axis=1)[:, np.newaxis] * features).T @ features,
+    )
 
 
-@final
-class _Preconditioner:
-    """The inverse curvature of the penalized mean loss, as estimated from the moments."""
-
-    def __init__(self, moments: _Moments, weight: float, penalty: FloatArray) -> None:
-        self.per_class = _ClassCurvature(moments, weight, penalty)
-        self.product = None
-        if moments.classes.size:
-            self.product = _ProductCurvature(moments, weight, penalty)
-
-    def __call__(self, gradient: FloatArray) -> FloatArray:
-        """Return the inverse curvature times a gradient."""
-        first = self.per_class(gradient)
-        return first if self.product is None else (first + self.product(gradient)) / 2
+def _preconditioner(moments: _Moments, weight: float, penalty: FloatArray) -> Linear:
+    """Return the inverse curvature of the penalized mean loss, as estimated from the moments."""
+    per_class = _class_curvature(moments, weight, penalty)
+    if not moments.classes.size:
+        return per_class
+    product = _product_curvature(moments, weight, penalty)
+    return lambda gradient: (per_class(gradient) + product(gradient)) / 2
 
 
-@final
-class _ClassCurvature:
-    """A diagonal plus h m m' per class, m the mean of f: exact for a diagonal and an intercept."""
+def _class_curvature(moments: _Moments, weight: float, penalty: FloatArray) -> Linear:
+    """Return the inverse of a diagonal plus h m m' per class, m the mean of f.
 
-    def __init__(self, moments: _Moments, weight: float, penalty: FloatArray) -> None:
-        h = np.maximum(moments.weights / weight, TINY)
-        firsts = moments.firsts / weight
-        self.diagonal = np.maximum(moments.squares / weight - firsts**2 / h, 0) + 2 * penalty
-        direction = firsts / np.sqrt(h)
-        self.scaled = direction / self.diagonal
-        self.length = 1 + (direction * self.scaled).sum(axis=1, keepdims=True)
+    Exact for a diagonal and an intercept; inverted by the Sherman-Morrison formula.
+    """
+    h = np.maximum(moments.weights / weight, TINY)
+    firsts = moments.firsts / weight
+    diagonal = np.maximum(moments.squares / weight - firsts**2 / h, 0) + 2 * penalty
+    direction = firsts / np.sqrt(h)
+    scaled = direction / diagonal
+    length = 1 + (direction * scaled).sum(axis=1, keepdims=True)
 
-    def __call__(self, gradient: FloatArray) -> FloatArray:
-        """Return the inverse times a gradient, by the Sherman-Morrison formula."""
-        along = (self.scaled * gradient).sum(axis=1, keepdims=True) / self.length
-        return np.asarray(gradient / self.diagonal - along * self.scaled)
+    def inverse_times(gradient: FloatArray) -> FloatArray:
+        along = (scaled * gradient).sum(axis=1, keepdims=True) / length
+        return np.asarray(gradient / diagonal - along * scaled)
 
-
-@final
-class _ProductCurvature:
-    """The Kronecker product of the means of diag(p) - p p' and f f', penalized per column."""
-
-    def __init__(self, moments: _Moments, weight: float, penalty: FloatArray) -> None:
-        trace = max(float(np.trace(moments.classes)), TINY)
-        # In units in which every column has penalty 1, both factors keep their eigenvectors.
-        self.units = 1 / np.sqrt(2 * np.median(penalty, axis=0))
-        scaled = moments.features / trace * np.outer(self.units, self.units)
-        class_values, self.classes = eigh(moments.classes / weight, driver="evd")
-        feature_values, self.features = eigh(scaled, driver="evd")
-        products = np.outer(np.maximum(class_values, 0), np.maximum(feature_values, 0))
-        self.diagonal = 1 + products
-
-    def __call__(self, gradient: FloatArray) -> FloatArray:
-        """Return the inverse times a gradient, in the eigenvectors."""
-        rotated = self.classes.T @ (gradient * self.units) @ self.features
-        return np.asarray(self.classes @ (rotated / self.diagonal) @ self.features.T) * self.units
+    return inverse_times
 
 
-class _Correction(NamedTuple):
-    """A past step, by how much it changed the gradient, and the product of both."""
+def _product_curvature(moments: _Moments, weight: float, penalty: FloatArray) -> Linear:
+    """Return the inverse of the Kronecker product of the means of diag(p) - p p' and f f'.
 
-    step: FloatArray
-    change: FloatArray
-    product: float
+    Penalized per column; inverted in the eigenvectors.
+    """
+    trace = max(float(np.trace(moments.classes)), TINY)
+    # In units in which every column has penalty 1, both factors keep their eigenvectors.
+    units = 1 / np.sqrt(2 * np.median(penalty, axis=0))
+    class_values, classes = eigh(moments.classes / weight, driver="evd")
+    scaled = moments.features / trace * np.outer(units, units)
+    feature_values, features = eigh(scaled, driver="evd")
+    diagonal = 1 + np.outer(np.maximum(class_values, 0), np.maximum(feature_values, 0))
+
+    def inverse_times(gradient: FloatArray) -> FloatArray:
+        rotated = classes.T @ (gradient * units) @ features
+        return np.asarray(classes @ (rotated / diagonal) @ features.T) * units
+
+    return inverse_times
 
 
 def _minimize(
     loss: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     first: tuple[float, FloatArray],
-    precondition: Callable[[FloatArray], FloatArray],
+    precondition: Linear,
     tolerance: float,
 ) -> FloatArray:
     """Return the minimum of a loss, to about `tolerance` in its value, by L-BFGS.
@@ -283,7 +261,7 @@ def _minimize(
     [3.0, 3.0]
     """
     x, (value, gradient) = start, first
-    corrections: deque[_Correction] = deque(maxlen=MEMORY)
+    corrections: deque[Correction] = deque(maxlen=MEMORY)
     previous = 0.0
     for _ in range(MAX_ROUNDS):
         step = -_inverse_times(gradient, corrections, precondition)
@@ -303,15 +281,13 @@ def _minimize(
         change = new_gradient - gradient
         product = length * float(np.vdot(step, change))
         if product > 0:
-            corrections.append(_Correction(length * step, change, product))
+            corrections.append((length * step, change, product))
         x, value, gradient = x + length * step, new_value, new_gradient
     return x
 
 
 def _inverse_times(
-    gradient: FloatArray,
-    corrections: deque[_Correction],
-    precondition: Callable[[FloatArray], FloatArray],
+    gradient: FloatArray, corrections: deque[Correction], precondition: Linear
 ) -> FloatArray:
     """Return the inverse curvature times a gradient, by the two-loop recursion."""
     factors = []

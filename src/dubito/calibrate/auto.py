@@ -13,8 +13,10 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     RandomState,
+    as_count,
     contiguous,
     draw_seed,
+    require_bool,
     require_random_state,
 )
 from dubito.calibrate.binary import BetaCalibration, PlattScaling
@@ -502,17 +504,13 @@ class AutoCalibrator(_BaseMixture):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.max_samples, int | np.integer) or self.max_samples < MIN_ROWS:
-            rule, fix = f"must be an integer of at least {MIN_ROWS}", "Pass max_samples=20_000"
-            raise BadValueError("max_samples", name, rule, repr(self.max_samples), fix)
+        as_count(self.max_samples, "max_samples", name, MIN_ROWS, example=20_000)
         is_number_of_seconds = isinstance(self.time_budget, int | float | np.number)
         if self.time_budget is not None and not (is_number_of_seconds and self.time_budget >= 0):
             rule, fix = "must be None or a non-negative number of seconds", "Pass time_budget=30"
             raise BadValueError("time_budget", name, rule, repr(self.time_budget), fix)
         require_random_state(self.random_state, name)
-        if not isinstance(self.parametric_only, bool | np.bool_):
-            rule, fix = "must be True or False", "Pass parametric_only=True"
-            raise BadValueError("parametric_only", name, rule, repr(self.parametric_only), fix)
+        require_bool(self.parametric_only, "parametric_only", name)
 
     def _check_fitted(self, entry: Entry) -> None:
         for k, one in enumerate(self.calibrators_):

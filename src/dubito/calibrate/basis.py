@@ -10,7 +10,6 @@ import numpy as np
 from dubito.arrays import FloatArray, contiguous
 from dubito.calibrate.calibrator import FLOOR, as_class_outputs, drop_unlabeled, log_probabilities
 from dubito.data.shards import Shards, sample_rows
-from dubito.errors import BadValueError
 from dubito.kernels.affine_loss import bump_rows
 from dubito.outputs import Logits, Probabilities
 
@@ -54,13 +53,6 @@ class Basis:
             near = contiguous(np.maximum(x, MIN_RBF_LOG_PROBA))
             bump_rows(near, self.centers, self.width, parts[-1])
         return np.column_stack(parts)
-
-
-def require_basis(kind: str, caller: str) -> None:
-    """Raise unless there is a basis of this name."""
-    if kind not in BASES:
-        rule = f"must be one of {', '.join(map(repr, BASES))}"
-        raise BadValueError("basis", caller, rule, repr(kind), "Pass basis='spline'")
 
 
 def choose_centers(shards: Shards, beta: float) -> tuple[FloatArray, float]:

@@ -230,13 +230,18 @@ def cross_validate_calibrator(
         rule, fix = "must be a calibrator of dubito", "Pass TemperatureScaling()"
         raise BadTypeError("calibrator", CALLER, rule, type(calibrator).__name__, fix)
     batch = drop_unlabeled(sample_rows(rows, max_samples, seed, is_labeled=True))
-    if len(batch) < 2:
-        fix = "Pass more rows: at least one to fit on and one to evaluate"
-        raise BadValueError("y", CALLER, "must label at least 2 rows", f"{len(batch)}", fix)
+    require_two_rows(batch, "y", CALLER)
     folds = make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, CALLER)
     if isinstance(calibrator, BaseRegressionCalibrator):
         return _regression_evidence(calibrator, batch, folds)
     return _classification_evidence(calibrator, batch, folds)
+
+
+def require_two_rows(batch: Batch, argument: str, caller: str) -> None:
+    """Raise unless there are labeled rows to fit on and to evaluate."""
+    if len(batch) < 2:
+        fix = "Pass more rows: at least one to fit on and one to evaluate"
+        raise BadValueError(argument, caller, "must label at least 2 rows", f"{len(batch)}", fix)
 
 
 def _classification_evidence(

@@ -11,6 +11,7 @@ from dubito.arrays import (
     FloatArray,
     IntArray,
     RandomState,
+    as_count,
     contiguous,
     draw_seed,
     freeze,
@@ -27,7 +28,6 @@ from dubito.calibrate.calibrator import (
 )
 from dubito.calibrate.matrix import VectorScaling
 from dubito.data.shards import Shards, sample_rows
-from dubito.errors import BadValueError
 from dubito.kernels.blocks import map_in_order
 from dubito.kernels.softmax import softmax_rows
 from dubito.kernels.trees import add_forest, grow_tree, leaves_of
@@ -121,12 +121,8 @@ class ForestCalibration(BaseCalibrator):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        for argument, least in {"n_estimators": 1, "max_samples": 2}.items():
-            value = getattr(self, argument)
-            is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not (is_whole and value >= least):
-                rule, fix = f"must be an integer of at least {least}", f"Pass {argument}=30"
-                raise BadValueError(argument, name, rule, repr(value), fix)
+        as_count(self.n_estimators, "n_estimators", name, example=30)
+        as_count(self.max_samples, "max_samples", name, least=2, example=20_000)
         for argument in ("min_samples_leaf", "prior_weight"):
             as_penalty(getattr(self, argument), argument, name)
         require_random_state(self.random_state, name)

@@ -7,12 +7,12 @@ from typing import Literal, final
 import numpy as np
 from scipy.special import expit, logit
 
-from dubito.arrays import FloatArray, IntArray
+from dubito.arrays import FloatArray, IntArray, require_choice
 from dubito.calibrate.binary import BaseBinaryCalibrator, BinaryRows
 from dubito.calibrate.calibrator import FLOOR
 from dubito.calibrate.isotonic import GRID
 from dubito.data.shards import ArrayShards, Shards
-from dubito.errors import BadValueError, EmptyStateError
+from dubito.errors import EmptyStateError
 from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.serialization.array_fields import array, require_increasing
 from dubito.serialization.fields import MOST, Entry, declare, number
@@ -79,9 +79,7 @@ class HistogramBinning(BaseBinaryCalibrator):
     def _check_params(self) -> None:
         name = type(self).__name__
         uniform_edges(self.n_bins, name)
-        if self.strategy not in ("uniform", "quantile"):
-            rule, fix = "must be 'uniform' or 'quantile'", "Pass strategy='uniform'"
-            raise BadValueError("strategy", name, rule, repr(self.strategy), fix)
+        require_choice(self.strategy, ("uniform", "quantile"), "strategy", name)
 
     def _check_fitted(self, entry: Entry) -> None:
         edges, place = self.edges_, entry.at("edges_")

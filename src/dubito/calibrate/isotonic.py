@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Self, final
+from typing import NamedTuple, Self, final
 
 import numpy as np
 from scipy.special import logit
@@ -65,13 +65,11 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
         in_memory = isinstance(shards, ArrayShards)
-        self._take(fit_curves(shards.map(_as_column), 1, in_memory=in_memory))
+        self._take(*fit_curves(shards.map(_as_column), 1, in_memory=in_memory))
 
-    def _take(self, curves: Curves, k: int = 0) -> None:
-        """Use the curve of class k."""
-        part = slice(curves.offsets[k], curves.offsets[k + 1])
-        self.knots_, self.values_ = curves.x[part], curves.y[part]
-        self.n_certain_ = float(curves.n_certain[k])
+    def _take(self, curve: Curve) -> None:
+        """Use a curve."""
+        self.knots_, self.values_, self.n_certain_ = curve
 
     def _check_fitted(self, entry: Entry) -> None:
         require_increasing(self.knots_, entry.at("knots_"))
@@ -120,28 +118,25 @@ class ScoredRows:
         return classes, self.scores[rows, classes]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """An increasing curve per class, linear between knots offsets[k] to offsets[k+1] of class k.
-
-    `n_certain` is the weight of the rows with a value of 0 or 1 before smoothing.
-    """
+class Curve(NamedTuple):
+    """Knots of an increasing curve, its values there, and the weight at ends that were smoothed."""
 
     x: FloatArray
     y: FloatArray
-    offsets: IntArray
-    n_certain: FloatArray
-
-    def interpolate(self, scores: FloatArray) -> FloatArray:
-        """Return the value of each class's curve at its score."""
-        values = np.empty(scores.shape)
-        arrays = (contiguous(scores), contiguous(self.x), contiguous(self.y))
-        read_knots(*arrays, contiguous(self.offsets), values)
-        return values
+    n_certain: float
 
 
-def fit_curves(shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool) -> Curves:
+def interpolate_curves(curves: list[Curve], scores: FloatArray) -> FloatArray:
+    """Return the value of each class's curve at its score."""
+    knots, heights, _ = zip(*curves, strict=True)
+    offsets = np.cumsum([0, *map(len, knots)])
+    values = np.empty(scores.shape)
+    columns = (scores, np.concatenate(knots), np.concatenate(heights), offsets)
+    read_knots(*map(contiguous, columns), values)
+    return values
+
+
+def fit_curves(shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool) -> list[Curve]:
     """Return the increasing curve closest to the labels of each class.
 
     In memory the cells are the distinct scores of positives, which makes the curves exact.
@@ -155,18 +150,14 @@ def fit_curves(shards: Shards[ScoredRows], n_curves: int, *, in_memory: bool) ->
     if not cells.weight.sum() > 0:
         raise EmptyStateError("A calibrator")
     bounds = offsets + np.arange(offsets.size)  # n knots separate n + 1 cells
-    curves = [_fit_curve(cells, slice(*bounds[k : k + 2])) for k in range(n_curves)]
-    xs, ys, n_certain = zip(*curves, strict=True)
-    ends = np.cumsum([x.size for x in xs])
-    return Curves(np.concatenate(xs), np.concatenate(ys), np.append(0, ends), np.array(n_certain))
+    return [_fit_curve(cells, slice(*bounds[k : k + 2])) for k in range(n_curves)]
 
 
 def _distinct_scores(
     positives: list[tuple[IntArray, FloatArray]], n_curves: int
 ) -> tuple[FloatArray, IntArray]:
     """Return the distinct scores of each class, increasing, and where each class starts."""
-    classes = np.concatenate([part for part, _ in positives])
-    scores = np.concatenate([part for _, part in positives])
+    classes, scores = (np.concatenate(parts) for parts in zip(*positives, strict=True))
     order = np.lexsort((scores, classes))
     classes, scores = classes[order], scores[order]
     is_new = np.ones(scores.size, dtype=bool)
@@ -189,7 +180,7 @@ class _Cells:
     def of(cls, rows: ScoredRows, knots: FloatArray, offsets: IntArray) -> _Cells:
         cells = np.tile([0.0, 0.0, np.inf, -np.inf], (knots.size + offsets.size - 1, 1))
         columns = (rows.scores, rows.labels, rows.soft_labels, rows.weight, knots, offsets)
-        add_to_cells(*(contiguous(column) for column in columns), cells)
+        add_to_cells(*map(contiguous, columns), cells)
         return cls(*cells.T)
 
     def __add__(self, other: _Cells) -> _Cells:
@@ -201,7 +192,7 @@ class _Cells:
         )
 
 
-def _fit_curve(cells: _Cells, part: slice) -> tuple[FloatArray, FloatArray, float]:
+def _fit_curve(cells: _Cells, part: slice) -> Curve:
     """Return knots and values of the increasing curve through some cells, and `n_certain`."""
     columns = (cells.positive, cells.weight, cells.low, cells.high)
     blocks = _pool_violators([np.array(column[part]) for column in columns])
@@ -211,7 +202,7 @@ def _fit_curve(cells: _Cells, part: slice) -> tuple[FloatArray, FloatArray, floa
     x = np.stack([low, high], axis=1).ravel()
     y = np.repeat(positive / weight, 2)
     is_new = np.append(True, np.diff(x) > 0)  # a block of one score is one knot
-    return x[is_new], y[is_new], n_certain
+    return Curve(x[is_new], y[is_new], n_certain)
 
 
 def _pool_violators(cells: list[FloatArray]) -> list[FloatArray]:

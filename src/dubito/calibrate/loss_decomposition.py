@@ -7,17 +7,15 @@ from typing import Any, Literal, final
 
 from sklearn.base import clone
 
-from dubito.arrays import RandomState, draw_seed
+from dubito.arrays import RandomState, as_count, draw_seed, require_choice
 from dubito.calibrate.calibrator import BaseCalibrator, as_class_outputs, drop_unlabeled
-from dubito.calibrate.cross_validation import held_out_logits, is_number, make_folds
+from dubito.calibrate.cross_validation import held_out_logits, make_folds, require_two_rows
 from dubito.calibrate.temperature import TemperatureScaling
-from dubito.data.batch import Batch
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError
+from dubito.errors import BadTypeError, EmptyStateError
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import labeled_batch
 
 CALLER = "decompose_loss"
-SCORES = ("log_loss", "brier_score")
 
 
 @final
@@ -103,17 +101,18 @@ def decompose_loss(
     >>> round(found.score, 2), round(found.calibration, 2), round(found.refinement, 2)
     (1.16, 0.56, 0.6)
     """
-    if score not in SCORES:
-        rule = f"must be {' or '.join(map(repr, SCORES))}"
-        raise BadValueError("score", CALLER, rule, repr(score), "Pass score='log_loss'")
+    require_choice(score, ("log_loss", "brier_score"), "score", CALLER)
     model = TemperatureScaling() if calibrator is None else calibrator
     if not isinstance(model, BaseCalibrator):
         rule, fix = "must be a calibrator of classes", "Pass calibrator=TemperatureScaling()"
         raise BadTypeError("calibrator", CALLER, rule, type(model).__name__, fix)
-    if not is_number(cv) or cv < 2:
-        raise BadValueError("cv", CALLER, "must be an integer of at least 2", repr(cv), "Pass cv=5")
-    batch = _labeled_rows(y_true, outputs, sample_weight)
-    folds = make_folds(batch, min(int(cv), len(batch)), draw_seed(random_state, CALLER), CALLER)
+    n_folds = as_count(cv, "cv", CALLER, least=2, example=5)
+    wrapped = as_class_outputs(outputs, CALLER)
+    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, CALLER))
+    if len(batch) == 0:
+        raise EmptyStateError(CALLER)
+    require_two_rows(batch, "y_true", CALLER)
+    folds = make_folds(batch, min(n_folds, len(batch)), draw_seed(random_state, CALLER), CALLER)
     logits = held_out_logits(clone(model), batch, folds)
     states = [
         ProperScoresState.of(replace(batch.take(test), outputs=part))
@@ -123,15 +122,3 @@ def decompose_loss(
     after = sum(states[1:], start=states[0]).score(score)
     calibration, refinement = max(0.0, before - after), min(before, after)
     return LossDecomposition(before, calibration, refinement, after, score, len(batch), len(folds))
-
-
-def _labeled_rows(y_true: Any, outputs: Any, sample_weight: Any) -> Batch:
-    """Return the rows that have a label and a weight, at least two."""
-    wrapped = as_class_outputs(outputs, CALLER)
-    batch = drop_unlabeled(labeled_batch(y_true, wrapped, sample_weight, CALLER))
-    if len(batch) == 0:
-        raise EmptyStateError(CALLER)
-    if len(batch) == 1:
-        rule, fix = "must label at least 2 rows", "Pass more rows: one to fit on, one to evaluate"
-        raise BadValueError("y_true", CALLER, rule, "1", fix)
-    return batch

@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, freeze
+from dubito.arrays import FloatArray, freeze, require_choice
 from dubito.calibrate.affine import affine_scores, fit_affine
-from dubito.calibrate.basis import Basis, choose_centers, require_basis
+from dubito.calibrate.basis import BASES, Basis, choose_centers
 from dubito.calibrate.calibrator import BaseCalibrator, as_penalty, class_weights
 from dubito.calibrate.temperature import TEMPERATURE_FIELD, best_inverse_temperature
 from dubito.data.shards import Shards
@@ -256,7 +256,7 @@ class StructuredMatrixScaling(BaseMatrixScaling):
 
     def _check_params(self) -> None:
         as_penalty(self.regularization, "regularization", type(self).__name__)
-        require_basis(self.basis, type(self).__name__)
+        require_choice(self.basis, BASES, "basis", type(self).__name__)
 
     def _check_fitted(self, entry: Entry) -> None:
         is_rbf = self.basis == "rbf"

@@ -18,7 +18,13 @@ from dubito.calibrate.calibrator import (
     log_odds,
     log_probabilities,
 )
-from dubito.calibrate.isotonic import Curves, IsotonicCalibration, ScoredRows, fit_curves
+from dubito.calibrate.isotonic import (
+    Curve,
+    IsotonicCalibration,
+    ScoredRows,
+    fit_curves,
+    interpolate_curves,
+)
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadTypeError
@@ -96,8 +102,8 @@ class OneVsRest(BaseCalibrator):
             # All curves from one pass over the matrix.
             in_memory = isinstance(shards, ArrayShards)
             curves = fit_curves(shards.map(_scored_rows), self.n_classes_, in_memory=in_memory)
-            for k, one in enumerate(calibrators):
-                one._take(curves, k)
+            for one, curve in zip(calibrators, curves, strict=True):
+                one._take(curve)
         else:
             every = one_vs_rest_shards(shards, range(self.n_classes_))
             for one, rows in zip(calibrators, every, strict=True):
@@ -130,15 +136,10 @@ class OneVsRest(BaseCalibrator):
     def _separate_probabilities(self, outputs: Logits | Probabilities) -> FloatArray:
         """Return the probability of each class by its own calibrator, not normalized."""
         scores = log_odds(outputs)
-        curves = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
-        if len(curves) == self.n_classes_:
-            sizes = np.array([curve.knots_.size for curve in curves])
-            return Curves(
-                np.concatenate([curve.knots_ for curve in curves]),
-                np.concatenate([curve.values_ for curve in curves]),
-                np.concatenate([[0], np.cumsum(sizes)]),
-                np.zeros(sizes.size),
-            ).interpolate(scores)
+        every = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
+        if len(every) == self.n_classes_:
+            curves = [Curve(one.knots_, one.values_, one.n_certain_) for one in every]
+            return interpolate_curves(curves, scores)
         columns = [one._calibrated(scores[:, k]) for k, one in enumerate(self.calibrators_)]
         return np.asarray(expit(np.column_stack(columns)))
 

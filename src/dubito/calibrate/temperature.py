@@ -9,11 +9,11 @@ from typing import Literal, final
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dubito.arrays import FloatArray, contiguous, freeze
+from dubito.arrays import FloatArray, contiguous, freeze, require_choice
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
-from dubito.errors import BadValueError, BoundWarning, EmptyStateError
+from dubito.errors import BoundWarning, EmptyStateError
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.mixture import mixture_step
 from dubito.kernels.row_statistics import NARROW
@@ -79,9 +79,7 @@ class TemperatureScaling(BaseCalibrator):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        if self.objective not in ("log_loss", "ece"):
-            rule, fix = "must be 'log_loss' or 'ece'", "Pass objective='log_loss'"
-            raise BadValueError("objective", name, rule, repr(self.objective), fix)
+        require_choice(self.objective, ("log_loss", "ece"), "objective", name)
         if self.objective == "ece":
             uniform_edges(self.n_bins, name)
 

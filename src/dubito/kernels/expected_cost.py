@@ -9,6 +9,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest
+from dubito.kernels.row_statistics import fill_tile, fill_tops
 
 # Where each choice and each number of a row stands in the output of `narrow_least`.
 ACTION, CLASS = range(2)
@@ -45,19 +46,9 @@ def _fill_probabilities(rows, is_logits, tile, best, top, total):
     Where rows are probabilities, that one is as it was given.
     """
     size, n_classes = rows.shape
-    for j in range(size):
-        for k in range(n_classes):
-            tile[k, j] = np.float64(rows[j, k])
-    for j in range(size):
-        top[j] = tile[0, j]
-        best[j] = 0
-        total[j] = 0.0
-    for k in range(1, n_classes):
-        column = tile[k]
-        for j in range(size):
-            is_higher = column[j] > top[j]
-            top[j] = column[j] if is_higher else top[j]
-            best[j] = k if is_higher else best[j]
+    fill_tile(rows, tile)
+    fill_tops(tile, size, top, best)
+    total[:size] = 0.0
     for k in range(n_classes):
         column = tile[k]
         if is_logits:

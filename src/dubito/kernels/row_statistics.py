@@ -36,6 +36,28 @@ def top_class(row):
 
 
 @kernel
+def fill_tile(rows, tile):
+    """Fill a tile, classes x rows, with rows of numbers."""
+    for j in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            tile[k, j] = rows[j, k]
+
+
+@kernel
+def fill_tops(tile, size, top, best):
+    """Fill the first highest entry of a tile's rows, and where it is."""
+    for j in range(size):
+        top[j] = tile[0, j]
+        best[j] = 0
+    for k in range(1, tile.shape[0]):
+        column = tile[k]
+        for j in range(size):
+            is_higher = column[j] > top[j]
+            top[j] = column[j] if is_higher else top[j]
+            best[j] = np.int32(k) if is_higher else best[j]
+
+
+@kernel
 def _sum_shares(row, top, is_logits):
     """Return sum e, sum d e, sum d^2 e and sum e^2 over a part of a row."""
     rest, spread, bends, squares = 0.0, 0.0, 0.0, 0.0
@@ -43,22 +65,13 @@ def _sum_shares(row, top, is_logits):
     for low in range(0, row.size, CHUNK):
         part = row[low : low + CHUNK]
         a = b = c = f = top - top
-        if is_logits:
-            for k in range(part.size):
-                d = max(part[k] - top, lowest)
-                e = exponential(d)
-                a += e
-                b += d * e
-                c += d * d * e
-                f += e * e
-        else:
-            for k in range(part.size):
-                e = part[k]
-                d = logarithm(e)
-                a += e
-                b += d * e
-                c += d * d * e
-                f += e * e
+        for k in range(part.size):
+            d = max(part[k] - top, lowest) if is_logits else logarithm(part[k])
+            e = exponential(d) if is_logits else part[k]
+            a += e
+            b += d * e
+            c += d * d * e
+            f += e * e
         rest += a
         spread += b
         bends += c
@@ -140,18 +153,8 @@ def narrow_rows(array, labels, is_logits, predicted, numbers):
     at_label, tile_numbers = np.empty(TILE), np.empty((N_NUMBERS, TILE))
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        for j in range(size):
-            for k in range(n_classes):
-                tile[k, j] = array[low + j, k]
-        for j in range(size):
-            top[j] = tile[0, j]
-            best[j] = 0
-        for k in range(1, n_classes):
-            column = tile[k]
-            for j in range(size):
-                is_higher = column[j] > top[j]
-                top[j] = column[j] if is_higher else top[j]
-                best[j] = np.int32(k) if is_higher else best[j]
+        fill_tile(array[low : low + size], tile)
+        fill_tops(tile, size, top, best)
         sums[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
             strip = tile[first : first + STRIP]
@@ -222,22 +225,14 @@ def _sum_strip(strip, first, size, top, best, is_logits, sums):
     for k in range(strip.shape[0]):
         column = strip[k]
         this = np.int32(first + k)
-        if is_logits:
-            for j in range(size):
-                d = max(column[j] - top[j], lowest)
-                e = exponential(d) if best[j] != this else zero
-                rest[j] += e
-                spread[j] += d * e
-                bends[j] += d * d * e
-                squares[j] += e * e
-        else:
-            for j in range(size):
-                e = column[j] if best[j] != this else zero
-                d = logarithm(e)
-                rest[j] += e
-                spread[j] += d * e
-                bends[j] += d * d * e
-                squares[j] += e * e
+        for j in range(size):
+            d = max(column[j] - top[j], lowest) if is_logits else logarithm(column[j])
+            e = exponential(d) if is_logits else column[j]
+            e = e if best[j] != this else zero
+            rest[j] += e
+            spread[j] += d * e
+            bends[j] += d * d * e
+            squares[j] += e * e
 
 
 @kernel

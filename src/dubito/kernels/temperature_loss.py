@@ -13,7 +13,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.row_statistics import CHUNK
+from dubito.kernels.row_statistics import CHUNK, fill_tile
 
 TILE = 256  # rows per tile of the narrow kernel
 STRIP = 16  # classes of a tile summed in the array's precision before float64 takes over
@@ -80,9 +80,7 @@ def narrow_temperature_sums(array, scores, weights, beta, is_logits, floor, sums
     a, c, f = np.empty(TILE, array.dtype), np.empty(TILE, array.dtype), np.empty(TILE, array.dtype)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        for j in range(size):
-            for k in range(n_classes):
-                tile[k, j] = array[low + j, k]
+        fill_tile(array[low : low + size], tile)
         if not is_logits:
             for k in range(n_classes):
                 column = tile[k]
@@ -158,13 +156,9 @@ def temper_rows(array, beta, is_logits, floor, tempered):
     for i in range(array.shape[0]):
         row, out = array[i], tempered[i]
         top = highest(row)
-        # Rounding must not make a tie, and with it another class, of a small difference.
-        if is_logits:
-            for k in range(row.size):
-                scaled = (row[k] - top) * b
-                out[k] = min(scaled, tiny) if row[k] < top else scaled
-        else:
-            most = np.log(max(top, least))
-            for k in range(row.size):
-                scaled = (np.log(max(row[k], least)) - most) * b
-                out[k] = min(scaled, tiny) if row[k] < top else scaled
+        most = top if is_logits else np.log(max(top, least))
+        for k in range(row.size):
+            value = row[k] if is_logits else np.log(max(row[k], least))
+            scaled = (value - most) * b
+            # Rounding must not make a tie, and with it another class, of a small difference.
+            out[k] = min(scaled, tiny) if row[k] < top else scaled

@@ -124,13 +124,18 @@ def _put_left_first(rows, values, cut, buffer):
 
 
 @kernel
+def _leaf_of(row, node, column, threshold, child):
+    """Return the leaf in which a row ends that starts at a node."""
+    while child[node] > 0:
+        node = child[node] + (row[column[node]] > threshold[node])
+    return node
+
+
+@kernel
 def leaves_of(numbers, root, column, threshold, child, leaves):
     """Fill `leaves` with the node where each row ends that starts at `root`."""
     for i in range(numbers.shape[0]):
-        node = root
-        while child[node] > 0:
-            node = child[node] + (numbers[i, column[node]] > threshold[node])
-        leaves[i] = node
+        leaves[i] = _leaf_of(numbers[i], root, column, threshold, child)
 
 
 @kernel
@@ -145,13 +150,9 @@ def add_forest(numbers, roots, column, threshold, child, start, label, weight, p
         kept = 0.0
         added = np.zeros(row.size)
         for root in roots:
-            node = root
-            while child[node] > 0:
-                node = child[node] + (numbers[i, column[node]] > threshold[node])
-            labels, weights = (
-                label[start[node] : start[node + 1]],
-                weight[start[node] : start[node + 1]],
-            )
+            node = _leaf_of(numbers[i], root, column, threshold, child)
+            first, last = start[node], start[node + 1]
+            labels, weights = label[first:last], weight[first:last]
             total = pull
             for m in range(labels.size):
                 total += weights[m]

@@ -4,7 +4,7 @@ import numpy as np
 
 from dubito.kernels.compile import kernel
 from dubito.kernels.elementary import exponential, highest, logarithm
-from dubito.kernels.row_statistics import top_class
+from dubito.kernels.row_statistics import fill_tile, top_class
 
 # The position of each score in the output of the kernels.
 LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN, ENERGY = range(4)
@@ -41,17 +41,11 @@ def _sum_shares(row, second, is_logits):
     for low in range(0, row.size, CHUNK):
         part = row[low : low + CHUNK]
         a = b = second - second
-        if is_logits:
-            for k in range(part.size):
-                d = max(part[k] - second, lowest)
-                e = exponential(d)
-                a += e
-                b += d * e
-        else:
-            for k in range(part.size):
-                e = part[k]
-                a += e
-                b += logarithm(e) * e
+        for k in range(part.size):
+            d = max(part[k] - second, lowest) if is_logits else logarithm(part[k])
+            e = exponential(d) if is_logits else part[k]
+            a += e
+            b += d * e
         rest += a
         spread += b
     return rest, spread
@@ -90,9 +84,7 @@ def narrow_doubts(array, is_logits, doubts):
     sums, part = np.empty((2, TILE)), np.empty((2, TILE), array.dtype)
     for low in range(0, n_rows, TILE):
         size = min(TILE, n_rows - low)
-        for j in range(size):
-            for k in range(n_classes):
-                tile[k, j] = array[low + j, k]
+        fill_tile(array[low : low + size], tile)
         _two_highest(tile, size, top, second, best)
         sums[:, :size] = 0.0
         for first in range(0, n_classes, STRIP):
