@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import text
 
@@ -18,7 +17,7 @@ from dubito.serve.app import create_app
 from dubito.serve.decide import DecisionRequest, decide_batch
 from dubito.serve.policies import deploy_policy
 from dubito.serve.rows import RequestRows
-from dubito.serve.run import open_socket
+from dubito.serve.run import Limits, _make_server, open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.store import _open_engine
@@ -138,13 +137,15 @@ class Api:
 
 @pytest.fixture
 def running() -> Iterator[Callable[..., Api]]:
-    """Start services: `running(store, Settings(...))`."""
+    """Start services: `running(store, Settings(...), Limits(...))`."""
     ends: list[Callable[[], None]] = []
 
-    def started(store: Store, settings: Settings | None = None) -> Api:
+    def started(
+        store: Store, settings: Settings | None = None, limits: Limits | None = None
+    ) -> Api:
         app = create_app(store, Settings() if settings is None else settings)
         listener = open_socket("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        server = _make_server(app, limits)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 

@@ -149,6 +149,29 @@ def test_failures_are_answered_with_security_headers_and_a_number(
     assert "details for the log" in caplog.text
 
 
+def test_a_client_that_leaves_is_no_failure(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    port = int(api.address.rpartition(":")[2])
+    with caplog.at_level("INFO"), socket.create_connection(("127.0.0.1", port)) as line:
+        line.sendall(b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        time.sleep(0.1)
+        line.close()
+        end = time.monotonic() + 10
+        while not caplog.records and time.monotonic() < end:
+            time.sleep(0.01)
+    [record] = [record for record in caplog.records if record.name == "dubito.serve"]
+    assert record.__dict__["fields"]["status"] == 499
+    assert record.exc_info is None
+
+
+def test_a_long_path_fills_no_log(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        assert api.client.get("/" + "a" * 50_000).status_code == 404
+        end = time.monotonic() + 10
+        while not (found := [one for one in caplog.records if one.name == "dubito.serve"]):
+            assert time.monotonic() < end
+    assert len(found[0].__dict__["fields"]["path"]) == 500
+
+
 def test_it_is_healthy_and_ready(api: Api) -> None:
     for path in ("/healthz", "/readyz"):
         answer = httpx.get(api.address + path)

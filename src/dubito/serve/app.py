@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from dubito import __version__
@@ -33,6 +34,8 @@ from dubito.serve.service import (
 from dubito.serve.store import Store
 
 REFRESH_SECONDS = 1.0  # between checks of which policy is active
+MAX_LOGGED = 500  # characters of a path
+CLIENT_GONE = 499  # in log and metrics, for a client that left before the response
 RETENTION_SECONDS = 3600.0  # between deletions of old decisions
 health = APIRouter(tags=["health"])
 
@@ -155,8 +158,11 @@ class RequestLog:
 
         try:
             await self.app(scope, receive, send_with_number)
+        except ClientDisconnect:
+            status = status or CLIENT_GONE
         except Exception as error:
-            log_event("request failed", path=scope["path"], request=number, trace=error)
+            path = scope["path"][:MAX_LOGGED]
+            log_event("request failed", path=path, request=number, trace=error)
             if status:  # the response has begun, and must not look complete
                 raise
             detail = f"The service failed. See request {number} in its log."
@@ -173,7 +179,7 @@ class RequestLog:
         log_event(
             "request",
             method=scope["method"],
-            path=scope["path"],
+            path=scope["path"][:MAX_LOGGED],
             status=status,
             seconds=round(seconds, 6),
             rows=state.get("n_rows"),
