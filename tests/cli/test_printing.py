@@ -224,6 +224,7 @@ def test_a_file_may_be_named_like_markup_or_a_command(
     assert "\x07" not in terminal.getvalue()
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_text_from_the_file_to_the_review(run: Run) -> None:
     evil, reject = "\x1b]0;owned\x07", "=HYPERLINK(1)"
     rows = 60

@@ -20,6 +20,7 @@ from dubito.data import ArrayShards, BadRows, Columns, FileShards, Shards
 from dubito.data.sources import open_source
 from dubito.errors import BadValueError
 from dubito.outputs import Normal, Probabilities
+from tests.cli.conftest import Run
 
 COLUMNS = Columns(probabilities="p")
 OUTPUTS = Probabilities([[0.5, 0.5]], ["well", "ill"])
@@ -192,3 +193,33 @@ def test_tables_are_not_written_into_input_directories(tmp_path: Path) -> None:
 def test_urls_are_compared_as_they_are() -> None:
     require_output_paths({"--output": "s3://bucket/out"}, ["s3://bucket/in", "f.csv"])
     assert "another output" in message_for({"--output": "s3://bucket/in"}, ["s3://bucket/in"])
+
+
+def test_a_link_to_itself_is_reported_without_a_traceback(run: Run) -> None:
+    Path("loop.csv").symlink_to("loop.csv")
+    Path("p.csv").write_text("y,p\n0,0.5\n1,0.75\n")
+    for words in (["audit", "loop.csv", "-o", "r.html"], ["fit", "p.csv", "--costs", "loop.csv"]):
+        done = run(*words)
+        assert done.exit_code == 2
+        assert done.stderr.splitlines()[-2:][0].startswith("dubito: loop.csv")
+
+
+def test_semicolons_and_decimal_commas_are_read_and_reported(run: Run) -> None:
+    plain = "label,p_cat,p_dog,weight\ncat,0.75,0.25,1\ndog,0.5,0.5,2.5\ndog,0.25,0.75,1\n"
+    Path("a.csv").write_text(plain)
+    Path("b.csv").write_text(plain.replace(",", ";").replace(".", ","))
+    Path("c.tsv").write_text(plain.replace(",", "|"))
+    Path("costs.csv").write_text("action,cat,dog\ncat,0,1.5\ndog,1,0\n")
+    Path("kosten.csv").write_text("action;cat;dog\ncat;0;1,5\ndog;1;0\n")
+    words = ["--weight", "weight", "--json"]
+    first = run("audit", "a.csv", *words, "--costs", "costs.csv")
+    assert first.stderr == "Detected columns: label = label, probabilities = p_*.\n"
+    notes = {"b.csv": "separated by semicolons, with decimal commas", "c.tsv": "vertical bars"}
+    for file, note in notes.items():
+        other = run("audit", file, *words, "--costs", "kosten.csv")
+        assert other.stdout == first.stdout
+        assert note in other.stderr
+    Path("d.csv").write_text("label;p_cat;p_dog;weight\ncat;1;0;1,234\ndog;0;1;2,500\n")
+    refused = run("audit", "d.csv", *words)
+    assert refused.exit_code == 2
+    assert "'1,234', which may be 1.234 or 1234 in row 0" in refused.stderr

@@ -99,6 +99,7 @@ class ColumnOptions:
         self._require_one_kind()
         result: list[Predictions] = []
         found_by_name: list[str] = []
+        notations: dict[str, None] = {}
         for file in files:
             source = open_source(file)
             names = source.schema.names
@@ -109,8 +110,10 @@ class ColumnOptions:
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
             columns = _as_columns({**given, **found}, source, label, classes)
             result.append(Predictions(file, source, columns))
-        if found_by_name:
-            put(f"Detected columns: {', '.join(dict.fromkeys(found_by_name))}.", is_error=True)
+            notations |= _notation(source, columns)
+        if found_by_name or notations:
+            detected = [", ".join(one) for one in (dict.fromkeys(found_by_name), notations) if one]
+            put(f"Detected columns: {'; '.join(detected)}.", is_error=True)
         return result
 
     def _require_one_kind(self) -> None:
@@ -136,6 +139,19 @@ class ColumnOptions:
         if has_features and self.features is None:
             found |= _find_features(names)
         return found
+
+
+def _notation(source: BaseSource, columns: Columns) -> dict[str, None]:
+    """Return how cells are separated and decimals written, if a text file does not use commas."""
+    from dubito.data import scan
+    from dubito.data.sources.text_files import SEPARATORS
+
+    expected = "\t" if ".tsv" in source.name.lower() else ","
+    if source.separator in (None, expected):
+        return {}
+    decimal = scan(source, columns).columns.decimal
+    said = {f"separated by {SEPARATORS[source.separator]}": None}
+    return said if decimal == "." else {**said, "with decimal commas": None}
 
 
 def _find_label(names: Sequence[str], file: str, *, is_required: bool) -> dict[str, str]:

@@ -31,10 +31,10 @@ UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def _printable(text: str) -> str:
     r"""Return text with its control characters shown, so that names cannot act on a terminal.
 
-    >>> printable("\x1b[31mfraud")
+    >>> _printable("\x1b[31mfraud")
     '\\x1b[31mfraud'
     """
     return UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
@@ -42,7 +42,7 @@ def printable(text: str) -> str:
 
 def put(text: str, *, is_error: bool = False) -> None:
     """Print text, with control characters shown: all output goes through here."""
-    print(printable(text), file=sys.stderr if is_error else None)
+    print(_printable(text), file=sys.stderr if is_error else None)
 
 
 def _width() -> int:
@@ -53,7 +53,7 @@ def _width() -> int:
 def say(text: str = "") -> None:
     """Print text wrapped at word boundaries; continuation lines keep their indentation."""
     width = _width()
-    for line in printable(text).split("\n"):
+    for line in _printable(text).split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
         put(line if len(line) <= width else _wrapped(line, width, indent))
 
@@ -61,7 +61,7 @@ def say(text: str = "") -> None:
 def _wrapped(line: str, width: int, indent: str) -> str:
     """Return a line wrapped to a width; words longer than that, such as paths, stay whole."""
     return fill(
-        printable(line),
+        _printable(line),
         width,
         subsequent_indent=indent,
         break_long_words=False,
@@ -109,7 +109,7 @@ def say_json(values: Any) -> None:
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with text in the first column and numbers in the others."""
-    table = [[printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
+    table = [[_printable(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     spare = _width() - sum(widths[1:]) - 2 * len(widths[1:])
     for first, *others in table:
@@ -193,7 +193,7 @@ class PassProgress:
             self.totals[name] = row_count(name)
         for task in self.tasks:
             self.bar.remove_task(task)
-        text = printable(f"pass {self.n_passes} over {PurePath(name).name}")
+        text = _printable(f"pass {self.n_passes} over {PurePath(name).name}")
         task = self.bar.add_task(text, total=total or self.totals.get(name), unit=unit)
         self.tasks = [task]
 

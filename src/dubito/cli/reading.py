@@ -266,7 +266,7 @@ def resolved(place: str | Path) -> str:
     """Return a path in absolute form, and a URL unchanged."""
     from dubito.data.sources.locations import is_url
 
-    return str(place) if is_url(str(place)) else str(Path(place).resolve())
+    return str(place) if is_url(str(place)) else os.path.realpath(place)  # also of a link to itself
 
 
 def _require_directory(option: str, place: Path, taken: list[Path]) -> None:
@@ -275,6 +275,7 @@ def _require_directory(option: str, place: Path, taken: list[Path]) -> None:
         rule, fix = "must be in an existing directory", f"Run mkdir -p {place.parent} first"
         raise BadValueError(option, "dubito", rule, str(place), fix)
     is_table = place.suffix.lower() not in (".html", ".json")
-    if is_table and any(one.is_dir() and place.resolve().is_relative_to(one) for one in taken):
+    target = Path(os.path.realpath(place))
+    if is_table and any(one.is_dir() and target.is_relative_to(one) for one in taken):
         rule, fix = "must be outside the input directories", f"Pass {option} ../{place.name}"
         raise BadValueError(option, "dubito", rule, str(place), fix)

@@ -26,16 +26,17 @@ class Cells:
     array: pa.Array
     name: str
     where: str
+    decimal: str = "."
 
     @classmethod
-    def of(cls, piece: pa.Table, name: str, where: str) -> Cells:
+    def of(cls, piece: pa.Table, name: str, where: str, decimal: str = ".") -> Cells:
         """Return a column of a table; categories become plain values."""
         array = whole(piece.column(name))
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         if types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        return cls(array, name, where)
+        return cls(array, name, where, decimal)
 
     @property
     def is_list(self) -> bool:
@@ -132,12 +133,16 @@ class Cells:
         texts = pc.utf8_trim_whitespace(self.array.cast(pa.large_string()))
         is_gap = pc.is_in(texts, pa.array(parsing.GAPS, pa.large_string()))
         texts = pc.if_else(is_gap, pa.scalar(None, pa.large_string()), texts)
+        if self.decimal == ",":  # then a point is no part of a number
+            texts = pc.replace_substring(pc.replace_substring(texts, ".", " "), ",", ".")
         try:
             return texts.cast(pa.float64())
         except pa.ArrowInvalid:
-            cells = enumerate(texts.to_pylist(), first_row)
-            row, text = next((i, t) for i, t in cells if t and parsing.number(t) is None)
-            raise self.wrong_value("must be numbers", repr(text), FIX, row) from None
+            found = enumerate(texts.to_pylist())
+            place = next(i for i, t in found if t is not None and parsing.number(t) is None)
+            text = self.array[place].as_py().strip()
+            fix = parsing.remedy(text) or FIX
+            raise self.wrong_value("must be numbers", repr(text), fix, first_row + place) from None
 
     def wrong_value(self, rule: str, got: str, fix: str, row: int | None) -> BadValueError:
         """Return an error about a cell."""

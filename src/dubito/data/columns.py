@@ -42,7 +42,8 @@ class BoundColumns:
     """The columns of a table by role, and how to make a batch of them.
 
     `found` holds the columns of each role, `widths` the lengths of list columns; `has_types` is
-    False where text such as NA denotes a missing value.
+    False where text such as NA denotes a missing value, and `decimal` is the point or comma of
+    numbers there.
     """
 
     where: str
@@ -51,6 +52,7 @@ class BoundColumns:
     classes: tuple[ClassName, ...] | None
     widths: Mapping[str, int] = field(default_factory=dict)
     has_types: bool = True
+    decimal: str = "."
 
     @property
     def needed(self) -> list[str]:
@@ -120,7 +122,7 @@ class BoundColumns:
 
     def cells(self, piece: pa.Table, role: str) -> Cells:
         """Return the cells of the column of a role."""
-        return Cells.of(piece, self.found[role][0], self.where)
+        return Cells.of(piece, self.found[role][0], self.where, self.decimal)
 
     def matrix(self, piece: pa.Table, role: str, has_gaps: bool = False) -> FloatArray:
         """Return columns of numbers, or one column of lists, as a matrix."""
@@ -132,7 +134,7 @@ class BoundColumns:
             batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
             return np.asarray(batch.to_tensor().to_numpy())
         except pa.ArrowException:
-            cells = (Cells.of(piece, name, self.where) for name in columns)
+            cells = (Cells.of(piece, name, self.where, self.decimal) for name in columns)
             return np.stack([column.numbers(has_gaps=has_gaps) for column in cells], axis=1)
 
     def located(

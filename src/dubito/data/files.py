@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dubito.data import parsing
 from dubito.data.bad_rows import BadRows, batch_of_good_rows
 from dubito.data.batch import Batch
 from dubito.data.cells import is_list
@@ -55,8 +56,19 @@ def scan(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> F
         opened.require_alike(lambda file: columns.bind(file.schema.names, file.name).needed)
     with file_errors(opened.name):
         widths = _list_widths(opened, bound.needed)
-    bound = replace(bound, widths=widths, has_types=opened.has_types)
+        decimal = _decimal_of(opened, [name for name in bound.needed if name not in bound.texts])
+    bound = replace(bound, widths=widths, has_types=opened.has_types, decimal=decimal)
     return FileShards(opened, bound, bad_rows)
+
+
+def _decimal_of(source: BaseSource, numbers: list[str]) -> str:
+    """Return the point or comma of numbers; a comma only if other characters separate cells."""
+    if source.separator in (None, ","):
+        return "."
+    first = next(source.batches(numbers, numbers, n_rows=1000), None)
+    if first is None or not any(pc.any(pc.match_substring(one, ",")).as_py() for one in first):
+        return "."
+    return parsing.decimal_separator(first.to_pydict(), source.name)
 
 
 def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> Batch:
@@ -143,7 +155,8 @@ class FileShards(Shards):
         """
         needed = self.columns.needed
         # Bad rows are found one by one in text, which a typed reader would refuse as a whole.
-        texts = self.columns.texts if self.bad_rows is None else needed
+        is_typed = self.bad_rows is None and self.columns.decimal == "."
+        texts = self.columns.texts if is_typed else needed
         n_rows = max(1, blocks.BLOCK_ENTRIES // self.columns.n_entries)
         # Decoding costs a call per column: a wide table is decoded several pieces at a time.
         n_decoded = max(n_rows, min(8 * n_rows, 1 << 14))

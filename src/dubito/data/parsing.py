@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from dubito.errors import BadValueError
 from dubito.outputs import ClassName
 
 # Texts that denote a missing value in files without types.
 GAPS = frozenset({"", "NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"})
+COMMA = r"\d*,\d+([eE][+-]?\d+)?"  # a number with a decimal comma, without its sign
 BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -28,6 +30,43 @@ def number(text: str) -> int | float | None:
     except pa.ArrowInvalid:
         return None
     return int(value) if value.is_integer() else value
+
+
+def remedy(text: str) -> str | None:
+    """Return what to do about a text that is a number in other notations, None for other texts.
+
+    >>> remedy("1.234,5"), remedy("n/a")
+    ('Remove the thousands separators', None)
+    """
+    if re.fullmatch(r"[+-]?\d{1,3}(([.' ]\d{3})+(,\d+)?|([,' ]\d{3})+(\.\d+)?)", text):
+        return "Remove the thousands separators"
+    is_comma = re.fullmatch(rf"[+-]?{COMMA}", text)
+    return "Write a decimal point, or separate cells by semicolons" if is_comma else None
+
+
+def decimal_separator(texts: Mapping[str, Iterable[str | None]], where: str) -> str:
+    """Return the character before the decimals of columns of numbers: a point or a comma.
+
+    Raise if all numbers with a comma might as well have thousands separators.
+
+    >>> decimal_separator({"p": ["0,5", "1,250"]}, "f.csv")
+    ','
+    """
+    unclear = None
+    for name, column in texts.items():
+        for row, text in enumerate(column):
+            if text is None or not re.fullmatch(rf"\s*[+-]?{COMMA}\s*", text):
+                continue
+            if not re.fullmatch(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*", text):
+                return ","
+            unclear = unclear or (name, text.strip(), row)
+    cells = (text for column in texts.values() for text in column)
+    if unclear is None or any(text and re.search(r"\d\.\d", text) for text in cells):
+        return "."
+    name, text, row = unclear
+    got = f"{text!r}, which may be {text.replace(',', '.')} or {text.replace(',', '')}"
+    fix = "Write decimal points, and no thousands separators"
+    raise BadValueError(name, where, "must be unambiguous numbers", got, fix, row)
 
 
 def number_or_boolean(text: str) -> int | float | None:

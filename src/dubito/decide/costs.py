@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 
 from dubito.arrays import FloatArray, as_finite, as_floats, as_list, freeze, require_everywhere
+from dubito.data.parsing import decimal_separator
+from dubito.data.sources.text_files import separator_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.outputs import ClassName
 from dubito.serialization.array_fields import array
@@ -449,9 +451,11 @@ def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:
 
 def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list[str], list[str]]:
     """Return costs, actions and classes from a CSV file whose corner says `action` or `truth`."""
-    lines = csv.reader(read_text(path).splitlines())
+    lines = read_text(path).splitlines()
     try:
-        table = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
+        separator = separator_of(lines)
+        rows_read = csv.reader(lines, delimiter=separator)
+        table = [[cell.strip() for cell in line] for line in rows_read if any(map(str.strip, line))]
     except csv.Error as error:
         fix = "Write one row of costs per line"
         raise BadFileError(fspath(path), f"it is not CSV ({error})", fix) from error
@@ -461,7 +465,9 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
         fix = "Use a header such as action,healthy,ill"
         raise BadFileError(fspath(path), f"{rule}, got {corner!r}", fix)
     columns, rows = table[0][1:], [line[0] for line in table[1:]]
-    costs = [_numbers_of(line, len(columns), path) for line in table[1:]]
+    cells = {} if separator == "," else {"costs": [one for line in table[1:] for one in line[1:]]}
+    decimal = decimal_separator(cells, fspath(path))
+    costs = [_numbers_of(line, len(columns), path, decimal) for line in table[1:]]
     if not rows or not columns:
         fix = "Add one row of numbers per action below the names"
         raise BadFileError(fspath(path), "it holds no costs", fix)
@@ -470,14 +476,16 @@ def _read_cost_table(path: str | PathLike[str]) -> tuple[list[list[float]], list
     return [list(column) for column in zip(*costs, strict=True)], columns, rows
 
 
-def _numbers_of(line: list[str], n_columns: int, path: str | PathLike[str]) -> list[float]:
+def _numbers_of(
+    line: list[str], n_columns: int, path: str | PathLike[str], decimal: str
+) -> list[float]:
     """Return the costs of a row, whose first cell is its name."""
     name, *cells = line
     if len(cells) != n_columns:
         problem = f"row {name!r} has {len(cells)} costs instead of {n_columns}"
         raise BadFileError(fspath(path), problem, "Give one cost per column")
     try:
-        return [float(cell) for cell in cells]
+        return [float(cell.replace(decimal, ".")) for cell in cells]
     except ValueError as error:
         problem = f"row {name!r} holds a value that is not a number ({error})"
         raise BadFileError(fspath(path), problem, "Use numbers such as 0.5") from error

@@ -1,5 +1,6 @@
 """Parquet and Arrow files: told apart, and read no further than asked."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
-from dubito.data import Columns, read
+from dubito.data import Columns, read, scan
 from dubito.data.labels import Labels
 from dubito.data.sources import arrow_files
 from dubito.data.sources.arrow_files import open_arrow, open_parquet
+from dubito.errors import BadFileError
 
 TABLE = pa.table({"p": [0.25, 0.5, 0.75], "y": [1, 0, 1], "note": ["a", "b", "c"]})
 
@@ -113,9 +115,22 @@ def test_names_with_dots_are_names(tmp_path: Path) -> None:
     assert outputs.array.tolist() == [[0.25, 0.75]]  # type: ignore[attr-defined]
 
 
-def test_ids_outlive_the_file_they_were_mapped_from(tmp_path: Path) -> None:
+def test_ids_outlive_the_file_they_were_read_from(tmp_path: Path) -> None:
     write_ipc(ipc.new_file, tmp_path / "f.arrow", TABLE.to_batches())
     batch = read(tmp_path / "f.arrow", Columns(probabilities="p", id="y"))
     (tmp_path / "f.arrow").unlink()
     assert batch.ids is not None
     assert batch.ids.tolist() == [1, 0, 1]
+
+
+@each_kind
+def test_a_file_cut_while_it_is_read_is_an_error_and_no_signal(
+    tmp_path: Path, new: Callable[..., Any]
+) -> None:
+    path, table = tmp_path / "f.arrow", pa.table({"p": np.full(3_000_000, 0.5)})
+    write_ipc(new, path, table.to_batches(max_chunksize=100_000))
+    batches = scan(path, Columns(probabilities="p")).batches()
+    next(batches)
+    os.truncate(path, 20_000)
+    with pytest.raises(BadFileError, match=r"f\.arrow cannot be read"):
+        list(batches)

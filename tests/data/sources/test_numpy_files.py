@@ -12,6 +12,7 @@ from dubito import Logits
 from dubito.data import Columns, read, scan
 from dubito.data.labels import Labels
 from dubito.errors import BadFileError, BadTypeError, BadValueError
+from dubito.kernels import blocks
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([0, 1, 2, 2, 1, 0])
@@ -139,3 +140,17 @@ def test_an_array_cut_short_is_found(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(BadFileError, match="cannot be read"):
             read(source, Columns(logits="logits"))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_cut_while_it_is_read_is_an_error_and_no_signal(
+    tmp_path: Path, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 1 << 12)
+    logits = np.zeros((200_000, 3), order=order)
+    folder = save(tmp_path, "npy", logits=logits, y=np.zeros(len(logits)))
+    batches = scan(folder, COLUMNS).batches()
+    next(batches)
+    os.truncate(folder / "logits.npy", 100_000)
+    with pytest.raises(BadFileError, match=r"logits\.npy cannot be read: it ends before row"):
+        list(batches)

@@ -26,6 +26,13 @@ def test_text_is_opened_by_its_ending(tmp_path: Path, name: str) -> None:
     assert sum(batch.num_rows for batch in source.batches(["a"], [], 10)) == 1
 
 
+def test_a_link_to_itself_is_an_error(tmp_path: Path) -> None:
+    link = tmp_path / "loop.csv"
+    link.symlink_to(link)
+    with pytest.raises(BadFileError, match=r"loop\.csv cannot be read: its symbolic links form"):
+        open_source(link)
+
+
 def test_each_source_is_of_its_kind(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(1))
     np.savez(tmp_path / "f.npz", a=np.zeros(1))

@@ -1,12 +1,14 @@
 """CSV and TSV as people and programs really write them."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from dubito.data import Batch, Columns, read, scan
+from dubito.data import BadRows, Batch, Columns, read, scan
 from dubito.data.labels import Labels
-from dubito.data.sources import text_files
+from dubito.data.sources import open_source, text_files
 from dubito.errors import BadFileError, BadValueError
 
 COLUMNS = Columns(label="y", logits="z_*")
@@ -130,12 +132,69 @@ def test_a_row_of_too_few_cells_is_counted_by_rows_not_lines(
         scan(path, COLUMNS).sum(len)
 
 
-def test_a_semicolon_in_the_only_name_is_the_separator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_header_shows_what_separates_cells(tmp_path: Path, ending: str, separator: str) -> None:
+    text = f'"a|b",{PLAIN}'.replace("\n1,", '\n"x,y",1,').replace("\n0,", '\n"x,y",0,')
+    text = text.replace(",", separator).replace(f"x{separator}y", "x,y")
+    path = tmp_path / f"f.{ending}"
+    batch = read_text(path, text)
+    assert batch.outputs.array.tolist() == [[0.5, -2.0], [0.001, 3.0]]  # type: ignore[attr-defined]
+    assert codes_of(batch) == [1, 0]
+    assert open_source(path).separator == separator
+
+
+@pytest.mark.parametrize("is_lenient", [False, True])
+def test_decimal_commas_are_read_between_semicolons(tmp_path: Path, is_lenient: bool) -> None:
     path = tmp_path / "f.csv"
-    path.write_text("y;z_0;z_1\n1;0,5;2,5\n")
-    with pytest.raises(BadFileError) as caught:
-        scan(path, COLUMNS)
-    assert str(caught.value) == (
-        f"{path} cannot be read: its columns are separated by semicolons, not commas. Save it "
-        f"with commas as .csv, or with tabs as .tsv."
-    )
+    path.write_text("y;z_0;z_1;id\n1;0,5;-2;1,5\n0; 1,000E-3 ;+3,0;2,5\n")
+    columns, bad_rows = replace(COLUMNS, id="id"), BadRows() if is_lenient else None
+    batch = read(path, columns, bad_rows=bad_rows)
+    assert batch.outputs.array.tolist() == [[0.5, -2.0], [0.001, 3.0]]  # type: ignore[attr-defined]
+    assert batch.ids is not None
+    assert batch.ids.tolist() == ["1,5", "2,5"]  # texts as they stand
+    assert scan(path, columns).sum(len) == 2
+    assert not bad_rows
+
+
+@pytest.mark.parametrize(
+    ("cells", "words", "remedy"),
+    [
+        ("1,234;5,678", "'1,234', which may be 1.234 or 1234 in row 0", "Write decimal points"),
+        ("1,234;0.5", "`z_0` must be numbers, got '1,234' in row 0", "Remove the thousands"),
+        ("1.234,5;0,5", "`z_0` must be numbers, got '1.234,5' in row 0", "Remove the thousands"),
+        ("1,234,567;2", "`z_0` must be numbers, got '1,234,567' in row 0", "Remove the thousands"),
+        ("0,5;0.5", "`z_1` must be numbers, got '0.5' in row 0", "Fix the cell"),
+    ],
+)
+def test_thousands_separators_are_never_guessed(
+    tmp_path: Path, cells: str, words: str, remedy: str
+) -> None:
+    with pytest.raises(BadValueError) as caught:
+        read_text(tmp_path / "f.csv", f"y;z_0;z_1\n1;{cells}\n")
+    assert words in str(caught.value)
+    assert remedy in caught.value.fix
+
+
+def test_a_comma_between_commas_names_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(BadValueError, match="got '1,5' in row 0") as caught:
+        read_text(tmp_path / "f.csv", 'y,z_0,z_1\n1,"1,5",2\n')
+    assert caught.value.fix == "Write a decimal point, or separate cells by semicolons"
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv.gz", "csv.zst"])
+def test_a_line_that_expands_without_end_is_refused(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 1 << 20)
+    cell = b'"x\n"\t' if "tsv" in ending else b'"x\n",'
+    for text in (b"a" * (1 << 21), b"\n" * (1 << 21), cell * (1 << 18)):
+        path = tmp_path / f"f.{ending}"
+        with pa.output_stream(path, compression="detect") as stream:
+            stream.write(text)
+        with pytest.raises(BadFileError, match="its header has more than 1 MB"):
+            scan(path, COLUMNS)
+    with pa.output_stream(path, compression="detect") as stream:
+        stream.write(b"y,z_0,z_1\n" + b"1" * (1 << 21))
+    with pytest.raises(BadFileError, match="a row has more than 1 MB"):
+        scan(path, COLUMNS).sum(len)

@@ -11,8 +11,9 @@ from typing import final
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from dubito.data.sources.locations import is_url, open_file
+from dubito.data.sources.locations import is_url, open_file, size_of
 from dubito.data.sources.source import BaseSource, Span
+from dubito.errors import BadFileError
 from dubito.kernels import blocks
 
 GROUP_BLOCKS = 16  # of 4 MB: a row group of no more is decoded as a whole
@@ -114,19 +115,25 @@ def _most_entries(metadata: parquet.FileMetaData, groups: Sequence[int], columns
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowSource(BaseSource):
-    """An Arrow file or stream, memory-mapped."""
+    """An Arrow file or stream, read a record batch at a time.
+
+    It is not memory-mapped: a file that another program truncates would end this process.
+    """
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int
     ) -> Iterator[pa.RecordBatch]:
         fields = [self.schema.get_field_index(name) for name in columns]
         options = ipc.IpcReadOptions(included_fields=fields)
-        with open_file(self.name, is_mapped=True) as mapped:
-            reader = _open_ipc(mapped, options)
+        size = size_of(self.name)
+        with open_file(self.name) as opened:
+            reader = _open_ipc(opened, options)
             if isinstance(reader, ipc.RecordBatchStreamReader):
                 yield from reader
             else:
                 yield from map(reader.get_batch, range(reader.num_record_batches))
+        if size_of(self.name) != size:  # a stream has no end that could be missing
+            raise BadFileError(self.name, "it was changed while it was read", "Read it again")
 
 
 def open_parquet(name: str) -> ParquetSource:
@@ -137,14 +144,14 @@ def open_parquet(name: str) -> ParquetSource:
 
 def open_arrow(name: str) -> ArrowSource:
     """Open an Arrow file or stream."""
-    with open_file(name, is_mapped=True) as mapped:
-        return ArrowSource(name, _open_ipc(mapped).schema)
+    with open_file(name) as opened:
+        return ArrowSource(name, _open_ipc(opened).schema)
 
 
 def _open_ipc(
-    mapped: pa.NativeFile, options: ipc.IpcReadOptions | None = None
+    opened: pa.NativeFile, options: ipc.IpcReadOptions | None = None
 ) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
     """Open what is inside, by how it begins."""
-    is_file = mapped.read(len(MAGIC)) == MAGIC
-    mapped.seek(0)
-    return (ipc.open_file if is_file else ipc.open_stream)(mapped, options=options)
+    is_file = opened.read(len(MAGIC)) == MAGIC
+    opened.seek(0)
+    return (ipc.open_file if is_file else ipc.open_stream)(opened, options=options)

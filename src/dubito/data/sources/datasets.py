@@ -91,8 +91,8 @@ class PartitionSource(BaseSource):
     partition: Mapping[str, pa.Scalar]
 
     @property
-    def has_types(self) -> bool:
-        return self.file.has_types
+    def separator(self) -> str | None:
+        return self.file.separator
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int
@@ -128,8 +128,8 @@ class DatasetSource(BaseSource):
     starts: dict[int, int] = field(default_factory=dict)  # first rows of files read so far
 
     @property
-    def has_types(self) -> bool:
-        return self.files[0].has_types
+    def separator(self) -> str | None:
+        return self.files[0].separator
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int

@@ -37,10 +37,10 @@ def _reach(url: str) -> tuple[Any, str]:
     return system, path
 
 
-def open_file(name: str, *, is_mapped: bool = False) -> pa.NativeFile:
-    """Open a file for random access, memory-mapped on request if it is on this machine."""
+def open_file(name: str) -> pa.NativeFile:
+    """Open a file for random access."""
     if not is_url(name):
-        return pa.memory_map(name) if is_mapped else pa.OSFile(name)
+        return pa.OSFile(name)
     system, path = _reach(name)
     return fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(path)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, final
 
@@ -14,14 +17,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dubito.data.sources.source import BaseSource, file_errors
-from dubito.errors import BadTypeError, BadValueError
+from dubito.errors import BadFileError, BadTypeError, BadValueError
 
 
 class Header(NamedTuple):
-    """The shape and type of a stored array."""
+    """The shape, order and type of a stored array, and where its entries start."""
 
     shape: tuple[int, ...]
+    is_fortran: bool
     dtype: np.dtype[Any]
+    start: int
 
 
 @final
@@ -29,7 +34,8 @@ class Header(NamedTuple):
 class ArraySource(BaseSource):
     """Arrays as columns. Those requested must have one length; others are never loaded.
 
-    An NPZ is loaded into memory, the NPY files of a directory are memory-mapped.
+    An NPZ is loaded into memory, the NPY files of a directory are read block by block. They are not
+    memory-mapped: a file that another program truncates would end this process.
     """
 
     headers: Mapping[str, Header]
@@ -39,14 +45,17 @@ class ArraySource(BaseSource):
     ) -> Iterator[pa.RecordBatch]:
         for column in columns:
             self.require_column(column, columns[0])
-        arrays = [self.load(column) for column in columns]
-        for low in range(0, len(arrays[0]), n_rows):
-            pieces = [arrow_of(array[low : low + n_rows]) for array in arrays]
-            yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
+        n_all = self.headers[columns[0]].shape[0]
+        with ExitStack() as opened:
+            arrays = [self.rows_of(column, opened) for column in columns]
+            for low in range(0, n_all, n_rows):
+                rows = slice(low, min(low + n_rows, n_all))
+                pieces = [arrow_of(read(rows)) for read in arrays]
+                yield pa.RecordBatch.from_arrays(pieces, names=list(columns))
 
     def require_column(self, column: str, first: str) -> None:
         """Raise unless an array has one entry per row, of numbers or text."""
-        shape, dtype = self.headers[column]
+        shape, _, dtype, _ = self.headers[column]
         n_rows = self.headers[first].shape[:1]
         if dtype.kind not in "biufUSM":
             # A pickled array is never loaded: doing so could run code.
@@ -62,14 +71,35 @@ class ArraySource(BaseSource):
             fix = "Save arrays with one entry per row"
             raise BadValueError(column, self.name, rule, f"{shape[0]} rows", fix)
 
-    def load(self, column: str) -> NDArray[Any]:
-        """Return an array."""
+    def rows_of(self, column: str, opened: ExitStack) -> Callable[[slice], NDArray[Any]]:
+        """Return a function that reads rows of an array; the stack closes its file."""
         path = Path(self.name)
         if path.is_dir():
-            mapped = np.load(path / f"{column}.npy", mmap_mode="r", allow_pickle=False)
-            return np.asarray(mapped)
+            file = opened.enter_context((path / f"{column}.npy").open("rb"))
+            return partial(_stored_rows, file, self.headers[column])
         with np.load(path, allow_pickle=False) as arrays:
-            return np.asarray(arrays[column])
+            loaded: NDArray[Any] = np.asarray(arrays[column])
+        return loaded.__getitem__
+
+
+def _stored_rows(file: IO[bytes], header: Header, rows: slice) -> NDArray[Any]:
+    """Read rows of an NPY file."""
+    shape, is_fortran, dtype, start = header
+    n_all, n_rows, width = shape[0], rows.stop - rows.start, math.prod(shape[1:])
+
+    def entries(first: int, count: int) -> NDArray[Any]:
+        file.seek(start + first * dtype.itemsize)
+        found = np.fromfile(file, dtype, count)
+        if found.size < count:
+            problem = f"it ends before row {rows.stop - 1:,} of {n_all:,}"
+            fix = "Write the file again: it may be truncated or damaged"
+            raise BadFileError(file.name, problem, fix)
+        return found
+
+    if is_fortran:
+        columns = [entries(k * n_all + rows.start, n_rows) for k in range(width)]
+        return np.stack(columns, axis=1).reshape(n_rows, *shape[1:])
+    return entries(rows.start * width, n_rows * width).reshape(n_rows, *shape[1:])
 
 
 def open_npz(path: Path) -> ArraySource:
@@ -97,17 +127,16 @@ def _source_of(path: Path, headers: dict[str, Header]) -> ArraySource:
     """Return arrays as a source with the widths of its matrices."""
     types = {
         name: pa.list_(pa.null(), shape[1]) if len(shape) == 2 else pa.null()
-        for name, (shape, _) in headers.items()
+        for name, (shape, *_) in headers.items()
     }
     return ArraySource(str(path), pa.schema(types.items()), headers)
 
 
 def _read_header(file: IO[bytes]) -> Header:
-    """Read the shape and type of an array, without its entries."""
+    """Read the header of an array, without its entries."""
     is_long = npy.read_magic(file) != (1, 0)
     read = npy.read_array_header_2_0 if is_long else npy.read_array_header_1_0
-    shape, _, dtype = read(file)
-    return Header(shape, dtype)
+    return Header(*read(file), file.tell())
 
 
 def arrow_of(array: NDArray[Any]) -> pa.Array:

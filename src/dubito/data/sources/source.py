@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -39,9 +40,14 @@ class BaseSource(ABC):
     schema: pa.Schema
 
     @property
+    def separator(self) -> str | None:
+        """The character between the cells of a text file; None for files that have types."""
+        return None
+
+    @property
     def has_types(self) -> bool:
         """Whether nulls are nulls; if not, text such as NA denotes a missing value."""
-        return True
+        return self.separator is None
 
     @abstractmethod
     def batches(
@@ -82,9 +88,14 @@ def file_errors(name: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise _not_utf8(name) from error
+    except MemoryError as error:
+        fix = "Check that it is what it should be, or convert it to Parquet"
+        raise BadFileError(name, "reading it takes more memory than there is", fix) from error
     except BROKEN as error:
         if "invalid UTF8" in str(error):
             raise _not_utf8(name) from error
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise BadFileError(name, "its symbolic links form a loop", "Fix the link") from error
         text = str(error).strip().partition("\n")[0].rstrip(".")
         problem = "".join(filter(str.isprintable, text)) or "it is broken"
         fix = "Write the file again: it may be truncated or damaged"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from dubito.data.sources.source import BaseSource
 from dubito.errors import BadFileError
 
 COMPRESSIONS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
-SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
 BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
 
 
@@ -29,11 +29,11 @@ BLOCK_BYTES = 1 << 23  # a row must fit into one: half a million numbers do
 class TextSource(BaseSource):
     """A text file with one row per line; quoted text may contain line breaks."""
 
-    separator: str
+    delimiter: str
 
     @property
-    def has_types(self) -> bool:
-        return False
+    def separator(self) -> str:
+        return self.delimiter
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str], n_rows: int
@@ -44,6 +44,8 @@ class TextSource(BaseSource):
         except pa.ArrowInvalid as error:
             if "Empty CSV" in str(error):  # a header without a line break
                 return
+            if "straddl" in str(error):  # two blocks
+                raise _too_long(self.name, "a row") from error
             self.raise_at_first_bad_row(columns, texts)
             raise
 
@@ -57,7 +59,7 @@ class TextSource(BaseSource):
         """Open the file. The number of a bad row is known only with a single thread."""
         reading = arrow_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=on_bad_row is None)
         parse_options = arrow_csv.ParseOptions(
-            delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_bad_row
+            delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=on_bad_row
         )
         types = {name: pa.string() if name in texts else pa.float64() for name in columns}
         converting = arrow_csv.ConvertOptions(
@@ -95,20 +97,49 @@ class TextSource(BaseSource):
 
 
 def open_text(name: str, separator: str) -> TextSource:
-    """Open a text file whose columns are separated by a character."""
+    """Open a text file; its header shows whether a character other than `separator` is used."""
     with _byte_stream(name) as stream:
-        lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""), delimiter=separator)
-        names = next((line for line in lines if line), None)
-    if names is None:
+        read = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+        lines: list[str] = []
+        _first_cells(_noted(read, lines, name), separator)
+    separator = separator_of(lines, separator)
+    names = _first_cells(lines, separator)
+    if not names:
         raise BadFileError(name, "it has no header", "Name the columns in the first line")
-    others = [other for other in SEPARATORS if other in names[0]] if len(names) == 1 else []
-    if others:
-        problem = (
-            f"its columns are separated by {SEPARATORS[others[0]]}, not {SEPARATORS[separator]}"
-        )
-        fix = "Save it with commas as .csv, or with tabs as .tsv"
-        raise BadFileError(name, problem, fix)
     return TextSource(name, pa.schema([(name, pa.null()) for name in names]), separator)
+
+
+def separator_of(lines: Sequence[str], expected: str = ",") -> str:
+    """Return the character between the cells of a header: another than expected if that has none.
+
+    >>> separator_of(["label;p_cat;p_dog", "cat;0,75;0,25"])
+    ';'
+    """
+    if len(_first_cells(lines, expected)) > 1:
+        return expected
+    return max((expected, *SEPARATORS), key=lambda other: len(_first_cells(lines, other)))
+
+
+def _first_cells(lines: Iterable[str], separator: str) -> list[str]:
+    """Return the cells of the first line that is not blank, none if there is no such line."""
+    return next((cells for cells in csv.reader(lines, delimiter=separator) if cells), [])
+
+
+def _noted(read: io.TextIOWrapper, lines: list[str], name: str) -> Iterator[str]:
+    """Yield lines and note them, up to a block: a compressed line may expand without end."""
+    n_left = BLOCK_BYTES
+    while line := read.readline(n_left):
+        n_left -= len(line)
+        if n_left <= 0:
+            raise _too_long(name, "its header")
+        lines.append(line)
+        yield line
+
+
+def _too_long(name: str, what: str) -> BadFileError:
+    """Return the error for a line that does not fit into a block."""
+    problem = f"{what} has more than {BLOCK_BYTES >> 20} MB"
+    return BadFileError(name, problem, "Check that it is a table with one row per line")
 
 
 def _byte_stream(name: str) -> pa.NativeFile:
