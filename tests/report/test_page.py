@@ -105,4 +105,4 @@ def test_a_page_without_data_has_no_data_element() -> None:
 
 def test_fragments_escape_too() -> None:
     settings = {"threshold": "0", "classes": ["<b>"], "actions": [], "costs": [], "reject": 0}
-    assert "&lt;b&gt;" in fragment("decisions.html.j2", **settings, n="1", outcomes=[])
+    assert "&lt;b&gt;" in fragment("decisions.html.j2", **settings, n=1, outcomes={})

@@ -46,15 +46,14 @@ def demo(
 
     folder.mkdir(parents=True, exist_ok=True)
     sample = load_fashion_mnist()
-    names = [sample.classes[label] for label in sample.test_labels]
-    found = audit(names, _logits_of(sample, "test"))
+    found = audit(_labels_of(sample, "test"), _logits_of(sample, "test"))
     if not as_json:
         say("A small network classifies eight kinds of clothes. Is its confidence calibrated?")
         say(f"\n{found}\n")
         say("Fitting a policy on 4,000 validation images, which takes a moment ...")
     policy = Policy.fit(
         _logits_of(sample, "validation"),
-        [sample.classes[label] for label in sample.validation_labels],
+        _labels_of(sample, "validation"),
         costs=CostMatrix.zero_one(sample.classes).with_reject(REJECT_COST, "review"),
         features=sample.validation_features,
         ood=OODGate(MahalanobisDistance(normalize=True), alpha=OOD_ALPHA),
@@ -112,12 +111,11 @@ def _write_demo_report(policy: Policy, sample: FashionMNISTSample, path: Path) -
     from dubito.data import Batch
     from dubito.report import make_report
 
-    digits = _logits_of(sample, "digits")
     make_report(
-        [sample.classes[label] for label in sample.test_labels],
+        _labels_of(sample, "test"),
         _logits_of(sample, "test"),
         features=sample.test_features,
-        ood=Batch.of(None, digits, features=sample.digits_features),
+        ood=Batch.of(None, _logits_of(sample, "digits"), features=sample.digits_features),
         policy=policy,
         title="Eight kinds of clothes",
         command="dubito demo",
@@ -128,11 +126,9 @@ def _before_and_after(policy: Policy, sample: FashionMNISTSample) -> dict[str, l
     """Return metrics of the test images, uncalibrated and calibrated."""
     from dubito import audit
 
-    before = _logits_of(sample, "test")
-    names = [sample.classes[label] for label in sample.test_labels]
-    reports = [
-        audit(names, one, n_resamples=0) for one in (before, policy.calibrator.transform(before))
-    ]
+    before, names = _logits_of(sample, "test"), _labels_of(sample, "test")
+    after = policy.calibrator.transform(before)
+    reports = [audit(names, one, n_resamples=0) for one in (before, after)]
     figures = {
         "mean confidence": "confidence",
         "accuracy": "accuracy",
@@ -224,6 +220,11 @@ def _logits_of(sample: FashionMNISTSample, field: str) -> Logits:
     from dubito import Logits
 
     return Logits(getattr(sample, f"{field}_logits"), sample.classes)
+
+
+def _labels_of(sample: FashionMNISTSample, field: str) -> list[str]:
+    """Return the names of the true classes of a part of the sample."""
+    return [sample.classes[label] for label in getattr(sample, f"{field}_labels")]
 
 
 def _features_of(sample: FashionMNISTSample, field: str) -> FloatArray:

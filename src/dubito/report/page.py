@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dubito.report.content import Section, Verdict
+from dubito.report.formatting import cost, percentage
 
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -95,10 +96,12 @@ def _asset(name: str) -> str:
 @cache
 def _environment() -> Environment:
     """Return the template environment: values are escaped, undefined ones raise an error."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("dubito.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"percentage": percentage, "cost": cost}
+    return environment

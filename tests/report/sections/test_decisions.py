@@ -1,5 +1,6 @@
 """The decision section in its initial state."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,11 @@ from dubito.data.shards import ArrayShards
 from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.report.content import Figure, Row, Text
 from dubito.report.formatting import cost, percentage
+from dubito.report.page import fragment
 from dubito.report.sample import Outcome, draw_sample
 from dubito.report.sections.abstention import (
     _cost_origin,
     _cost_text,
-    _outcome_row,
     _panel,
     _policy_text,
     decisions_section,
@@ -47,10 +48,27 @@ def test_the_best_way_is_marked(summary: Summary) -> None:
 
 
 def test_an_outcome_is_formatted_as_by_the_script() -> None:
-    found = _outcome_row("key", "name", 0.5, Outcome(0.645, 0.01904, 1234.56), False)
-    texts = [found[name] for name in ("threshold", "coverage", "risk", "reviewed", "cost")]
-    assert texts == ["0.500", "64.5\u00a0%", "1.90\u00a0%", "355.0", "1,235"]
-    assert _outcome_row("key", "name", None, Outcome(1.0, 0.0, 5.0), True)["cost"] == "5.00"
+    outcomes = {
+        "yours": ("Yours", 0.5, Outcome(0.645, 0.01904, 1234.56)),
+        "none": ("None", None, Outcome(1.0, 0.0, 5.0)),
+    }
+    page = fragment(
+        "decisions.html.j2",
+        threshold="0.5",
+        classes=("a",),
+        actions=("a",),
+        reject=None,
+        costs=[["0"]],
+        n=1200,
+        outcomes=outcomes,
+        best="none",
+        absent="-",
+    )
+    shown = re.findall('data-figure="[a-z]+">(.*?)</td>', page)
+    assert shown[:5] == ["0.500", "64.5\u00a0%", "1.90\u00a0%", "355.0", "1,235"]
+    assert shown[5:] == ["-", "100.0\u00a0%", "0.00\u00a0%", "0.0", "5.00"]
+    assert "on the 1,200 rows" in page
+    assert page.count('class="best"') == 1
 
 
 def test_the_origin_of_costs_is_stated(summary: Summary) -> None:

@@ -123,25 +123,11 @@ def _panel(sample: Sample) -> Markup:
         actions=sample.costs.actions,
         reject=sample.costs.reject,
         costs=[[f"{cost:.12g}" for cost in row] for row in sample.costs.array.tolist()],
-        n=f"{len(sample.batch):,}",
-        outcomes=[_outcome_row(key, *outcomes[key], key == best) for key in outcomes],
+        n=len(sample.batch),
+        outcomes=outcomes,
+        best=best,
+        absent=ABSENT,
     )
-
-
-def _outcome_row(
-    key: str, name: str, threshold: float | None, outcome: Outcome, is_best: bool
-) -> dict[str, object]:
-    """Return a row of the table of outcomes, formatted as by the page's script."""
-    return {
-        "key": key,
-        "name": name,
-        "is_best": is_best,
-        "threshold": ABSENT if threshold is None else f"{threshold:.3f}",
-        "coverage": percentage(outcome.coverage),
-        "risk": percentage(outcome.risk, 2),
-        "reviewed": f"{outcome.reviewed:,.1f}",
-        "cost": cost(outcome.cost),
-    }
 
 
 def _risk_figure(summary: Summary, handles: Handles) -> Figure:

@@ -44,33 +44,24 @@ def _cards(before: Audit, after: Audit) -> Cards:
     """Return the key metrics."""
     gap = before.intervals.get("gap")
     ends = f"95\u00a0% interval {points(gap.low)} to {points(gap.high)}" if gap else ""
-    errors = [
-        Card(
-            f"ECE {when}",
-            percentage(one.expected_calibration_error),
-            f"expected if calibrated: {percentage(one.expected_if_calibrated)}",
+    cards = [
+        Card(name, percentage(was), f"after: {percentage(now)}")
+        for name, was, now in (
+            ("Mean confidence", before.confidence, after.confidence),
+            ("Accuracy", before.accuracy, after.accuracy),
         )
-        for when, one in (("before", before), ("after calibration", after))
     ]
-    confidence, accuracy = percentage(before.confidence), percentage(before.accuracy)
-    return Cards(
-        (
-            Card("Mean confidence", confidence, f"after: {percentage(after.confidence)}"),
-            Card("Accuracy", accuracy, f"after: {percentage(after.accuracy)}"),
-            Card("Confidence - accuracy", f"{points(before.gap)} points", ends),
-            *errors,
-        )
-    )
+    cards.append(Card("Confidence - accuracy", f"{points(before.gap)} points", ends))
+    for when, one in (("before", before), ("after calibration", after)):
+        expected = f"expected if calibrated: {percentage(one.expected_if_calibrated)}"
+        cards.append(Card(f"ECE {when}", percentage(one.expected_calibration_error), expected))
+    return Cards(tuple(cards))
 
 
 def _diagrams(view: View) -> Row:
     """Return the diagrams before and after."""
-    return Row(
-        (
-            _diagram("Before calibration", view.before, view.name, "before"),
-            _diagram("After calibration", view.after, view.name, "after"),
-        )
-    )
+    before = _diagram("Before calibration", view.before, view.name, "before")
+    return Row((before, _diagram("After calibration", view.after, view.name, "after")))
 
 
 def _diagram(title: str, curve: ReliabilityCurve, subset: str, style: str) -> Figure:

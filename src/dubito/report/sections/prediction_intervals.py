@@ -39,12 +39,11 @@ def regression_verdict(summary: RegressionSummary) -> Verdict:
     before, after = summary.before.audit, summary.after.audit
     if mood == "bad" and summary.chosen and before.levels.size:
         k = int(np.argmax(np.abs(before.coverage - before.levels) / before.coverage_deviation))
-        level = float(before.levels[k])
-        nearest = int(np.argmin(np.abs(after.levels - level)))
+        level = before.levels[k]
         corrected = (
             f"{summary.after.name} corrects it ({summary.after.summary}): {percentage(level, 0)} "
-            f"intervals then contain {percentage(float(after.coverage[nearest]))} of the targets, "
-            "out of sample."
+            f"intervals then contain {percentage(after.coverage[_nearest(after, level)])} of the "
+            "targets, out of sample."
         )
         sentences = (*sentences, corrected)
     return Verdict(headline, sentences, mood)
@@ -99,12 +98,17 @@ def _cards(summary: RegressionSummary) -> Cards:
             cards.append(Card(name, decimal(was.value), note))
     before, after = summary.before.audit, summary.after.audit
     if before.levels.size:
-        k = int(np.argmin(np.abs(before.levels - 0.9)))
-        name = f"coverage of {percentage(float(before.levels[k]), 0)} intervals"
-        nearest = int(np.argmin(np.abs(after.levels - before.levels[k])))
-        note = f"after: {percentage(float(after.coverage[nearest]))}" if summary.chosen else ""
-        cards.append(Card(name, percentage(float(before.coverage[k])), note))
+        k = _nearest(before, 0.9)
+        name = f"coverage of {percentage(before.levels[k], 0)} intervals"
+        now = after.coverage[_nearest(after, before.levels[k])]
+        note = f"after: {percentage(now)}" if summary.chosen else ""
+        cards.append(Card(name, percentage(before.coverage[k]), note))
     return Cards(tuple(cards))
+
+
+def _nearest(audit: RegressionAudit, level: float) -> int:
+    """Return the place of the nominal coverage that is nearest to `level`."""
+    return int(np.argmin(np.abs(audit.levels - level)))
 
 
 def _coverage_table(audits: list[tuple[str, RegressionAudit]]) -> Table:
