@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import pty
 import subprocess
@@ -67,6 +68,36 @@ def test_a_closed_pipe_is_not_an_error(run: Run, monkeypatch: pytest.MonkeyPatch
     done = run("doctor", "--json")
     assert done.exit_code == 1
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_compilation_shows_what_is_left_beside_pure_json(made: Path, tmp_path: Path) -> None:
+    script = """
+from numba.core import event
+from dubito.kernels import compile
+
+n_compiled = []
+class Counter(compile.CompilationNotice):
+    def on_end(self, event):
+        super().on_end(event)
+        n_compiled[:] = [self.n_compiled]
+event.register("numba:compile", Counter())
+from dubito.cli import main
+try:
+    main()
+finally:
+    import sys
+    print(*n_compiled, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, "audit", made / "sure.csv", "--json"],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["n_rows"] == 400
+    *lines, n_compiled = done.stderr.splitlines()
+    assert "dubito: compiling kernels, once per machine: 0 of about 8, about 8 s left" in lines
+    assert abs(int(n_compiled) - 8) <= 2
 
 
 @pytest.mark.filterwarnings("always")

@@ -1,18 +1,22 @@
 """Kernels are compiled once a machine, with a notice, and load from disk afterwards."""
 
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dubito.kernels import Workload
 from dubito.kernels.compile import CompilationNotice
 from dubito.kernels.row_statistics import narrow_rows
 
-NOTICE = "dubito: compiling Numba kernels (first use only, a few seconds)...\n"
+NOTICE = "dubito: compiling kernels, once per machine: 0 ready, about 1 s each\n"
 
 EVERY_KERNEL = """
 import numpy as np
@@ -43,7 +47,10 @@ def run(script: str, **settings: str) -> subprocess.CompletedProcess[str]:
 def test_second_process_loads_every_kernel_from_disk(tmp_path: Path) -> None:
     first = run(EVERY_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
     second = run(EVERY_KERNEL, NUMBA_CACHE_DIR=str(tmp_path))
-    assert (first.stderr, second.stderr) == (NOTICE, "")
+    lines = first.stderr.splitlines(keepends=True)
+    assert lines[0] == NOTICE
+    assert all(re.fullmatch(NOTICE.replace(" 0 ", r" \d+ "), line) for line in lines)
+    assert second.stderr == ""
     assert first.stdout == second.stdout
 
 
@@ -64,21 +71,74 @@ def compilation_of(function: Any) -> Any:
     return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function)})
 
 
-def test_notice_comes_once(capsys: pytest.CaptureFixture[str]) -> None:
-    notice = CompilationNotice()
-    for _ in range(2):
+@pytest.fixture
+def notice(monkeypatch: pytest.MonkeyPatch) -> CompilationNotice:
+    """A notice about 4 kernels, of which none is ready, and a clock that it reads."""
+    clock = iter(np.arange(100.0).tolist())  # a second passes between two looks
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("dubito.kernels.compile.KERNELS", [])
+    monkeypatch.setattr(Workload, "n_kernels", 4)
+    return CompilationNotice()
+
+
+def compile_times(notice: CompilationNotice, times: int) -> None:
+    for _ in range(times):
         notice.on_start(compilation_of(narrow_rows.py_func))
+        notice.on_start(compilation_of(narrow_rows.py_func))  # a kernel that this one calls
         notice.on_end(compilation_of(narrow_rows.py_func))
-    assert capsys.readouterr().err == NOTICE
+        notice.on_end(compilation_of(narrow_rows.py_func))
+
+
+def test_notice_is_a_line_every_few_seconds_of_what_is_left(
+    notice: CompilationNotice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_times(notice, 6)
+    assert capsys.readouterr().err == (
+        "dubito: compiling kernels, once per machine: 0 of about 4, about 4 s left\n"
+        "dubito: compiling kernels, once per machine: 5 of about 6, about 1 s left\n"
+    )
+
+
+def test_kernels_loaded_from_disk_are_ready(
+    notice: CompilationNotice,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = SimpleNamespace(stats=SimpleNamespace(cache_hits={"float32": 1, "float64": 1}))
+    monkeypatch.setattr("dubito.kernels.compile.KERNELS", [loaded])
+    compile_times(notice, 1)
+    assert "2 of about 4, about 2 s left" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_notice_on_a_terminal_is_one_line_that_is_erased(
+    notice: CompilationNotice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "__stderr__", terminal)
+    compile_times(notice, 2)
+    first, second, rest = terminal.getvalue().split("\x1b[K\r\x1b[K")
+    assert first == "\rdubito: compiling kernels, once per machine: 0 of about 4, about 4 s left"
+    assert second == "\rdubito: compiling kernels, once per machine: 1 of about 4, about 3 s left"
+    assert rest == ""
+    assert max(len(first), len(second)) <= 80
 
 
 def test_notice_is_silent_about_the_kernels_of_others(capsys: pytest.CaptureFixture[str]) -> None:
-    CompilationNotice().on_start(compilation_of(run))
+    notice = CompilationNotice()
+    notice.on_start(compilation_of(run))
+    notice.on_end(compilation_of(run))
     assert capsys.readouterr().err == ""
+    assert notice.n_compiled == 0
 
 
 def test_notice_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     notice = CompilationNotice()
     monkeypatch.setattr(sys, "stderr", None)
-    notice.on_start(compilation_of(narrow_rows.py_func))
-    assert not notice.has_spoken
+    compile_times(notice, 1)
+    assert notice.n_compiled == 0

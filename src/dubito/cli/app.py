@@ -19,6 +19,11 @@ from dubito.cli.fit import fit
 from dubito.cli.policy import policy
 from dubito.cli.serve import serve, token
 
+KERNELS = {  # that a command compiles when it first runs on a machine
+    "demo": 30, "audit": 8, "audit -o": 28, "calibrate": 17, "fit": 22, "decide": 9,
+    "compare": 5, "drift": 5, "doctor": 9,
+}  # fmt: skip
+
 
 @final
 class Commands(TyperGroup):
@@ -26,7 +31,9 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         from dubito.errors import DubitoError
+        from dubito.kernels import Workload
 
+        Workload.n_kernels = _kernels_of([*ctx._protected_args, *ctx.args])
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -41,6 +48,16 @@ class Commands(TyperGroup):
 
         say_error(caught)
         raise typer.Exit(2)
+
+
+def _kernels_of(words: list[str]) -> int:
+    """Return about how many kernels a command needs, 0 if unknown.
+
+    >>> _kernels_of(["audit", "rows.csv"]), _kernels_of(["audit", "rows.csv", "-o", "page.html"])
+    (8, 28)
+    """
+    has_report = any(word.startswith(("-o", "--output")) for word in words)
+    return KERNELS.get(f"{words[0]} -o" if words[0] == "audit" and has_report else words[0], 0)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

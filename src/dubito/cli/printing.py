@@ -170,8 +170,11 @@ def passes() -> Iterator[None]:
         return
     # Results go to the standard output, which the bar must not capture.
     bar = _progress_bar(redirect_stdout=False, transient=True)
-    with bar, report_progress_to(PassProgress(bar)):
-        yield
+    try:
+        with report_progress_to(PassProgress(bar)):
+            yield
+    finally:
+        bar.stop()
 
 
 @final
@@ -188,6 +191,7 @@ class PassProgress:
         """Start a pass and return the function that advances its bar."""
         from dubito.data.table_queries import row_count
 
+        self.bar.start()  # not before: rows in memory need no bar
         self.n_passes += 1
         if unit == "rows" and name not in self.totals:
             self.totals[name] = row_count(name)

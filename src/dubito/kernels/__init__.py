@@ -4,3 +4,15 @@ Each kernel runs on one thread and releases the GIL; `blocks` spreads it over ro
 read-only arrays (`dubito.arrays.freeze`), C-contiguous, float32 or float64, already validated: the
 kernels assume finite numbers. The tests compare every kernel with a NumPy reference.
 """
+
+from typing import final
+
+
+@final
+class Workload:
+    """About how many kernels this process needs, 0 if unknown: the notice of compilation shows it.
+
+    It is set before any kernel is imported, which takes longer than to show a help text.
+    """
+
+    n_kernels = 0

@@ -1,11 +1,14 @@
 """Compilation of kernels: once per machine, cached on disk, with a notice."""
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from numba import njit
 from numba.core import event
+
+from dubito.kernels import Workload
 
 # A division that may raise ZeroDivisionError is a branch, and branches keep loops scalar.
 # Sums may be reordered to fill vector lanes; NaN and infinity keep their meaning. A loop that sums
@@ -16,30 +19,73 @@ FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"reassoc", "contrac
 EXACT: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 
 
+KERNELS: list[Any] = []  # all that were imported
+SECONDS = 1.0  # that a kernel takes to compile, until some have been compiled
+PAUSE = 10.0  # seconds between two lines where a line cannot be overwritten
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on its first call, without the GIL, and cache it on disk."""
     try:
-        return njit(cache=True, nogil=True, **FAST)(function)
+        KERNELS.append(njit(cache=True, nogil=True, **FAST)(function))
     except RuntimeError:  # no writable directory: compile in every process
-        return njit(nogil=True, **FAST)(function)
+        KERNELS.append(njit(nogil=True, **FAST)(function))
+    return KERNELS[-1]
 
 
 class CompilationNotice(event.Listener):
-    """Prints once per process that kernels are being compiled rather than loaded."""
+    """Shows that kernels are being compiled rather than loaded, how many, and the time left.
 
-    has_spoken = False
+    On a terminal this is one line, erased when a kernel is ready; elsewhere a new line every few
+    seconds. A kernel that another kernel calls is not counted.
+    """
+
+    depth = n_compiled = 0
+    seconds = 0.0
+    started: float | None = None
+    spoken = -PAUSE
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        is_ours = function.__module__.startswith("dubito.")
-        if self.has_spoken or not is_ours or sys.stderr is None:  # a service may have no stderr
+        is_ours = event.data["dispatcher"].py_func.__module__.startswith("dubito.")
+        self.depth += 1
+        if self.depth > 1 or not is_ours or sys.stderr is None:  # a service may have no stderr
             return
-        self.has_spoken = True
-        sys.stderr.write("dubito: compiling Numba kernels (first use only, a few seconds)...\n")
+        self.started = time.monotonic()
+        if _is_terminal():
+            sys.stderr.write(f"\r{self._text()}\x1b[K\r")
+        elif self.started - self.spoken >= PAUSE:
+            self.spoken = self.started
+            sys.stderr.write(f"{self._text()}\n")
         sys.stderr.flush()
 
     def on_end(self, event: Any) -> None:
-        """Do nothing."""
+        self.depth -= 1
+        if self.depth or self.started is None:
+            return
+        self.n_compiled += 1
+        self.seconds += time.monotonic() - self.started
+        self.started = None
+        if _is_terminal():
+            sys.stderr.write("\x1b[K")
+            sys.stderr.flush()
+
+    def _text(self) -> str:
+        """Return how many kernels are ready, of about how many, and the time left."""
+        n_ready = self.n_compiled + sum(sum(one.stats.cache_hits.values()) for one in KERNELS)
+        text = "dubito: compiling kernels, once per machine"
+        if not Workload.n_kernels:
+            return f"{text}: {n_ready} ready, about {SECONDS:g} s each"
+        n_left = max(Workload.n_kernels - n_ready, 1)
+        seconds = n_left * (self.seconds + 3 * SECONDS) / (self.n_compiled + 3)
+        return f"{text}: {n_ready} of about {n_ready + n_left}, about {seconds:.0f} s left"
+
+
+def _is_terminal() -> bool:
+    """Return whether a line of the standard error stream can be overwritten.
+
+    Not where a progress bar has replaced the stream to keep its own line.
+    """
+    return sys.stderr is sys.__stderr__ is not None and sys.__stderr__.isatty()
 
 
 event.register("numba:compile", CompilationNotice())  # type: ignore[no-untyped-call]
