@@ -11,6 +11,7 @@ from scipy import sparse
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
 from dubito.calibrate import TemperatureScaling, VarianceScaling
 from dubito.data import Batch
+from dubito.decide import CostMatrix
 from dubito.errors import (
     BadTypeError,
     BadValueError,
@@ -203,32 +204,50 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "the same name twice": (
         lambda: Probabilities(HALVES, classes=["cat", "cat"]),
         BadValueError,
-        "Probabilities: `classes` must all be different, got 'cat' twice. Give each class a name "
+        "Probabilities: `classes` must be distinct, also as text, got 'cat' twice. Give each "
+        "class a name of its own, such as ['cat', 'dog'].",
+    ),
+    "a number and the same as text": (
+        lambda: Logits(HALVES, classes=[1, "1"]),
+        BadValueError,
+        "Logits: `classes` must be distinct, also as text, got 1 and '1'. Give each class a name "
         "of its own, such as ['cat', 'dog'].",
+    ),
+    "a class of costs that is a number and a text": (
+        lambda: CostMatrix.zero_one(["0", 0]),
+        BadValueError,
+        "CostMatrix: `classes` must be distinct, also as text, got '0' and 0. Name each class "
+        "once.",
+    ),
+    "one row of logits without its axis": (
+        lambda: audit([1], Logits([2.0, 0.0, -1.0])),
+        BadValueError,
+        "audit: `y_true` must have length 3, like the outputs, got length 1. Align both in the "
+        "same row order; one dimension is a single column, so pass one row as array[np.newaxis].",
     ),
     "one text for the names": (
         lambda: Probabilities(HALVES, classes="cat"),
         BadTypeError,
-        "Probabilities: `classes` must be a list of names in the order of the columns, got "
+        "Probabilities: `classes` must be a list of strings or numbers, one per class, got "
         "'cat'. Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "a number for the names": (
         lambda: Probabilities(HALVES, classes=2),  # type: ignore[arg-type]
         BadTypeError,
-        "Probabilities: `classes` must be a list of names in the order of the columns, got int. "
+        "Probabilities: `classes` must be a list of strings or numbers, one per class, got int. "
         "Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "names without an order": (
         lambda: Probabilities(HALVES, classes={"cat"}),
         BadTypeError,
-        "Probabilities: `classes` must be a list of names in the order of the columns, got "
+        "Probabilities: `classes` must be a list of strings or numbers, one per class, got "
         "{'cat'}. Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "a name that is None": (
         lambda: Probabilities(HALVES, classes=["cat", None]),  # type: ignore[list-item]
         BadTypeError,
-        "Probabilities: `classes` must be text or numbers, got NoneType. Give each class a name "
-        "of its own, such as ['cat', 'dog'].",
+        "Probabilities: `classes` must be a list of strings or numbers, one per class, got a "
+        "NoneType. Give each class a name of its own, such as ['cat', 'dog'].",
     ),
     "one matrix for several passes": (
         lambda: Members(HALVES),

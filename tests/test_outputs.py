@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
+from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
+from dubito.data.labels import Labels
 from dubito.outputs import BaseClassOutputs, BaseOutputs, as_outputs
 
 Floats = NDArray[np.floating[Any]]
@@ -186,12 +187,50 @@ def test_members_of_logits_are_their_softmax(logits: Floats) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_arrays_that_need_no_change_are_views_of_the_callers(dtype: Any) -> None:
-    matrix = np.full((3, 4), 0.25, dtype)
-    for outputs in (Logits(matrix), Probabilities(matrix), as_outputs(matrix, "outputs", "audit")):
-        assert np.shares_memory(outputs.array, matrix)  # type: ignore[attr-defined]
-    cube = np.full((2, 3, 4), 0.25, dtype)
-    assert np.shares_memory(Members(cube).array, cube)
+def test_outputs_own_their_arrays_or_share_what_is_read_only(dtype: Any) -> None:
+    matrix, cube = np.full((3, 4), 0.25, dtype), np.full((2, 3, 4), 0.25, dtype)
+    made: dict[str, Callable[[], BaseOutputs]] = {
+        "Logits": lambda: Logits(matrix),
+        "Probabilities": lambda: Probabilities(matrix),
+        "Members": lambda: Members(cube, certainty=cube[:, :, 0]),
+        "TopLabel": lambda: TopLabel(matrix[:, 0], matrix[:, 0]),
+        "Normal": lambda: Normal(matrix, matrix),
+        "Samples": lambda: Samples(matrix),
+        "Quantiles": lambda: Quantiles(matrix, np.linspace(0.1, 0.9, 4)),
+    }
+    owned = {name: make() for name, make in made.items()}
+    matrix[:], cube[:] = np.nan, np.nan
+    for name, outputs in owned.items():
+        for array in arrays_of(outputs).values():
+            assert np.isfinite(array).all(), name
+            assert not array.flags.writeable, name
+    matrix[:], cube[:] = 0.25, 0.25
+    matrix.flags.writeable = cube.flags.writeable = False
+    for name in ("Logits", "Probabilities", "Members", "Normal", "Samples", "Quantiles"):
+        shared = cube if name == "Members" else matrix
+        assert np.shares_memory(next(iter(arrays_of(made[name]()).values())), shared), name
+    plain = np.full((3, 4), 0.25, dtype)
+    assert np.shares_memory(as_outputs(plain, "outputs", "audit").array, plain)  # type: ignore[attr-defined]
+
+
+def test_a_changed_array_changes_no_figures() -> None:
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(200, 3)), rng.integers(0, 3, 200)
+    outputs, labels = Logits(z), Labels(y)
+    wanted = audit(y, outputs).to_dict()
+    z[:], y[:] = 1e6, 1 << 40
+    assert audit(labels, outputs).to_dict() == wanted
+
+
+def test_reprs_are_short() -> None:
+    matrix = np.full((5000, 10), 0.1, np.float32)
+    assert repr(Logits(matrix)) == "Logits(5000 rows x 10 classes, float32)"
+    assert repr(Probabilities(matrix[:1])) == "Probabilities(1 row x 10 classes, float32)"
+    assert repr(Members(matrix[np.newaxis])) == "Members(1 pass x 5000 rows x 10 classes, float32)"
+    assert repr(TopLabel([0.5, 0.5], [1, 0])) == "TopLabel(2 rows, float64)"
+    assert repr(Normal([[1.0, 2.0]], [[1.0, 1.0]])) == "Normal(1 row x 2 targets, float64)"
+    assert repr(Samples([[1.0, 2.0]])) == "Samples(1 row x 2 draws, float64)"
+    assert repr(Quantiles([[1.0, 2.0]], [0.1, 0.9])) == "Quantiles(1 row x 2 levels, float64)"
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])

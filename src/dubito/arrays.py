@@ -90,6 +90,20 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+def own(array: NDArray[Any], given: Any) -> NDArray[Any]:
+    """Return a read-only array that holds what `given` held when it was validated.
+
+    It is a copy if the caller could still change it, and shared if it is read-only: so a memory
+    map, or an array after `array.flags.writeable = False`, takes no further memory.
+
+    >>> numbers = np.zeros(3)
+    >>> np.shares_memory(own(numbers, numbers), numbers)
+    False
+    """
+    is_new = isinstance(given, list | tuple) or not np.may_share_memory(array, np.asarray(given))
+    return freeze(array.copy() if array.flags.writeable and not is_new else array)
+
+
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only array in C order, as kernels expect it; copied only if necessary."""
     return freeze(np.ascontiguousarray(array))
@@ -248,12 +262,17 @@ def draw_seed(random_state: Any, caller: str) -> int:
 
 
 def require_rows(
-    array: NDArray[Any], n_rows: int, argument: str, caller: str, like: str = "the outputs"
+    array: NDArray[Any],
+    n_rows: int,
+    argument: str,
+    caller: str,
+    like: str = "the outputs",
+    fix: str = "Align both in the same row order",
 ) -> None:
     """Raise unless `array` has `n_rows` rows."""
     if array.shape[0] != n_rows:
         rule, got = f"must have length {n_rows}, like {like}", f"length {array.shape[0]}"
-        raise BadValueError(argument, caller, rule, got, "Align both in the same row order")
+        raise BadValueError(argument, caller, rule, got, fix)
 
 
 def require_dimensions(

@@ -37,10 +37,11 @@ def test_rows_without_a_label_weigh_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_matrix_is_a_view_of_the_callers(dtype: type) -> None:
+def test_the_matrix_is_a_view_of_the_outputs(dtype: type) -> None:
     array: NDArray[Any] = np.zeros((4, 3), dtype)
-    rows = LabeledRows.of(Batch.of([0, 1, 2, 0], Logits(array)))
-    assert np.shares_memory(rows.array, array)
+    outputs = Logits(array)
+    rows = LabeledRows.of(Batch.of([0, 1, 2, 0], outputs))
+    assert np.shares_memory(rows.array, outputs.array)
     assert not rows.array.flags.writeable
     assert array.flags.writeable
 

@@ -69,3 +69,16 @@ def test_residuals_are_shared_between_the_nearest_middles(n_rows: int) -> None:
     shares = np.maximum(1 - distance * N_CELLS, 0)
     assert_allclose(sums, (weights * (correct - confidence)) @ shares, atol=1e-11)
     assert total == pytest.approx(weights.sum())
+
+
+def test_scores_that_changed_after_validation_are_never_written_outside() -> None:
+    odd = freeze(np.array([np.nan, -1.0, 2.0, np.inf, -np.inf, 0.5]))
+    ones = freeze(np.ones(odd.size))
+    guarded = np.zeros((30, 2))
+    cell_sums(odd, ones, ones, HALF, guarded[10:20])
+    assert not guarded[:10].any()
+    assert not guarded[20:].any()
+    flat = np.zeros(30)
+    residual_sums(odd, ones, ones, flat[10:20])
+    assert not flat[:10].any()
+    assert not flat[20:].any()

@@ -146,7 +146,7 @@ class BaseCalibrator(Serializable):
         known = self._check_outputs(outputs, "transform")
         result = np.empty(known.array.shape, known.array.dtype)
         self._over_blocks(known, result, lambda z, out: np.copyto(out, z))
-        return Logits(result, self.classes_)
+        return Logits(freeze(result), self.classes_)
 
     def summary(self) -> str:
         """Return the fitted parameters in words, as part of a sentence.

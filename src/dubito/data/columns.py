@@ -93,9 +93,10 @@ class BoundColumns:
     def outputs(self, piece: pa.Table) -> BaseOutputs:
         """Return the declared outputs of a piece."""
         if self.kind == "logits":
-            return Logits(self.matrix(piece, "logits"), self.classes)
+            return Logits(freeze(self.matrix(piece, "logits")), self.classes)
         if self.kind == "probabilities":
-            return Probabilities(self.matrix(piece, "probabilities"), self.classes)
+            matrix = freeze(self.matrix(piece, "probabilities"))
+            return Probabilities(matrix, self.classes)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
             return TopLabel(confidence.numbers(), correct.shares())

@@ -18,6 +18,7 @@ from dubito.arrays import (
     as_finite,
     as_floats,
     freeze,
+    own,
     require_dimensions,
     require_rows,
 )
@@ -149,6 +150,10 @@ class Labels:
     codes: IntArray
     probabilities: FloatArray | None = None
 
+    def __post_init__(self) -> None:
+        # Kernels look up columns by codes, which nobody may change once they are validated.
+        object.__setattr__(self, "codes", own(self.codes, self.codes))
+
     @classmethod
     def of(
         cls, y: Any, outputs: BaseClassOutputs, argument: str = "y_true", caller: str = "Labels"
@@ -168,7 +173,10 @@ class Labels:
         array = as_array(y, argument, caller)
         if array.dtype.kind == "U" and isinstance(y, list | tuple):
             array = np.array(y, dtype=object)  # NumPy turned numbers and NaN among names into text
-        require_rows(array, outputs.n_rows, argument, caller)
+        fix = "Align both in the same row order"
+        if array.shape[0] == 1 and outputs.n_classes == 2:
+            fix += "; one dimension is a single column, so pass one row as array[np.newaxis]"
+        require_rows(array, outputs.n_rows, argument, caller, fix=fix)
         if array.ndim == 2 and array.shape[1] == outputs.n_classes:
             return cls.of_probabilities(array, argument, caller)
         rule = f"one label per row, or rows x {outputs.n_classes} label probabilities"

@@ -15,7 +15,7 @@ from dubito.arrays import FloatArray, as_finite, as_floats, as_list, freeze, req
 from dubito.data.parsing import decimal_separator
 from dubito.data.sources.text_files import separator_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError
-from dubito.outputs import ClassName
+from dubito.outputs import ClassName, as_names
 from dubito.serialization.array_fields import array
 from dubito.serialization.documents import read_text
 from dubito.serialization.fields import Check, Entry, class_names, declare, list_of, optional, text
@@ -99,8 +99,8 @@ class CostMatrix(Record):
             raise BadValueError("rate", "CostMatrix", rule, f"shape {grows.shape}", fix)
         columns = None
         if classes is not None:
-            kind, fix = ("strings or numbers", str | int | float | bool), "Name each class once"
-            columns = _as_names(classes, table.shape[1], "classes", "class", kind, fix)
+            fix = "Name each class once"
+            columns = as_names(classes, table.shape[1], "classes", "class", "CostMatrix", fix)
         names = _as_action_names(actions, table.shape[0], columns)
         object.__setattr__(self, "array", table)
         object.__setattr__(self, "rate", grows)
@@ -413,30 +413,8 @@ def _as_action_names(
         is_square = classes is not None and len(classes) == n_actions
         names = [str(name) for name in (classes if is_square else range(n_actions)) or ()]
     fix = "Name each action, such as ['approve', 'deny']"
-    checked = _as_names(names, n_actions, "actions", "action", ("strings", str), fix)
+    checked = as_names(names, n_actions, "actions", "action", "CostMatrix", fix)
     return tuple(str(name) for name in checked)
-
-
-def _as_names(
-    names: Any, n_names: int, argument: str, of_what: str, kind: tuple[str, Any], fix: str
-) -> tuple[ClassName, ...]:
-    """Return distinct names as plain Python values of a kind."""
-    caller, (kinds, types) = "CostMatrix", kind
-    rule = f"must be a list of {kinds}, one per {of_what}"
-    if isinstance(names, str | set | frozenset):
-        raise BadTypeError(argument, caller, rule, repr(names), fix)
-    listed = as_list(names, argument, caller, rule, fix)
-    plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
-    for name in plain:
-        if not isinstance(name, types):
-            raise BadTypeError(argument, caller, rule, f"a {type(name).__name__}", fix)
-    if len(plain) != n_names:
-        rule = f"must have {n_names} names, one per {of_what}"
-        raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
-    if len(set(plain)) != len(plain):
-        twice = next(name for name in plain if plain.count(name) > 1)
-        raise BadValueError(argument, caller, "must be distinct names", f"{twice!r} twice", fix)
-    return plain
 
 
 def _reject_index(reject: Any, actions: tuple[str, ...]) -> int | None:

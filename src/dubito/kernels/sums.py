@@ -111,7 +111,8 @@ def cell_bounds(doubt):
 def cell_sums(doubt, weights, correct, first, sums):
     """Add each row's weight, and its weight if wrong, to its cell of `sums` (cells x 2)."""
     for i in range(doubt.size):
-        cell = np.uint64(_cell_of(doubt[i]) - first)
+        # Clamped, as a score that changed after the bounds were found must not be written outside.
+        cell = np.uint64(min(max(_cell_of(doubt[i]) - first, 0), sums.shape[0] - 1))
         sums[cell, 0] += weights[i]
         sums[cell, 1] += weights[i] * (1.0 - correct[i])
 
@@ -126,7 +127,7 @@ def residual_sums(confidence, correct, weights, sums):
     last = sums.size - 1
     for i in range(confidence.size):
         place = min(max(confidence[i] * sums.size - 0.5, 0.0), np.float64(last))
-        low = np.uint64(min(int(place), last - 1))
+        low = np.uint64(max(min(int(place), last - 1), 0))
         fraction = place - low
         residual = weights[i] * (correct[i] - confidence[i])
         sums[low] += residual * (1.0 - fraction)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dubito.arrays import FloatArray, as_finite, as_floats
+from dubito.arrays import FloatArray, as_finite, as_floats, freeze
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
 from dubito.data.files import scan
@@ -215,7 +215,7 @@ class _Run:
         """Return checked rows."""
         logits_array = to_array(class_logits(outputs, self.likelihood, caller))
         array = as_floats(logits_array, "outputs", caller)
-        logits = Logits(as_finite(array, "outputs", caller))
+        logits = Logits(freeze(as_finite(array, "outputs", caller)))
         self.n_classes = logits.n_classes
         labels, weights = (
             to_array(_rows_like(outputs, one, name, caller)) if torch.is_tensor(one) else one

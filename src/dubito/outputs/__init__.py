@@ -1,8 +1,10 @@
 """Model outputs: declared, never guessed.
 
 A plain array is probabilities, everywhere; anything else is wrapped in the type that says what it
-is. Each type validates its array once and keeps it in float32 or float64 as a read-only view of
-the caller's array.
+is. Each type validates its array once and keeps it read-only, in float32 or float64. Changing the
+caller's array afterwards changes nothing: a writeable array is copied. A read-only one, such as a
+memory map or an array after `array.flags.writeable = False`, is shared and takes no memory.
+Functions that are given a plain array only read it while they run.
 """
 
 from dubito.outputs.base import BaseOutputs, unchecked
@@ -14,6 +16,7 @@ from dubito.outputs.classification import (
     Probabilities,
     TopLabel,
     as_class_matrix,
+    as_names,
     as_outputs,
     require_classes,
 )
@@ -31,6 +34,7 @@ __all__ = [
     "Samples",
     "TopLabel",
     "as_class_matrix",
+    "as_names",
     "as_outputs",
     "require_classes",
     "unchecked",

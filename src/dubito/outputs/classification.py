@@ -19,6 +19,7 @@ from dubito.arrays import (
     as_list,
     either,
     freeze,
+    own,
     require_dimensions,
     require_rows,
 )
@@ -52,7 +53,9 @@ class Logits(BaseClassOutputs):
     Parameters
     ----------
     array : array of shape (n_rows, n_classes) or (n_rows,)
-        Finite logits. One dimension is the log odds of the positive class of two.
+        Finite logits. One dimension is one number per row, the log odds of the positive class of
+        two, as `decision_function` of a binary classifier returns it; pass a single row of several
+        classes as `array[np.newaxis]`. A writeable array is copied, a read-only one is shared.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
 
@@ -70,7 +73,7 @@ class Logits(BaseClassOutputs):
         logits = as_finite(_as_matrix(array, "array", "Logits"), "array", "Logits", fix)
         if logits.shape[1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        set_field(self, "array", freeze(logits))
+        set_field(self, "array", own(logits, array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Logits"))
 
 
@@ -83,7 +86,9 @@ class Probabilities(BaseClassOutputs):
     ----------
     array : array of shape (n_rows, n_classes), (n_rows, 1) or (n_rows,)
         Probabilities. Rows whose sum differs from 1 by more than 1e-3 raise an error, others are
-        renormalized. One column is the probability of the positive class of two.
+        renormalized. One column, or one dimension, is the probability of the positive class of two;
+        pass a single row of several classes as `array[np.newaxis]`. A writeable array is copied, a
+        read-only one is shared.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
 
@@ -98,7 +103,7 @@ class Probabilities(BaseClassOutputs):
 
     def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
         probabilities = _as_probabilities(array, "array", "Probabilities")
-        set_field(self, "array", freeze(probabilities))
+        set_field(self, "array", own(probabilities, array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
 
 
@@ -141,7 +146,7 @@ class Members(BaseClassOutputs):
             _as_probabilities(one, f"array[{i}]", "Members", logits) for i, one in enumerate(passes)
         ]
         is_unchanged = all(new is old for new, old in zip(checked, passes, strict=True))
-        set_field(self, "array", freeze(floats if is_unchanged else np.stack(checked)))
+        set_field(self, "array", own(floats if is_unchanged else np.stack(checked), array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Members"))
         set_field(self, "certainty", _as_certainty(certainty, floats.shape[:2]))
 
@@ -169,7 +174,7 @@ class Members(BaseClassOutputs):
                 fix = "Stack passes over the same rows, with columns in the same order"
                 raise BadValueError(f"passes[{i}]", "Members.of", rule, got, fix)
         stack = np.stack([_softmax(o.array) if isinstance(o, Logits) else o.array for o in wrapped])
-        return cls(stack, first.classes, certainty)
+        return cls(freeze(stack), first.classes, certainty)
 
     @property
     def n_passes(self) -> int:
@@ -179,7 +184,7 @@ class Members(BaseClassOutputs):
     @property
     def mean(self) -> Probabilities:
         """The mean probabilities over the passes."""
-        return Probabilities(self.array.mean(axis=0), self.classes)
+        return Probabilities(freeze(self.array.mean(axis=0)), self.classes)
 
 
 @final
@@ -245,6 +250,8 @@ def require_classes(
     fix = "Pass the columns of the fit, in the same order"
     if outputs.n_classes != n_classes:
         rule = f"must have {n_classes} columns, as during fit"
+        if outputs.n_classes == 2:
+            fix += "; one dimension is a single column, so pass one row as array[np.newaxis]"
         raise BadValueError("outputs", caller, rule, f"{outputs.n_classes}", fix)
     if None not in (outputs.classes, classes) and outputs.classes != classes:
         rule = f"must have the classes {classes}, as during fit"
@@ -282,24 +289,37 @@ def _as_probabilities(
 
 def _as_classes(names: Any, n_classes: int, caller: str) -> tuple[ClassName, ...] | None:
     """Return the names of the columns as plain Python values, or None."""
-    if names is None:
-        return None
     fix = "Give each class a name of its own, such as ['cat', 'dog']"
-    rule = "must be a list of names in the order of the columns"
+    return None if names is None else as_names(names, n_classes, "classes", "class", caller, fix)
+
+
+def as_names(
+    names: Any, n_names: int, argument: str, of_what: str, caller: str, fix: str
+) -> tuple[ClassName, ...]:
+    """Return distinct names of classes or actions as plain Python values.
+
+    Names must differ as text too: 1 and "1" would be one class in a file.
+    """
+    kinds = "strings" if of_what == "action" else "strings or numbers"
+    types = str if of_what == "action" else str | int | float | bool
+    rule = f"must be a list of {kinds}, one per {of_what}"
     if isinstance(names, str | set | frozenset):
-        raise BadTypeError("classes", caller, rule, repr(names), fix)
-    listed = as_list(names, "classes", caller, rule, fix)
+        raise BadTypeError(argument, caller, rule, repr(names), fix)
+    listed = as_list(names, argument, caller, rule, fix)
     plain = tuple(name.item() if isinstance(name, np.generic) else name for name in listed)
     for name in plain:
-        if not isinstance(name, str | int | float | bool):
-            kind = type(name).__name__
-            raise BadTypeError("classes", caller, "must be text or numbers", kind, fix)
-    if len(plain) != n_classes:
-        rule = f"must have {n_classes} names, one per class"
-        raise BadValueError("classes", caller, rule, f"{len(plain)}", fix)
-    if len(set(plain)) != len(plain):
-        twice = next(name for name in plain if plain.count(name) > 1)
-        raise BadValueError("classes", caller, "must all be different", f"{twice!r} twice", fix)
+        if not isinstance(name, types):
+            raise BadTypeError(argument, caller, rule, f"a {type(name).__name__}", fix)
+    if len(plain) != n_names:
+        rule = f"must have {n_names} names, one per {of_what}"
+        raise BadValueError(argument, caller, rule, f"{len(plain)}", fix)
+    if min(len(set(plain)), len(set(map(str, plain)))) < len(plain):
+        pairs = ((one, other) for k, other in enumerate(plain) for one in plain[:k])
+        one, other = next(
+            pair for pair in pairs if pair[0] == pair[1] or len({*map(str, pair)}) < 2
+        )
+        got = f"{one!r} twice" if repr(one) == repr(other) else f"{one!r} and {other!r}"
+        raise BadValueError(argument, caller, "must be distinct, also as text", got, fix)
     return plain
 
 
@@ -311,7 +331,7 @@ def _as_certainty(value: Any, shape: tuple[int, ...]) -> FloatArray | None:
     if certainty.shape != shape:
         rule, fix = f"must be passes x rows, {shape}", "Pass one number for each pass and row"
         raise BadValueError("certainty", "Members", rule, f"shape {certainty.shape}", fix)
-    return freeze(certainty)
+    return own(certainty, value)
 
 
 def _require_passes(n_passes: int, argument: str, caller: str) -> None:

@@ -11,7 +11,7 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
-    freeze,
+    own,
     require_dimensions,
     require_everywhere,
 )
@@ -50,8 +50,8 @@ class Normal(BaseOutputs):
             raise BadValueError("std", "Normal", rule, got, "Broadcast it to that shape")
         rule, fix = "must be positive", "Set a floor, such as 1e-6"
         require_everywhere(stds > 0, stds, "std", "Normal", rule, fix)
-        set_field(self, "mean", freeze(means))
-        set_field(self, "std", freeze(stds))
+        set_field(self, "mean", own(means, mean))
+        set_field(self, "std", own(stds, std))
 
 
 @final
@@ -76,7 +76,7 @@ class Samples(BaseOutputs):
     def __init__(self, array: Any) -> None:
         draws = as_finite(as_floats(array, "array", "Samples"), "array", "Samples")
         require_dimensions(draws, (2, 3), "array", "Samples", "rows x draws (x targets)")
-        set_field(self, "array", freeze(draws))
+        set_field(self, "array", own(draws, array))
 
 
 @final
@@ -104,12 +104,12 @@ class Quantiles(BaseOutputs):
     def __init__(self, array: Any, levels: Any) -> None:
         values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
         require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
-        set_field(self, "levels", freeze(_as_levels(levels, values.shape[1])))
+        set_field(self, "levels", own(_as_levels(levels, values.shape[1]), levels))
         is_sorted = np.ones(values.shape, dtype=bool)
         is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
         rule, fix = "must be non-decreasing along the levels", "Use np.sort(array, axis=1)"
         require_everywhere(is_sorted, values, "array", "Quantiles", rule, fix)
-        set_field(self, "array", freeze(values))
+        set_field(self, "array", own(values, array))
 
 
 def _as_levels(value: Any, n_columns: int) -> FloatArray:

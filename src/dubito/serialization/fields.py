@@ -255,6 +255,8 @@ def class_names(size: str | None = None) -> Check:
             raise entry.error("None, or a list of strings or numbers", describe(value))
         if len(set(found)) != len(found):
             raise entry.error("distinct names", "one twice")
+        if len(set(map(str, found))) != len(found):
+            raise entry.error("names that are distinct as text", "a number and the same as text")
         if size is not None and len(found) != entry.size(size):
             raise entry.error(f"{entry.size(size)} names, one per class", f"{len(found)}")
         return tuple(found)
