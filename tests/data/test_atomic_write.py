@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from dubito.data import sink as module
-from dubito.data.sink import write_atomic
+from dubito.data.sink import Sink, write_atomic
 
 
 def test_a_text_is_written_and_replaces_another(tmp_path: Path) -> None:
@@ -53,3 +54,49 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomic(tmp_path / "nowhere" / "policy.json", "{}")
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_file_follows_the_umask_and_one_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    new, private, open_to_all = (tmp_path / name for name in ("new", "private", "open"))
+    for path, mode in ((private, 0o600), (open_to_all, 0o666)):
+        path.touch()
+        path.chmod(mode)
+    before = os.umask(0o027)
+    try:
+        for path in (new, private, open_to_all):
+            write_atomic(path, "{}")
+    finally:
+        os.umask(before)
+    assert [mode_of(path) for path in (new, private, open_to_all)] == [0o640, 0o600, 0o666]
+
+
+def test_a_private_file_is_never_readable_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "decisions.csv", []
+    path.touch(0o600)
+    rename = module._rename_synced
+
+    def renamed(file: BinaryIO, partial: Path, target: Path) -> None:
+        seen.append(mode_of(partial))
+        rename(file, partial, target)
+
+    monkeypatch.setattr(module, "_rename_synced", renamed)
+    with Sink(path) as sink:
+        sink.write({"id": ["a"]})
+        [partial] = set(tmp_path.iterdir()) - {path}
+        seen.append(mode_of(partial))
+    assert seen == [0o600, 0o600]
+
+
+def test_what_is_sent_to_a_url_waits_where_nobody_else_can_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    monkeypatch.setattr(module, "send", lambda path, _: seen.append(mode_of(path)))
+    write_atomic("https://host/policy.json", "{}")
+    assert seen == [0o600]

@@ -88,7 +88,9 @@ def serve(
 
 def _where(store: Store) -> str:
     """Return the URL of the database without its password."""
-    return store.engine.url.render_as_string(hide_password=True)
+    from dubito.serve.store.store import hide_password
+
+    return hide_password(store.engine.url.render_as_string(hide_password=False))
 
 
 token = typer.Typer(

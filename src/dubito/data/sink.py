@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from stat import S_IMODE
 from typing import Any, BinaryIO, Self, final
 from uuid import uuid4
 
@@ -210,11 +211,21 @@ def _writer_of(name: str) -> Callable[[BinaryIO, pa.Schema], Any]:
 
 @contextmanager
 def _atomic_file(name: str) -> Iterator[BinaryIO]:
-    """Yield a file that gets its name, or goes to its URL, if the block ends without an error."""
+    """Yield a file that gets its name, or goes to its URL, if the block ends without an error.
+
+    A file that exists keeps its permissions, a new one gets those of the umask.
+    """
     target = Path(tempfile.gettempdir(), "dubito") if is_url(name) else Path(os.path.realpath(name))
     partial = target.with_name(f"{target.name}.{uuid4().hex[:8]}.partial")
+    is_known = not is_url(name) and target.is_file()
+    mode = 0o600 if is_url(name) else 0o666  # others can read the temporary directory
+    if is_known:
+        mode = S_IMODE(target.stat().st_mode)
     try:
-        with partial.open("wb") as file:
+        with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+            if is_known:  # whatever the umask
+                with suppress(OSError):
+                    partial.chmod(mode)
             yield file
             if is_url(name):
                 file.close()

@@ -1,3 +1,6 @@
+import os
+import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,6 +142,7 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, kind: str) -> No
     if kind == "no database":
         path = tmp_path / "text"
         path.write_text("This is a text, and no database at all. " * 50)
+        path.chmod(0o600)
     with pytest.raises(BadValueError) as refused:
         Store.open(f"sqlite:///{path}")
     reason = "file is not a database" if kind == "no database" else "unable to open database file"
@@ -183,3 +187,104 @@ def test_one_process_serves_a_file_and_any_number_a_server(url: str) -> None:
     first.close()
     second.lock()
     second.close()
+
+
+FILES = ("", "-wal", "-shm", "-serving")
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """New files are readable by all, unless a program takes care."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_only_the_owner_can_read_the_files(tmp_path: Path, no_umask: None) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/dubito.db")
+    store.lock()
+    store.create_token("ann", ["admin"])
+    for ending in FILES:
+        assert (tmp_path / f"dubito.db{ending}").stat().st_mode & 0o777 == 0o600
+    store.close()
+
+
+@pytest.mark.parametrize("ending", [*FILES, "-journal"])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o602])
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, ending: str, mode: int) -> None:
+    name = tmp_path / "a b.db"
+    Store.open(f"sqlite:///{name}").close()
+    exposed = Path(f"{name}{ending}")
+    exposed.touch()
+    exposed.chmod(mode)
+    with pytest.raises(BadValueError) as refused:
+        Store.open(f"sqlite:///{name}")
+    assert str(refused.value) == (
+        "dubito serve: `--database` must be readable by its owner only, got "
+        f"{exposed} with mode {mode:o}. Run `chmod 600 '{exposed}'`."
+    )
+    remedy = str(refused.value).split("`")[3]
+    subprocess.run(shlex.split(remedy), check=True)
+    Store.open(f"sqlite:///{name}").close()
+
+
+def test_a_link_leads_to_the_file_that_is_checked_and_locked(
+    tmp_path: Path, no_umask: None
+) -> None:
+    (tmp_path / "there").mkdir(0o700)
+    link, file = tmp_path / "link.db", tmp_path / "there" / "dubito.db"
+    link.symlink_to(file)
+    first = Store.open(f"sqlite:///{link}")  # creates the file it points to
+    assert file.stat().st_mode & 0o777 == 0o600
+    first.lock()
+    second = Store.open(f"sqlite:///{file}")
+    with pytest.raises(BadValueError, match="no other process serves"):
+        second.lock(timeout=0)
+    first.close()
+    second.close()
+    file.chmod(0o644)
+    with pytest.raises(BadValueError, match=f"chmod 600 {file}"):
+        Store.open(f"sqlite:///{link}")
+
+
+def test_a_directory_in_which_all_can_write_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(BadValueError) as refused:
+        Store.open(f"sqlite:///{shared}/dubito.db")
+    assert f"got {shared} with mode 777. Run `mkdir -m 700 {shared}/private`" in str(refused.value)
+    shared.chmod(0o1777)  # as /tmp: nobody can replace the files of others
+    Store.open(f"sqlite:///{shared}/dubito.db").close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_a_file_that_another_user_left_in_a_shared_directory_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dubito.db"
+    file.touch(0o600)
+    os.chown(file, 65_534, 65_534)
+    Store.open(f"sqlite:///{file}").close()  # root may use the database of the service
+    tmp_path.chmod(0o1777)
+    with pytest.raises(BadValueError, match="other users cannot replace it"):
+        Store.open(f"sqlite:///{file}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://ann:hunter2@127.0.0.1:port/name",
+        "postgresql//ann:hunter2@127.0.0.1/name",
+        "postgresql+psycopg://ann:hun@hunter2@127.0.0.1:1/name",
+        "postgresql+psycopg://ann@127.0.0.1:1/name?password=hunter2",
+        "mysql://ann:hunter2@127.0.0.1/name",
+    ],
+)
+def test_a_password_is_in_no_message(url: str) -> None:
+    with pytest.raises(BadValueError) as refused:
+        Store.open(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_file_with_options_of_sqlite_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadValueError, match="got the option uri"):
+        Store.open(f"sqlite:///file:{tmp_path}/dubito.db?uri=true&mode=memory")

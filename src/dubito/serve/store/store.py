@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
+from stat import S_IMODE, S_ISVTX, S_IWOTH
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, final
 
 from alembic.config import Config
@@ -104,8 +109,10 @@ class Store:
         """
         if self.engine.dialect.name != "sqlite":
             return
+        path = f"{os.path.realpath(str(self.engine.url.database))}-serving"
+        _create_private(path)
         lock_file = sqlite3.connect(
-            f"{self.engine.url.database}-serving",
+            path,
             timeout=LOCK_SECONDS if timeout is None else timeout,
             isolation_level=None,
             check_same_thread=False,
@@ -193,11 +200,14 @@ def _open_engine(url: str) -> Engine:
     fix = "Use --database sqlite:///dubito.db"
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise _database_error(rule, repr(url), fix) from error
+    except (ArgumentError, ValueError) as error:
+        raise _database_error(rule, repr(hide_password(url)), fix) from error
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         if parsed.database in (None, "", ":memory:"):
             raise _database_error(rule, "an in-memory database", fix)
+        if "uri" in parsed.query:
+            raise _database_error(rule, "the option uri", fix)
+        _secure_files(os.path.realpath(parsed.database))
         engine = create_engine(
             parsed, pool_size=8, hide_parameters=True, connect_args={"timeout": 30}
         )
@@ -205,6 +215,8 @@ def _open_engine(url: str) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.drivername == "postgresql+psycopg":
+        if "@" in (parsed.host or ""):  # it is part of the password, and would be printed
+            raise _database_error(rule, "two @", "Write @ in a password as %40")
         engine = create_engine(parsed, pool_size=8, hide_parameters=True, pool_pre_ping=True)
         event.listen(engine, "connect", _set_up_postgresql)
         return engine
@@ -216,6 +228,46 @@ def _database_error(rule: str, got: str, fix: str) -> BadValueError:
     return BadValueError("--database", "dubito serve", rule, got, fix)
 
 
+def hide_password(url: str) -> str:
+    """Return a database URL without its password, wherever it is, and without its options.
+
+    >>> hide_password("postgresql+psycopg://ann:p@ss?word@host/name?sslpassword=secret")
+    'postgresql+psycopg://ann:***@host/name'
+    """
+    return re.sub(r"//([^:/@]*):.*@", r"//\1:***@", url).partition("?")[0]
+
+
+def _create_private(path: str) -> None:
+    """Create a file that only its owner can read, unless it exists."""
+    with suppress(OSError):  # a file that cannot be created is reported when it is opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _secure_files(path: str) -> None:
+    """Create the file of a database for its owner only, or raise if others can read or replace it.
+
+    It holds the key that signs sessions. SQLite gives its journals the mode of the database.
+    """
+    if os.name != "posix":
+        return
+    _create_private(path)
+    journals = (path + ending for ending in ("", "-wal", "-shm", "-journal", "-serving"))
+    files = {name: os.stat(name) for name in journals if os.path.isfile(name)}
+    exposed = [name for name, file in files.items() if file.st_mode & 0o066]
+    if exposed:
+        got = f"{exposed[0]} with mode {S_IMODE(files[exposed[0]].st_mode):o}"
+        fix = f"Run `chmod 600 {shlex.join(exposed)}`"
+        raise _database_error("must be readable by its owner only", got, fix)
+    folder = Path(path).parent
+    mode = folder.stat().st_mode if files else 0
+    is_foreign = any(file.st_uid != os.geteuid() for file in files.values())
+    if mode & S_IWOTH and (is_foreign or not mode & S_ISVTX):
+        rule = "must be in a directory in which other users cannot replace it"
+        got = f"{folder} with mode {S_IMODE(mode):o}"
+        fix = f"Run `mkdir -m 700 {shlex.quote(f'{folder}/private')}` and use that directory"
+        raise _database_error(rule, got, fix)
+
+
 def _writing(engine: Engine) -> Engine:
     """Return the same engine for transactions that write."""
     return engine.execution_options(is_writing=True)
@@ -223,7 +275,7 @@ def _writing(engine: Engine) -> Engine:
 
 def _prepare(engine: Engine) -> None:
     """Upgrade a database, or raise if it cannot be reached, written to or trusted."""
-    address = engine.url.render_as_string(hide_password=True)
+    address = hide_password(engine.url.render_as_string(hide_password=False))
     try:
         _require_fsync(engine)
         _migrate(engine)
