@@ -4,7 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from sqlalchemy import create_engine
 
 from dubito.decide import Policy
 from dubito.serve.store import Store
@@ -66,6 +68,48 @@ def test_an_open_address_is_warned_about(run: Run, made: Path, served: list[Any]
     assert "TLS" not in run("serve", made / "policy.json", "--port", 0).stderr
     told = run("serve", made / "policy.json", "--port", 0, "--host", "0.0.0.0").stderr
     assert "other machines can reach this address: put a TLS proxy in front of it." in told
+
+
+def test_hosts_are_those_of_the_options(run: Run, made: Path, served: list[Any]) -> None:
+    words = ["serve", made / "policy.json", "--port", 0]
+    run(*words)
+    run(*words, "--host", "0.0.0.0", "--allowed-host", "a.org", "--allowed-host", "b.org")
+    assert [tuple(settings.allowed_hosts) for *_, settings in served] == [
+        ("127.0.0.1",),
+        ("a.org", "b.org", "0.0.0.0"),
+    ]
+    assert "--allowed-host" in run(*words, "--host", "0.0.0.0").stderr
+    done = run(*words, "--allowed-host", "http://a.org")
+    assert done.exit_code == 2
+    assert "must be a host name or address" in done.stderr
+
+
+def test_an_address_of_version_6_is_printed_as_one(run: Run, made: Path, served: list[Any]) -> None:
+    done = run("serve", made / "policy.json", "--port", 0, "--host", "::1", "--json")
+    assert httpx.URL(json.loads(done.stdout)["address"]).host == "::1"
+
+
+def test_a_database_that_others_can_read_is_refused(run: Run, made: Path) -> None:
+    run("token", "list")
+    Path("dubito.db").chmod(0o644)
+    for words in (["serve", made / "policy.json"], ["token", "list"]):
+        done = run(*words)
+        assert done.exit_code == 2
+        assert "chmod 600 " in done.stderr
+    Path("dubito.db").chmod(0o600)
+    assert run("token", "list").exit_code == 0
+
+
+def test_a_password_on_the_command_line_is_warned_about(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open("sqlite:///dubito.db")
+    store.engine = create_engine("postgresql+psycopg://ann:secret@host/name")
+    monkeypatch.setattr(Store, "open", lambda _: store)
+    monkeypatch.setattr(Store, "list_tokens", lambda _: [])
+    done = run("token", "list", "--database", "postgresql+psycopg://ann:secret@host/name")
+    assert "use PGPASSWORD or ~/.pgpass" in " ".join(done.stderr.split())
+    assert "secret" not in done.stderr + done.stdout
 
 
 @pytest.mark.slow

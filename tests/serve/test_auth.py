@@ -1,13 +1,22 @@
+import asyncio
 import logging
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
+from starlette.responses import JSONResponse
 
-from dubito.serve.auth import Authenticator, Sessions
+from dubito.errors import BadValueError
+from dubito.serve.auth import Authenticator, HostCheck, Sessions
+from dubito.serve.service import Settings
+from dubito.serve.store import Store
 from dubito.serve.store.tokens import Token
 from tests.serve.conftest import SURE, TORN, Api
 
@@ -134,6 +143,17 @@ def test_a_session_ends_with_its_token(api: Api) -> None:
         assert browser.get("/v1/review").status_code == 401
 
 
+def test_a_deleted_key_is_replaced_and_ends_all_sessions(small_store: Store) -> None:
+    token = small_store.create_token("bob", ["review"])
+    found = small_store.find_token(token)
+    assert found is not None
+    before = Authenticator(small_store).sessions
+    cookie = before.create(found)
+    assert Authenticator(small_store).sessions.read(cookie) is not None
+    small_store.write(lambda connection: connection.execute(text("DELETE FROM secrets")).rowcount)
+    assert Authenticator(small_store).sessions.read(cookie) is None
+
+
 def test_responses_have_security_headers(api: Api) -> None:
     for path in ("/healthz", "/v1/review", "/sign-in"):
         headers = api.client.get(path).headers
@@ -143,6 +163,82 @@ def test_responses_have_security_headers(api: Api) -> None:
         assert headers["x-frame-options"] == "DENY"
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cache-control"] == "no-store"
+
+
+PATHS = ("/sign-in", "/review", "/v1/review", "/v1/openapi.json", "/metrics", "/none")
+
+
+def host_status(api: Api, path: str, *hosts: str) -> int:
+    """Return the status of a request with some Host headers."""
+    port = int(api.address.rpartition(":")[2])
+    lines = "".join(f"Host: {host}\r\n" for host in hosts)
+    with socket.create_connection(("127.0.0.1", port), 20) as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode())
+        return int(line.recv(12)[9:])
+
+
+def test_another_host_is_refused_on_every_route_but_health_checks(api: Api) -> None:
+    for path in PATHS:
+        answer = api.client.get(path, headers={"Host": "evil.example:8000"})
+        assert answer.status_code == 400
+        assert answer.json()["detail"] == (
+            "This service does not answer to the host 'evil.example:8000'. If that is its name, "
+            "start it with `dubito serve --allowed-host NAME`."
+        )
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    for path in ("/healthz", "/readyz"):
+        assert api.client.get(path, headers={"Host": "10.0.0.7"}).status_code == 200
+    sign_in = {"Host": "evil.example", "Origin": "http://evil.example"}
+    assert api.client.post("/sign-in", headers=sign_in).status_code == 400
+
+
+def test_known_hosts(small_store: Store, running: Callable[..., Api]) -> None:
+    allowed = ["decisions.example", "2001:db8::1"]
+    api = running(small_store, Settings(allowed_hosts=allowed))
+    for host in (
+        "localhost", "LocalHost:1234", "127.0.0.1:8000", "[::1]:8000", "decisions.example",
+        "Decisions.Example:443", "[2001:db8::1]",
+    ):  # fmt: skip
+        assert host_status(api, "/sign-in", host) == 200
+    for host in (
+        "127.0.0.1.evil.example", "localhost.evil.example", "evil.decisions.example",
+        "[::1]evil.example", "localhost@evil.example", "10.0.0.7", "",
+    ):  # fmt: skip
+        assert host_status(api, "/sign-in", host) == 400
+    assert host_status(api, "/sign-in") == 400
+    assert host_status(api, "/sign-in", "localhost", "evil.example") == 400
+
+
+def test_the_address_of_the_connection_is_a_known_host() -> None:
+    async def status(server: tuple[str, int] | None, host: str) -> int:
+        sent: list[Any] = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await JSONResponse({})(scope, receive, send)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", host.encode())]
+        scope = {"type": "http", "path": "/", "headers": headers, "server": server}
+        await HostCheck(app)(scope, send, send)
+        return int(sent[0]["status"])
+
+    assert asyncio.run(status(("192.168.1.5", 80), "192.168.1.5:80")) == 200
+    assert asyncio.run(status(("::ffff:192.168.1.5", 80), "192.168.1.5")) == 200
+    assert asyncio.run(status(("2001:db8::2", 80), "[2001:db8::2]")) == 200
+    assert asyncio.run(status(("192.168.1.5", 80), "192.168.1.6")) == 400
+    assert asyncio.run(status(None, "")) == 400
+
+
+def test_an_allowed_host_is_a_name() -> None:
+    for wrong in ("http://example.org", "a b", ""):
+        with pytest.raises(BadValueError) as refused:
+            Settings(allowed_hosts=[wrong])
+        assert str(refused.value) == (
+            "dubito serve: `--allowed-host` must be a host name or address, "
+            f"got {wrong!r}. Use --allowed-host example.org."
+        )
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:

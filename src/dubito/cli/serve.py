@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 DATABASE = "sqlite:///dubito.db"
 Database = Annotated[
-    str, typer.Option(help="Database URL: sqlite:///file or postgresql+psycopg://user@host/name.")
+    str,
+    typer.Option(
+        help="Database URL: sqlite:///file, readable by its owner only, or "
+        "postgresql+psycopg://user@host/name."
+    ),
 ]
 
 
@@ -25,6 +29,10 @@ def serve(
         str, typer.Option(help="Address to listen on; by default this machine only.")
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free port.")] = 8000,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Host name that clients use; repeatable. localhost always works."),
+    ] = None,
     audit_fraction: Annotated[
         float, typer.Option(help="Fraction of all rows drawn at random for review.")
     ] = 0.01,
@@ -42,6 +50,7 @@ def serve(
     Example: dubito serve policy.json --port 8000
     """
     import sys
+    from dataclasses import replace
 
     from dubito.cli.printing import say, say_json, say_note
     from dubito.decide import Policy
@@ -50,15 +59,14 @@ def serve(
     from dubito.serve.policies import deploy_policy
     from dubito.serve.run import is_loopback, open_socket, run
     from dubito.serve.service import Settings
-    from dubito.serve.store import Store
 
     if (policy is None) != demo:
         got = "neither" if policy is None else "both"
         rule, fix = "needs a policy file or --demo", "Run dubito serve policy.json"
         raise BadValueError("", "dubito serve", rule, got, fix)
-    settings = Settings(audit_fraction, blind, retention_days)
+    settings = Settings(audit_fraction, blind, retention_days, allowed_hosts=allowed_host or ())
     loaded = sample.demo_policy() if policy is None else Policy.load(policy)
-    store = Store.open(database)
+    store = _open_store(database)
     try:
         store.lock()
         listener = open_socket(host, port)
@@ -69,9 +77,12 @@ def serve(
         elif before not in (None, active):
             say_note(f"policy {active} is new and replaces policy {before}.")
         token = sample.fill_demo(store, loaded) if demo else None
-        address = f"http://{host}:{listener.getsockname()[1]}"
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
         if not is_loopback(host):
             say_note("other machines can reach this address: put a TLS proxy in front of it.")
+            if not allowed_host:
+                say_note("clients that use a host name are refused: pass it as --allowed-host.")
         if as_json:
             say_json({"address": address, "token": token})
         else:
@@ -81,9 +92,20 @@ def serve(
             elif not store.list_tokens():
                 say("There is no token yet: dubito token create --scope decide --scope review")
         sys.stdout.flush()  # the parent process waits for the address
-        run(store, settings, listener)
+        run(store, replace(settings, allowed_hosts=(*settings.allowed_hosts, host)), listener)
     finally:
         store.close()
+
+
+def _open_store(database: str) -> Store:
+    """Return the database, and warn about a password that other users can see."""
+    from dubito.cli.printing import say_note
+    from dubito.serve.store import Store
+
+    store = Store.open(database)
+    if store.engine.url.password is not None:
+        say_note("other users can see the password in --database: use PGPASSWORD or ~/.pgpass.")
+    return store
 
 
 def _where(store: Store) -> str:
@@ -117,12 +139,11 @@ def create(
     from dubito.cli.printing import put, say_json, say_note
     from dubito.errors import BadValueError
     from dubito.serve.schemas import check_name
-    from dubito.serve.store import Store
 
     if days is not None and not 0 < days < 36_500:
         rule, fix = "must be above 0 and below 36500", "Pass --days 90"
         raise BadValueError("--days", "dubito token create", rule, f"{days:g}", fix)
-    store = Store.open(database)
+    store = _open_store(database)
     try:
         lifetime = None if days is None else days * DAY
         created = store.create_token(check_name(name, "--name"), scope, lifetime)
@@ -144,9 +165,8 @@ def list_tokens(database: Database = DATABASE, as_json: AsJson = False) -> None:
     from datetime import UTC, datetime
 
     from dubito.cli.printing import say, say_json, show_table
-    from dubito.serve.store import Store
 
-    store = Store.open(database)
+    store = _open_store(database)
     try:
         found = store.list_tokens()
     finally:
@@ -185,9 +205,8 @@ def revoke(
     Example: dubito token revoke 1
     """
     from dubito.cli.printing import say, say_json
-    from dubito.serve.store import Store
 
-    store = Store.open(database)
+    store = _open_store(database)
     try:
         store.revoke_token(token_id)
     finally:

@@ -20,7 +20,7 @@ from dubito import __version__
 from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import decide, labels, monitor, pages, policies, review, schemas
-from dubito.serve.auth import Authenticator, SecurityHeaders
+from dubito.serve.auth import Authenticator, HostCheck, SecurityHeaders
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
 from dubito.serve.service import (
     DAY,
@@ -72,6 +72,7 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
     app.add_exception_handler(DubitoError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_parameter)
     app.add_exception_handler(SQLAlchemyError, _answer_unavailable)
+    app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(RequestLog, metrics=service.metrics)
     app.add_middleware(SecurityHeaders)  # outermost: responses to failures have them too
     return app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -14,9 +14,11 @@ from urllib.parse import parse_qs
 from fastapi import Request, Response
 from itsdangerous import BadData, Signer, URLSafeTimedSerializer
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
 
 from dubito.serve.http_errors import FORBIDDEN, INVALID, UNAUTHORIZED, HTTPError
 from dubito.serve.schemas import read_body
+from dubito.serve.service import host_name
 from dubito.serve.store import Store, Token
 
 SESSION_COOKIE = "dubito_session"
@@ -24,6 +26,8 @@ SESSION_SECONDS = 12 * 3600
 CACHE_SECONDS = 1.0  # so long a revoked token may still be accepted
 MAX_CACHED = 10_000
 MAX_FORM_BYTES = 64 * 1024
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+HEALTH_CHECKS = ("/healthz", "/readyz")  # load balancers send any host
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -214,6 +218,43 @@ async def end_session(request: Request, response: Response) -> None:
     """End the session of a request; copies of its cookie become invalid too."""
     await get_authenticator(request).end_session(request.cookies.get(SESSION_COOKIE, ""))
     response.delete_cookie(SESSION_COOKIE, path="/")
+
+
+@final
+class HostCheck:
+    """Middleware that answers only requests to a known host, so that no other name leads here.
+
+    A page whose name is made to point to this machine (DNS rebinding) sends that name. An address
+    cannot be rebound: that of the connection is always known. Health checks may use any host.
+
+    Parameters
+    ----------
+    app : callable
+        The application.
+    allowed_hosts : iterable of str
+        Names besides localhost and the addresses of this machine.
+    """
+
+    def __init__(self, app: Any, allowed_hosts: Iterable[str] = ()) -> None:
+        self.app = app
+        self.allowed = {host_name(one) for one in (*LOCAL_HOSTS, *allowed_hosts)}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] in HEALTH_CHECKS:
+            await self.app(scope, receive, send)
+            return
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        name = host_name(hosts[0]) if len(hosts) == 1 else ""
+        address = scope["server"][0].removeprefix("::ffff:") if scope.get("server") else ""
+        if name and (name in self.allowed or name == address):
+            await self.app(scope, receive, send)
+            return
+        got = ", ".join(hosts)[:100]
+        detail = (
+            f"This service does not answer to the host {got!r}. If that is its name, start it with "
+            "`dubito serve --allowed-host NAME`."
+        )
+        await JSONResponse({"detail": detail}, 400)(scope, receive, send)
 
 
 @final

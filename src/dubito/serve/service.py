@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +27,19 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
 LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+def host_name(host: str) -> str:
+    """Return a host in lower case, without port and brackets; empty if it is none.
+
+    >>> host_name("LOCALHOST:8000"), host_name("[::1]:8000"), host_name("::1"), host_name("a/b")
+    ('localhost', '::1', '::1', '')
+    """
+    text = f"[{host}]" if host.count(":") > 1 and "[" not in host else host
+    found = HOST.fullmatch(text.lower())
+    return found[1].strip("[]") if found else ""
 
 
 @final
@@ -45,6 +59,8 @@ class Settings:
         How long a reviewer holds a claimed row.
     max_bytes, max_rows, max_columns : int
         Limits of a request.
+    allowed_hosts : sequence of str
+        Host names that clients use, besides localhost and the addresses of this machine.
 
     Examples
     --------
@@ -59,6 +75,7 @@ class Settings:
     max_bytes: int = 32 * 1024 * 1024
     max_rows: int = 50_000
     max_columns: int = 10_000
+    allowed_hosts: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         as_fraction(self.audit_fraction, "audit_fraction", "Settings")
@@ -67,6 +84,10 @@ class Settings:
             if value is not None and not 0 < value < float("inf"):
                 rule, fix = "must be a number above 0", f"Use {name}=30"
                 raise BadValueError(name, "Settings", rule, f"{value!r}", fix)
+        for host in self.allowed_hosts:
+            if not host_name(host):
+                rule, fix = "must be a host name or address", "Use --allowed-host example.org"
+                raise BadValueError("--allowed-host", "dubito serve", rule, repr(host), fix)
 
 
 @final
