@@ -17,12 +17,15 @@ from dubito.arrays import (
     as_fractions,
     contiguous,
     freeze,
+    own,
     require_dimensions,
     require_everywhere,
     require_rows,
 )
+from dubito.data.labels import Labels
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
+from dubito.outputs import Samples
 
 Floats = NDArray[np.floating[Any]]
 Precision = type[np.floating[Any]]
@@ -226,3 +229,14 @@ def test_the_first_entry_that_breaks_a_rule_is_named() -> None:
     with pytest.raises(BadValueError) as caught:
         require_everywhere(array > 0, array, "std", "Normal", "above 0", "a floor")
     assert (caught.value.got, caught.value.row, caught.value.column) == ("-4.0", 1, 1)
+
+
+def test_large_arrays_are_shared_and_labels_never() -> None:
+    numbers = np.zeros(1000)
+    assert not np.shares_memory(own(numbers, numbers, max_bytes=8000), numbers)
+    assert np.shares_memory(own(numbers, numbers, max_bytes=7999), numbers)
+    assert not own(numbers, numbers, max_bytes=0).flags.writeable
+    large = np.zeros((1 << 23) + 1)  # above 64 MB
+    assert np.shares_memory(Samples(large[np.newaxis]).array, large)
+    codes = np.zeros((1 << 23) + 1, np.int64)
+    assert not np.shares_memory(Labels(codes).codes, codes)

@@ -20,6 +20,8 @@ KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O"
 FIX = "Drop such rows, or fix what produced them"
 PERCENTAGES = "Divide percentages by 100"
 
+MAX_COPIED_BYTES = 1 << 26  # larger outputs are shared with the caller
+
 SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized
 ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left unchanged
 
@@ -90,18 +92,19 @@ def freeze(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def own(array: NDArray[Any], given: Any) -> NDArray[Any]:
+def own(array: NDArray[Any], given: Any, max_bytes: float = MAX_COPIED_BYTES) -> NDArray[Any]:
     """Return a read-only array that holds what `given` held when it was validated.
 
-    It is a copy if the caller could still change it, and shared if it is read-only: so a memory
-    map, or an array after `array.flags.writeable = False`, takes no further memory.
+    It is a copy if the caller could still change it. An array above `max_bytes`, a read-only array
+    and a memory map are shared instead, and take no further memory.
 
     >>> numbers = np.zeros(3)
     >>> np.shares_memory(own(numbers, numbers), numbers)
     False
     """
     is_new = isinstance(given, list | tuple) or not np.may_share_memory(array, np.asarray(given))
-    return freeze(array.copy() if array.flags.writeable and not is_new else array)
+    is_copied = array.flags.writeable and not is_new and array.nbytes <= max_bytes
+    return freeze(array.copy() if is_copied else array)
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:

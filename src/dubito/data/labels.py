@@ -152,7 +152,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         # Kernels look up columns by codes, which nobody may change once they are validated.
-        object.__setattr__(self, "codes", own(self.codes, self.codes))
+        object.__setattr__(self, "codes", own(self.codes, self.codes, np.inf))
 
     @classmethod
     def of(

@@ -55,7 +55,7 @@ class Logits(BaseClassOutputs):
     array : array of shape (n_rows, n_classes) or (n_rows,)
         Finite logits. One dimension is one number per row, the log odds of the positive class of
         two, as `decision_function` of a binary classifier returns it; pass a single row of several
-        classes as `array[np.newaxis]`. A writeable array is copied, a read-only one is shared.
+        classes as `array[np.newaxis]`. Arrays of up to 64 MB are copied.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
 
@@ -87,8 +87,8 @@ class Probabilities(BaseClassOutputs):
     array : array of shape (n_rows, n_classes), (n_rows, 1) or (n_rows,)
         Probabilities. Rows whose sum differs from 1 by more than 1e-3 raise an error, others are
         renormalized. One column, or one dimension, is the probability of the positive class of two;
-        pass a single row of several classes as `array[np.newaxis]`. A writeable array is copied, a
-        read-only one is shared.
+        pass a single row of several classes as `array[np.newaxis]`. Arrays of up to
+        64 MB are copied.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
 
