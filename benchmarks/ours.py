@@ -47,8 +47,8 @@ def fit_identity(logits: FloatArray, y: IntArray) -> Fitted:
 OURS = {
     "dubito TemperatureScaling": method(TemperatureScaling),
     "dubito EnsembleTemperatureScaling": method(EnsembleTemperatureScaling),
-    "dubito VectorScaling": method(lambda: VectorScaling(regularization=1.0)),
-    "dubito MatrixScaling": method(MatrixScaling),
+    "dubito VectorScaling": method(lambda: VectorScaling(1.0, input="log_proba")),
+    "dubito MatrixScaling": method(lambda: MatrixScaling(input="log_proba")),
     "dubito StructuredMatrixScaling": method(lambda: StructuredMatrixScaling(regularization=1.0)),
     "dubito ForestCalibration": method(ForestCalibration),
     "dubito PlattScaling": method(PlattScaling, is_binary=True),

@@ -5,7 +5,7 @@
 
 Calibrators are fitted on the logits of validation images that no network was trained on, and
 evaluated on test images: ECE, log loss and error, networks in rows and methods in columns. Binary
-calibrators are used one-vs-rest.
+calibrators are used one-vs-rest, vector and matrix scaling on log probabilities.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ METHODS: Mapping[str, BaseCalibrator] = {
     "forest": ForestCalibration(),
     TEMPERATURE: TemperatureScaling(),
     "ensemble temperature": EnsembleTemperatureScaling(),
-    "vector": VectorScaling(),
-    "matrix": MatrixScaling(off_diagonal=0, intercept=0),
-    "matrix (ODIR)": MatrixScaling(),
+    "vector": VectorScaling(input="log_proba"),
+    "matrix": MatrixScaling(off_diagonal=0, intercept=0, input="log_proba"),
+    "matrix (ODIR)": MatrixScaling(input="log_proba"),
     "structured matrix": StructuredMatrixScaling(),
     "auto": AutoCalibrator(),
 }

@@ -57,9 +57,12 @@ ALL: dict[str, tuple[int, BaseCalibrator]] = {
     "temperature of two": (2, TemperatureScaling()),
     "temperature of many": (70, TemperatureScaling()),
     "temperature by ece": (4, TemperatureScaling(objective="ece")),
-    "vector": (4, VectorScaling()),
-    "vector with regularization": (4, VectorScaling(regularization=1.0)),
-    "matrix": (4, MatrixScaling()),
+    "vector": (4, VectorScaling(input="log_proba")),
+    "vector with regularization": (4, VectorScaling(regularization=1.0, input="log_proba")),
+    "vector of logits": (4, VectorScaling()),
+    "vector of logits with regularization": (4, VectorScaling(regularization=1.0)),
+    "matrix": (4, MatrixScaling(input="log_proba")),
+    "matrix of logits": (4, MatrixScaling()),
     "structured": (4, StructuredMatrixScaling()),
     "structured with splines": (4, StructuredMatrixScaling(basis="spline")),
     "structured with radial basis functions": (4, StructuredMatrixScaling(basis="rbf")),
@@ -80,6 +83,8 @@ ALL: dict[str, tuple[int, BaseCalibrator]] = {
 }
 # Of a stream, the bins or knots of these come from a grid of log odds.
 GRIDDED = [name for name in ALL if "quantile" in name or "isotonic" in name]
+# Fitted on logits, these depend on their offset per row, and take no probabilities.
+ON_LOGITS = [name for name in ALL if "of logits" in name]
 # Which rows fall in a fold depends on how many there are, in what order and of which class.
 CROSS_FITTED = [name for name in ALL if "auto" in name]
 
@@ -156,7 +161,8 @@ def test_outputs_are_probabilities(case: Case) -> None:
     assert_probabilities(fitted.predict_proba(Logits(case.logits)), case.logits.shape)
     new = np.random.default_rng(1).normal(0, 30, case.logits.shape)
     assert_probabilities(fitted.predict_proba(Logits(new)), new.shape)
-    assert_probabilities(fitted.predict_proba(special.softmax(new, axis=1)), new.shape)
+    if case.name not in ON_LOGITS:
+        assert_probabilities(fitted.predict_proba(special.softmax(new, axis=1)), new.shape)
 
 
 def test_the_predicted_class_is_the_first_of_highest_probability(
@@ -167,16 +173,19 @@ def test_the_predicted_class_is_the_first_of_highest_probability(
     ulps = np.random.default_rng(2).integers(-2, 3, case.logits.shape)
     p = special.softmax(case.logits, axis=1)
     names = tuple(f"class {k}" for k in range(case.logits.shape[1]))
-    for outputs in (
+    logits: list[Any] = [
         Logits(case.logits, classes=names),
         Logits(1e4 * case.logits.astype(np.float32)),
         Logits(np.zeros(case.logits.shape)),
         Logits(1 + ulps * np.spacing(1.0)),
         Logits((1 + ulps * np.spacing(np.float32(1))).astype(np.float32)),
+    ]
+    others: list[Any] = [
         Probabilities(p.astype(np.float32)),
         Members([p, special.softmax(case.logits / 2, axis=1)]),
         p,
-    ):
+    ]
+    for outputs in logits if case.name in ON_LOGITS else logits + others:
         predicted = fitted.predict(outputs)
         assert predicted.dtype == np.int64
         assert predicted.tolist() == fitted.predict_proba(outputs).argmax(axis=1).tolist()
@@ -290,6 +299,16 @@ def test_label_probabilities_are_rows_of_every_class(plain_case: Case) -> None:
 def test_probabilities_and_logits_are_the_same(case: Case) -> None:
     p = special.softmax(case.logits, axis=1)
     by_logits = case.fit(Logits(case.logits), case.y)
+    if case.name in ON_LOGITS:
+        name = type(by_logits).__name__
+        rule = "must be Logits where input is 'logits', got Probabilities"
+        fix = "Pass Logits, or fit with input='log_proba'"
+        with refused(BadTypeError, f"{name}.predict_proba: `outputs` {rule}. {fix}."):
+            by_logits.predict_proba(p)
+        strict = clone(by_logits).set_params(input="logits")
+        with refused(BadTypeError, f"{name}: `outputs` {rule}. {fix}."):
+            strict.fit(p, case.y)
+        return
     by_shares = case.fit(Probabilities(p), case.y)
     expected = by_logits.predict_proba(Logits(case.logits))
     close(by_shares.predict_proba(Logits(case.logits)), expected, atol=1e-6)
@@ -618,8 +637,9 @@ def test_extreme_rows_leave_all_finite(case: Case, rows: Any, dtype: type) -> No
     for outputs in (logits, case.logits, 1e4 * case.logits):
         p = fitted.predict_proba(Logits(outputs.astype(dtype)))
         assert_probabilities(p, outputs.shape)
-    p = fitted.predict_proba(np.eye(logits.shape[1]))
-    assert_probabilities(p, (logits.shape[1], logits.shape[1]))
+    if case.name not in ON_LOGITS:
+        p = fitted.predict_proba(np.eye(logits.shape[1]))
+        assert_probabilities(p, (logits.shape[1], logits.shape[1]))
     json.dumps(fitted.to_dict(), allow_nan=False)
 
 

@@ -1,10 +1,13 @@
 """Matrix scaling against an independent minimization of the same objective."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 from scipy import optimize, special
+from sklearn.linear_model import LogisticRegression
 
 from dubito import Logits
 from dubito.calibrate import (
@@ -12,6 +15,7 @@ from dubito.calibrate import (
     MatrixScaling,
     StructuredMatrixScaling,
     TemperatureScaling,
+    VectorScaling,
 )
 from dubito.errors import BadValueError, BoundWarning
 from dubito.measure import log_loss
@@ -34,11 +38,16 @@ def objective(entries: Floats, x: Floats, y: NDArray[np.int64], penalty: Floats)
     table = entries.reshape(penalty.shape)
     scores = x + x @ table[:, :-1].T + table[:, -1]
     picked = special.log_softmax(scores, axis=1)[np.arange(len(y)), y]
-    return float(-picked.mean() + (np.maximum(penalty, 1e-6) * table**2).sum())
+    return float(-picked.mean() + (penalty * table**2).sum())
+
+
+def on_log_probabilities(kind: Any) -> Any:
+    return kind(input="log_proba") if kind is MatrixScaling else kind()
 
 
 def table_of(scaling: MatrixScaling | StructuredMatrixScaling) -> Floats:
-    off = scaling.weight_ - np.eye(scaling.n_classes_)
+    unit = scaling.temperature_ if scaling.input_ == "logits" else 1.0
+    off = unit * scaling.weight_ - np.eye(scaling.n_classes_)
     return np.column_stack([off, scaling.bias_]).ravel()
 
 
@@ -48,7 +57,10 @@ def assert_least(
     y: NDArray[np.int64],
     penalty: Floats,
 ) -> None:
-    x = special.log_softmax(logits / scaling.temperature_, axis=1)
+    is_logits = scaling.input_ == "logits"
+    penalty = np.maximum(penalty, 1e-10 if is_logits else 1e-6)
+    x = logits / scaling.temperature_
+    x = x if is_logits else special.log_softmax(x, axis=1)
     start = np.zeros(penalty.size)
     options = {"gtol": 1e-8, "maxiter": 5000}
     found = optimize.minimize(objective, start, (x, y, penalty), method="BFGS", options=options)
@@ -67,11 +79,12 @@ def penalties(n_classes: int, diagonal: float, off_diagonal: float, intercept: f
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize(("off_diagonal", "intercept"), [(1.0, 1.0), (0.1, 0.01), (0.0, 0.0)])
+@pytest.mark.parametrize("kind", ["logits", "log_proba"])
 def test_matrix_scaling_is_as_low_as_the_reference(
-    n_classes: int, off_diagonal: float, intercept: float
+    n_classes: int, off_diagonal: float, intercept: float, kind: str
 ) -> None:
     logits, y = made(200, n_classes)
-    scaling = MatrixScaling(off_diagonal, intercept).fit(Logits(logits), y)
+    scaling = MatrixScaling(off_diagonal, intercept, kind).fit(Logits(logits), y)
     unit = n_classes / len(y)
     off_diagonal, intercept = off_diagonal * unit * (n_classes - 1), intercept * unit
     assert_least(scaling, logits, y, penalties(n_classes, 0.0, off_diagonal, intercept))
@@ -89,12 +102,54 @@ def test_structured_matrix_scaling_is_as_low_as_the_reference(
     assert_least(scaling, logits, y, penalties(n_classes, own, own * (n_classes - 1), own))
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 6])
+def test_without_penalties_the_textbook_form_is_logistic_regression(n_classes: int) -> None:
+    rng = np.random.default_rng(n_classes)
+    logits = 2 * rng.normal(size=(600, n_classes)) + rng.normal(size=(600, 1))
+    weight = 0.7 * np.eye(n_classes) + rng.normal(0, 0.5, (n_classes, n_classes))
+    p = special.softmax(logits @ weight.T + rng.normal(size=n_classes), axis=1)
+    y = np.minimum((p.cumsum(axis=1) < rng.random((600, 1))).sum(axis=1), n_classes - 1)
+    theirs = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(logits, y)
+    scaling = MatrixScaling(off_diagonal=0, intercept=0).fit(Logits(logits), y)
+    ours = scaling.predict_proba(Logits(logits))
+    close(ours, theirs.predict_proba(logits), atol=1e-6)
+    by_hand = special.softmax(logits @ scaling.weight_.T + scaling.bias_, axis=1)
+    close(ours, np.maximum(by_hand, 1e-12), rtol=1e-8)
+    # On log probabilities, what the offset of a row tells cannot be fitted.
+    blind = MatrixScaling(0, 0, input="log_proba").fit(Logits(logits), y)
+    loss = log_loss(y, blind.predict_proba(Logits(logits)))
+    assert log_loss(y, ours) < loss - 0.01
+
+
+def test_only_of_log_probabilities_the_offset_of_a_row_makes_no_difference() -> None:
+    logits, y = made(300, 4)
+    moved = logits + np.random.default_rng(0).normal(size=(300, 1))
+    for kind, is_same in (("log_proba", True), ("logits", False)):
+        scaling = MatrixScaling(input=kind).fit(Logits(logits), y)
+        before, after = (scaling.predict_proba(Logits(z)) for z in (logits, moved))
+        assert np.allclose(before, after, atol=1e-9) == is_same
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_penalties_of_logits_are_towards_temperature_scaling(kind: Any) -> None:
+    logits, y = made(300, 4)
+    outputs = Logits(logits + 100)
+    names = {"off_diagonal", "intercept", "regularization"} & set(kind().get_params())
+    strong = kind(**dict.fromkeys(names, 1e9)).fit(outputs, y)
+    if kind is VectorScaling:  # the diagonal of a matrix is free
+        expected = TemperatureScaling().fit(outputs, y).predict_proba(outputs)
+        close(strong.predict_proba(outputs), expected, atol=1e-5)
+    else:
+        off = strong.weight_ - np.diag(np.diag(strong.weight_))
+        assert np.abs(off).max() < 1e-6
+
+
 @each_kind
 def test_predictions_are_the_matrix_times_log_probabilities(
     kind: type[MatrixScaling] | type[StructuredMatrixScaling],
 ) -> None:
     logits, y = made(300, 4)
-    scaling = kind().fit(Logits(logits), y)
+    scaling = on_log_probabilities(kind).fit(Logits(logits), y)
     x = special.log_softmax(logits / scaling.temperature_, axis=1)
     expected = special.softmax(x @ scaling.weight_.T + scaling.bias_, axis=1)
     close(scaling.predict_proba(Logits(logits)), np.maximum(expected, 1e-12), rtol=1e-8)
@@ -153,7 +208,7 @@ def test_many_classes_and_few_rows_stay_near_the_temperature() -> None:
 @pytest.mark.parametrize("argument", ["off_diagonal", "intercept"])
 def test_a_negative_penalty_is_refused(argument: str) -> None:
     with pytest.raises(BadValueError) as caught:
-        MatrixScaling(**{argument: -1.0}).fit([[0.5, 0.5]], [0])
+        MatrixScaling().set_params(**{argument: -1.0}).fit([[0.5, 0.5]], [0])
     assert str(caught.value) == (
         f"MatrixScaling: `{argument}` must be a finite number of at least 0, got -1.0. "
         f"Pass {argument}=1.0."
@@ -175,7 +230,9 @@ def test_the_summary_tells_the_matrix(
 ) -> None:
     logits, y = made(300, 3)
     names = ["cat", "dog", "fox"]
-    scaling = kind().fit(Logits(logits, classes=names), [names[code] for code in y])
+    scaling = on_log_probabilities(kind).fit(
+        Logits(logits, classes=names), [names[code] for code in y]
+    )
     diagonal = np.diag(scaling.weight_)
     off = scaling.weight_ - np.diag(diagonal)
     row, column = np.unravel_index(np.abs(off).argmax(), off.shape)

@@ -8,7 +8,7 @@ from scipy import optimize, special
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling, VectorScaling
-from dubito.errors import BoundWarning
+from dubito.errors import BadValueError, BoundWarning
 from dubito.measure import log_loss
 
 Floats = NDArray[np.float64]
@@ -28,16 +28,21 @@ def objective(entries: Floats, x: Floats, y: NDArray[np.int64], penalty: float) 
     """Return mean log loss plus penalty of 2 x classes: scales less 1, biases."""
     off, bias = entries.reshape(2, -1)
     picked = special.log_softmax(x * (1 + off) + bias, axis=1)[np.arange(len(y)), y]
-    return float(-picked.mean() + max(penalty, 1e-6) * (entries**2).sum())
+    return float(-picked.mean() + penalty * (entries**2).sum())
 
 
+@pytest.mark.parametrize("kind", ["logits", "log_proba"])
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
 @pytest.mark.parametrize("regularization", [0.0, 1.0, 30.0])
-def test_the_objective_is_as_low_as_the_reference(n_classes: int, regularization: float) -> None:
+def test_the_objective_is_as_low_as_the_reference(
+    n_classes: int, regularization: float, kind: str
+) -> None:
     logits, y = made(300, n_classes)
-    scaling = VectorScaling(regularization).fit(Logits(logits), y)
-    x = special.log_softmax(logits / scaling.temperature_, axis=1)
-    penalty = regularization * n_classes / 300
+    scaling = VectorScaling(regularization, kind).fit(Logits(logits), y)
+    x, weight = logits / scaling.temperature_, scaling.weight_ * scaling.temperature_
+    if kind == "log_proba":
+        x, weight = special.log_softmax(x, axis=1), scaling.weight_
+    penalty = max(regularization * n_classes / 300, 1e-6 if kind == "log_proba" else 1e-10)
     found = optimize.minimize(
         objective,
         np.zeros(2 * n_classes),
@@ -45,7 +50,7 @@ def test_the_objective_is_as_low_as_the_reference(n_classes: int, regularization
         method="BFGS",
         options={"gtol": 1e-8, "maxiter": 5000},
     )
-    got = np.concatenate([scaling.weight_ - 1, scaling.bias_])
+    got = np.concatenate([weight - 1, scaling.bias_])
     assert objective(got, x, y, penalty) <= found.fun + 1e-7
     assert objective(got, x, y, penalty) < objective(0 * got, x, y, penalty)
 
@@ -53,12 +58,21 @@ def test_the_objective_is_as_low_as_the_reference(n_classes: int, regularization
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_predictions_are_scaled_and_shifted_log_probabilities(n_classes: int) -> None:
     logits, y = made(300, n_classes)
-    scaling = VectorScaling().fit(Logits(logits), y)
+    scaling = VectorScaling(input="log_proba").fit(Logits(logits), y)
     x = special.log_softmax(logits / scaling.temperature_, axis=1)
     expected = special.softmax(x * scaling.weight_ + scaling.bias_, axis=1)
     close(scaling.predict_proba(Logits(logits)), np.maximum(expected, 1e-12), rtol=1e-9)
     temperature = TemperatureScaling().fit(Logits(logits), y).temperature_
     assert scaling.temperature_ == pytest.approx(temperature, rel=1e-12)
+
+
+def test_of_logits_it_is_the_published_form() -> None:
+    logits, y = made(300, 4)
+    scaling = VectorScaling().fit(Logits(logits), y)
+    assert scaling.input_ == "logits"
+    assert VectorScaling().fit(special.softmax(logits, axis=1), y).input_ == "log_proba"
+    expected = special.softmax(logits * scaling.weight_ + scaling.bias_, axis=1)
+    close(scaling.predict_proba(Logits(logits)), np.maximum(expected, 1e-12), rtol=1e-9)
 
 
 def test_it_fits_better_than_a_temperature() -> None:
@@ -112,11 +126,22 @@ def test_a_thousand_classes() -> None:
     assert log_loss(y, p) < log_loss(y, outputs)
 
 
-def test_the_summary_tells_scales_and_shifts() -> None:
+@pytest.mark.parametrize("kind", ["logits", "log_proba"])
+def test_the_summary_tells_scales_and_shifts(kind: str) -> None:
     logits, y = made(300, 3)
-    scaling = VectorScaling().fit(Logits(logits), y)
+    scaling = VectorScaling(input=kind).fit(Logits(logits), y)
     weight, bias = scaling.weight_, scaling.bias_
-    assert scaling.summary().startswith(
-        f"T = {scaling.temperature_:.3g}, then classes scaled by {weight.min():.2f} to "
-        f"{weight.max():.2f} and shifted by {bias.min():+.2f} to {bias.max():+.2f}"
+    what = "logits" if kind == "logits" else f"T = {scaling.temperature_:.3g}, then classes"
+    assert scaling.summary() == (
+        f"{what} scaled by {weight.min():.2f} to {weight.max():.2f} and shifted by "
+        f"{bias.min():+.2f} to {bias.max():+.2f}"
+    )
+
+
+def test_an_input_unheard_of_is_refused() -> None:
+    with pytest.raises(BadValueError) as caught:
+        VectorScaling(input="scores").fit([[0.5, 0.5]], [0])
+    assert str(caught.value) == (
+        "VectorScaling: `input` must be 'auto', 'logits' or 'log_proba', got 'scores'. "
+        "Use input='auto'."
     )

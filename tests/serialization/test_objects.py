@@ -584,7 +584,7 @@ def test_messages_are_whole_sentences() -> None:
 def test_settings_are_held_to_what_a_fit_demands() -> None:
     with pytest.raises(
         BadValueError,
-        match=r"`objective` .*, got 'guess'\. Pass "
+        match=r"`objective` .*, got 'guess'\. Use "
         "objective='log_loss'",
     ):
         TemperatureScaling.from_dict(changed(TEMPERATURE, "params", "objective", to="guess"))

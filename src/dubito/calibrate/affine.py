@@ -1,4 +1,4 @@
-"""Affine maps of log probabilities, u = x + V f(x) + b, fitted by preconditioned L-BFGS.
+"""Affine maps u = x + V f(x) + b of logits or log probabilities, by preconditioned L-BFGS.
 
 The coefficients are a table of classes x (features + 1): V and, in the last column, b. A table of
 two columns is a diagonal map, u = x + v x + b per class.
@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import softmax
 
 from dubito.arrays import FloatArray, freeze
 from dubito.calibrate.basis import Basis
@@ -26,6 +27,7 @@ from dubito.measure.state import State
 from dubito.outputs import Logits, Probabilities
 
 MIN_PENALTY = 1e-6  # keeps directions finite that the data do not determine
+MIN_PENALTY_LOGITS = 1e-10  # hardly any: without penalties it is logistic regression
 LARGE_BLOCK = 1 << 16  # entries; such blocks stay in single precision, and are subsampled
 THREADED_PRODUCTS = 1 << 24  # rows x table; with fewer, threads cost more than they save
 CURVATURE_ROWS = 300  # of a large block, to estimate the curvature
@@ -33,6 +35,7 @@ MAX_CACHED = 1 << 25  # features kept in memory between rounds: 256 MB
 # Loss that may remain to be gained at the end. A matrix in single precision takes by far the most
 # work, and its tolerance is still far below the noise of the labels of a million rows.
 TOLERANCE, TOLERANCE_SINGLE, TOLERANCE_MATRIX = 1e-8, 5e-7, 2e-6
+TOLERANCE_LOGITS = 1e-14  # of few rows, whose probabilities are then right to about 1e-7
 
 MAX_ROUNDS = 500
 MEMORY = 20  # steps that L-BFGS remembers
@@ -62,7 +65,7 @@ def fit_affine(shards: Shards, basis: Basis, penalty: FloatArray) -> FloatArray:
     Each round of L-BFGS is a pass over the rows. A good estimate of the curvature at the start
     keeps rounds few.
     """
-    penalty = np.maximum(penalty, MIN_PENALTY)
+    penalty = np.maximum(penalty, MIN_PENALTY_LOGITS if basis.is_logits else MIN_PENALTY)
     if penalty.shape[1] > 2 and isinstance(shards, ArrayShards):
         n_entries = len(shards.batch) * penalty.shape[0]
         is_short = n_entries * penalty.shape[1] < THREADED_PRODUCTS
@@ -91,6 +94,8 @@ class _PenalizedLoss:
         self.precision: str = array.dtype.name if array.size >= LARGE_BLOCK else "float64"
         single = TOLERANCE_SINGLE if penalty.shape[1] == 2 else TOLERANCE_MATRIX
         self.tolerance = TOLERANCE if self.precision == "float64" else single
+        if basis.is_logits and array.size < LARGE_BLOCK:
+            self.tolerance = TOLERANCE_LOGITS
         n_numbers = max(penalty.shape[1] - 1, penalty.shape[0])
         is_cached = isinstance(shards, ArrayShards) and len(shards.batch) * n_numbers <= MAX_CACHED
         self.cache: dict[int, tuple[LabeledRows, FloatArray]] | None = {} if is_cached else None
@@ -139,7 +144,9 @@ class _PenalizedLoss:
         step = max(1, len(features) // CURVATURE_ROWS) if is_large else 1
         scores = features[:, :n_classes].copy()  # a table of 0 needs no product
         sums = _matrix_sums(rows, features, scores)
-        return _matrix_moments(sums, features[::step], step * rows.weight[::step], n_classes)
+        first = features[::step, :n_classes]
+        p = softmax(first, axis=1) if self.basis.is_logits else np.exp(first)
+        return _matrix_moments(sums, p, features[::step], step * rows.weight[::step])
 
 
 def _matrix_sums(rows: LabeledRows, features: FloatArray, scores: FloatArray) -> FloatArray:
@@ -176,10 +183,9 @@ class _Moments(State):
 
 
 def _matrix_moments(
-    sums: FloatArray, features: FloatArray, weight: FloatArray, n_classes: int
+    sums: FloatArray, p: FloatArray, features: FloatArray, weight: FloatArray
 ) -> _Moments:
-    """Return the moments of rows whose features begin with log probabilities."""
-    p = np.exp(features[:, :n_classes])
+    """Return the moments of rows of probabilities p."""
     weighted = weight.astype(p.dtype)[:, np.newaxis] * p
     h = weighted * (1 - p)
     firsts = h.T @ features

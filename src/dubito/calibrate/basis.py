@@ -1,4 +1,4 @@
-"""Features of log probabilities in which a matrix calibration map is linear."""
+"""Features of logits or log probabilities in which a matrix calibration map is linear."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ class Basis:
     """Features f(x) of log probabilities x at the inverse temperature `beta`.
 
     "linear" is x itself; "spline" adds the probabilities and max(x - c, 0) for each knot c; "rbf"
-    also adds a radial basis function around each of the `centers`.
+    also adds a radial basis function around each of the `centers`. With `is_logits`, x is logits
+    times `beta`, as they were given.
     """
 
     beta: float
     kind: str = "linear"
     centers: FloatArray | None = None
     width: float = 1.0
+    is_logits: bool = False
 
     def n_per_class(self) -> int:
         """Return the number of features per class, radial basis functions not counted."""
@@ -43,6 +45,8 @@ class Basis:
 
     def features(self, outputs: Logits | Probabilities, precision: str = "float64") -> FloatArray:
         """Return f(x), rows x features."""
+        if self.is_logits:
+            return np.asarray(outputs.array.astype(precision) * np.dtype(precision).type(self.beta))
         x = log_probabilities(outputs, self.beta, precision)
         np.maximum(x, MIN_LOG_PROBA, out=x)
         if self.kind == "linear":

@@ -132,7 +132,7 @@ class ForestCalibration(BaseCalibrator):
         _require_trees(self, entry)
 
     def _learn(self, shards: Shards) -> None:
-        self.prior_ = VectorScaling(regularization=1.0)
+        self.prior_ = VectorScaling(regularization=1.0, input="log_proba")
         self.prior_.n_classes_, self.prior_.classes_ = self.n_classes_, self.classes_
         self.prior_._learn(shards)
         seed = draw_seed(self.random_state, type(self).__name__)

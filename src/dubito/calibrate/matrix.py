@@ -3,24 +3,104 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import final
+from dataclasses import replace
+from typing import Any, final
 
 import numpy as np
 
 from dubito.arrays import FloatArray, freeze, require_choice
 from dubito.calibrate.affine import affine_scores, fit_affine
 from dubito.calibrate.basis import BASES, Basis, choose_centers
-from dubito.calibrate.calibrator import BaseCalibrator, as_penalty, class_weights
+from dubito.calibrate.calibrator import BaseCalibrator, LabeledRows, as_penalty, class_weights
 from dubito.calibrate.temperature import TEMPERATURE_FIELD, best_inverse_temperature
 from dubito.data.shards import Shards
+from dubito.errors import BadTypeError
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Entry, Omittable, declare, number
+from dubito.serialization.fields import Entry, Omittable, declare, number, one_of
+
+INPUTS = ("auto", "logits", "log_proba")
+
+
+class BaseAffineScaling(BaseCalibrator):
+    """A matrix or its diagonal, and an intercept, on logits or on features of log probabilities."""
+
+    input: str = "log_proba"
+    input_: str
+    temperature_: float
+    weight_: FloatArray
+    bias_: FloatArray
+
+    fitted_fields = declare(
+        input_=one_of("logits", "log_proba"),
+        temperature_=TEMPERATURE_FIELD,
+        bias_=array("n_classes_"),
+    )
+
+    @abstractmethod
+    def _penalty(self, n_rows: float) -> FloatArray:
+        """Return the L2 penalty of each entry of the matrix, and of the intercept."""
+
+    def _features(self) -> Basis:
+        """Return the basis that the matrix is multiplied with."""
+        is_logits = self.input_ == "logits"
+        return Basis(1.0 if is_logits else 1 / self.temperature_, is_logits=is_logits)
+
+    def _learn_basis(self, shards: Shards) -> None:
+        """Set the parameters of the basis, once the temperature is known."""
+
+    def _learn(self, shards: Shards) -> None:
+        outputs = LabeledRows.of(next(shards.batches())).outputs
+        is_given = self.input == "auto" and isinstance(outputs, Logits)
+        self.input_ = "logits" if is_given or self.input == "logits" else "log_proba"
+        self._require_input(outputs, type(self).__name__)
+        beta = best_inverse_temperature(shards)
+        self.temperature_ = 1 / beta
+        self._learn_basis(shards)
+        features, scale = self._features(), 1.0
+        if features.is_logits:  # penalties are on deviations from temperature scaling
+            features, scale = replace(features, beta=beta), beta
+        table = fit_affine(shards, features, self._penalty(class_weights(shards).sum()))
+        deviation, self.bias_ = table[:, :-1], table[:, -1].copy()
+        if table.shape[1] == 2:
+            deviation, self.bias_ = table[:, 0], self.bias_ - self.bias_.mean()
+        self.weight_ = scale * (_identity(deviation.shape) + deviation)
+
+    def _check_outputs(self, outputs: Any, method: str) -> Logits | Probabilities:
+        known = super()._check_outputs(outputs, method)
+        self._require_input(known, f"{type(self).__name__}.{method}")
+        return known
+
+    def _require_input(self, outputs: Logits | Probabilities, caller: str) -> None:
+        """Raise for probabilities in place of logits: the offset of each row is unknown."""
+        if self.input_ == "logits" and not isinstance(outputs, Logits):
+            rule, got = "must be Logits where input is 'logits'", type(outputs).__name__
+            fix = "Pass Logits, or fit with input='log_proba'"
+            raise BadTypeError("outputs", caller, rule, got, fix)
+
+    def _numbers_per_row(self) -> int:
+        return int(self.weight_.shape[-1])
+
+    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
+        deviation = self.weight_ - _identity(self.weight_.shape)
+        return affine_scores(outputs, self._features(), np.column_stack([deviation, self.bias_]))
+
+    def _describe(self) -> str:
+        diagonal = self.weight_ if self.weight_.ndim == 1 else np.diag(self.weight_)
+        what = f"T = {self.temperature_:.3g}, then classes"
+        if self.input_ == "logits":
+            what = "logits"
+        return f"{what} scaled by {diagonal.min():.2f} to {diagonal.max():.2f}"
+
+
+def _identity(shape: tuple[int, ...]) -> FloatArray:
+    """Return the identity, or its diagonal."""
+    return np.ones(shape) if len(shape) == 1 else np.eye(shape[0], shape[1])
 
 
 @final
-class VectorScaling(BaseCalibrator):
-    """Scale and shift the log probability of each class, after temperature scaling.
+class VectorScaling(BaseAffineScaling):
+    """Scale and shift the logit or log probability of each class.
 
     Use it where some classes are predicted too often.
 
@@ -29,11 +109,18 @@ class VectorScaling(BaseCalibrator):
     regularization : float
         L2 penalty, times K / n, on deviations from temperature scaling. 0 leaves them free, as Guo
         et al. do; 1 suits few rows.
+    input : {"auto", "logits", "log_proba"}
+        What to scale. "logits" is the published form, softmax(w z + b); its result depends on the
+        offset of each row of logits, and it takes no probabilities. "log_proba" scales log
+        probabilities at the best temperature, which does not. "auto" takes logits when given
+        `Logits`.
 
     Attributes
     ----------
+    input_ : str
+        "logits" or "log_proba".
     temperature_ : float
-        Temperature of lowest log loss.
+        Temperature of lowest log loss, which log probabilities are divided by first.
     weight_, bias_ : array of shape (n_classes,)
         Scale and shift of each class.
 
@@ -48,86 +135,37 @@ class VectorScaling(BaseCalibrator):
     >>> y = rng.integers(0, 3, 500)
     >>> logits = np.eye(3)[y] * 2 + rng.normal(size=(500, 3)) + [0, 0, 1]
     >>> VectorScaling().fit(Logits(logits), y).bias_.round(1).tolist()
-    [0.5, 1.1, -1.6]
+    [0.9, 0.8, -1.7]
     """
 
-    temperature_: float
-    weight_: FloatArray
-    bias_: FloatArray
+    fitted_fields = declare(weight_=array("n_classes_"))
 
-    fitted_fields = declare(
-        temperature_=TEMPERATURE_FIELD, weight_=array("n_classes_"), bias_=array("n_classes_")
-    )
-
-    def __init__(self, regularization: float = 0.0):
+    def __init__(self, regularization: float = 0.0, input: str = "auto"):  # noqa: A002
         self.regularization = regularization
+        self.input = input
 
     def _check_params(self) -> None:
         as_penalty(self.regularization, "regularization", type(self).__name__)
+        require_choice(self.input, INPUTS, "input", type(self).__name__)
 
-    def _learn(self, shards: Shards) -> None:
-        beta = best_inverse_temperature(shards)
-        unit = self.n_classes_ / class_weights(shards).sum()
-        penalty = np.full((self.n_classes_, 2), float(self.regularization) * unit)
-        table = fit_affine(shards, Basis(beta), penalty)
-        self.temperature_ = 1 / beta
-        self.weight_, self.bias_ = 1 + table[:, 0], table[:, 1] - table[:, 1].mean()
-
-    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        table = np.column_stack([self.weight_ - 1, self.bias_])
-        return affine_scores(outputs, Basis(1 / self.temperature_), table)
-
-    def _describe(self) -> str:
-        low, high = self.weight_.min(), self.weight_.max()
-        return (
-            f"T = {self.temperature_:.3g}, then classes scaled by {low:.2f} to {high:.2f} and "
-            f"shifted by {self.bias_.min():+.2f} to {self.bias_.max():+.2f}"
-        )
-
-
-class BaseMatrixScaling(BaseCalibrator):
-    """A matrix and an intercept on the features of temperature-scaled log probabilities."""
-
-    temperature_: float
-    weight_: FloatArray
-    bias_: FloatArray
-
-    fitted_fields = declare(temperature_=TEMPERATURE_FIELD, bias_=array("n_classes_"))
-
-    @abstractmethod
     def _penalty(self, n_rows: float) -> FloatArray:
-        """Return the L2 penalty of each entry of the matrix, and of the intercept."""
-
-    def _features(self) -> Basis:
-        """Return the basis that the matrix is multiplied with."""
-        return Basis(1 / self.temperature_)
-
-    def _learn_basis(self, shards: Shards) -> None:
-        """Set the parameters of the basis, once the temperature is known."""
-
-    def _learn(self, shards: Shards) -> None:
-        self.temperature_ = 1 / best_inverse_temperature(shards)
-        self._learn_basis(shards)
-        penalty = self._penalty(class_weights(shards).sum())
-        table = fit_affine(shards, self._features(), penalty)
-        deviation, self.bias_ = table[:, :-1], table[:, -1].copy()
-        self.weight_ = np.eye(*deviation.shape) + deviation
-
-    def _numbers_per_row(self) -> int:
-        return int(self.weight_.shape[1])
-
-    def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        deviation = self.weight_ - np.eye(*self.weight_.shape)
-        return affine_scores(outputs, self._features(), np.column_stack([deviation, self.bias_]))
+        unit = self.n_classes_ / n_rows
+        return np.full((self.n_classes_, 2), float(self.regularization) * unit)
 
     def _describe(self) -> str:
-        diagonal = np.diag(self.weight_)
-        off = self.weight_[:, : self.n_classes_] - np.diag(diagonal)
+        shifted = f"shifted by {self.bias_.min():+.2f} to {self.bias_.max():+.2f}"
+        return f"{super()._describe()} and {shifted}"
+
+
+class BaseMatrixScaling(BaseAffineScaling):
+    """A full matrix: what one class says about another is described."""
+
+    def _describe(self) -> str:
+        off = self.weight_[:, : self.n_classes_] - np.diag(np.diag(self.weight_))
         row, column = np.unravel_index(np.abs(off).argmax(), off.shape)
         names = self.classes_ or tuple(range(self.n_classes_))
         return (
-            f"T = {self.temperature_:.3g}, then classes scaled by {diagonal.min():.2f} to "
-            f"{diagonal.max():.2f}; largest effect of one class on another: {names[column]} on "
+            f"{super()._describe()}; largest effect of one class on another: {names[column]} on "
             f"{names[row]} ({off[row, column]:+.2f})"
         )
 
@@ -144,21 +182,29 @@ def _matrix_penalty(
 
 @final
 class MatrixScaling(BaseMatrixScaling):
-    """Fit a full matrix on log probabilities, with L2 penalties towards the identity.
+    """Fit a full matrix on logits or log probabilities, with penalties towards the identity.
 
     For many rows per class; `StructuredMatrixScaling` suits fewer.
 
     Parameters
     ----------
     off_diagonal : float
-        Penalty of off-diagonal entries, times K(K-1) / n. The diagonal is free.
+        L2 penalty of off-diagonal entries, times K(K-1) / n, in units of the best inverse
+        temperature. The diagonal is free.
     intercept : float
-        Penalty of the intercept, times K / n.
+        L2 penalty of the intercept, times K / n.
+    input : {"auto", "logits", "log_proba"}
+        What to multiply. "logits" is the textbook form, softmax(W z + b): without penalties, the
+        logistic regression on the logits. Its result depends on the offset of each row of logits,
+        and it takes no probabilities. "log_proba" takes log probabilities at the best temperature,
+        where the offset makes no difference. "auto" takes logits when given `Logits`.
 
     Attributes
     ----------
+    input_ : str
+        "logits" or "log_proba".
     temperature_ : float
-        Temperature of lowest log loss.
+        Temperature of lowest log loss, which log probabilities are divided by first.
     weight_ : array of shape (n_classes, n_classes)
         The matrix.
     bias_ : array of shape (n_classes,)
@@ -168,6 +214,7 @@ class MatrixScaling(BaseMatrixScaling):
     ----------
     Kull et al., "Beyond temperature scaling: obtaining well-calibrated multiclass probabilities
     with Dirichlet calibration", NeurIPS 2019 (ODIR regularization).
+    Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
 
     Examples
     --------
@@ -180,13 +227,20 @@ class MatrixScaling(BaseMatrixScaling):
 
     fitted_fields = declare(weight_=array("n_classes_", "n_classes_"))
 
-    def __init__(self, off_diagonal: float = 1.0, intercept: float = 1.0):
+    def __init__(
+        self,
+        off_diagonal: float = 1.0,
+        intercept: float = 1.0,
+        input: str = "auto",  # noqa: A002
+    ):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
+        self.input = input
 
     def _check_params(self) -> None:
         as_penalty(self.off_diagonal, "off_diagonal", type(self).__name__)
         as_penalty(self.intercept, "intercept", type(self).__name__)
+        require_choice(self.input, INPUTS, "input", type(self).__name__)
 
     def _penalty(self, n_rows: float) -> FloatArray:
         unit = self.n_classes_ / n_rows
@@ -245,6 +299,7 @@ class StructuredMatrixScaling(BaseMatrixScaling):
     width_: float
 
     fitted_fields = declare(
+        input_=one_of("log_proba"),
         weight_=array("n_classes_", None),
         centers_=Omittable(array(None, "n_classes_")),
         width_=Omittable(number(1e-30)),

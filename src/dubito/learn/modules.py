@@ -61,32 +61,27 @@ class Uniform(BaseMap):
 
 
 @final
-class Scaled(BaseMap):
-    """Vector scaling: each log probability times a weight plus a bias, after a temperature."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        x = _log_probabilities(values / self.get_buffer("temperature"))
-        return x * self.get_buffer("weight") + self.get_buffer("bias")
-
-
-@final
 class Mapped(BaseMap):
-    """Matrix scaling of basis functions of the log probabilities."""
+    """Vector or matrix scaling of logits, or of basis functions of the log probabilities."""
 
     def __init__(self, of: basis.Basis, weight: FloatArray, bias: FloatArray) -> None:
         centers = {} if of.centers is None else {"centers": of.centers}
         super().__init__(beta=of.beta, weight=weight, bias=bias, width=of.width, **centers)
-        self.is_linear = of.kind == "linear"
+        self.is_logits, self.is_linear = of.is_logits, of.kind == "linear"
         self.has_rbf = of.centers is not None
 
     def forward(self, values: Tensor) -> Tensor:
-        x = _log_probabilities(values * self.get_buffer("beta"))
+        x = values * self.get_buffer("beta")
+        x = x if self.is_logits else _log_probabilities(x)
+        weight, bias = self.get_buffer("weight"), self.get_buffer("bias")
+        if weight.ndim == 1:
+            return x * weight + bias
         parts = [x]
         if not self.is_linear:
             parts += [x.exp(), *((x - knot).clamp(min=0) for knot in basis.SPLINE_KNOTS)]
         if self.has_rbf:
             parts.append(self.radial_basis(x))
-        return torch.cat(parts, -1) @ self.get_buffer("weight").T + self.get_buffer("bias")
+        return torch.cat(parts, -1) @ weight.T + bias
 
     def radial_basis(self, x: Tensor) -> Tensor:
         """Return the Gaussian kernel of each row and each center."""
@@ -274,13 +269,7 @@ def _logit_map(calibrator: Any, whole: BaseCalibrator) -> nn.Module:
             return nn.Identity()
         case TemperatureScaling():
             return Tempered(temperature=calibrator.temperature_)
-        case VectorScaling():
-            return Scaled(
-                temperature=calibrator.temperature_,
-                weight=calibrator.weight_,
-                bias=calibrator.bias_,
-            )
-        case MatrixScaling() | StructuredMatrixScaling():
+        case VectorScaling() | MatrixScaling() | StructuredMatrixScaling():
             return Mapped(calibrator._features(), calibrator.weight_, calibrator.bias_)
         case EnsembleTemperatureScaling():
             tempered = Tempered(temperature=calibrator.temperature_)
