@@ -14,7 +14,20 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel, audit
+from dubito import (
+    Logits,
+    Members,
+    MultiLabel,
+    MultiLabelMembers,
+    Normal,
+    NormalMixture,
+    Probabilities,
+    Quantiles,
+    RegressionMembers,
+    Samples,
+    TopLabel,
+    audit,
+)
 from dubito.data.labels import Labels
 from dubito.outputs import BaseClassOutputs, BaseOutputs, as_outputs
 
@@ -28,6 +41,10 @@ WRAPPERS: list[BaseOutputs] = [
     Normal([1.0, 2.0, 3.0], [0.1, 0.2, 0.3]),
     Samples([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
     Quantiles([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], levels=[0.1, 0.9]),
+    MultiLabel([[0.1, 0.2], [0.3, 0.4], [1.0, 0.0]]),
+    MultiLabelMembers([[[0.1, 0.2]] * 3, [[0.3, 0.4]] * 3]),
+    RegressionMembers([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]], np.ones((2, 3)), "laplace"),
+    NormalMixture([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]], np.ones((2, 3)), np.full((2, 3), 0.5)),
 ]
 
 each_wrapper = pytest.mark.parametrize("outputs", WRAPPERS, ids=lambda o: type(o).__name__)
@@ -60,7 +77,7 @@ def test_a_range_of_rows_is_a_view(outputs: BaseOutputs) -> None:
     assert (len(outputs), len(part), part.n_rows) == (3, 2, 2)
     for name, array in arrays_of(part).items():
         whole = arrays_of(outputs)[name]
-        rows = [slice(None), slice(1, 3)] if isinstance(outputs, Members) else [slice(1, 3)]
+        rows = [slice(None)] * outputs.axes.index("row") + [slice(1, 3)]
         assert np.shares_memory(array, whole)
         assert not array.flags.writeable
         assert np.array_equal(array, whole if name == "levels" else whole[tuple(rows)])

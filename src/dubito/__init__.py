@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from dubito.calibrate import AutoCalibrator
     from dubito.decide import CostMatrix, Policy
     from dubito.measure import audit
-    from dubito.outputs import Logits, Members, Normal, Probabilities, Quantiles, Samples, TopLabel
+    from dubito.outputs import (
+        Logits,
+        Members,
+        MultiLabel,
+        MultiLabelMembers,
+        Normal,
+        NormalMixture,
+        Probabilities,
+        Quantiles,
+        RegressionMembers,
+        Samples,
+        TopLabel,
+    )
 
 __version__ = "0.1.0"
 
@@ -24,10 +36,14 @@ __all__ = [
     "CostMatrix",
     "Logits",
     "Members",
+    "MultiLabel",
+    "MultiLabelMembers",
     "Normal",
+    "NormalMixture",
     "Policy",
     "Probabilities",
     "Quantiles",
+    "RegressionMembers",
     "Samples",
     "TopLabel",
     "audit",

@@ -73,6 +73,39 @@ def test_two_branches_are_found_where_a_mean_finds_none() -> None:
     assert spread.std[0] == pytest.approx(3, rel=0.15)
 
 
+def test_the_mixture_itself_keeps_both_branches() -> None:
+    x = np.array([[1.0, 0.0]])
+    found = FITTED.predict_mixture(x)
+    quarters = found.quantiles([0.25, 0.75]).array[0]
+    assert quarters == pytest.approx([-3, 3], abs=0.3)
+    spread = FITTED.predict(x)
+    between = stats.norm(spread.mean[0], spread.std[0]).cdf([-1, 1])
+    assert found.cdf([1.0])[0] - found.cdf([-1.0])[0] < 0.01 < 0.2 < between[1] - between[0]
+
+
+def test_density_quantiles_and_draws_of_the_mixture_are_those_of_the_model() -> None:
+    y = RNG.normal(0, 3, 40)
+    mixture = FITTED.predict_mixture(NEW)
+    close(mixture.log_density(y), FITTED.log_density(NEW, y), rtol=1e-9)
+    close(mixture.normal.mean, FITTED.predict(NEW).mean)
+    close(mixture.normal.std, FITTED.predict(NEW).std)
+    draws = np.sort(FITTED.sample(NEW, 4000).array, axis=1)
+    ranks = mixture.quantiles([0.1, 0.5, 0.9])
+    for level, column in zip(ranks.levels, ranks.array.T, strict=True):
+        below = (draws < column[:, np.newaxis]).mean(axis=1)
+        assert np.abs(below - level).max() < 5 * np.sqrt(level * (1 - level) / 4000)
+
+
+def test_the_mixture_of_several_targets_is_of_each_by_itself() -> None:
+    both = np.column_stack([Y, X[:, 1] + 0.1 * RNG.normal(size=600)])
+    fitted = JointDensity(n_components=2).fit(X, both)
+    mixture = fitted.predict_mixture(NEW)
+    assert mixture.means.shape == mixture.stds.shape == (2, 40, 2)
+    draws = fitted.sample(NEW, 4000).array
+    below = (draws < mixture.quantiles([0.8]).array).mean(axis=1)
+    assert np.abs(below - 0.8).max() < 5 * np.sqrt(0.8 * 0.2 / 4000)
+
+
 def test_draws_are_seeded_and_spread_as_predicted() -> None:
     draws = FITTED.sample(NEW, 4000, random_state=3)
     assert isinstance(draws, Samples)

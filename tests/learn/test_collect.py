@@ -15,6 +15,7 @@ from dubito.doubt import energy
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
 from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
 from dubito.learn.collect import CollectedOutputs, collect_outputs
+from dubito.learn.likelihoods import Bernoulli
 from dubito.learn.passes import MonteCarloDropout
 from dubito.learn.segmentation import LogitNoise
 from dubito.measure import Audit, log_loss
@@ -248,7 +249,7 @@ def test_a_layer_without_bias_has_one_of_zeros() -> None:
 
 def test_one_logit_is_that_of_the_second_class() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 1), nn.Flatten(0))
-    found = collect_outputs(model, loader(IMAGES, LABELS % 2))
+    found = collect_outputs(model, loader(IMAGES, LABELS % 2), likelihood=Bernoulli())
     assert found.features is not None
     assert found.weights is not None
     assert found.bias is not None
@@ -409,7 +410,7 @@ def test_sequences_are_refused_as_passes_refuse_them() -> None:
         BadValueError,
         match=r"`outputs` .*, got shape \(2, 5, 3\)\. Call "
         r"\.flatten\(0, 1\) in the model for a sequence "
-        "with classes last",
+        "with the outputs last",
     ):
         collect_outputs(nn.Linear(4, 3), [torch.ones(2, 5, 4)])
 

@@ -12,13 +12,20 @@ from dubito.learn.likelihoods import Bernoulli, Gaussian
 from dubito.learn.passes import (
     _as_members,
     _require_one_tensor,
-    class_logits,
     flatten_maps,
     to_array,
+    wrap_outputs,
 )
 from dubito.learn.segmentation import LogitNoise
+from dubito.outputs import Logits
 
 RNG = np.random.default_rng(0)
+
+
+def logits_of(outputs: torch.Tensor, likelihood: Any) -> Any:
+    found = wrap_outputs(outputs, likelihood, "Passes")
+    assert isinstance(found, Logits)
+    return found.array
 
 
 def test_outputs_are_logits_without_a_likelihood() -> None:
@@ -31,7 +38,7 @@ def test_outputs_are_logits_without_a_likelihood() -> None:
 @pytest.mark.parametrize("likelihood", [Categorical(3), SquaredError(3)])
 def test_raw_logits_are_kept_under_likelihoods_of_classes(likelihood: object) -> None:
     rows = torch.from_numpy(RNG.normal(size=(5, 3)))
-    assert class_logits(rows, likelihood, "Passes").equal(rows)
+    assert (logits_of(rows, likelihood) == rows.numpy()).all()
 
 
 def test_likelihoods_that_draw_draw_the_same_for_all_passes() -> None:
@@ -82,9 +89,12 @@ def test_arrays_share_nothing_with_the_tensor() -> None:
 
 def test_what_cannot_be_read_is_reported() -> None:
     with pytest.raises(
-        BadTypeError, match=r"`likelihood` .*, got Gaussian\. Use Categorical\(n_classes\)"
+        BadTypeError,
+        match=r"`likelihood` .*, got Linear\. Use likelihood=Bernoulli\(\) for binary log odds, "
+        r"Gaussian\(\) or another regression likelihood for targets, Categorical\(n_classes\) for "
+        "classes",
     ):
-        class_logits(torch.zeros(2, 1), Gaussian(), "Passes")
+        wrap_outputs(torch.zeros(2, 1), nn.Linear(1, 1), "Passes")
     with pytest.raises(
         BadTypeError, match=r"`model` .*, got tuple\. Wrap it in a module that returns one head"
     ):
@@ -95,14 +105,14 @@ def test_what_cannot_be_read_is_reported() -> None:
 def test_logits_keep_their_level(likelihood: Any) -> None:
     n_outputs = 3 if likelihood is None else likelihood.n_outputs
     rows = 1000 + torch.from_numpy(RNG.normal(size=(5, n_outputs)).astype(np.float32))
-    assert class_logits(rows, likelihood, "Passes").equal(rows[:, :3])
+    assert (logits_of(rows, likelihood) == rows[:, :3].numpy()).all()
 
 
 def test_noise_in_logits_leaves_log_probabilities() -> None:
     rows = 1000 + torch.from_numpy(RNG.normal(size=(5, 6)))
     rows[:, 3:] = -30
-    found = class_logits(rows, LogitNoise(3, floor=-30.0), "Passes")
-    torch.testing.assert_close(found, rows[:, :3].log_softmax(1), rtol=0, atol=1e-5)
+    found = logits_of(rows, LogitNoise(3, floor=-30.0))
+    np.testing.assert_allclose(found, rows[:, :3].log_softmax(1), rtol=0, atol=1e-5)
 
 
 def test_classes_are_on_axis_1() -> None:
@@ -115,26 +125,26 @@ def test_classes_are_on_axis_1() -> None:
     np.testing.assert_allclose(found.certainty[1], np.exp(-s), rtol=1e-12)
     steps = torch.from_numpy(RNG.normal(size=(2, 3, 5)))
     assert _as_members([steps], Categorical(3), "Passes").array.shape == (1, 10, 3)
-    assert class_logits(steps[:, :1], Bernoulli(), "Passes").shape == (10, 1)
+    assert logits_of(steps[:, :1], Bernoulli()).shape == (10, 2)
 
 
 def test_sequences_of_unclear_axes_are_refused() -> None:
     steps = torch.zeros(2, 5, 3)
-    cases: list[tuple[Any, str]] = [(None, "classes"), (Bernoulli(), "1")]
+    cases: list[tuple[Any, str]] = [(None, "classes"), (Bernoulli(3), "3"), (Gaussian(3), "3")]
     for likelihood, name in cases:
         with pytest.raises(
             BadValueError,
             match=rf"`outputs` .*\(rows, {name}\).*, got shape \(2, 5, 3\)\. Call \.flatten"
-            r"\(0, 1\) in the model for a sequence with classes last",
+            r"\(0, 1\) in the model for a sequence with the outputs last",
         ):
-            class_logits(steps, likelihood, "Passes")
+            wrap_outputs(steps, likelihood, "Passes")
     with pytest.raises(
         BadValueError,
         match=r"Categorical\.logits: `outputs` must have shape \(rows, 3\) or "
-        r"\(images, 3, height, width\), got shape \(2, 5, 3\)\. Use a "
+        r"\(images, 3, height, width\), got shape \(2, 5, 4\)\. Use a "
         "last layer with 3 outputs",
     ):
-        class_logits(steps, Categorical(3), "Passes")
+        wrap_outputs(torch.zeros(2, 5, 4), Categorical(3), "Passes")
 
 
 def test_views_may_vote_by_the_other_certainty() -> None:

@@ -19,7 +19,7 @@ from dubito.data.progress import ignore, started
 from dubito.data.sink import Sink
 from dubito.errors import BadTypeError, EmptyStateError
 from dubito.kernels.blocks import map_in_order, row_blocks
-from dubito.outputs import BaseOutputs, Members, unchecked
+from dubito.outputs import BaseOutputs, unchecked
 from dubito.outputs.base import OF_ALL_ROWS
 
 
@@ -373,7 +373,7 @@ def _joined_arrays(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if first is None:
         return None
-    axis = 1 if isinstance(first, Members) else 0
+    axis = first.axes.index("row") if isinstance(first, BaseOutputs) else 0
     fields = {name: [getattr(part, name) for part in parts] for name in type(first).__slots__}
     arrays = {
         name: column[0] if name in OF_ALL_ROWS else _concatenated(column, axis)

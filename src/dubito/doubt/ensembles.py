@@ -12,7 +12,14 @@ from dubito.arrays import FloatArray, IntArray, as_array, as_floats, contiguous,
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.members import entropy_parts, mean_tops, tally_rows, top_rows, variance_parts
-from dubito.outputs import BaseOutputs, Members, Normal, Samples
+from dubito.outputs import (
+    BaseOutputs,
+    Members,
+    MultiLabelMembers,
+    Normal,
+    RegressionMembers,
+    Samples,
+)
 
 KERNELS = {"entropy": entropy_parts, "variance": variance_parts}
 METHODS = ("mode", "mean", "confidence", "certainty")
@@ -46,10 +53,11 @@ def decompose_uncertainty(
 
     Parameters
     ----------
-    members : Members, array-like, or sequence of Normal or Samples
+    members : Members, MultiLabelMembers, RegressionMembers, array-like, or sequence of outputs
         Probabilities of shape (n_passes, n_rows, n_classes); maps have shape (n_passes,
-        n_images, height, width, n_classes) and give one number per pixel. For regression, one
-        `Normal` or `Samples` per member.
+        n_images, height, width, n_classes) and give one number per pixel, several binary labels
+        one per row and label. For regression, `RegressionMembers`, or one `Normal` or `Samples`
+        per member.
     by : {"entropy", "variance"}, optional
         With "entropy" (nats, the default for classes) the epistemic part is the mutual
         information of label and member; with "variance" it is the variance of the members'
@@ -73,12 +81,13 @@ def decompose_uncertainty(
     """
     if by is not None:
         require_option(by, KERNELS, "by", DECOMPOSE)
-    regressions = _as_regressions(members)
-    if regressions is not None:
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is an error later
+        moments = _as_moments(members)
+    if moments is not None:
         if by == "entropy":
-            rule, fix = "must be 'variance' for Normal or Samples", "Use by='variance'"
+            rule, fix = "must be 'variance' for a regression", "Use by='variance'"
             raise BadValueError("by", DECOMPOSE, rule, "'entropy'", fix)
-        return _decompose_variance(regressions)
+        return _decompose_variance(*moments)
     wrapped, shape = _as_members(members, DECOMPOSE)
     if wrapped.n_passes < 2:
         raise _too_few_members(wrapped.n_passes)
@@ -166,6 +175,9 @@ def mean_and_std(outputs: Normal | Samples) -> tuple[FloatArray, FloatArray]:
 
 def _as_members(members: Any, caller: str) -> tuple[Members, tuple[int, ...]]:
     """Return members, and the shape of a result with one number per row or pixel."""
+    if isinstance(members, MultiLabelMembers):
+        p = members.array
+        return _as_members(np.stack([1 - p, p], axis=-1), caller)
     if isinstance(members, BaseOutputs):
         if not isinstance(members, Members):
             rule, fix = "must be Members or an array", "Use Members.of([pass_1, pass_2, ...])"
@@ -200,36 +212,36 @@ def _fill_rows(kernel: Callable[..., None], array: FloatArray, results: Sequence
         pass
 
 
-def _as_regressions(members: Any) -> Sequence[Normal | Samples] | None:
-    """Return a sequence of `Normal` or `Samples`, or None for members of a classifier."""
+def _as_moments(members: Any) -> tuple[FloatArray, FloatArray] | None:
+    """Return means and standard deviations of regressions, or None for a classifier's members."""
+    if isinstance(members, RegressionMembers):
+        members = [Normal(*pair) for pair in zip(members.means, members.stds, strict=True)]
     listed = [members] if isinstance(members, Normal | Samples) else members
-    if not isinstance(listed, list | tuple):
+    is_list = isinstance(listed, list | tuple)
+    if not is_list or not any(isinstance(one, Normal | Samples) for one in listed):
         return None
-    if not any(isinstance(one, Normal | Samples) for one in listed):
-        return None
+    moments = []
     for i, one in enumerate(listed):
         if not isinstance(one, Normal | Samples):
             rule, fix = "must be Normal or Samples, like the others", "Pass outputs of one kind"
             raise BadTypeError(f"members[{i}]", DECOMPOSE, rule, type(one).__name__, fix)
+        moments.append(mean_and_std(one))
+        first, shape = moments[0][0].shape, moments[i][0].shape
+        if shape != first:
+            rule, fix = f"must have the shape of the first, {first}", "Pass the same rows in each"
+            raise BadValueError(f"members[{i}]", DECOMPOSE, rule, f"shape {shape}", fix)
     if len(listed) < 2:
         raise _too_few_members(len(listed))
-    return listed
+    means, stds = (np.stack(parts) for parts in zip(*moments, strict=True))
+    return means, stds
 
 
-def _decompose_variance(members: Sequence[Normal | Samples]) -> UncertaintyDecomposition:
+def _decompose_variance(means: FloatArray, stds: FloatArray) -> UncertaintyDecomposition:
     """Apply the law of total variance: mean of the variances plus variance of the means."""
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is an error below
-        moments = [mean_and_std(one) for one in members]
-        first = moments[0][0]
-        for i, (mean, _) in enumerate(moments):
-            if mean.shape != first.shape:
-                rule = f"must have the shape of the first, {first.shape}"
-                fix = "Pass the same rows in each"
-                got = f"shape {mean.shape}"
-                raise BadValueError(f"members[{i}]", DECOMPOSE, rule, got, fix)
-        aleatoric = np.mean([np.square(std) for _, std in moments], axis=0)
+        aleatoric = np.square(stds).mean(axis=0)
         # Relative to the first: equal means have a variance of exactly 0.
-        epistemic = np.var([mean - first for mean, _ in moments], axis=0)
+        epistemic = (means - means[0]).var(axis=0)
         total = aleatoric + epistemic
     if not np.isfinite(total).all():
         rule, fix = "must have a finite variance in float64", "Use a larger unit for the target"

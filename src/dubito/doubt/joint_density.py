@@ -26,7 +26,7 @@ from dubito.doubt.gaussians import (
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing
-from dubito.outputs import Normal, Samples
+from dubito.outputs import Normal, NormalMixture, Samples
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import MOST, Entry, declare, integer, optional
 
@@ -41,8 +41,9 @@ MIN_VARIANCE = 1e-6  # of a component, as a fraction of the variance of the colu
 class JointDensity(BaseFeatureScore):
     """Gaussian mixture over inputs and targets; the OOD score is -log p(x).
 
-    A regression model that predicts p(y | x). Use it where the noise depends on the inputs, or
-    where the target has several branches.
+    A regression model that predicts p(y | x), itself a mixture. Use it where the noise depends on
+    the inputs, or where the target has several branches: `predict_mixture` keeps them apart,
+    while `predict` has only the mean and the standard deviation of the mixture.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ class JointDensity(BaseFeatureScore):
     >>> density = JointDensity(n_components=1).fit(x, 3 * x[:, 0] + np.sin(40 * x[:, 0]) / 10)
     >>> density.predict([[0.5]]).mean.round(2).tolist()
     [1.5]
+    >>> density.predict_mixture([[0.5]]).quantiles([0.5]).array.round(2).tolist()
+    [[1.5]]
     """
 
     n_targets_: int | None
@@ -182,7 +185,10 @@ class JointDensity(BaseFeatureScore):
         return np.asarray(np.exp(self.log_density(features, y)))
 
     def predict(self, features: Any) -> Normal:
-        """Return the mean and standard deviation of p(y | x).
+        """Return the normal distribution with the mean and variance of p(y | x).
+
+        It is moment-matched: p(y | x) is a mixture, which may be skewed or have several modes.
+        See `predict_mixture` for the mixture itself.
 
         Parameters
         ----------
@@ -194,10 +200,23 @@ class JointDensity(BaseFeatureScore):
         Normal
             Mean and standard deviation per row (and target).
         """
-        checked = self._checked_features(features, "predict")
-        both = map_rows(self._conditional.mean_and_std, checked, self._n_entries())
-        mean, std = (self._without_target_axis(both[:, i]) for i in range(2))
-        return Normal(mean, std)
+        return self._mixture(features, "predict").normal
+
+    def predict_mixture(self, features: Any) -> NormalMixture:
+        """Return p(y | x) itself, with its density, cdf, quantiles and samples.
+
+        Parameters
+        ----------
+        features : array-like of shape (n_rows, n_features)
+            Inputs.
+
+        Returns
+        -------
+        NormalMixture
+            A mixture per row; of several targets, each by itself. `log_density` and `sample` are
+            of the targets together.
+        """
+        return self._mixture(features, "predict_mixture")
 
     def sample(self, features: Any, n_samples: int = 100, random_state: RandomState = 0) -> Samples:
         """Draw from p(y | x).
@@ -221,6 +240,13 @@ class JointDensity(BaseFeatureScore):
         n_draws = as_count(n_samples, "n_samples", caller, example=100)
         random = np.random.default_rng(draw_seed(random_state, caller))
         return Samples(self._without_target_axis(self._conditional.draw(checked, n_draws, random)))
+
+    def _mixture(self, features: Any, method: str) -> NormalMixture:
+        """Return p(y | x) of each target."""
+        parts = self._map(lambda x: self._conditional.components(x), features, method)
+        weights, means, stds = self._conditional.moments(parts)
+        drop = self._without_target_axis
+        return NormalMixture(drop(means), drop(stds), weights)
 
     def _score_rows(self, features: FloatArray) -> FloatArray:
         return np.asarray(-logsumexp(self._conditional.joint(features), axis=1))
@@ -300,13 +326,17 @@ class ConditionalMixture:
         )
         return np.asarray(logsumexp(log_softmax(self.joint(x), axis=1) + conditional, axis=1))
 
-    def mean_and_std(self, x: FloatArray) -> FloatArray:
-        """Return mean and standard deviation of y given x, shape (n_rows, 2, n_targets)."""
-        weights, means = softmax(self.joint(x), axis=1)[:, :, np.newaxis], self.means(x)
-        variances = np.stack([squared_norms(noise.factor) for noise in self.noise])
-        mean = (weights * means).sum(axis=1)
-        between = np.square(means - mean[:, np.newaxis])
-        return np.stack([mean, np.sqrt((weights * (variances + between)).sum(axis=1))], axis=1)
+    def components(self, x: FloatArray) -> FloatArray:
+        """Return p(component | x), then E(y | x, component), on the last axis."""
+        weights = softmax(self.joint(x), axis=1)[:, :, np.newaxis]
+        return np.concatenate([weights, self.means(x)], axis=2)
+
+    def moments(self, components: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return weights, means and standard deviations, with the components on the first axis."""
+        parts = np.moveaxis(components, 1, 0)
+        weights, means = parts[..., 0], parts[..., 1:]
+        stds = np.sqrt([squared_norms(noise.factor) for noise in self.noise])
+        return weights, means, np.broadcast_to(stds[:, np.newaxis], means.shape)
 
     def draw(self, x: FloatArray, n_draws: int, random: np.random.Generator) -> FloatArray:
         """Return draws of y given x, shape (n_rows, n_draws, n_targets)."""

@@ -1,4 +1,4 @@
-"""From a trained network to the rest of dubito: logits, features, last layer and labels."""
+"""From a trained network to the rest of dubito: outputs, features, last layer and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dubito.arrays import FloatArray, as_finite, as_floats, freeze
+from dubito.arrays import FloatArray, as_array
 from dubito.data.batch import Batch
 from dubito.data.columns import Columns
 from dubito.data.files import scan
@@ -32,12 +32,14 @@ from dubito.learn.layers import (
     recorded_calls,
     require_module,
 )
-from dubito.learn.passes import class_logits, flatten_maps, to_array
-from dubito.outputs import Logits
+from dubito.learn.likelihoods import BaseRegressionLikelihood, Bernoulli
+from dubito.learn.passes import flatten_maps, to_array, wrap_outputs
+from dubito.outputs import BaseOutputs, Logits, Normal, RegressionMembers
 
 Unpack = Callable[[Any], tuple[Any, ...]]
 
 CALLER = "collect_outputs"
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)  # of quantiles of other families
 UNPACK_TUPLE = "Use unpack=lambda batch: (batch[0], batch[1], batch[2]) for inputs, labels, weights"
 UNPACK_DICT = (
     "Use unpack=lambda batch: ({'input_ids': batch['input_ids']}, batch['labels']) with the names "
@@ -57,20 +59,24 @@ class CollectedOutputs:
     Attributes
     ----------
     shards : Shards
-        Logits, features, labels and weights, in memory or in a file, for every function that
+        Outputs, features, labels and weights, in memory or in a file, for every function that
         takes shards.
     weights : ndarray of shape (n_classes, n_features) or None
-        The weights of the last layer, None if it is unknown.
+        The weights of the last layer, None if it is unknown; for a regression or several binary
+        labels one row per output.
     bias : ndarray of shape (n_classes,) or None
         Its bias.
     batch : Batch
         All rows in memory; rows of a file are read on first use.
+    outputs : Logits, Normal, Quantiles or MultiLabel
+        The outputs: logits of classes, `Normal` for a regression (for `Laplace` its exact
+        quantiles), `MultiLabel` for several binary labels.
     logits : Logits
-        The logits.
+        The logits of classes.
     features : ndarray of shape (n_rows, n_features) or None
         The features.
     labels : ndarray or None
-        Labels, or label probabilities; NaN where missing.
+        Labels, label probabilities or targets; NaN where missing.
     """
 
     shards: Shards
@@ -83,10 +89,17 @@ class CollectedOutputs:
         return joined(list(self.shards.batches()))
 
     @property
-    def logits(self) -> Logits:
-        """The logits."""
-        assert isinstance(self.batch.outputs, Logits)
+    def outputs(self) -> BaseOutputs:
+        """The outputs, as the likelihood declares them."""
         return self.batch.outputs
+
+    @property
+    def logits(self) -> Logits:
+        """The logits of classes."""
+        if not isinstance(self.outputs, Logits):
+            rule, got = "has logits of classes only", type(self.outputs).__name__
+            raise BadTypeError("", "CollectedOutputs.logits", rule, got, "Use .outputs")
+        return self.outputs
 
     @property
     def features(self) -> FloatArray | None:
@@ -95,7 +108,7 @@ class CollectedOutputs:
 
     @property
     def labels(self) -> NDArray[Any] | None:
-        """The labels, or label probabilities, NaN where missing; or None."""
+        """The labels, label probabilities or targets, NaN where missing; or None."""
         return _label_array(self.batch)
 
 
@@ -129,20 +142,22 @@ def collect_outputs(
     head : str or int, optional
         The name or index of the output to use, if the model has several.
     likelihood : BaseLikelihood, optional
-        What the model was trained with. By default its outputs are logits. Classes are on axis 1;
-        each pixel of a map is a row.
+        What the model was trained with: classes, binary labels or a regression. By default its
+        outputs are logits; a single output needs a likelihood. Classes are on axis 1; each pixel
+        of a map is a row.
     unpack : callable, optional
         For other batches: returns (inputs, labels) or (inputs, labels, weights) of a batch, where
         inputs may be a tuple, or a dict of keyword arguments.
     path : path-like, optional
-        Stream the rows to this Parquet file instead of memory.
+        Stream the rows to this Parquet file instead of memory: logits of classes, or the mean and
+        standard deviation of one normal target.
     on_progress : callable, optional
         Called after each batch with the number of rows so far.
 
     Returns
     -------
     CollectedOutputs
-        Logits, features, labels, and the last layer.
+        Outputs, features, labels, and the last layer.
 
     Examples
     --------
@@ -152,6 +167,8 @@ def collect_outputs(
     ((2, 3), (2, 8), (3, 8), [0, 1])
     """
     run = _Run(require_module(model, CALLER), layer, last_layer, head, likelihood, unpack)
+    if path is not None:
+        _require_columns(likelihood, path)
     with evaluation_mode(model):
         batches = _with_progress(run.batches(loader), on_progress)
         if path is None:
@@ -183,7 +200,8 @@ class _Run:
             self.last = _require_linear(find_layer(model, last_layer, "last_layer", CALLER))
         parameter = next(model.parameters(), None)
         self.device = None if parameter is None else parameter.device
-        self.n_classes = 0
+        self.n_classes: int | None = None  # of logits
+        self.is_empty = True
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Batch]:
         """Yield the outputs batch by batch; raise if there are no rows."""
@@ -201,7 +219,7 @@ class _Run:
             if is_searching and outputs.ndim <= 2:
                 self.last, is_searching = last_linear(calls, outputs), False
             yield self.batch(outputs, parts, calls, f"{CALLER} (batch {number})")
-        if not self.n_classes:
+        if self.is_empty:
             rule, fix = "must have at least 1 batch", "Pass a loader with at least one row"
             raise BadValueError("loader", CALLER, rule, "none", fix)
 
@@ -213,16 +231,21 @@ class _Run:
 
     def batch(self, outputs: torch.Tensor, parts: _Parts, calls: list[Call], caller: str) -> Batch:
         """Return checked rows."""
-        logits_array = to_array(class_logits(outputs, self.likelihood, caller))
-        array = as_floats(logits_array, "outputs", caller)
-        logits = Logits(freeze(as_finite(array, "outputs", caller)))
-        self.n_classes = logits.n_classes
+        wrapped: BaseOutputs = wrap_outputs(outputs, self.likelihood, caller)
+        if isinstance(wrapped, RegressionMembers):  # of one member
+            is_normal = wrapped.family == "normal"
+            normal = Normal(wrapped.means[0], wrapped.stds[0])
+            wrapped = normal if is_normal else wrapped.quantiles(LEVELS)
+        self.is_empty = False
+        self.n_classes = wrapped.n_classes if isinstance(wrapped, Logits) else None
         labels, weights = (
             to_array(_rows_like(outputs, one, name, caller)) if torch.is_tensor(one) else one
             for one, name in ((parts.labels, "labels"), (parts.weights, "weights"))
         )
+        if labels is not None and isinstance(self.likelihood, BaseRegressionLikelihood):
+            labels = _as_targets(labels, self.likelihood, caller)
         features = self.features(outputs, calls, caller)
-        return Batch.of(labels, logits, sample_weight=weights, features=features, caller=caller)
+        return Batch.of(labels, wrapped, sample_weight=weights, features=features, caller=caller)
 
     def features(self, outputs: torch.Tensor, calls: list[Call], caller: str) -> FloatArray | None:
         """Return the output of `layer`, or the input of the last layer."""
@@ -251,12 +274,12 @@ class _Run:
         return value.to(self.device) if is_tensor else value
 
     def last_weights(self) -> tuple[FloatArray | None, FloatArray | None]:
-        """Return weights and bias of the last layer, one row per class."""
+        """Return weights and bias of the last layer, one row per class or output."""
         if not isinstance(self.last, nn.Linear):
             return None, None
         weights = to_array(self.last.weight)
         bias = np.zeros_like(weights[:, 0]) if self.last.bias is None else to_array(self.last.bias)
-        if len(weights) == 1:  # a single logit is that of the second of two classes
+        if len(weights) == 1 and self.n_classes:  # a single logit is that of the second class
             weights, bias = (np.concatenate([np.zeros_like(one), one]) for one in (weights, bias))
         return weights[: self.n_classes], bias[: self.n_classes]
 
@@ -382,13 +405,40 @@ def _write_shards(
             if is_weighted:
                 columns, roles = {**columns, "weight": batch.weight}, {**roles, "weight": "weight"}
             sink.write(columns)
-    return scan(path, Columns(logits="logit_*", **roles))
+    return scan(path, Columns(**roles))
+
+
+def _require_columns(likelihood: Any, path: Any) -> None:
+    """Raise if a file cannot hold the outputs of a likelihood."""
+    is_regression = isinstance(likelihood, BaseRegressionLikelihood)
+    if is_regression and (likelihood.n_targets > 1 or likelihood.family != "normal"):
+        rule, fix = f"must be None for {likelihood}", "Leave it out, and keep the rows in memory"
+        raise BadValueError("path", CALLER, rule, repr(os.fspath(path)), fix)
+
+
+def _as_targets(labels: Any, likelihood: BaseRegressionLikelihood, caller: str) -> NDArray[Any]:
+    """Return targets of the rows, or rows x targets; a single one may have an axis of its own."""
+    n_targets, targets = likelihood.n_targets, as_array(labels, "labels", caller)
+    if n_targets == 1:
+        targets = targets[:, 0] if targets.shape[1:] == (1,) else targets
+        is_valid = targets.ndim == 1 or isinstance(likelihood, Bernoulli)  # label probabilities
+    else:
+        targets = targets.astype(np.float64) if targets.dtype.kind == "b" else targets
+        is_valid = targets.shape[1:] == (n_targets,)
+    if not is_valid:
+        rule, got = f"must have shape (rows, {n_targets})", f"shape {targets.shape}"
+        raise BadValueError("labels", caller, rule, got, "Order the targets like the outputs")
+    return targets
 
 
 def _file_columns(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Return a batch as columns, and the roles of those other than logits."""
-    assert isinstance(batch.outputs, Logits)
-    columns, roles = _numbered("logit", batch.outputs.array), {}
+    """Return a batch as columns, and their roles."""
+    columns, roles = {}, {}
+    if isinstance(batch.outputs, Logits):
+        columns, roles = _numbered("logit", batch.outputs.array), {"logits": "logit_*"}
+    elif isinstance(batch.outputs, Normal):
+        columns = {"mean": batch.outputs.mean, "std": batch.outputs.std}
+        roles = {"mean": "mean", "std": "std"}
     if batch.features is not None:
         columns, roles["features"] = columns | _numbered("feature", batch.features), "feature_*"
     labels = _label_array(batch)
@@ -396,7 +446,8 @@ def _file_columns(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]
         return columns, roles
     if labels.ndim == 2:
         return columns | _numbered("label", labels), {**roles, "label": "label_*"}
-    if labels.dtype.kind == "f":  # integers with missing ones among them
+    # Integers with missing ones among them.
+    if labels.dtype.kind == "f" and isinstance(batch.labels, Labels):
         labels = np.array([None if np.isnan(one) else int(one) for one in labels], object)
     return {**columns, "label": labels}, {**roles, "label": "label"}
 
@@ -405,7 +456,7 @@ def _label_array(batch: Batch) -> NDArray[Any] | None:
     """Return the labels of a batch, NaN where missing, or None if it has none."""
     labels = batch.labels
     if not isinstance(labels, Labels):
-        return None
+        return None if labels is None else labels.values
     if labels.probabilities is not None:
         return np.where(labels.is_missing[:, np.newaxis], np.nan, labels.probabilities)
     return np.where(labels.is_missing, np.nan, labels.codes) if labels.n_missing else labels.codes

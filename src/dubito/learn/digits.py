@@ -184,7 +184,7 @@ def _train(parts: DigitParts, say: Say) -> nn.Module:
 def _run_passes(model: nn.Module, parts: DigitParts, say: Say) -> Members:
     """Return dropout passes over the test digits; show uncertainties and a vote of views."""
     passes = MonteCarloDropout(model, n_passes=30, likelihood=LIKELIHOOD)
-    members = passes(parts.test.images)
+    members: Members = passes(parts.test.images)
     test, ood = decompose_uncertainty(members), decompose_uncertainty(passes(parts.ood.images))
     is_swapped = parts.test.is_swapped_class
     rows = {

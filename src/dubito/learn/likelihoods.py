@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, pi
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor, distributions
@@ -17,6 +17,7 @@ from dubito.arrays import as_count, as_fraction
 from dubito.errors import BadTypeError, BadValueError
 
 MAX_LOG = 60.0  # of a variance; sums of losses times its exponential still fit into float32
+SEQUENCE = "Call .flatten(0, 1) in the model for a sequence with the outputs last"
 FIX_LABELS = "Fix the labels, or use NaN for an unknown one"
 
 
@@ -101,7 +102,8 @@ class BaseLikelihood(ABC):
         n = self.n_outputs
         if outputs.ndim < 2 or outputs.shape[1] != n:
             rule = f"must have shape (rows, {n}) or (images, {n}, height, width)"
-            fix = f"Use a last layer with {n} outputs"
+            is_last = outputs.ndim == 3 and outputs.shape[2] == n
+            fix = SEQUENCE if is_last else f"Use a last layer with {n} outputs"
             raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
         if not outputs.is_floating_point():
             rule, fix = "must be floating point", "Call .float()"
@@ -127,6 +129,7 @@ class BaseRegressionLikelihood(BaseLikelihood):
 
     n_targets: int
     n_parameters: ClassVar[int] = 1  # outputs per target
+    family: ClassVar[Literal["normal", "laplace"]] = "normal"
 
     def __post_init__(self) -> None:
         as_count(self.n_targets, "n_targets", type(self).__name__)
@@ -270,6 +273,7 @@ class Laplace(BaseRegressionLikelihood):
     n_targets: int = 1
     floor: float = -10.0
     n_parameters: ClassVar[int] = 2
+    family: ClassVar[Literal["normal", "laplace"]] = "laplace"
 
     def __post_init__(self) -> None:
         BaseRegressionLikelihood.__post_init__(self)
@@ -310,6 +314,21 @@ class Bernoulli(BaseRegressionLikelihood):
     def predict(self, outputs: Tensor) -> Distribution:
         log_odds = self._parameters(outputs, "predict")
         return _row_distribution(lambda x: distributions.Bernoulli(logits=x), log_odds)
+
+    def log_odds(self, outputs: Tensor) -> Tensor:
+        """Return the log odds of each target among the outputs.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_rows, n_targets)
+            The outputs of the network.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_targets)
+            Log odds, with targets on axis 1.
+        """
+        return self._parameters(outputs, "log_odds").movedim(-1, 1)
 
     def _targets(self, y: Tensor, shape: torch.Size, caller: str) -> Tensor:
         targets = BaseRegressionLikelihood._targets(self, y, shape, caller)

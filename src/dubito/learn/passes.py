@@ -9,16 +9,31 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import nn
 
-from dubito.arrays import FloatArray, RandomState, as_count, as_list, draw_seed
+from dubito.arrays import (
+    FloatArray,
+    RandomState,
+    as_count,
+    as_finite,
+    as_floats,
+    as_list,
+    draw_seed,
+    freeze,
+)
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, UncertaintyAware
 from dubito.learn.layers import evaluation_mode, find_layer, require_module, seeded
-from dubito.learn.likelihoods import Bernoulli
-from dubito.outputs import Logits, Members
+from dubito.learn.likelihoods import SEQUENCE, BaseRegressionLikelihood, Bernoulli
+from dubito.outputs import Logits, Members, MultiLabel, MultiLabelMembers, RegressionMembers
 
 View = Callable[[torch.Tensor], torch.Tensor]
+
+LIKELIHOODS = (
+    "Use likelihood=Bernoulli() for binary log odds, Gaussian() or another regression likelihood "
+    "for targets"
+)
 
 DROPOUT_LAYERS = (
     nn.Dropout,
@@ -50,8 +65,8 @@ class MonteCarloDropout:
         Further modules to put into training mode, by name or themselves: those that call
         `functional.dropout`, which cannot be detected.
     likelihood : BaseLikelihood, optional
-        What the model was trained with. By default its outputs are logits, with classes on
-        axis 1.
+        What the model was trained with: classes, binary labels or a regression. By default its
+        outputs are logits, with classes on axis 1; a single output needs a likelihood.
     random_state : int, RandomState or None, default=0
         The seed of the dropout masks.
 
@@ -82,7 +97,7 @@ class MonteCarloDropout:
         self.seed = draw_seed(random_state, DROPOUT)
         self.layers = _stochastic_layers(model, layers)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Members:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Return the outputs of each pass.
 
         Parameters
@@ -92,8 +107,9 @@ class MonteCarloDropout:
 
         Returns
         -------
-        Members
-            Probabilities of shape (n_passes, n_rows, n_classes).
+        Members, MultiLabelMembers or RegressionMembers
+            Probabilities of shape (n_passes, n_rows, n_classes) or, for several binary labels,
+            (n_passes, n_rows, n_labels); means and standard deviations for a regression.
         """
         with (
             evaluation_mode(self.model, self.layers),
@@ -148,7 +164,8 @@ class DeepEnsemble:
     models : iterable of nn.Module
         The trained models, all different.
     likelihood : BaseLikelihood, optional
-        What they were trained with. By default their outputs are logits, with classes on axis 1.
+        What they were trained with: classes, binary labels or a regression. By default their
+        outputs are logits, with classes on axis 1; a single output needs a likelihood.
 
     References
     ----------
@@ -209,7 +226,7 @@ class DeepEnsemble:
             models.append(model)
         return cls(models, likelihood=likelihood)
 
-    def __call__(self, *inputs: Any, **named: Any) -> Members:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Return the outputs of each model.
 
         Parameters
@@ -219,8 +236,9 @@ class DeepEnsemble:
 
         Returns
         -------
-        Members
-            Probabilities of shape (n_members, n_rows, n_classes).
+        Members, MultiLabelMembers or RegressionMembers
+            Probabilities of shape (n_members, n_rows, n_classes) or, for several binary labels,
+            (n_members, n_rows, n_labels); means and standard deviations for a regression.
         """
         passes = []
         for model in self.models:
@@ -259,8 +277,8 @@ class TestTimeAugmentation:
     views : iterable of callable
         Functions from tensor to tensor, such as `flip_views`.
     likelihood : BaseLikelihood, optional
-        What the model was trained with. By default its outputs are logits, with classes on
-        axis 1.
+        What the model was trained with: classes, binary labels or a regression. By default its
+        outputs are logits, with classes on axis 1; a single output needs a likelihood.
     random_state : int, RandomState or None, default=0
         The seed of what views draw from torch.
 
@@ -292,7 +310,7 @@ class TestTimeAugmentation:
         self.likelihood = likelihood
         self.seed = draw_seed(random_state, AUGMENTATION)
 
-    def __call__(self, inputs: torch.Tensor) -> Members:
+    def __call__(self, inputs: torch.Tensor) -> Any:
         """Return the outputs for each view.
 
         Parameters
@@ -302,8 +320,9 @@ class TestTimeAugmentation:
 
         Returns
         -------
-        Members
-            Probabilities of shape (n_views, n_rows, n_classes).
+        Members, MultiLabelMembers or RegressionMembers
+            Probabilities of shape (n_views, n_rows, n_classes) or, for several binary labels,
+            (n_views, n_rows, n_labels); means and standard deviations for a regression.
         """
         if not isinstance(inputs, torch.Tensor):
             rule, fix = "must be a tensor", "Use a model that takes one tensor"
@@ -401,36 +420,63 @@ def _as_views(views: Any) -> tuple[View, ...]:
     return tuple(listed)
 
 
-def _as_members(passes: Sequence[Any], likelihood: Any, caller: str) -> Members:
+def _as_members(passes: Sequence[Any], likelihood: Any, caller: str) -> Any:
     """Return the outputs of several passes over the same rows."""
-    outputs = [_require_one_tensor(one, caller) for one in passes]
-    logits = [Logits(to_array(class_logits(one, likelihood, caller))) for one in outputs]
-    if not isinstance(likelihood, UncertaintyAware):
-        return Members.of(logits)
-    certainty = [to_array(likelihood.certainty(one).flatten()) for one in outputs]
-    return Members.of(logits, certainty=certainty)
+    tensors = [_require_one_tensor(one, caller) for one in passes]
+    each = [wrap_outputs(one, likelihood, caller) for one in tensors]
+    if isinstance(likelihood, UncertaintyAware):
+        certainty = [to_array(likelihood.certainty(one).flatten()) for one in tensors]
+        return Members.of(each, certainty=certainty)
+    if isinstance(each[0], Logits):
+        return Members.of(each)
+    fields = {name: [getattr(one, name) for one in each] for name in type(each[0]).__slots__}
+    if isinstance(each[0], MultiLabel):
+        return MultiLabelMembers(np.stack(fields["array"]))
+    means, stds = np.concatenate(fields["means"]), np.concatenate(fields["stds"])
+    return RegressionMembers(means, stds, each[0].family)
 
 
-def class_logits(outputs: torch.Tensor, likelihood: Any, caller: str) -> torch.Tensor:
-    """Return logits of shape (n_rows, n_classes) from a network's outputs.
+def wrap_outputs(
+    outputs: torch.Tensor, likelihood: Any, caller: str
+) -> Logits | MultiLabel | RegressionMembers:
+    """Return the outputs of one pass as a likelihood declares them, each pixel of a map a row.
 
-    Without a likelihood, outputs are logits. Classes are on axis 1; each pixel of a map is a row.
+    Regressions are those of one member. Without a likelihood, several outputs per row are logits.
     """
+    columns = outputs[:, None] if outputs.ndim == 1 else outputs
     if isinstance(likelihood, BaseClassLikelihood):
         with seeded(0):  # if it draws, passes should not differ by their draws
-            return flatten_maps(likelihood.logits(outputs))
-    is_binary = isinstance(likelihood, Bernoulli) and likelihood.n_targets == 1
-    if likelihood is not None and not is_binary:
-        rule, got = "must be a likelihood of classes", type(likelihood).__name__
-        raise BadTypeError("likelihood", caller, rule, got, "Use Categorical(n_classes)")
-    # The classes of a sequence may be on axis 1 or last: the shape does not tell.
-    is_clear = outputs.ndim < 2 or outputs.shape[1] == 1 if is_binary else outputs.ndim != 3
-    if not is_clear:
-        n = "1" if is_binary else "classes"
-        rule = f"must have shape (rows, {n}) or (images, {n}, height, width)"
-        fix = "Call .flatten(0, 1) in the model for a sequence with classes last"
-        raise BadValueError("outputs", caller, rule, f"shape {tuple(outputs.shape)}", fix)
-    return flatten_maps(outputs)
+            return Logits(_finite_rows(likelihood.logits(columns), caller))
+    if isinstance(likelihood, Bernoulli):
+        log_odds = _finite_rows(likelihood.log_odds(columns), caller)
+        if likelihood.n_targets == 1:
+            return Logits(log_odds)
+        return MultiLabel(expit(log_odds.astype(np.float64)))
+    if isinstance(likelihood, BaseRegressionLikelihood):
+        _finite_rows(columns, caller)  # torch would not say where
+        found = likelihood.predict(columns)
+        shape = (1, -1) if likelihood.n_targets == 1 else (1, -1, likelihood.n_targets)
+        mean, std = (freeze(to_array(one.reshape(shape))) for one in (found.mean, found.stddev))
+        return RegressionMembers(mean, std, likelihood.family)
+    if likelihood is not None:
+        rule, got = "must be a likelihood of dubito.learn", type(likelihood).__name__
+        raise BadTypeError(
+            "likelihood", caller, rule, got, f"{LIKELIHOODS}, Categorical(n_classes) for classes"
+        )
+    if columns.shape[1] == 1:
+        rule = "must be given for a network with one output per row"
+        raise BadValueError("likelihood", caller, rule, "None", LIKELIHOODS)
+    if columns.ndim == 3:  # the classes of a sequence may be on axis 1 or last
+        rule = "must have shape (rows, classes) or (images, classes, height, width)"
+        got, fix = f"shape {tuple(outputs.shape)}", SEQUENCE
+        raise BadValueError("outputs", caller, rule, got, fix)
+    return Logits(_finite_rows(columns, caller))
+
+
+def _finite_rows(outputs: torch.Tensor, caller: str) -> FloatArray:
+    """Return outputs as an array with one row per row or pixel, which must be finite."""
+    array = as_floats(to_array(flatten_maps(outputs)), "outputs", caller)
+    return freeze(as_finite(array, "outputs", caller))
 
 
 def _require_one_tensor(outputs: Any, caller: str) -> torch.Tensor:

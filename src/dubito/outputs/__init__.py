@@ -21,6 +21,8 @@ from dubito.outputs.classification import (
     as_outputs,
     require_classes,
 )
+from dubito.outputs.mixtures import NormalMixture, RegressionMembers
+from dubito.outputs.multi_label import MultiLabel, MultiLabelMembers
 from dubito.outputs.regression import Normal, Quantiles, Samples
 
 __all__ = [
@@ -29,9 +31,13 @@ __all__ = [
     "ClassName",
     "Logits",
     "Members",
+    "MultiLabel",
+    "MultiLabelMembers",
     "Normal",
+    "NormalMixture",
     "Probabilities",
     "Quantiles",
+    "RegressionMembers",
     "Samples",
     "TopLabel",
     "as_class_matrix",

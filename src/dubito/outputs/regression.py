@@ -104,7 +104,13 @@ class Quantiles(BaseOutputs):
     def __init__(self, array: Any, levels: Any) -> None:
         values = as_finite(as_floats(array, "array", "Quantiles"), "array", "Quantiles")
         require_dimensions(values, (2, 3), "array", "Quantiles", "rows x levels (x targets)")
-        set_field(self, "levels", own(_as_levels(levels, values.shape[1]), levels))
+        checked = as_levels(levels, "Quantiles")
+        if checked.size != values.shape[1]:
+            rule = f"must have one level for each of {values.shape[1]} columns"
+            raise BadValueError(
+                "levels", "Quantiles", rule, f"{checked.size}", "Name every column's level"
+            )
+        set_field(self, "levels", own(checked, levels))
         is_sorted = np.ones(values.shape, dtype=bool)
         is_sorted[:, 1:] = values[:, 1:] >= values[:, :-1]
         rule, fix = "must be non-decreasing along the levels", "Use np.sort(array, axis=1)"
@@ -112,15 +118,12 @@ class Quantiles(BaseOutputs):
         set_field(self, "array", own(values, array))
 
 
-def _as_levels(value: Any, n_columns: int) -> FloatArray:
-    """Return the levels of quantiles: one per column, increasing between 0 and 1."""
-    levels = as_finite(as_floats(value, "levels", "Quantiles"), "levels", "Quantiles")
-    require_dimensions(levels, (1,), "levels", "Quantiles", "one number per column")
+def as_levels(value: Any, caller: str) -> FloatArray:
+    """Return the levels of quantiles, increasing between 0 and 1."""
+    levels = as_finite(as_floats(value, "levels", caller), "levels", caller)
+    require_dimensions(levels, (1,), "levels", caller, "one number per column")
     is_rising = (levels > np.append(0.0, levels[:-1])) & (levels < 1)
     if not is_rising.all():
         rule, fix = "must increase strictly between 0 and 1", "Use levels such as [0.1, 0.5, 0.9]"
-        raise BadValueError("levels", "Quantiles", rule, f"{levels.tolist()}", fix)
-    if levels.size != n_columns:
-        rule, fix = f"must have one level for each of {n_columns} columns", "Name every column's"
-        raise BadValueError("levels", "Quantiles", rule, f"{levels.size}", f"{fix} level")
+        raise BadValueError("levels", caller, rule, f"{levels.tolist()}", fix)
     return levels
