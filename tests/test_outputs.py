@@ -214,6 +214,10 @@ def test_outputs_own_their_arrays_or_share_what_is_read_only(dtype: Any) -> None
         "Normal": lambda: Normal(matrix, matrix),
         "Samples": lambda: Samples(matrix),
         "Quantiles": lambda: Quantiles(matrix, np.linspace(0.1, 0.9, 4)),
+        "MultiLabel": lambda: MultiLabel(matrix),
+        "MultiLabelMembers": lambda: MultiLabelMembers(cube),
+        "RegressionMembers": lambda: RegressionMembers(cube, cube),
+        "NormalMixture": lambda: NormalMixture(matrix.T, matrix.T, matrix.T),
     }
     owned = {name: make() for name, make in made.items()}
     matrix[:], cube[:] = np.nan, np.nan
@@ -223,8 +227,8 @@ def test_outputs_own_their_arrays_or_share_what_is_read_only(dtype: Any) -> None
             assert not array.flags.writeable, name
     matrix[:], cube[:] = 0.25, 0.25
     matrix.flags.writeable = cube.flags.writeable = False
-    for name in ("Logits", "Probabilities", "Members", "Normal", "Samples", "Quantiles"):
-        shared = cube if name == "Members" else matrix
+    for name in made.keys() - {"TopLabel"}:
+        shared = cube if "Members" in name else matrix
         assert np.shares_memory(next(iter(arrays_of(made[name]()).values())), shared), name
     plain = np.full((3, 4), 0.25, dtype)
     assert np.shares_memory(as_outputs(plain, "outputs", "audit").array, plain)  # type: ignore[attr-defined]

@@ -26,6 +26,24 @@ SUM_TOLERANCE = 1e-3  # rows further from 1 are refused, others are renormalized
 ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # sums this close to 1 are left unchanged
 
 
+class ArrayResult:
+    """A dataclass of arrays that shows their shape and means instead of their entries."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        names: tuple[str, ...] = self.__slots__
+        fields = {name: getattr(self, name) for name in names}
+        arrays = {name: one for name, one in fields.items() if isinstance(one, np.ndarray)}
+        parts = [f"shape {next(iter(arrays.values())).shape}"]
+        parts += [
+            f"mean {name} {array.mean():.4g}"
+            for name, array in arrays.items()
+            if array.dtype.kind in "bf" and array.size
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
 def as_array(value: Any, argument: str, caller: str) -> NDArray[Any]:
     """Return `value` as a NumPy array, without copying where that can be avoided."""
     try:

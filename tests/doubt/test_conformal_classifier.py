@@ -506,3 +506,9 @@ def test_what_is_true_or_false_is_nothing_else(argument: str) -> None:
         match=f"`{argument}` must be True or False, got 'x'. Use {argument}=True",
     ):
         ConformalClassifier(**{argument: "x"}).fit([[0.5, 0.5]], [0])  # type: ignore[arg-type]
+
+
+def test_sets_are_shown_by_their_mean_size() -> None:
+    sets = PredictionSets(np.array([[True, False, True], [True, True, True]]))
+    assert repr(sets) == "PredictionSets(2 rows x 3 classes, mean size 2.5)"
+    assert repr(PredictionSets(np.empty((0, 3), bool))) == "PredictionSets(0 rows x 3 classes)"

@@ -373,3 +373,10 @@ def test_settings_count_at_the_next_fit_only(kind: str, method: Any) -> None:
     found = fitted.set_params(level=0.5, method="absolute").predict(KINDS[kind])
     assert found.low.tolist() == expected.low.tolist()
     assert found.high.tolist() == expected.high.tolist()
+
+
+def test_intervals_are_shown_by_their_size_and_means() -> None:
+    fitted = ConformalRegressor(level=0.8).fit(np.zeros(9), np.arange(1.0, 10))
+    expected = "PredictionIntervals(shape (999,), mean low -7, mean high 9)"
+    assert repr(fitted.predict(np.ones(999))) == expected
+    assert repr(fitted.predict(np.empty(0))) == "PredictionIntervals(shape (0,))"

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt.ensembles import UncertaintyDecomposition, decompose_uncertainty, mean_and_std
+from dubito.doubt import softmax_decomposition, uncertainty_scores
+from dubito.doubt.ensembles import (
+    UncertaintyDecomposition,
+    decompose_uncertainty,
+    mean_and_std,
+    vote,
+)
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels import blocks
 
@@ -296,3 +302,16 @@ def test_what_cannot_be_split_is_refused() -> None:
     )
     assert "passes[0]" in refused(BadTypeError, [Quantiles([[0.0]], [0.5])] * 2)
     assert "rows that sum to 1" in refused(BadValueError, np.ones((2, 3, 4)))
+
+
+def test_results_are_shown_by_their_means() -> None:
+    members = np.repeat([[[0.5, 0.5]], [[0.5, 0.5]]], 2000, axis=1)
+    parts = "shape (2000,), mean total 0.6931, mean aleatoric 0.6931, mean epistemic 0"
+    assert repr(decompose_uncertainty(members)) == f"UncertaintyDecomposition({parts})"
+    assert repr(vote(members)) == "Vote(shape (2000,), mean agreement 1)"
+    scores = uncertainty_scores(members[0])
+    means = "mean least_confidence 0.5, mean entropy 0.6931, mean margin_uncertainty 1"
+    assert repr(scores) == f"UncertaintyScores(shape (2000,), {means})"
+    found = repr(softmax_decomposition(np.ones((2000, 2)), np.eye(2)))
+    assert found.startswith("SoftmaxDecomposition(shape (2000,), mean norm 1.414, ")
+    assert "array" not in found

@@ -295,3 +295,10 @@ def test_labels_are_not_even_read() -> None:
         assert (
             VirtualLogitMatching(weights, bias).fit(features, y).score(features) == expected
         ).all()
+
+
+def test_weights_are_shown_by_their_shape() -> None:
+    score = VirtualLogitMatching(np.ones((10, 512)), np.ones(10))
+    expected = "VirtualLogitMatching(weights of shape (10, 512), n_dimensions=None)"
+    assert repr(score) == expected
+    assert repr(VirtualLogitMatching()).startswith("VirtualLogitMatching(weights of shape None")

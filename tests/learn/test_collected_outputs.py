@@ -63,3 +63,9 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
     ):
         _write_shards([], tmp_path / "rows.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_collected_outputs_are_shown_by_their_shape() -> None:
+    shards = ArrayShards(joined(batches(None)))
+    found = repr(CollectedOutputs(shards, np.ones((12, 11)), np.ones(12)))
+    assert found == "CollectedOutputs(ArrayShards, weights of shape (12, 11))"

@@ -172,3 +172,8 @@ BAD: list[tuple[Any, type[DubitoError], str]] = [
 def test_what_is_wrong_is_reported(call: Any, kind: type[DubitoError], message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_noisy_labels_are_shown_by_their_number() -> None:
+    found = flip_labels([0, 1, 6, 2], rate=1.0, pairs=[(0, 6)])
+    assert repr(found) == "NoisyLabels(2 of 4 labels flipped)"

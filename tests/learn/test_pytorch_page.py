@@ -22,7 +22,7 @@ def test_the_page_on_pytorch_runs(
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "pytorch.md", "exec"), names)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     check_results(names, tmp_path)
     printed = capsys.readouterr().out
     assert "last epoch: log loss" in printed
@@ -40,6 +40,10 @@ def check_results(names: dict[str, Any], folder: Path) -> None:
     assert np.abs(names["probabilities"] - expected).max() < 1e-6
     assert names["passes"].array.shape == (20, 497, 10)
     assert names["maps"].epistemic.shape == (8, 8, 8)
+    members, far = names["members"], names["far"]
+    assert np.abs(members.mean - np.sin(4 * names["x"][600:, 0].numpy())).mean() < 0.1
+    assert far.epistemic_variance[0] > 10 * members.epistemic_variance.mean()
+    assert names["tagged"].array.shape == (10, 50, 3)
     new, ood = names["new"], names["ood"]
     policy = Policy.load(folder / "policy.json")
     rejected = policy.decide(ood.logits, ood.features).is_rejected.mean()

@@ -9,7 +9,14 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import expit
 
-from dubito.arrays import FloatArray, as_finite, as_floats, require_dimensions, require_option
+from dubito.arrays import (
+    ArrayResult,
+    FloatArray,
+    as_finite,
+    as_floats,
+    require_dimensions,
+    require_option,
+)
 from dubito.doubt.features import MAX_SCORE, as_feature_matrix, unit_rows_and_norms
 from dubito.doubt.scores import least_confidence
 from dubito.errors import BadValueError
@@ -153,8 +160,8 @@ def mental_model(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class SoftmaxDecomposition:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SoftmaxDecomposition(ArrayResult):
     """The effect of feature norms and of angles on the softmax uncertainty of each row.
 
     Attributes

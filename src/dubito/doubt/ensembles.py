@@ -8,7 +8,15 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, IntArray, as_array, as_floats, contiguous, require_option
+from dubito.arrays import (
+    ArrayResult,
+    FloatArray,
+    IntArray,
+    as_array,
+    as_floats,
+    contiguous,
+    require_option,
+)
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.members import entropy_parts, mean_tops, tally_rows, top_rows, variance_parts
@@ -27,8 +35,8 @@ DECOMPOSE, VOTE = "decompose_uncertainty", "vote"
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class UncertaintyDecomposition:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UncertaintyDecomposition(ArrayResult):
     """Uncertainty in two parts that sum to the total; none is negative.
 
     Attributes
@@ -97,8 +105,8 @@ def decompose_uncertainty(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Vote:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Vote(ArrayResult):
     """The outcome of a vote per row.
 
     Attributes

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, contiguous
+from dubito.arrays import ArrayResult, FloatArray, contiguous
 from dubito.errors import BadTypeError
 from dubito.kernels import uncertainty as fused
 from dubito.kernels.blocks import map_in_order, row_blocks
@@ -16,8 +16,8 @@ from dubito.outputs import Logits, Probabilities, TopLabel, as_class_matrix
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class UncertaintyScores:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UncertaintyScores(ArrayResult):
     """Uncertainty scores of the outputs; larger always means more uncertain.
 
     Attributes

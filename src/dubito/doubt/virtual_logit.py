@@ -85,6 +85,10 @@ class VirtualLogitMatching(BaseOODScore):
         self.bias = bias
         self.n_dimensions = n_dimensions
 
+    def __repr__(self) -> str:
+        shape = None if self.weights is None else np.shape(self.weights)
+        return f"{NAME}(weights of shape {shape}, n_dimensions={self.n_dimensions})"
+
     def _check_fitted(self, entry: Entry) -> None:
         self._subspace_dimension()
         if self.weights is not None:

@@ -52,7 +52,7 @@ NO_LAST_LAYER = (
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CollectedOutputs:
     """The outputs of a model for all rows of a loader.
 
@@ -82,6 +82,10 @@ class CollectedOutputs:
     shards: Shards
     weights: FloatArray | None
     bias: FloatArray | None
+
+    def __repr__(self) -> str:
+        shape = None if self.weights is None else self.weights.shape
+        return f"CollectedOutputs({type(self.shards).__name__}, weights of shape {shape})"
 
     @cached_property
     def batch(self) -> Batch:

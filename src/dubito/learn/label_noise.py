@@ -36,6 +36,9 @@ class NoisyLabels(NamedTuple):
     noisy: Any
     is_flipped: Any
 
+    def __repr__(self) -> str:
+        return f"NoisyLabels({int(self.is_flipped.sum())} of {len(self.noisy)} labels flipped)"
+
 
 def flip_labels(
     y: Any,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributions
 
-from dubito.arrays import FloatArray, IntArray, as_count
+from dubito.arrays import ArrayResult, FloatArray, IntArray, as_count
 from dubito.doubt.ensembles import decompose_uncertainty
 from dubito.errors import BadTypeError, BadValueError
 from dubito.learn.class_likelihoods import BaseClassLikelihood, cross_entropy
@@ -94,8 +94,8 @@ class LogitNoise(BaseClassLikelihood):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class UncertaintyMaps:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UncertaintyMaps(ArrayResult):
     """Predictions and uncertainties per pixel, each of shape (n_images, height, width).
 
     Attributes

@@ -203,7 +203,7 @@ class ConformalClassifier(BaseConformalPredictor):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PredictionSets:
     """A set of classes per row.
 
@@ -223,6 +223,11 @@ class PredictionSets:
 
     contains: BoolArray
     classes: tuple[ClassName, ...] | None = None
+
+    def __repr__(self) -> str:
+        n_rows, n_classes = self.contains.shape
+        size = f", mean size {self.sizes.mean():.3g}" if n_rows else ""
+        return f"PredictionSets({n_rows} rows x {n_classes} classes{size})"
 
     @property
     def sizes(self) -> IntArray:

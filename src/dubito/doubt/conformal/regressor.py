@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from dubito.arrays import (
+    ArrayResult,
     FloatArray,
     as_finite,
     as_floats,
@@ -201,8 +202,8 @@ class ConformalRegressor(BaseConformalPredictor):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class PredictionIntervals:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PredictionIntervals(ArrayResult):
     """A closed prediction interval per row.
 
     Attributes
