@@ -34,6 +34,7 @@ PATH_MARKERS = {
     "tests/cli/test_fit.py": "slow",
     "tests/cli/test_loading.py": "slow",
     "tests/cli/test_serve.py": "slow",
+    "tests/examples": "torch",
     "tests/learn": "torch",
     "tests/report": "slow",
     "tests/serve": "slow",

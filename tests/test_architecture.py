@@ -144,7 +144,9 @@ def test_a_package_offers_what_it_imports() -> None:
 
 def names_used_elsewhere() -> set[str]:
     """Return `module.name` for every name that another module, benchmark or study takes."""
-    users = [*MODULES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "studies").rglob("*.py")]
+    users = [*MODULES]
+    for folder in ("benchmarks", "examples", "studies"):
+        users += (ROOT / folder).rglob("*.py")
     used = set()
     for module in users:
         tree = parsed(module)

@@ -75,13 +75,3 @@ def test_figures_are_there_as_json(run: Run, sample: FashionMNISTSample) -> None
     says = (raw.max(1) / raw.sum(1)).mean()
     told = printed["out-of-distribution"]["bags and boots (unseen classes)"]
     assert told["confidence"] == pytest.approx(says, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_training_from_nothing_writes_a_report_on_it(run: Run) -> None:
-    done = run("demo", "--train")
-    assert done.exit_code == 0, done.output
-    assert "AUROC of the loss for swapped labels" in done.stdout
-    folder = Path("dubito-demo")
-    assert "Digits, trained with noisy labels" in (folder / "report.html").read_text()
-    assert {path.name for path in folder.iterdir()} >= {"policy.json", "decisions.parquet"}

@@ -26,18 +26,12 @@ def demo(
     folder: Annotated[
         Path, typer.Option(help="Directory for the report, policy and decisions.")
     ] = Path("dubito-demo"),
-    train: Annotated[
-        bool, typer.Option("--train", help="Start by training a network (needs PyTorch).")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Audit, calibrate and decide on the bundled predictions of an over-confident network.
 
     Example: dubito demo
     """
-    if train:
-        _train_and_report(folder, is_quiet=as_json)
-        return
     from dubito import audit
     from dubito.cli.printing import say, say_json
     from dubito.data import load_fashion_mnist
@@ -70,29 +64,6 @@ def demo(
         say_json({"audit": found.to_dict(), **figures, "folder": str(folder)})
         return
     _print_results(figures, policy, folder)
-
-
-def _train_and_report(folder: Path, *, is_quiet: bool) -> None:
-    """Train a network on data with noisy labels, and write the report."""
-    from dubito.cli.printing import say, say_json
-    from dubito.learn.digits import train_demo
-    from dubito.report import make_report
-
-    folder.mkdir(parents=True, exist_ok=True)
-    found = train_demo(folder, say=(lambda text: None) if is_quiet else say)
-    make_report(
-        found.test.labels,
-        found.test.logits,
-        features=found.test.features,
-        ood=found.ood,
-        policy=found.policy,
-        title="Digits, trained with noisy labels",
-        command="dubito demo --train",
-    ).save(folder / "report.html")
-    if is_quiet:
-        say_json({**found.policy.report.to_dict(), "folder": str(folder)})
-        return
-    say(f"Written to {folder}: report.html (open it) and the files named above.")
 
 
 def _write_all_decisions(policy: Policy, sample: FashionMNISTSample, path: Path) -> None:

@@ -1,7 +1,14 @@
-"""The demo in PyTorch: digits learned with noisy labels, and the uncertainty put to use."""
+"""Train a network on digits with noisy labels, and put its uncertainty to use.
+
+Usage: python examples/noisy_digits.py [FOLDER]
+
+Needs PyTorch. Prints what the network learned about its own errors, and writes a report, a policy
+and decisions to FOLDER.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +33,7 @@ from dubito.learn.layers import evaluation_mode, seeded
 from dubito.learn.passes import MonteCarloDropout, TestTimeAugmentation, identity_view, shift_views
 from dubito.measure import accuracy, audit, log_loss, roc_auc
 from dubito.outputs import Members
+from dubito.report import make_report
 
 N_CLASSES = 8  # 8 and 9 are not in the training set
 SWAPPED = [(0, 6), (1, 7), (3, 5)]
@@ -245,3 +253,23 @@ def _decide(policy: Policy, rows: dict[str, CollectedOutputs], folder: Path, say
             say(f"  {name:<20} {1 - is_decided.mean():7.1%} {as_ood:11.1%} {errors:21.1%}")
     say("\nEvery prediction for an 8 or a 9 is wrong: the network does not know these classes.")
     say(f"\nWritten to {folder}: policy.json, decisions.parquet, and the collected outputs.")
+
+
+def main() -> None:
+    """Run the example, and write the report."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "noisy-digits")
+    found = train_demo(folder)
+    make_report(
+        found.test.labels,
+        found.test.logits,
+        features=found.test.features,
+        ood=found.ood,
+        policy=found.policy,
+        title="Digits, trained with noisy labels",
+        command="python examples/noisy_digits.py",
+    ).save(folder / "report.html")
+    print("Open report.html there.")
+
+
+if __name__ == "__main__":
+    main()
