@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from scipy import special
 
 from dubito.arrays import freeze
-from dubito.kernels.bins import bin_indices, reliability_sums
+from dubito.kernels.bins import bin_indices, reliability_sums, tempered_gaps
 
 Floats = NDArray[np.floating[Any]]
 
@@ -120,3 +121,23 @@ def test_sums_add_to_what_is_there() -> None:
     columns, edges = some_columns(50), [0.0, 0.5, 1.0]
     twice = sums_of(columns, edges, sums_of(columns, edges))
     assert_allclose(twice, 2 * plain_sums(columns, edges), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("is_logits", [True, False])
+def test_gaps_of_tempered_rows_are_those_of_a_plain_softmax(
+    some_rows: Any, dtype: type, is_logits: bool
+) -> None:
+    array, logits = some_rows(0, (30, 7), dtype, is_logits)
+    rng = np.random.default_rng(0)
+    correct, weight = rng.random(30), rng.integers(0, 3, 30).astype(np.float64)
+    betas, edges = np.geomspace(1e-3, 1e3, 700), np.linspace(0, 1, 11)  # more than one block
+    sums = np.zeros((700, 10))
+    arguments = (array, correct, weight, betas)
+    tempered_gaps(*map(freeze, arguments), is_logits, 1e-12, freeze(edges), sums)
+    for beta, found in zip(betas, sums, strict=True):
+        confidence = special.softmax(beta * logits, axis=1).max(axis=1)
+        expected = np.zeros(10)
+        for p, is_right, w in zip(confidence, correct, weight, strict=True):
+            expected[plain_index(p, edges.tolist())] += w * (p - is_right)
+        assert_allclose(found, expected, atol=1e-9)

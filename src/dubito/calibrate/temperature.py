@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Literal, final
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from dubito.arrays import FloatArray, contiguous, freeze, require_choice
 from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, log_probabilities
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards, sample_rows
 from dubito.errors import BoundWarning, EmptyStateError
+from dubito.kernels.bins import tempered_gaps
 from dubito.kernels.blocks import BLOCK_ENTRIES
 from dubito.kernels.mixture import mixture_step
 from dubito.kernels.row_statistics import NARROW
@@ -23,8 +23,8 @@ from dubito.kernels.temperature_loss import (
     temper_rows,
     wide_temperature_sums,
 )
-from dubito.measure.calibration_error import ReliabilityState, uniform_edges
-from dubito.outputs import BaseClassOutputs, Logits, Probabilities, unchecked
+from dubito.measure.calibration_error import uniform_edges
+from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import distribution
 from dubito.serialization.fields import declare, number
 
@@ -34,6 +34,14 @@ MAX_ROUNDS = 60
 MIN_BLOCK_ENTRIES = 1 << 16  # in smaller blocks, starting another thread costs more than it saves
 MAX_MIXTURE_STEPS = 2000
 MIXTURE_TOLERANCE = 1e-6  # mean log likelihood that other weights could still gain
+# The expected calibration error is searched on a grid of log temperatures up to that of 20, and to
+# 1.5 beyond that of lowest log loss, with as many points as so many exponentials suffice for.
+MAX_LOG_BETA, REACH = float(np.log(20)), 1.5
+N_EXPONENTIALS, N_GRID_POINTS = 5e7, (100, 20_000)
+BIN_COST = 5  # of putting a confidence into its bin, in exponentials
+N_PLACES = 16  # the best points, which finer grids are laid around
+FINER_GRID = np.linspace(-1, 1, 33)
+N_BLOCKS = 4  # of rows in memory: every entry takes long enough for several threads
 MAX_SAMPLES = 1_000_000  # mixture weights of longer streams come from a sample of this size
 
 TEMPERATURE_FIELD = number(1e-9, 1e9)  # of a file: no product with logits over- or underflows
@@ -49,7 +57,7 @@ class TemperatureScaling(BaseCalibrator):
     ----------
     objective : {"log_loss", "ece"}
         What to minimize. Log loss is convex. The expected calibration error is neither smooth nor
-        convex, and is searched near the temperature of lowest log loss.
+        convex, and its global minimum is searched over temperatures from 0.05 to 20 at least.
     n_bins : int
         Number of equal-width bins of the expected calibration error.
 
@@ -184,28 +192,39 @@ def _warn_about_bound(beta: float) -> None:
 
 
 def _minimize_calibration_error(shards: Shards, start: float, n_bins: int) -> float:
-    """Return the inverse temperature of lowest expected calibration error, near a good start.
+    """Return the inverse temperature of lowest expected calibration error.
 
-    The error is a step function: a grid finds the valley, Brent's method its bottom.
+    The error jumps wherever a row enters another bin, so that no slope leads to its minimum: a fine
+    grid finds the best places, and finer grids around them the best of all.
     """
-    edges = uniform_edges(n_bins, "TemperatureScaling")
+    edges = freeze(uniform_edges(n_bins, "TemperatureScaling"))
+    n_rows, weight = shards.sum(lambda batch: np.array([len(batch), batch.labeled_weight.sum()]))
+    n_classes = LabeledRows.of(next(shards.batches())).outputs.n_classes
+    if isinstance(shards, ArrayShards):
+        block_entries = min(int(n_rows) * n_classes // N_BLOCKS + 1, BLOCK_ENTRIES)
+        shards = replace(shards, block_entries=block_entries)
 
-    def error(log_beta: float) -> float:
-        def bins(batch: Batch) -> ReliabilityState:
-            logits = _scaled_logits(LabeledRows.of(batch).outputs, float(np.exp(log_beta)))
-            scaled = unchecked(Logits, {"array": logits, "classes": None})
-            return ReliabilityState.of(Batch(scaled, batch.labels, batch.weight), edges)
+    def gaps(batch: Batch, betas: FloatArray) -> FloatArray:
+        rows, sums = LabeledRows.of(batch), np.zeros((betas.size, n_bins))
+        labels = (freeze(batch.rows.correct), rows.weight)
+        tempered_gaps(rows.array, *labels, betas, rows.is_logits, FLOOR, edges, sums)
+        return sums
 
-        # Rounded, like the grid, so that the search does not depend on last digits.
-        return round(shards.sum(bins).expected(), 9)
+    def best_points(points: FloatArray) -> FloatArray:
+        """Return the points of lowest error; of equal ones, those nearest to the center first."""
+        sums = shards.sum(lambda batch: gaps(batch, freeze(np.exp(points))))
+        # Rounded, like the center, so that the search does not depend on last digits.
+        errors = np.round(np.abs(sums).sum(axis=1) / weight, 9)
+        return points[np.lexsort((np.abs(points - center), errors))]
 
-    center = np.round(np.log(start), 6)
-    grid = np.append(center + np.linspace(-1.5, 1.5, 31), center)
-    errors = [error(float(point)) for point in grid]
-    best = int(np.argmin(errors))
-    bounds = (grid[best] - 0.1, grid[best] + 0.1)
-    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"maxiter": 25})
-    return float(np.exp(found.x if found.fun < errors[best] else grid[best]))
+    center = round(float(np.log(start)), 6)
+    low, high = min(center - REACH, -MAX_LOG_BETA), max(center + REACH, MAX_LOG_BETA)
+    n_points = int(np.clip(N_EXPONENTIALS / (n_rows * (n_classes + BIN_COST)), *N_GRID_POINTS))
+    best = best_points(np.append(center, np.linspace(low, high, n_points)))
+    step = (high - low) / (n_points - 1)
+    for finer in (step, step / 16):
+        best = best_points(np.add.outer(best[:N_PLACES], finer * FINER_GRID).ravel())
+    return float(np.exp(best[0]))
 
 
 @final

@@ -3,7 +3,9 @@
 import numpy as np
 
 from dubito.kernels.compile import kernel
-from dubito.kernels.elementary import exponential
+from dubito.kernels.elementary import exponential, highest
+
+LOWEST = -1000.0  # probabilities below exp(-1000) are 0 in any precision
 
 
 @kernel
@@ -47,6 +49,35 @@ def reliability_sums(confidence, doubt, correct, weights, edges, sums):
         sums[3, b] += weight * correct[i]
         sums[4, b] += weight * weight * confidence[i] * doubt[i]
         sums[5, b] += 1.0
+
+
+BETAS = 512  # inverse temperatures at a time, whose sums stay in the caches
+
+
+@kernel
+def tempered_gaps(array, correct, weights, betas, is_logits, floor, edges, sums):
+    """Add each row's weight times (confidence - correct) to its bin, at each inverse temperature.
+
+    `sums` is inverse temperatures x bins; lanes run over the inverse temperatures.
+    """
+    confidence = np.empty(BETAS)
+    for first in range(0, betas.size, BETAS):
+        some = betas[first : first + BETAS]
+        total = confidence[: some.size]
+        for i in range(array.shape[0]):
+            if weights[i] == 0.0:
+                continue
+            top = np.float64(highest(array[i]))
+            top = top if is_logits else np.log(max(top, floor))
+            total[:] = 0.0
+            for k in range(array.shape[1]):
+                value = np.float64(array[i, k])
+                gap = (value if is_logits else np.log(max(value, floor))) - top
+                for j in range(some.size):
+                    total[j] += exponential(max(some[j] * gap, LOWEST))
+            for j in range(some.size):
+                p = 1.0 / total[j]
+                sums[first + j, _bin_of(p, edges)] += weights[i] * (p - correct[i])
 
 
 TILE = 256  # rows per tile of the narrow kernel
