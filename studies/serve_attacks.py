@@ -40,7 +40,7 @@ MAX_SECONDS = 0.5  # that a well-behaved client may wait
 N_FILES = 256
 PAUSE, TIMEOUT = 0.02, 30.0
 BYTES, QUICK_BYTES = 30_000_000, 300_000  # of a body; the service takes 32 MB
-QUICK_SECONDS = 0.5
+QUICK_SECONDS, WARM_UP = 0.5, 1.0
 NO_ATTACK, FULL_DISK = "no-attack", "full-disk"
 ALL = [NO_ATTACK, *ATTACKS, FULL_DISK]
 
@@ -190,7 +190,10 @@ def service(folder: Path) -> Iterator[Service]:
     limited = ["sh", "-c", f'ulimit -n {N_FILES}; exec "$@"', "sh"]
     process, address = start(policy, f"sqlite:///{database}", folder / "log", under=limited)
     try:
-        yield Service(process, int(address.rpartition(":")[2]), database, token)
+        found = Service(process, int(address.rpartition(":")[2]), database, token)
+        found.observe("first requests", partial(rest, WARM_UP))
+        found.observed.clear()
+        yield found
     finally:
         process.kill()
         process.communicate()

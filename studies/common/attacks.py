@@ -29,7 +29,7 @@ __all__ = ["ATTACKS"]
 
 N_SENDERS, N_HELD = 4, 300
 BLOCK = b"a" * 65_536
-DRIP_SECONDS = 0.5
+DRIP_SECONDS, OPEN_SECONDS = 0.5, 0.002  # between two bytes, and two connections
 OTHER_USER = 65_534  # nobody
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SIGN_IN = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\n"
@@ -119,33 +119,35 @@ def endless(target: Target, start: bytes, block: bytes = BLOCK) -> None:
 
 
 def held(target: Target, start: bytes, *, drip: bytes = b"a", n_held: int = N_HELD) -> None:
-    """Hold many connections that have sent a start and go on byte by byte; reopen closed ones."""
+    """Hold many connections that have sent a start and go on byte by byte; reopen closed ones.
+
+    Without `drip` they send nothing more, and have little room for responses.
+    """
     lines: list[socket.socket] = []
     while not target.is_over:
-        still = []
-        for line in lines:
-            try:
-                is_open = target.hear(line)
-                if is_open and drip:
-                    line.send(drip)
-            except OSError:
-                is_open = False
-            if is_open:
-                still.append(line)
-            else:
-                target.met["closed by the service"] += 1
-                line.close()
-        lines = still
-        while len(lines) < n_held and not target.is_over:
+        while len(lines) < n_held:
             opened = target.connect(receive_bytes=None if drip else 4096)
             if opened is None:
                 break
             with suppress(OSError):
                 opened.sendall(start)
             lines.append(opened)
+            time.sleep(OPEN_SECONDS)
         time.sleep(DRIP_SECONDS)
+        lines = [line for line in lines if is_open(target, line, drip)]
     for line in lines:
         line.close()
+
+
+def is_open(target: Target, line: socket.socket, drip: bytes) -> bool:
+    """Send some more on a connection; close it and return False if the service has closed it."""
+    with suppress(OSError):
+        if target.hear(line):
+            line.send(drip)
+            return True
+    target.met["closed by the service"] += 1
+    line.close()
+    return False
 
 
 def endless_header(target: Target) -> None:
