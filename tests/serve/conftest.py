@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -20,6 +21,8 @@ from dubito.serve.rows import RequestRows
 from dubito.serve.run import Limits, _make_server, open_socket
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.decisions import IdempotencyKey
+from dubito.serve.store.policies import insert_policy
 from dubito.serve.store.store import _open_engine
 from studies.common.postgres import cluster, new_database
 from studies.common.serving import fitted_policy
@@ -86,6 +89,14 @@ def small_store(tmp_path: Path, policy: Policy) -> Iterator[Store]:
     opened.close()
 
 
+def add_newer_policy(store: Store) -> int:
+    """Store a policy of a format that this version cannot read, as a newer process would."""
+    values = {"document": '{"format": 99}', "digest": "newer", "trained_until": None}
+    number = store.write(partial(insert_policy, values=values, oldest=1))
+    assert number is not None
+    return number
+
+
 @pytest.fixture
 def new(policy: Policy) -> Callable[..., NewDecisions]:
     """Make decisions of some rows of logits: `new({"a": TORN, "b": SURE})`."""
@@ -93,7 +104,7 @@ def new(policy: Policy) -> Callable[..., NewDecisions]:
     def decide(
         rows: dict[str, list[float]],
         *,
-        key: str | None = None,
+        key: str = "",
         audit_fraction: float = 0.0,
         **more: Any,
     ) -> NewDecisions:
@@ -103,8 +114,7 @@ def new(policy: Policy) -> Callable[..., NewDecisions]:
             rows=RequestRows.of(body, policy.costs.n_classes, settings),
             policy_id=1,
             policy=policy,
-            key=key,
-            key_digest=repr(body).encode()[:16],
+            key=IdempotencyKey(key, 1, repr(body).encode()[:16]) if key else None,
         )
         [made] = decide_batch([request], settings, np.random.default_rng(0))
         return made

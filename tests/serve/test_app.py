@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any
 
 import httpx
@@ -27,7 +28,7 @@ from dubito.serve.store import NewDecisions, Store
 from studies.common.postgres import cluster, new_database
 from studies.common.serving import fitted_policy, served, start
 from studies.serve_durability import endure
-from tests.serve.conftest import TORN, Api
+from tests.serve.conftest import TORN, Api, add_newer_policy
 
 
 def test_the_openapi_document_has_all_routes(api: Api) -> None:
@@ -132,6 +133,109 @@ def test_a_database_failure_does_not_end_the_background_task(
     assert api.client.get("/readyz").status_code == 200
 
 
+def test_a_policy_of_a_newer_format_does_not_end_the_background_tasks(
+    small_store: Store,
+    running: Callable[..., Api],
+    new: Callable[..., NewDecisions],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.02)
+    monkeypatch.setattr(serve_app, "RETENTION_SECONDS", 0.02)
+    api = running(small_store, Settings(retention_days=0.01 / 86_400))
+    number = add_newer_policy(small_store)
+    small_store.activate(number)
+    problem = f"This version of dubito cannot read policy {number}. Upgrade dubito."
+    await_that(lambda: api.client.get("/readyz").json().get("problems"))
+    answer = api.client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ok", "problems": {"active policy": problem}}
+    body = {"logits": [TORN], "ids": ["x"]}
+    [decided] = api.client.post("/v1/decide", json=body).json()["decisions"]
+    assert decided["policy"] == 1
+    await_that(lambda: small_store.get_decision("x") is None)
+    assert caplog.text.count(f"active policy: {problem}") == 1
+    small_store.roll_back()
+    await_that(lambda: "problems" not in api.client.get("/readyz").json())
+
+
+def await_that(condition: Callable[[], Any]) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_failed_retention_is_reported_and_repeated(
+    small_store: Store, running: Callable[..., Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_app, "REFRESH_SECONDS", 0.02)
+    delete_before = small_store.delete_before
+
+    def broken(_: float) -> int:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(small_store, "delete_before", broken)
+    api = running(small_store, Settings(retention_days=1))
+    await_that(lambda: "problems" in api.client.get("/readyz").json())
+    assert api.client.get("/readyz").json() == {
+        "status": "ok",
+        "problems": {"retention": "ZeroDivisionError"},
+    }
+    monkeypatch.setattr(small_store, "delete_before", delete_before)
+    await_that(lambda: api.client.get("/readyz").json() == {"status": "ok"})
+
+
+def test_it_is_not_ready_while_nothing_can_be_written(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_app, "READINESS_SECONDS", 0.0)
+    assert api.client.get("/readyz").json() == {"status": "ok"}
+    n_pages = api.store.read(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar_one())
+
+    def full(connection: Any) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {n_pages}")
+
+    event.listen(api.store.engine, "begin", full)
+    answer = api.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "the database cannot be written to"}
+    event.remove(api.store.engine, "begin", full)
+    api.store.engine.dispose()
+    assert api.client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_it_is_not_ready_while_the_writer_is_stuck(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, may_go = api.store.check_writing, Event()
+    monkeypatch.setattr(serve_app, "READINESS_SECONDS", 0.0)
+    monkeypatch.setattr(api.store, "check_writing", lambda: check(0.05))
+    held = api.store.submit(lambda _: may_go.wait(30))
+    answer = api.client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "writing takes too long"}
+    may_go.set()
+    assert held.result(30)
+    assert api.client.get("/readyz").status_code == 200
+
+
+def test_one_write_a_second_tests_readiness(api: Api) -> None:
+    commits = []
+
+    def counted(connection: Any) -> None:
+        commits.append(connection)
+
+    event.listen(api.store.engine, "commit", counted)
+    start = time.monotonic()
+    for _ in range(10):
+        assert api.client.get("/readyz").status_code == 200
+    n_seconds = time.monotonic() - start
+    event.remove(api.store.engine, "commit", counted)
+    assert 1 <= len(commits) <= 1 + n_seconds
+
+
 def test_failures_are_answered_with_security_headers_and_a_number(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +300,8 @@ def test_a_database_failure_is_reported(api: Api) -> None:
     answer = api.client.post("/v1/decide", json={"logits": [TORN]})
     assert answer.status_code == 503
     assert answer.json() == {
-        "detail": "The database does not answer; nothing was stored. Try again later."
+        "detail": "The database does not answer, and the request was not completed. "
+        "Send it again later."
     }
 
 

@@ -25,6 +25,7 @@ from dubito.serve.rows import RequestRows
 from dubito.serve.schemas import ARROW
 from dubito.serve.service import Settings
 from dubito.serve.store import NewDecisions, Store
+from dubito.serve.store.decisions import IdempotencyKey
 from tests.serve.conftest import SURE, TORN, Api
 
 
@@ -67,6 +68,34 @@ def test_an_idempotency_key_gets_the_first_response(api: Api) -> None:
     assert api.counts() == (2, 0)
 
 
+def test_an_idempotency_key_belongs_to_its_token(api: Api) -> None:
+    key, body = {"Idempotency-Key": "k1"}, {"logits": [SURE, TORN]}
+    first = api.client.post("/v1/decide", json=body, headers=key).json()["decisions"]
+    other = api.client_of("cy", "decide")
+    second = other.post("/v1/decide", json=body, headers=key).json()["decisions"]
+    assert not {row["id"] for row in first} & {row["id"] for row in second}
+    assert api.counts() == (4, 0)
+    third = api.client_of("di", "decide").post("/v1/decide", json={"logits": [TORN]}, headers=key)
+    assert third.status_code == 200
+    assert other.post("/v1/decide", json=body, headers=key).json()["decisions"] == second
+
+
+def test_a_large_request_is_answered_like_small_ones(api: Api) -> None:
+    ids = [f"r{k}" for k in range(2500)]
+    body: dict[str, Any] = {"logits": [SURE, TORN] * 1250, "ids": ids}
+    whole = api.client.post("/v1/decide", json=body).json()["decisions"]
+    assert [row["id"] for row in whole] == ids
+    part = {"logits": [SURE, TORN] * 2, "ids": ids[1998:2002]}
+    assert api.client.post("/v1/decide", json=part).json()["decisions"] == whole[1998:2002]
+    assert api.client.post("/v1/decide", json=body).json()["decisions"] == whole
+    labels = {"ids": ids, "labels": ["a"] * 2500}
+    assert api.client.post("/v1/labels", json=labels).json()["new"] == 2500
+    other = {"ids": ids, "labels": [*["a"] * 2499, "b"]}
+    assert api.client.post("/v1/labels", json=other).status_code == 409
+    assert api.client.post("/v1/labels?correct=1", json=other).json()["corrected"] == 1
+    assert api.counts() == (2500, 2500)
+
+
 def test_the_first_response_stays_when_the_policy_changes(api: Api) -> None:
     from studies.common.serving import fitted_policy
 
@@ -101,7 +130,8 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     [
         (b'{"logits": [[NaN, 0, 0]]}', 422, "The body is not valid JSON"),
         (b'{"logits": [[1, 2]]}', 422, "Rows must have 3 columns, one per class, got 2."),
-        (b'{"logits": [[' + b"1," * 999_999 + b"1]]}", 413, "may have at most 10,000 columns"),
+        (b'{"logits": [[' + b"1," * 99_999 + b"1]]}", 413, "may have at most 10,000 columns"),
+        (b'{"logits": [' + b"[]," * 200_000 + b"[]]}", 413, "101,000 lists and objects, got 200"),
         (b'{"logits": [' + b"[1,2,3]," * 50_000 + b"[1,2,3]]}", 413, "at most 50,000 rows"),
         (b" " * 40_000_000, 413, "The body is larger than 33,554,432 bytes."),
         (
@@ -354,7 +384,8 @@ def test_rows_get_the_same_response_alone_and_batched(
     ]
     request_parts.append(request_rows(n_classes, 1, 9, **links))
     requests = [
-        DecisionRequest(one, 5, policy, f"k{k}", bytes([k])) for k, one in enumerate(request_parts)
+        DecisionRequest(one, 5, policy, IdempotencyKey(f"k{k}", 1, bytes([k])))
+        for k, one in enumerate(request_parts)
     ]
     assert {one.batch_kind for one in requests} == {(5, Logits)}
     parts = decide_batch(requests, Settings(audit_fraction=0.5), np.random.default_rng(0))
@@ -369,7 +400,7 @@ def test_rows_get_the_same_response_alone_and_batched(
         assert part.columns.pop("position")[-1] + 1 == n_before
         assert part.columns == alone.columns
         assert part.is_rejected.tolist() == alone.is_rejected.tolist()
-        assert (part.key, part.key_digest) == (one.key, one.key_digest)
+        assert part.key == one.key
 
 
 def test_rows_whose_rounding_could_change_are_decided_alone() -> None:

@@ -1,5 +1,13 @@
+from pathlib import Path
+from threading import current_thread
+
+import pytest
+
+from dubito.decide import Policy
+from dubito.serve.http_errors import HTTPError
+from dubito.serve.store import Store
 from studies.common.serving import fitted_policy
-from tests.serve.conftest import Api
+from tests.serve.conftest import Api, add_newer_policy
 
 
 def test_policies_are_uploaded_activated_and_rolled_back(api: Api) -> None:
@@ -18,6 +26,59 @@ def test_policies_are_uploaded_activated_and_rolled_back(api: Api) -> None:
         again.json()["detail"]
         == "There is no previous policy to roll back to. Activate a policy by its id."
     )
+
+
+def test_a_policy_is_parsed_outside_the_writer(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    parse = Policy.from_json
+
+    def recorded(text: str, name: str = "") -> Policy:
+        threads.append(current_thread().name)
+        return parse(text, name)
+
+    monkeypatch.setattr(Policy, "from_json", recorded)
+    with_mark = b"\xef\xbb\xbf" + fitted_policy(reject_cost=0.1).to_json().encode()
+    assert api.client.post("/v1/policies", content=with_mark).status_code == 201
+    assert threads
+    assert "dubito-writer" not in threads
+    nested = b"[" + b"[]," * 200_000 + b"[]]"
+    refused = api.client.post("/v1/policies", content=nested)
+    assert refused.status_code == 413
+    assert "A JSON body may have at most 101,000 lists" in refused.json()["detail"]
+
+
+def test_two_first_policies_have_the_same_classes(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path}/empty.db")
+    other = fitted_policy(n_classes=4)
+    find = store.find_document
+
+    def late(policy_id: int | None = None) -> tuple[int, str] | None:
+        found = find(policy_id)
+        if found is None:  # someone else stores the first policy meanwhile
+            monkeypatched.undo()
+            store.add_policy(fitted_policy().to_json())
+        return found
+
+    monkeypatched = pytest.MonkeyPatch()
+    monkeypatched.setattr(store, "find_document", late)
+    with pytest.raises(HTTPError, match="must have the same classes"):
+        store.add_policy(other.to_json())
+    assert len(store.list_policies().all) == 1
+    store.close()
+
+
+def test_a_policy_of_a_newer_format_is_not_activated(api: Api) -> None:
+    number = add_newer_policy(api.store)
+    answer = api.client.post(f"/v1/policies/{number}/activate")
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == (
+        f"This version of dubito cannot read policy {number}. Upgrade dubito."
+    )
+    assert api.store.active_id() == 1
+    listed = api.client.get("/v1/policies").json()["policies"]
+    assert listed[0]["provenance"]["n_rows"] == 1000
+    assert listed[1]["provenance"] == {"error": answer.json()["detail"]}
+    assert api.client.get("/monitor").status_code == 200
 
 
 def test_invalid_policies_are_rejected(api: Api) -> None:

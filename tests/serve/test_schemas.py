@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dubito.serve.schemas import (
     request_body,
     validate,
 )
+from dubito.serve.service import Settings
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
@@ -114,3 +116,28 @@ def test_large_matrices_are_not_validated_element_by_element() -> None:
 
 def test_all_errors_are_described() -> None:
     assert set(ERRORS) == {401, 403, 404, 409, 413, 422}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"[" + b"[]," * 1010 + b"[]]", "at most 1,006 lists and objects, got 1,012."),
+        (b"[" + b'{"a":1},' * 1010 + b"1]", "at most 1,006 lists and objects, got 1,011."),
+        (b"[" + b'"a",' * 1010 + b"1]", "at most 1,006 texts, got 1,010."),
+        (b"[[" + b"1," * 2001 + b"1]]", "at most 2,000 values, got 2,001."),
+    ],
+)
+def test_a_body_of_too_many_values_is_not_parsed(body: bytes, words: str) -> None:
+    settings = Settings(max_rows=3, max_values=2000)
+    with pytest.raises(HTTPError) as refused:
+        parse_json(body, settings)
+    assert refused.value.status == 413
+    assert words in str(refused.value)
+    assert str(refused.value).endswith("Send fewer rows, or an Arrow stream.")
+    assert parse_json(body)
+
+
+def test_as_many_values_as_rows_need_are_parsed() -> None:
+    row, text = [0] * 4, "x"
+    body = {"logits": [row] * 3, "features": [row] * 3, "ids": [text] * 3, "links": [text] * 3}
+    assert parse_json(json.dumps(body).encode(), Settings(max_rows=3)) == body

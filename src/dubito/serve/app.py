@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import getrandbits
 from typing import Any, final
 
@@ -21,7 +22,7 @@ from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import decide, labels, monitor, pages, policies, review, schemas
 from dubito.serve.auth import Authenticator, HostCheck, SecurityHeaders
-from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.http_errors import INVALID, TOO_LARGE, UNAVAILABLE, HTTPError
 from dubito.serve.service import (
     DAY,
     Metrics,
@@ -37,6 +38,7 @@ REFRESH_SECONDS = 1.0  # between checks of which policy is active
 MAX_LOGGED = 500  # characters of a path
 CLIENT_GONE = 499  # in log and metrics, for a client that left before the response
 RETENTION_SECONDS = 3600.0  # between deletions of old decisions
+READINESS_SECONDS = 1.0  # so long the result of a test write is valid
 health = APIRouter(tags=["health"])
 
 
@@ -80,34 +82,58 @@ def create_app(store: Store, settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Run the background task while the server runs, then close the store."""
+    """Run the background tasks while the server runs, then close the store."""
     service: Service = app.state.service
-    background = asyncio.create_task(_run_background(service))
+    tasks = [
+        asyncio.create_task(_repeat(service, "active policy", _follow_policy)),
+        asyncio.create_task(_repeat(service, "retention", _delete_old)),
+    ]
+    gc.collect()
+    gc.freeze()  # what is loaded now stays: a collection would search it while all requests wait
     try:
         with kept_threads():  # otherwise each request would set the thread limits, and reset them
             yield
     finally:
-        background.cancel()
-        with suppress(asyncio.CancelledError):
-            await background
+        for task in tasks:
+            task.cancel()
+        gc.unfreeze()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await run_in_threadpool(service.store.close)
 
 
-async def _run_background(service: Service) -> None:
-    """Follow the active policy, and delete decisions beyond the retention period."""
-    last_deletion = -RETENTION_SECONDS
+async def _repeat(service: Service, name: str, task: Callable[[Service], float]) -> None:
+    """Run a task again and again, after the seconds that it returns; no failure ends it.
+
+    The last failure is in `service.problems` until the task succeeds, and is logged once.
+    """
     while True:
         try:
-            await run_in_threadpool(service.catalog.refresh)
-            days = service.settings.retention_days
-            if days is not None and time.monotonic() - last_deletion > RETENTION_SECONDS:
-                last_deletion = time.monotonic()
-                before = time.time() - days * DAY
-                n_rows = await run_in_threadpool(service.store.delete_before, before)
-                log_event("old decisions deleted", rows=n_rows)
-        except SQLAlchemyError as error:
-            log_event("the database does not answer", trace=error)
-        await asyncio.sleep(REFRESH_SECONDS)
+            seconds = await run_in_threadpool(task, service)
+            service.problems.pop(name, None)
+        except Exception as error:
+            seconds = REFRESH_SECONDS
+            problem = "the database does not answer"
+            if not isinstance(error, SQLAlchemyError):
+                problem = f"{error}" if isinstance(error, DubitoError) else type(error).__name__
+            if service.problems.get(name) != problem:
+                log_event(f"{name}: {problem}", trace=error)
+            service.problems[name] = problem
+        await asyncio.sleep(seconds)
+
+
+def _follow_policy(service: Service) -> float:
+    """Load the policy that is active now; while it cannot be read, the last one stays in use."""
+    service.catalog.refresh()
+    return REFRESH_SECONDS
+
+
+def _delete_old(service: Service) -> float:
+    """Delete decisions beyond the retention period."""
+    days = service.settings.retention_days
+    if days is not None:
+        n_rows = service.store.delete_before(time.time() - days * DAY)
+        log_event("old decisions deleted", rows=n_rows)
+    return RETENTION_SECONDS
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
@@ -128,9 +154,9 @@ async def _answer_bad_parameter(request: Request, error: Exception) -> JSONRespo
 
 
 async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
-    """Answer that the database failed and nothing was stored."""
+    """Answer that the database failed: a small request was not stored, a large one not wholly."""
     log_event("the database failed", path=request.url.path, trace=error)
-    detail = "The database does not answer; nothing was stored. Try again later."
+    detail = "The database does not answer, and the request was not completed. Send it again later."
     return JSONResponse({"detail": detail}, 503, {"retry-after": "1"})
 
 
@@ -196,16 +222,35 @@ async def check_health() -> dict[str, str]:
 
 
 @health.get("/readyz")
-def check_readiness(request: Request, response: Response) -> dict[str, str]:
-    """Return whether the service can decide: the database answers and a policy is active."""
+async def check_readiness(request: Request, response: Response) -> dict[str, Any]:
+    """Return whether the service can decide: a policy is active, and decisions can be stored.
+
+    `problems` says why background tasks fail: another policy is active but cannot be read, or old
+    decisions cannot be deleted. The service decides nevertheless.
+    """
     service = get_service(request)
-    status = "ok" if service.catalog.active_id is not None else "no policy is active"
+    async with service.readiness_lock:  # anyone may ask: one write a second is enough
+        if time.monotonic() - service.written_at > READINESS_SECONDS:
+            service.write_problem = await run_in_threadpool(_check_writing, service)
+            service.written_at = time.monotonic()
+    status = service.write_problem
+    if service.catalog.active_id is None:
+        status = status or "no policy is active"
+    response.status_code = UNAVAILABLE if status else 200
+    problems = {"problems": dict(service.problems)} if service.problems else {}
+    return {"status": status or "ok", **problems}
+
+
+def _check_writing(service: Service) -> str:
+    """Return why nothing can be written; empty if it can."""
     try:
-        service.store.ping()
-    except SQLAlchemyError:
-        status = "the database does not answer"
-    response.status_code = 200 if status == "ok" else 503
-    return {"status": status}
+        service.store.check_writing()
+    except TimeoutError:
+        return "writing takes too long"
+    except SQLAlchemyError as error:
+        log_event("nothing can be written", trace=error)
+        return "the database cannot be written to"
+    return ""
 
 
 @health.get("/metrics")

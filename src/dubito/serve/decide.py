@@ -7,6 +7,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Generic, TypeVar, final
 
@@ -27,10 +28,13 @@ from dubito.serve.http_errors import NOT_FOUND, HTTPError
 from dubito.serve.rows import RequestRows, as_http_error
 from dubito.serve.service import Service, Settings, get_service
 from dubito.serve.store import NewDecisions, Token
+from dubito.serve.store.decisions import IdempotencyKey
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
 router = APIRouter(prefix="/v1", tags=["decide"])
-INLINE_BYTES = 64_000  # smaller bodies are decided faster than a thread is found for them
+# Smaller requests are decided faster than a thread is found for them.
+INLINE_BYTES, INLINE_ROWS = 64_000, 100
+BLOCK_ROWS = 1000
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 IDEMPOTENCY_KEY = {
@@ -100,8 +104,7 @@ class DecisionRequest:
     rows: RequestRows
     policy_id: int
     policy: Policy
-    key: str | None = None
-    key_digest: bytes = b""
+    key: IdempotencyKey | None = None
 
     @property
     def batch_kind(self) -> Hashable | None:
@@ -164,7 +167,7 @@ def decide_batch(
     )
     ends = np.cumsum([len(one.rows.ids) for one in requests]).tolist()
     return [
-        decisions.part(slice(end - len(one.rows.ids), end), one.key, one.key_digest)
+        decisions.part(slice(end - len(one.rows.ids), end), one.key)
         for one, end in zip(requests, ends, strict=True)
     ]
 
@@ -183,29 +186,53 @@ async def decide(
     """Decide rows and store the decisions; the response is sent once they are on disk."""
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
-    key = request.headers.get("idempotency-key")
-    if key is not None:
-        schemas.check_name(key, "The header Idempotency-Key")
-    is_arrow = has_arrow_body(request)
-    if is_arrow or len(body) > INLINE_BYTES:
-        parsed = await run_in_threadpool(_parse_request, service, body, is_arrow, key)
-        [new] = await run_in_threadpool(decide_batch, [parsed], service.settings, service.rng)
+    key, is_arrow = _idempotency_key(request, token, body), has_arrow_body(request)
+    if is_arrow or len(body) > INLINE_BYTES or body.count(b"[") > INLINE_ROWS:
+        async with service.bulk:
+            columns, content = await run_in_threadpool(_decide_bulk, service, body, is_arrow, key)
     else:
         parsed = _parse_request(service, body, is_arrow, key)
         kind = parsed.batch_kind or object()  # equal to no other: decided alone
         new = await service.batcher.submit(kind, parsed)
-    found = await asyncio.wrap_future(service.store.submit(new))
-    if found and any(row["policy_id"] not in service.catalog.known for row in found.values()):
-        await run_in_threadpool(service.catalog.refresh)
-    columns = _response_columns(new.columns, service.catalog.policy, found)
+        found = await asyncio.wrap_future(service.store.submit(new))
+        respond = partial(_response_columns, new.columns, service.catalog.policy, found)
+        # Decisions that exist may be of policies that are still to be read.
+        columns = await run_in_threadpool(respond) if found else respond()
+        content = _as_json(columns)
     for action, n_rows in Counter(columns["action"]).items():
         service.metrics.decisions.labels(action).inc(n_rows)
-    request.state.n_rows = len(new)
+    request.state.n_rows = len(columns["id"])
+    return Response(content, media_type=schemas.ARROW if is_arrow else "application/json")
+
+
+def _idempotency_key(request: Request, token: Token, body: bytes) -> IdempotencyKey | None:
+    """Return the idempotency key of a request, which is valid for its token only."""
+    text = request.headers.get("idempotency-key")
+    if text is None:
+        return None
+    name = schemas.check_name(text, "The header Idempotency-Key")
+    return IdempotencyKey(name, token.id, blake2b(body, digest_size=16).digest())
+
+
+def _decide_bulk(
+    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
+) -> tuple[dict[str, list[Any]], bytes]:
+    """Decide and store the rows of a large request; return the response as columns and bytes."""
+    parsed = _parse_request(service, body, is_arrow, key)
+    [new] = decide_batch([parsed], service.settings, service.rng)
+    found = service.store.add_decisions(new)
+    columns = _response_columns(new.columns, service.catalog.policy, found)
     if is_arrow:
-        columns["class"] = list(map(str, columns["class"]))
-        return Response(await run_in_threadpool(write_stream, columns), media_type=schemas.ARROW)
+        return columns, write_stream({**columns, "class": list(map(str, columns["class"]))})
+    return columns, _as_json(columns)
+
+
+def _as_json(columns: dict[str, list[Any]]) -> bytes:
+    """Return decisions as JSON, block by block: other threads wait while a block is encoded."""
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return Response(json.dumps({"decisions": rows}), media_type="application/json")
+    starts = range(0, len(rows), BLOCK_ROWS)
+    blocks = (json.dumps(rows[start : start + BLOCK_ROWS])[1:-1] for start in starts)
+    return f'{{"decisions": [{", ".join(blocks)}]}}'.encode()
 
 
 def has_arrow_body(request: Request) -> bool:
@@ -214,15 +241,14 @@ def has_arrow_body(request: Request) -> bool:
 
 
 def _parse_request(
-    service: Service, body: bytes, is_arrow: bool, key: str | None
+    service: Service, body: bytes, is_arrow: bool, key: IdempotencyKey | None
 ) -> DecisionRequest:
     """Return the validated rows of a body with the active policy."""
     settings = service.settings
     policy_id, policy = service.catalog.active
-    content: Any = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body)
-    rows = RequestRows.of(content, policy.costs.n_classes, settings, key)
-    digest = b"" if key is None else blake2b(body, digest_size=16).digest()
-    return DecisionRequest(rows, policy_id, policy, key, digest)
+    content = parse_arrow(body, settings) if is_arrow else schemas.parse_json(body, settings)
+    rows = RequestRows.of(content, policy.costs.n_classes, settings, key and key.id)
+    return DecisionRequest(rows, policy_id, policy, key)
 
 
 def parse_arrow(body: bytes, settings: Settings, max_columns: int | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated
 
@@ -11,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from dubito.serve import schemas
 from dubito.serve.auth import require_scope
-from dubito.serve.decide import has_arrow_body, parse_arrow
+from dubito.serve.decide import INLINE_BYTES, has_arrow_body, parse_arrow
 from dubito.serve.http_errors import INVALID, HTTPError
 from dubito.serve.rows import too_many
 from dubito.serve.service import Service, get_service, log_event
 from dubito.serve.store import Token
 from dubito.serve.store.labels import add_labels
+from dubito.serve.store.writer import MAX_ROWS
 
 router = APIRouter(prefix="/v1", tags=["labels"])
 
@@ -34,10 +36,15 @@ async def post_labels(
     """
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
-    codes = await run_in_threadpool(_parse_labels, service, body, has_arrow_body(request))
-    corrected_by = token.name if correct else None
-    work = partial(add_labels, ids=[*codes], codes=[*codes.values()], corrected_by=corrected_by)
-    counts = await asyncio.wrap_future(service.store.submit(work))
+    is_arrow, corrected_by = has_arrow_body(request), token.name if correct else None
+    async with service.bulk if len(body) > INLINE_BYTES else nullcontext():
+        codes = await run_in_threadpool(_parse_labels, service, body, is_arrow)
+        ids, values, store = [*codes], [*codes.values()], service.store
+        if len(ids) > MAX_ROWS:
+            counts = await run_in_threadpool(store.add_labels, ids, values, corrected_by)
+        else:
+            work = partial(add_labels, ids=ids, codes=values, corrected_by=corrected_by)
+            counts = await asyncio.wrap_future(store.submit(work))
     service.metrics.labels.inc(counts.n_new)
     if counts.n_corrected:
         log_event("labels corrected", rows=counts.n_corrected, user=token.name)
@@ -49,11 +56,11 @@ async def post_labels(
 
 def _parse_labels(service: Service, body: bytes, is_arrow: bool) -> dict[str, int]:
     """Return the class positions of a body, by id."""
-    limit = service.settings.max_rows
-    content = parse_arrow(body, service.settings, 1) if is_arrow else schemas.parse_json(body)
+    settings = service.settings
+    content = parse_arrow(body, settings, 1) if is_arrow else schemas.parse_json(body, settings)
     fields = schemas.validate(schemas.LabelsRequest, content)
-    if len(fields.ids) > limit:
-        raise too_many("rows", limit)
+    if len(fields.ids) > settings.max_rows:
+        raise too_many("rows", settings.max_rows)
     if len(fields.ids) != len(fields.labels):
         problem = f"`ids` must have one id for each of {len(fields.labels)} labels"
         raise HTTPError(INVALID, f"{problem}, got {len(fields.ids)}", "Send one id per label")

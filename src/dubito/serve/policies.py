@@ -51,6 +51,9 @@ def deploy_policy(store: Store, policy: Policy) -> int:
 
 def activate_policy(service: Service, token: Token, policy_id: int | None) -> int | None:
     """Activate a policy, or with None the previous one, in this process at once; return its id."""
+    wanted = service.store.list_policies().previous if policy_id is None else policy_id
+    if wanted is not None:
+        service.catalog.policy(wanted)  # nothing is activated that this process cannot read
     if policy_id is None:
         event, policy_id = "policy rolled back", service.store.roll_back()
     else:
@@ -81,18 +84,25 @@ def add_candidate(service: Service) -> int:
 @router.get("/policies")
 def list_policies(request: Request, token: Admin) -> schemas.PoliciesResponse:
     """Return all policies, oldest first, and which one is active."""
-    found = get_service(request).store.list_policies()
-    return schemas.PoliciesResponse(
-        policies=[
-            schemas.PolicySummary(
-                id=one.id,
-                created=one.created,
-                is_active=one.is_active,
-                provenance=dict(one.policy.provenance),
-            )
-            for one in found.all
-        ]
-    )
+    service = get_service(request)
+    summaries = [
+        schemas.PolicySummary(
+            id=one.id,
+            created=one.created,
+            is_active=one.is_active,
+            provenance=_provenance(service, one.id),
+        )
+        for one in service.store.list_policies().all
+    ]
+    return schemas.PoliciesResponse(policies=summaries)
+
+
+def _provenance(service: Service, policy_id: int) -> dict[str, Any]:
+    """Return how a policy was fitted, or why it cannot be read."""
+    try:
+        return dict(service.catalog.policy(policy_id).provenance)
+    except HTTPError as error:
+        return {"error": str(error)}
 
 
 @router.post("/policies", status_code=201, openapi_extra=FILE)
@@ -100,14 +110,20 @@ async def upload_policy(request: Request, token: Admin) -> schemas.UploadRespons
     """Store a policy file written by `dubito fit`; it is not active yet."""
     service = get_service(request)
     body = await schemas.read_body(request, service.settings.max_bytes)
+    async with service.bulk:
+        policy_id = await run_in_threadpool(_add_document, service, body)
+    log_event("policy uploaded", policy=policy_id, user=token.name)
+    return schemas.UploadResponse(id=policy_id)
+
+
+def _add_document(service: Service, body: bytes) -> int:
+    """Store the policy of a body and return its id."""
+    schemas.require_bounded(body, service.settings)
     try:
-        document = body.decode("utf-8")
+        return service.store.add_policy(body.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         problem = "The policy is not UTF-8"
         raise HTTPError(INVALID, problem, "Send the file as `dubito fit` wrote it") from error
-    policy_id = await run_in_threadpool(service.store.add_policy, document)
-    log_event("policy uploaded", policy=policy_id, user=token.name)
-    return schemas.UploadResponse(id=policy_id)
 
 
 @router.post("/policies/{policy_id}/activate")

@@ -164,7 +164,7 @@ def _as_row_costs(value: Any, n_rows: int) -> FloatArray | None:
 def _as_unique_ids(ids: list[str] | None, n_rows: int, key: str | None) -> list[str]:
     """Return unique ids; with an idempotency key, generated ids are the same every time."""
     if ids is None:
-        start = uuid4().hex if key is None else blake2b(key.encode(), digest_size=16).hexdigest()
+        start = key or uuid4().hex
         return [f"{start}-{row}" for row in range(n_rows)]
     if len(ids) != n_rows:
         problem = f"`ids` must have one id for each of {n_rows} rows, got {len(ids)}"

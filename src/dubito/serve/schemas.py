@@ -16,11 +16,13 @@ from pydantic_core import from_json
 
 from dubito.outputs import ClassName
 from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError
+from dubito.serve.service import Settings
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
 ARROW = "application/vnd.apache.arrow.stream"
 BEARER = Depends(HTTPBearer(auto_error=False, description="Created by `dubito token create`."))
 MAX_LINK_LENGTH = 2000
+DEFAULTS = Settings()
 
 
 def check_name(value: Any, what: str) -> str:
@@ -264,8 +266,29 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def parse_json(body: bytes) -> Any:
-    """Return the content of a JSON body without NaN, infinity, true and false."""
+def require_bounded(body: bytes, settings: Settings = DEFAULTS) -> None:
+    """Raise if a JSON body has too many values: no other thread runs while they are parsed.
+
+    Brackets, quotes and commas are counted, those in texts as well.
+
+    >>> require_bounded(b"[[1, 2], [3]]")
+    """
+    text, n_objects = np.frombuffer(body, np.uint8), 2 * settings.max_rows + 1000
+    for marks, what, per_value, limit in (
+        (b"[{", "lists and objects", 1, n_objects),
+        (b'"', "texts", 2, n_objects),
+        (b",", "values", 1, settings.max_values),
+    ):
+        if len(body) > limit:
+            n_values = sum(int(np.count_nonzero(text == mark)) for mark in marks) // per_value
+            if n_values > limit:
+                problem = f"A JSON body may have at most {limit:,} {what}, got {n_values:,}"
+                raise HTTPError(TOO_LARGE, problem, "Send fewer rows, or an Arrow stream")
+
+
+def parse_json(body: bytes, settings: Settings = DEFAULTS) -> Any:
+    """Return the content of a JSON body of bounded size without NaN, infinity, true and false."""
+    require_bounded(body, settings)
     try:
         content = from_json(body, allow_inf_nan=False)
     except ValueError as error:

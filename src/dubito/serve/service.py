@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -18,9 +21,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from dubito.arrays import as_fraction
 from dubito.decide import Policy
-from dubito.errors import BadValueError
-from dubito.serve.http_errors import CONFLICT, HTTPError
+from dubito.errors import BadValueError, DubitoError
+from dubito.serve.http_errors import CONFLICT, NOT_FOUND, UNAVAILABLE, HTTPError
 from dubito.serve.store import Store
+from dubito.serve.store.policies import FILE
 
 if TYPE_CHECKING:
     from dubito.serve.decide import MicroBatcher
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("dubito.serve")
 DAY = 86_400.0
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/\[\]]+)(?::\d*)?")
+MAX_BULK = 2  # large requests at a time: one is parsed while another one is written
 LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -59,6 +64,8 @@ class Settings:
         How long a reviewer holds a claimed row.
     max_bytes, max_rows, max_columns : int
         Limits of a request.
+    max_values : int
+        Limit of the numbers, texts, lists and objects in a JSON body; Arrow streams have none.
     allowed_hosts : sequence of str
         Host names that clients use, besides localhost and the addresses of this machine.
 
@@ -75,11 +82,13 @@ class Settings:
     max_bytes: int = 32 * 1024 * 1024
     max_rows: int = 50_000
     max_columns: int = 10_000
+    max_values: int = 1_000_000
     allowed_hosts: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         as_fraction(self.audit_fraction, "audit_fraction", "Settings")
-        for name in ("lease_seconds", "max_bytes", "max_rows", "max_columns", "retention_days"):
+        numbers = ("retention_days", "lease_seconds", "max_bytes", "max_rows", "max_columns")
+        for name in (*numbers, "max_values"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 rule, fix = "must be a number above 0", f"Use {name}=30"
@@ -97,6 +106,7 @@ class PolicyCatalog:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.known: dict[int, Policy] = {}
+        self.unreadable: dict[int, HTTPError] = {}
         self.active_id: int | None = None
         self.refresh()
 
@@ -108,10 +118,27 @@ class PolicyCatalog:
         self.active_id = active
 
     def policy(self, policy_id: int) -> Policy:
-        """Return a policy by its id."""
+        """Return a policy by its id, or raise if it does not exist or is of a newer format."""
+        if policy_id in self.unreadable:
+            raise self.unreadable[policy_id]
         if policy_id not in self.known:
-            self.known.update({one.id: one.policy for one in self.store.list_policies().all})
+            found = self.store.find_document(policy_id)
+            if found is None:
+                problem = f"There is no policy {policy_id}"
+                raise HTTPError(NOT_FOUND, problem, "Use an id from GET /v1/policies")
+            try:
+                self.known[policy_id] = Policy.from_json(found[1], FILE)
+            except DubitoError as error:
+                problem = f"This version of dubito cannot read policy {policy_id}"
+                self.unreadable[policy_id] = HTTPError(UNAVAILABLE, problem, "Upgrade dubito")
+                raise self.unreadable[policy_id] from error
         return self.known[policy_id]
+
+    def can_read(self, policy_id: int) -> bool:
+        """Return whether a stored policy is of a format that this version reads."""
+        with suppress(HTTPError):
+            self.policy(policy_id)
+        return policy_id in self.known
 
     @property
     def active(self) -> tuple[int, Policy]:
@@ -158,6 +185,8 @@ class Service:
     """The state of one application.
 
     `rng` draws the rows to audit; it is seeded by the operating system, so nobody can predict them.
+    `bulk` is held by large requests, so that only a few at a time compete with small ones.
+    `problems` says why background tasks fail, by task.
     """
 
     store: Store
@@ -166,6 +195,11 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
     batcher: MicroBatcher[Any, Any] = field(init=False)
+    bulk: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BULK))
+    problems: dict[str, str] = field(default_factory=dict)
+    readiness_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    written_at: float = -inf
+    write_problem: str = ""
 
 
 def get_service(request: Request) -> Service:

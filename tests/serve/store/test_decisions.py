@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sqlalchemy import Table, func, select, text
+from sqlalchemy import Connection, Table, event, func, select, text
 
 from dubito.decide import Policy
 from dubito.outputs import Logits
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.store import NewDecisions, Store
-from dubito.serve.store.decisions import _row_bytes
+from dubito.serve.store.decisions import MAX_IDS, IdempotencyKey, _row_bytes
 from dubito.serve.store.tables import decisions, idempotency_keys, reviews
+from dubito.serve.store.writer import MAX_ROWS
 from tests.serve.conftest import SURE, TORN
 
 New = Callable[..., NewDecisions]
@@ -49,10 +50,35 @@ def test_a_different_body_is_rejected_as_a_whole(store: Store, new: New) -> None
 def test_an_idempotency_key_is_for_one_body(store: Store, new: New) -> None:
     store.add_decisions(new({"a": TORN}, key="k"))
     assert set(store.add_decisions(new({"a": TORN}, key="k"))) == {"a"}
-    other = new({"a": TORN}, key="k")
+    other = new({"a": TORN})
     with pytest.raises(HTTPError, match="Idempotency key 'k' was used with a different body"):
-        store.add_decisions(NewDecisions(other.columns, other.is_rejected, "k", b"another"))
+        store.add_decisions(other.part(slice(None), IdempotencyKey("k", 1, b"another")))
     assert n_rows(store, idempotency_keys) == 1
+    assert store.add_decisions(other.part(slice(None), IdempotencyKey("k", 2, b"another")))
+    assert n_rows(store, idempotency_keys) == 2
+
+
+def test_many_rows_are_stored_in_several_commits(store: Store, new: New) -> None:
+    commits = []
+
+    def counted(connection: Connection) -> None:
+        commits.append(connection)
+
+    event.listen(store.engine, "commit", counted)
+    rows = {f"r{k}": TORN for k in range(2 * MAX_ROWS + 1)}
+    assert store.add_decisions(new(rows, key="k")) == {}
+    event.remove(store.engine, "commit", counted)
+    assert len(commits) == 3
+    assert store.decisions_since().id.tolist() == list(rows)
+    assert set(store.add_decisions(new(rows, key="k"))) == set(rows)
+
+
+def test_a_conflict_in_the_last_of_many_rows_stores_none(store: Store, new: New) -> None:
+    rows = {f"r{k}": TORN for k in range(MAX_ROWS + 1)}
+    store.add_decisions(new({f"r{MAX_ROWS}": SURE}))
+    with pytest.raises(HTTPError, match=f"Id 'r{MAX_ROWS}' was decided with a different body"):
+        store.add_decisions(new(rows))
+    assert n_rows(store, decisions) == 1
 
 
 def test_rejected_and_audited_rows_wait_for_review(store: Store, new: New) -> None:
@@ -197,6 +223,8 @@ def test_deleted_decisions_leave_nothing(store: Store, new: New) -> None:
     assert store.delete_before(time.time() - 100) == 0
     assert len(store.decisions_since()) == 3
     assert store.delete_before(time.time() + 1) == 3
+    store.add_decisions(new({f"r{k}": TORN for k in range(2 * MAX_IDS)}))
+    assert store.delete_before(time.time() + 1) == 2 * MAX_IDS
     with store.engine.connect() as connection:
         for name in (
             "decisions",

@@ -33,7 +33,7 @@ def test_accepted_work_is_written_before_the_store_closes(url: str) -> None:
     again = Store.open(url)
     assert again.get_label("a") == 1
     assert again.get_label("b") is None
-    again.ping()
+    again.check_writing()
     again.close()
 
 

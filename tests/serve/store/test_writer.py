@@ -1,6 +1,9 @@
+import asyncio
+import time
 from collections.abc import Callable
-from concurrent.futures import wait
-from threading import Event
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from dubito.serve.store import NewDecisions, Store
 from dubito.serve.store.labels import add_labels
-from dubito.serve.store.tables import idempotency_keys, labels
+from dubito.serve.store.tables import idempotency_keys, labels, secrets
 from dubito.serve.store.writer import insert_new_rows, insert_rows
 from tests.serve.conftest import TORN
 
@@ -84,6 +87,89 @@ def test_invalid_decisions_fail_alone(store: Store, new: New) -> None:
     assert isinstance(bad.exception(), IntegrityError)
     assert before.result() == after.result() == {}
     assert sorted(store.decisions_since().id) == ["a", "b"]
+
+
+def test_a_cancelled_job_is_left_out_and_the_writer_goes_on(store: Store) -> None:
+    may_go, has_begun = Event(), Event()
+
+    def held(_: Connection) -> bool:
+        has_begun.set()
+        return may_go.wait(30)
+
+    first = store.submit(held)
+    assert has_begun.wait(30)
+    waiting = store.submit(lambda c: add_labels(c, ["left"], [1]))
+    after = store.submit(lambda c: add_labels(c, ["a"], [1]))
+    assert not first.cancel()
+    assert waiting.cancel()
+    may_go.set()
+    assert first.result(30)
+    assert after.result(30).n_new == 1
+    assert store.get_label("left") is None
+
+
+@pytest.mark.slow
+def test_a_request_that_is_cancelled_while_it_is_written_ends_no_thread(store: Store) -> None:
+    may_go, has_begun = Event(), Event()
+
+    def held(_: Connection) -> bool:
+        has_begun.set()
+        return may_go.wait(30)
+
+    async def leave() -> None:
+        request = asyncio.ensure_future(asyncio.wrap_future(store.submit(held)))
+        assert await asyncio.to_thread(has_begun.wait, 30)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+
+    asyncio.run(leave())
+    may_go.set()
+    assert store.submit(lambda c: add_labels(c, ["a"], [1])).result(30).n_new == 1
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_no_failure_ends_the_writer(store: Store, kind: type[BaseException]) -> None:
+    def broken(_: Any) -> None:
+        raise kind
+
+    assert isinstance(store.submit(broken).exception(30), kind)
+    event.listen(store.engine, "commit", broken)
+    assert isinstance(store.submit(lambda _: None).exception(30), kind)
+    event.remove(store.engine, "commit", broken)
+    assert store.add_labels(["a"], [1]).n_new == 1
+
+
+def test_what_is_accepted_while_the_store_closes_is_written(url: str) -> None:
+    store = Store.open(url)
+    accepted: list[Future[Any]] = []
+
+    def submit() -> None:
+        with suppress(RuntimeError):  # the store is closed
+            for _ in range(200):
+                accepted.append(store.submit(lambda _: 1))
+                time.sleep(0)
+
+    threads = [Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.01)
+    store.close()
+    for thread in threads:
+        thread.join()
+    assert {future.result(30) for future in accepted} == {1}
+
+
+def test_a_write_is_tested(store: Store) -> None:
+    may_go = Event()
+    held = store.submit(lambda _: may_go.wait(30))
+    with pytest.raises(TimeoutError):
+        store.check_writing(0.05)
+    may_go.set()
+    assert held.result(30)
+    for _ in range(3):
+        store.check_writing()
+    names = store.read(lambda c: c.execute(select(secrets.c.name)).scalars().all())
+    assert len(names) == 1
 
 
 def test_an_aborted_transaction_is_repeated(store: Store) -> None:

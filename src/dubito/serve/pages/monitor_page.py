@@ -74,7 +74,7 @@ def _page_values(service: Service) -> dict[str, Any]:
     stored = service.store.list_policies()
     known = {one.id: one for one in stored.all}
     newer = [one for one in stored.all if one.id > policy_id and not one.was_active]
-    candidate = newer[-1] if newer else None
+    candidate = next((one for one in reversed(newer) if service.catalog.can_read(one.id)), None)
     return {
         "verdict": blocks.verdict(report),
         "metrics": blocks.metric_blocks(report, policy),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from hashlib import blake2b
 from itertools import chain
 from random import random
 from typing import Any, Self, final
@@ -40,6 +41,21 @@ ARRIVAL_ORDER = (decisions.c.created, decisions.c.position, decisions.c.id)
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The idempotency key of a request, the token that sent it, and the digest of the body."""
+
+    text: str
+    token_id: int
+    digest: bytes
+
+    @property
+    def id(self) -> str:
+        """What identifies it in the database: the same text is another key for another token."""
+        return blake2b(f"{self.token_id} {self.text}".encode(), digest_size=16).hexdigest()
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class NewDecisions:
     """The decisions of one request as database columns.
@@ -50,14 +66,13 @@ class NewDecisions:
         One list per column of the table `decisions`.
     is_rejected : array of bool
         Rows that the policy sends to review.
-    key, key_digest : str or None, bytes
-        The idempotency key of the request, and the digest of its body.
+    key : IdempotencyKey or None
+        The idempotency key of the request.
     """
 
     columns: dict[str, list[Any]]
     is_rejected: BoolArray
-    key: str | None = None
-    key_digest: bytes = b""
+    key: IdempotencyKey | None = None
 
     @classmethod
     def of(
@@ -109,10 +124,17 @@ class NewDecisions:
             is_rejected=rejected,
         )
 
-    def part(self, rows: slice, key: str | None = None, key_digest: bytes = b"") -> NewDecisions:
+    def part(self, rows: slice, key: IdempotencyKey | None = None) -> NewDecisions:
         """Return some of the rows as a request with an idempotency key of its own."""
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return NewDecisions(columns, self.is_rejected[rows], key, key_digest)
+        return NewDecisions(columns, self.is_rejected[rows], key)
+
+    def require_same(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raise if a decision that exists was made from different inputs."""
+        for name, digest in zip(self.columns["id"], self.columns["digest"], strict=True):
+            if name in found and found[name]["digest"] != digest:
+                problem = f"Id {name!r} was decided with a different body"
+                raise HTTPError(CONFLICT, problem, "Use another id, or send the same body")
 
     def __len__(self) -> int:
         return len(self.columns["id"])
@@ -120,7 +142,7 @@ class NewDecisions:
     def insert_together(self, connection: Connection, others: Sequence[NewDecisions]) -> bool:
         """Insert the decisions of several requests; return whether every one was new."""
         keyed = [new for new in others if new.key is not None]
-        if _insert_keys(connection, keyed) < len(keyed):
+        if keyed and _insert_keys(connection, keyed) < len(keyed):
             return False
         joined = {
             name: list(chain.from_iterable(new.columns[name] for new in others))
@@ -137,17 +159,14 @@ class NewDecisions:
         If an existing one was decided from different inputs, nothing is stored.
         """
         if self.key is not None and not _insert_keys(connection, [self]):
-            query = select(idempotency_keys.c.digest).where(idempotency_keys.c.key == self.key)
-            if connection.execute(query).scalar_one() != self.key_digest:
-                problem = f"Idempotency key {self.key!r} was used with a different body"
+            query = select(idempotency_keys.c.digest).where(idempotency_keys.c.key == self.key.id)
+            if connection.execute(query).scalar_one() != self.key.digest:
+                problem = f"Idempotency key {self.key.text!r} was used with a different body"
                 raise HTTPError(CONFLICT, problem, "Use another key, or send the same body")
         ids = self.columns["id"]
         while True:
             found = find_decisions(connection, ids)
-            for name, digest in zip(ids, self.columns["digest"], strict=True):
-                if name in found and found[name]["digest"] != digest:
-                    problem = f"Id {name!r} was decided with a different body"
-                    raise HTTPError(CONFLICT, problem, "Use another id, or send the same body")
+            self.require_same(found)
             new = [row for row, name in enumerate(ids) if name not in found]
             columns = {name: [values[k] for k in new] for name, values in self.columns.items()}
             # Another process may insert some of them first: then look again.
@@ -220,10 +239,11 @@ class AlarmHistory:
 
 def _insert_keys(connection: Connection, keyed: Sequence[NewDecisions]) -> int:
     """Insert idempotency keys; return how many are new."""
+    keys = [new.key for new in keyed if new.key is not None]
     columns: dict[str, list[Any]] = {
-        "key": [new.key for new in keyed],
-        "digest": [new.key_digest for new in keyed],
-        "created": [new.columns["created"][0] if len(new) else 0.0 for new in keyed],
+        "key": [key.id for key in keys],
+        "digest": [key.digest for key in keys],
+        "created": [new.columns["created"][0] for new in keyed],
     }
     return insert_rows(connection, idempotency_keys, columns)
 
@@ -399,8 +419,8 @@ def find_features(connection: Connection, ids: Sequence[str]) -> NDArray[np.floa
     return _matrix(kept) if is_complete else None
 
 
-def delete_before(connection: Connection, before: float) -> int:
-    """Delete all decisions made before a time, with everything about them.
+def delete_oldest(connection: Connection, before: float) -> int:
+    """Delete some of the decisions made before a time, with everything about them.
 
     Parameters
     ----------
@@ -412,15 +432,19 @@ def delete_before(connection: Connection, before: float) -> int:
     Returns
     -------
     int
-        The number of deleted decisions.
+        The number of deleted decisions: 0 if none is left.
     """
-    old = select(decisions.c.id).where(decisions.c.created < before)
+    is_old = decisions.c.created < before
+    query = select(decisions.c.id).where(is_old).order_by(*ARRIVAL_ORDER).limit(MAX_IDS)
+    old = connection.execute(query).scalars().all()
     for table in (review_events, reviews, corrections, labels):
         connection.execute(delete(table).where(table.c.decision_id.in_(old)))
-    connection.execute(delete(corrections).where(corrections.c.corrected < before))
-    connection.execute(delete(labels).where(labels.c.created < before))
-    connection.execute(delete(idempotency_keys).where(idempotency_keys.c.created < before))
-    return int(connection.execute(delete(decisions).where(decisions.c.created < before)).rowcount)
+    connection.execute(delete(decisions).where(decisions.c.id.in_(old)))
+    if not old:
+        connection.execute(delete(corrections).where(corrections.c.corrected < before))
+        connection.execute(delete(labels).where(labels.c.created < before))
+        connection.execute(delete(idempotency_keys).where(idempotency_keys.c.created < before))
+    return len(old)
 
 
 def _row_bytes(array: FloatArray) -> list[bytes]:

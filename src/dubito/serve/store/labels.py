@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, final
 
@@ -90,17 +90,12 @@ def _correct(
 ) -> int:
     """Replace labels that differ; return how many there were."""
     query = select(labels).with_for_update()
-    replaced = [
-        row
-        for row in rows_by_id(connection, query, labels.c.decision_id, list(codes))
-        if row["label"] != codes[row["decision_id"]]
-    ]
+    rows = rows_by_id(connection, query, labels.c.decision_id, list(codes))
+    replaced = [row for row in rows if row["label"] != codes[row["decision_id"]]]
     if not replaced:
         return 0
     if corrected_by is None:
-        problem = f"Id {replaced[0]['decision_id']!r} has a different label"
-        fix = "Send the same label, or add ?correct=true to replace it"
-        raise HTTPError(CONFLICT, problem, fix)
+        require_same_labels(codes, {row["decision_id"]: row["label"] for row in replaced})
     correction = {"corrected": now, "corrected_by": corrected_by}
     connection.execute(insert(corrections), [{**row, **correction} for row in replaced])
     change = (
@@ -111,6 +106,14 @@ def _correct(
     names = [row["decision_id"] for row in replaced]
     connection.execute(change, [{"name": name, "code": codes[name]} for name in names])
     return len(replaced)
+
+
+def require_same_labels(codes: Mapping[str, int], found: Mapping[str, int]) -> None:
+    """Raise if a label that exists differs."""
+    for name, label in found.items():
+        if label != codes[name]:
+            fix = "Send the same label, or add ?correct=true to replace it"
+            raise HTTPError(CONFLICT, f"Id {name!r} has a different label", fix)
 
 
 def find_labels(connection: Connection, ids: Sequence[str]) -> dict[str, int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from dubito.decide import Policy
 from dubito.serve.http_errors import CONFLICT, NOT_FOUND, HTTPError
@@ -57,48 +58,74 @@ class Policies:
         return next((one for one in self.all if one.is_active), None)
 
 
+def checksum(document: str) -> str:
+    """Return the checksum in a valid policy document."""
+    return str(json.loads(document)["checksum"]).removeprefix("sha256:")
+
+
 def policy_content(document: str) -> dict[str, Any]:
     """Return the content of a policy document without the time of its fit, for comparison."""
-    content: dict[str, Any] = json.loads(document)
-    provenance = {name: one for name, one in content["provenance"].items() if name != "created"}
-    return {**content, "provenance": provenance, "checksum": None}
+    content: dict[str, Any] = {"provenance": {}, **json.loads(document), "checksum": None}
+    return {**content, "provenance": {**content["provenance"], "created": None}}
 
 
-def add_policy(connection: Connection, document: str, trained_until: float | None = None) -> int:
-    """Store a policy; a policy that exists keeps its id.
+def require_same_classes(new: Policy, existing: Policy) -> None:
+    """Raise unless two policies have the same classes."""
+    if tuple(map(str, new.classes)) != tuple(map(str, existing.classes)):
+        names = ", ".join(map(str, existing.classes[:10]))
+        problem = f"All policies of a database must have the same classes ({names})"
+        raise HTTPError(CONFLICT, problem, "Use another database for other classes")
 
-    The checksum of the content identifies a policy, whatever the formatting of the file.
+
+def insert_policy(
+    connection: Connection, values: Mapping[str, Any], oldest: int | None
+) -> int | None:
+    """Store a validated policy; one that exists keeps its id.
 
     Parameters
     ----------
     connection : Connection
         Supplied by `Store`.
-    document : str
-        The content of a policy file.
-    trained_until : float or None
-        Of a refit: the time of the newest row it was fitted to.
+    values : mapping
+        `document`, the content of a policy file; `digest`, the checksum in it, which identifies the
+        policy whatever the formatting of the file; and `trained_until`.
+    oldest : int or None
+        The policy that its classes were compared with.
 
     Returns
     -------
-    int
-        The id of the policy.
+    int or None
+        The id of the policy, or None if another policy is the oldest by now.
     """
-    new = Policy.from_json(document, FILE)
-    digest = str(json.loads(document)["checksum"]).removeprefix("sha256:")
-    same = select(policies.c.id).where(policies.c.digest == digest)
+    same = select(policies.c.id).where(policies.c.digest == values["digest"])
     if (known := connection.execute(same).scalar()) is not None:
         return int(known)
-    first = connection.execute(select(policies.c.document).order_by(policies.c.id).limit(1))
-    if (existing := first.scalar()) is not None:
-        classes = Policy.from_json(existing, FILE).classes
-        if tuple(map(str, new.classes)) != tuple(map(str, classes)):
-            names = ", ".join(map(str, classes[:10]))
-            problem = f"All policies of a database must have the same classes ({names})"
-            raise HTTPError(CONFLICT, problem, "Use another database for other classes")
-    query = insert(policies).values(
-        digest=digest, document=document, created=time.time(), trained_until=trained_until
-    )
+    if connection.execute(select(func.min(policies.c.id))).scalar() != oldest:
+        return None
+    query = insert(policies).values(**values, created=time.time())
     return int(connection.execute(query.returning(policies.c.id)).scalar_one())
+
+
+def find_document(connection: Connection, policy_id: int | None = None) -> tuple[int, str] | None:
+    """Return a policy file.
+
+    Parameters
+    ----------
+    connection : Connection
+        Supplied by `Store`.
+    policy_id : int or None
+        The id of the policy; None for the oldest one.
+
+    Returns
+    -------
+    tuple of int and str, or None
+        Its id and the content of the file; None if there is no such policy.
+    """
+    query = select(policies.c.id, policies.c.document).order_by(policies.c.id).limit(1)
+    if policy_id is not None:
+        query = query.where(policies.c.id == policy_id)
+    found = connection.execute(query).first()
+    return None if found is None else (found.id, found.document)
 
 
 def list_policies(connection: Connection) -> Policies:

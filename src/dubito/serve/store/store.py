@@ -6,29 +6,33 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from stat import S_IMODE, S_ISVTX, S_IWOTH
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, final
+from uuid import uuid4
 
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from dubito.decide import Policy
 from dubito.errors import BadValueError
 from dubito.serve.store import decisions, labels, policies, review, tokens
 from dubito.serve.store.decisions import NewDecisions
-from dubito.serve.store.tables import metadata
-from dubito.serve.store.writer import GroupCommitWriter, Work
+from dubito.serve.store.tables import metadata, secrets
+from dubito.serve.store.writer import MAX_ROWS, GroupCommitWriter, Work
 
 MIGRATIONS = str(Path(__file__).parents[1] / "migrations")
 MIGRATION_LOCK = 7_230_991  # arbitrary, the same in every process
+PROBE, PROBE_BYTES = "write probe ", 16_384
+WRITE_SECONDS = 5.0  # after which writing counts as failed
 LOCK_SECONDS = 5.0  # to wait for a process that is shutting down
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -141,14 +145,73 @@ class Store:
         with self.engine.connect() as connection:
             return work(connection)
 
-    def ping(self) -> None:
-        """Raise unless the database answers."""
-        self.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+    def check_writing(self, timeout: float = WRITE_SECONDS) -> None:
+        """Raise unless a few pages are written and committed in time, however full the disk is."""
+        future = self.submit(_write_probe)
+        try:
+            future.result(timeout)
+        finally:
+            future.cancel()  # a write that has not begun is not needed any more
 
     def add_decisions(self, new: NewDecisions) -> dict[str, dict[str, Any]]:
-        """Store decisions; return, by id, those that exist already."""
-        found: dict[str, dict[str, Any]] = self.submit(new).result()
+        """Store decisions; return, by id, those that exist already.
+
+        Many rows are stored in several transactions, between which others write.
+        """
+        parts = [
+            new.part(slice(start, start + MAX_ROWS), None if start else new.key)
+            for start in range(0, len(new), MAX_ROWS)
+        ]
+        if len(parts) > 1:
+            new.require_same(self.find_decisions(new.columns["id"]))
+        found: dict[str, dict[str, Any]] = {}
+        for part in parts:
+            found |= self.submit(part).result()
         return found
+
+    def delete_before(self, before: float) -> int:
+        """Delete all decisions made before a time, and return how many there were."""
+        n_deleted = 0
+        while n_new := self.write(partial(decisions.delete_oldest, before=before)):
+            n_deleted += n_new
+        return n_deleted
+
+    def add_labels(
+        self,
+        ids: Sequence[str],
+        codes: Sequence[int],
+        corrected_by: str | None = None,
+    ) -> labels.LabelCounts:
+        """Store labels: see `labels.add_labels`. Many go into several transactions."""
+        if corrected_by is None and len(ids) > MAX_ROWS:
+            given = dict(zip(ids, codes, strict=True))
+            labels.require_same_labels(given, self.find_labels(ids))
+        n_new = n_corrected = 0
+        for start in range(0, len(ids), MAX_ROWS):
+            part = slice(start, start + MAX_ROWS)
+            add = partial(labels.add_labels, ids=ids[part], codes=codes[part])
+            counts = self.write(partial(add, corrected_by=corrected_by))
+            n_new, n_corrected = n_new + counts.n_new, n_corrected + counts.n_corrected
+        return labels.LabelCounts(n_new, n_corrected)
+
+    def add_policy(self, document: str, trained_until: float | None = None) -> int:
+        """Store a policy file and return its id; one that exists keeps its id.
+
+        It is validated here, not in the writer, so that no write waits for it. `trained_until` is
+        the time of the newest row that a refit was fitted to.
+        """
+        new, digest = Policy.from_json(document, policies.FILE), policies.checksum(document)
+        while True:
+            oldest = self.find_document()
+            if oldest is not None:
+                existing = Policy.from_json(oldest[1], f"Policy {oldest[0]} of the database")
+                policies.require_same_classes(new, existing)
+            values = {"digest": digest, "document": document, "trained_until": trained_until}
+            added = self.write(
+                partial(policies.insert_policy, values=values, oldest=oldest and oldest[0])
+            )
+            if added is not None:
+                return added
 
     def get_decision(self, decision_id: str) -> dict[str, Any] | None:
         """Return a decision, or None."""
@@ -162,11 +225,9 @@ class Store:
     find_features = _reads(decisions.find_features)
     decisions_since = _reads(decisions.decisions_since)
     alarm_history = _reads(decisions.alarm_history)
-    delete_before = _writes(decisions.delete_before)
 
     find_labels = _reads(labels.find_labels)
     find_corrections = _reads(labels.find_corrections)
-    add_labels = _writes(labels.add_labels)
 
     claim_review = _writes(review.claim_review)
     label_review = _writes(review.label_review)
@@ -176,7 +237,7 @@ class Store:
     review_queue = _reads(review.review_queue)
     queue_length = _reads(review.queue_length)
 
-    add_policy = _writes(policies.add_policy)
+    find_document = _reads(policies.find_document)
     activate = _writes(policies.activate)
     roll_back = _writes(policies.roll_back)
     active_id = _reads(policies.active_id)
@@ -189,6 +250,13 @@ class Store:
     end_session = _writes(tokens.end_session)
     session_secret = _writes(tokens.session_secret)
     list_tokens = _reads(tokens.list_tokens)
+
+
+def _write_probe(connection: Connection) -> None:
+    """Replace a row of a few pages by another one."""
+    names, name = secrets.c.name, f"{PROBE}{uuid4().hex}"
+    connection.execute(insert(secrets).values(name=name, value=os.urandom(PROBE_BYTES)))
+    connection.execute(delete(secrets).where(names.startswith(PROBE), names != name))
 
 
 def _open_engine(url: str) -> Engine:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Protocol, final
 
 from sqlalchemy import Connection, Dialect, Engine, Table
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-MAX_JOBS, MAX_ROWS = 512, 50_000  # per commit
+MAX_JOBS, MAX_ROWS = 512, 2_000  # per commit, for which all others wait
 MAX_ATTEMPTS = 3  # the database may abort one of two processes that deadlock
 CHUNKS = (512, 64, 8, 1)  # rows of about 20 columns: SQLite allows 32,766 values per statement
 
@@ -40,6 +40,7 @@ class Job:
     """A piece of work and the future that receives its result."""
 
     work: Work
+    n_rows: int = 1
     future: Future[Any] = field(default_factory=Future)
 
     def run(self, connection: Connection) -> tuple[bool, Any]:
@@ -50,7 +51,7 @@ class Job:
                 return True, work(connection)
         except OperationalError:
             raise
-        except Exception as error:
+        except BaseException as error:
             return False, error
 
 
@@ -59,38 +60,47 @@ class GroupCommitWriter:
     """Runs jobs from any thread in groups, with one commit per group.
 
     While one group is being synced to disk, the next one accumulates. A failing job does not affect
-    the others of its group. A future is resolved only after the commit that contains its work.
+    the others of its group, and no failure ends the thread. A future is resolved only after the
+    commit that contains its work. Work whose future is cancelled before it begins is left out.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.queue: SimpleQueue[Job | None] = SimpleQueue()
-        self.is_closed = False
+        self.is_closed, self.lock = False, Lock()
         self.thread = Thread(target=self._run, name="dubito-writer", daemon=True)
         self.thread.start()
 
     def submit(self, work: Work) -> Future[Any]:
         """Queue work and return the future of its result."""
-        if self.is_closed:
-            raise RuntimeError("The store is closed.")
-        job = Job(work)
-        self.queue.put(job)
+        job = Job(work, 1 if callable(work) else len(work))
+        with self.lock:  # nothing is queued behind the end
+            if self.is_closed:
+                raise RuntimeError("The store is closed.")
+            self.queue.put(job)
         return job.future
 
     def close(self) -> None:
         """Write everything that was accepted, then stop."""
-        if not self.is_closed:
-            self.is_closed = True
-            self.queue.put(None)
-            self.thread.join()
+        with self.lock:
+            if not self.is_closed:
+                self.is_closed = True
+                self.queue.put(None)
+        self.thread.join()
 
     def _run(self) -> None:
         """Write group after group until the writer is closed."""
         is_last = False
         while not is_last:
             group, is_last = self._gather()
-            if group:
-                self._write(group)
+            # From here on, a future cannot be cancelled.
+            group = [job for job in group if job.future.set_running_or_notify_cancel()]
+            try:
+                results = self._write(group) if group else []
+            except BaseException as error:
+                results = [(False, error)] * len(group)
+            for job, (is_done, result) in zip(group, results, strict=True):
+                (job.future.set_result if is_done else job.future.set_exception)(result)
 
     def _gather(self) -> tuple[list[Job], bool]:
         """Wait for a job, and take those that are queued behind it."""
@@ -101,26 +111,21 @@ class GroupCommitWriter:
             if job is None:
                 return group, True
             group.append(job)
-            n_rows += 1 if callable(job.work) else len(job.work)
+            n_rows += job.n_rows
             if self.queue.empty() or len(group) >= MAX_JOBS or n_rows >= MAX_ROWS:
                 return group, False
 
-    def _write(self, group: list[Job]) -> None:
-        """Commit a group, then resolve its futures."""
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+    def _write(self, group: list[Job]) -> list[tuple[bool, Any]]:
+        """Commit a group; return, for each job, whether it succeeded, and its result or error."""
+        n_failed = 0
+        while True:
             try:
                 with self.engine.begin() as connection:
-                    results = _run_group(connection, group)
-                break
-            except Exception as error:
-                if not isinstance(error, OperationalError) or attempt == MAX_ATTEMPTS:
-                    results = [(False, error)] * len(group)
-                    break
-        for job, (is_done, result) in zip(group, results, strict=True):
-            if is_done:
-                job.future.set_result(result)
-            else:
-                job.future.set_exception(result)
+                    return _run_group(connection, group)
+            except OperationalError:
+                n_failed += 1
+                if n_failed == MAX_ATTEMPTS:
+                    raise
 
 
 def _run_group(connection: Connection, group: list[Job]) -> list[tuple[bool, Any]]:
