@@ -163,19 +163,19 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Probabilities([[0.5, 0.5], [0.5, 0.6]]),
         BadValueError,
         "Probabilities: `array` must have rows that sum to 1, got a sum of 1.1 in row 1. Use "
-        "Logits(...) for logits, or divide each row by its sum.",
+        "Probabilities(array, normalize=True) if rounding changed the sums.",
     ),
     "percentages in two columns": (
         lambda: Probabilities([[20.0, 80.0]]),
         BadValueError,
         "Probabilities: `array` must have rows that sum to 1, got a sum of 100 in row 0. Use "
-        "Logits(...) for logits, or divide each row by its sum.",
+        "Probabilities(array / 100) for percentages.",
     ),
     "log odds for probabilities": (
         lambda: Probabilities([2.5, -0.5]),
         BadValueError,
         "Probabilities: `array` must be between 0 and 1, got 2.5 in row 0. Use Logits(...) for "
-        "logits, or divide percentages by 100.",
+        "logits, or use Probabilities(array / 100) for percentages.",
     ),
     "a NaN among one column of probabilities": (
         lambda: Probabilities([0.5, nan]),
@@ -264,13 +264,15 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members([HALVES, [[0.5, 0.5], [0.5, 0.7]]]),
         BadValueError,
         "Members: `array[1]` must have rows that sum to 1, got a sum of 1.2 in row 1. Use "
-        "Members.of([Logits(one), ...]) for logits, or divide each row by its sum.",
+        "Members.of([Logits(one), ...]) for logits, or use MultiLabel(array).label(k) if several "
+        "labels may apply to a row (multi-label).",
     ),
     "a positive class above 1 in a pass": (
         lambda: Members([[[0.5]], [[1.5]]]),
         BadValueError,
         "Members: `array[1]` must be between 0 and 1, got 1.5 in row 0. Use "
-        "Members.of([Logits(one), ...]) for logits, or divide percentages by 100.",
+        "Members.of([Logits(one), ...]) for logits, or use Probabilities(array / 100) for "
+        "percentages.",
     ),
     "passes without columns": (
         lambda: Members(np.empty((2, 3, 0))),
@@ -330,7 +332,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members.of([HALVES, [[0.5, 0.9]]]),
         BadValueError,
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
-        "Logits(...) for logits, or divide each row by its sum.",
+        "Logits(...) for logits, or use MultiLabel(array).label(k) if several labels may apply to a "
+        "row (multi-label).",
     ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),
@@ -442,7 +445,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: accuracy([0, 1], [[0.5, 0.5], [0.5, 0.6]]),
         BadValueError,
         "accuracy: `outputs` must have rows that sum to 1, got a sum of 1.1 in row 1. Use "
-        "Logits(...) for logits, or divide each row by its sum.",
+        "Probabilities(array, normalize=True) if rounding changed the sums.",
     ),
     "a plain array of three dimensions": (
         lambda: log_loss([0, 1], np.full((2, 2, 2), 0.5)),
@@ -591,7 +594,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels beside top labels": (
         lambda: accuracy([0, 1], SURE),
         BadValueError,
-        "accuracy: `y_true` must be None for TopLabel outputs, got list. Pass y_true=None.",
+        "accuracy: `y_true` must be None for TopLabel outputs, got list. Pass the TopLabel "
+        "outputs alone.",
     ),
     "log loss of top labels": (
         lambda: log_loss(None, SURE),

@@ -27,8 +27,11 @@ from dubito import (
     Samples,
     TopLabel,
     audit,
+    measure,
 )
 from dubito.data.labels import Labels
+from dubito.decide import choose_threshold
+from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import BaseClassOutputs, BaseOutputs, as_outputs
 
 Floats = NDArray[np.floating[Any]]
@@ -348,3 +351,64 @@ def test_a_plain_array_is_probabilities() -> None:
     assert isinstance(outputs, Probabilities)
     assert (outputs.array.tolist(), outputs.classes) == ([[0.25, 0.75]], None)
     assert not outputs.array.flags.writeable
+
+
+TOP = TopLabel([0.9, 0.8, 0.7, 0.6] * 10, [1, 1, 0, 1] * 10)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda *rows: audit(*rows, n_resamples=0).to_dict(),
+        measure.accuracy,
+        measure.expected_calibration_error,
+        measure.maximum_calibration_error,
+        measure.debiased_calibration_error,
+        measure.smooth_calibration_error,
+        lambda *rows: measure.calibration_test(*rows).p_value,
+        lambda *rows: measure.reliability_curve(*rows).confidence.tolist(),
+        lambda *rows: measure.risk_coverage_curve(*rows).area,
+        measure.area_under_risk_coverage,
+        measure.excess_area_under_risk_coverage,
+        measure.area_under_generalized_risk_coverage,
+        lambda *rows: measure.coverage_at_risk(*rows, risk=0.1),
+        lambda *rows: str(measure.confidence_interval(measure.accuracy, *rows, n_resamples=40)),
+        lambda *rows: choose_threshold(*rows, risk=0.5).threshold,
+    ],
+)
+def test_top_labels_hold_their_correctness_and_stand_alone(function: Callable[..., Any]) -> None:
+    assert function(TOP) == function(None, TOP)
+
+
+def test_labels_without_outputs_are_named() -> None:
+    with pytest.raises(BadTypeError, match=r"audit: `outputs` must be an array .* got None"):
+        audit([0, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_normalized_on_request(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    exact = rng.dirichlet([0.5] * 7, 500)
+    rounded = exact.round(2).astype(dtype)
+    with pytest.raises(BadValueError, match=r"Use Probabilities\(array, normalize=True\)"):
+        Probabilities(rounded)
+    before = rounded.copy()
+    found = Probabilities(rounded, normalize=True).array
+    assert found.dtype == dtype
+    assert (rounded == before).all()
+    wanted = rounded.astype(np.longdouble) / rounded.astype(np.longdouble).sum(axis=1)[:, None]
+    assert_allclose(found, wanted.astype(float), rtol=4 * np.finfo(dtype).eps)
+    assert Probabilities([0.25], normalize=True).array.tolist() == [[0.75, 0.25]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[0.5, 0.4], [0.0, 0.0]], "must have rows with a positive sum, got 0.0 in row 1"),
+        ([[0.5, -0.4]], "must be non-negative, got -0.4 in row 0, column 1"),
+        ([[0.5, np.nan]], "must be finite, got nan in row 0, column 1"),
+    ],
+)
+def test_what_cannot_be_normalized_is_named(rows: list[list[float]], words: str) -> None:
+    with pytest.raises(BadValueError, match=words):
+        Probabilities(rows, normalize=True)

@@ -19,6 +19,7 @@ KINDS = {"b": "booleans", "c": "complex numbers", "U": "text", "S": "bytes", "O"
 
 FIX = "Drop such rows, or fix what produced them"
 PERCENTAGES = "Divide percentages by 100"
+USE_FRACTIONS = "Use Probabilities(array / 100) for percentages"
 
 MAX_COPIED_BYTES = 1 << 26  # larger outputs are shared with the caller
 
@@ -145,6 +146,16 @@ def as_finite(array: FloatArray, argument: str, caller: str, fix: str = FIX) -> 
     return array
 
 
+def as_normalized(array: FloatArray, argument: str, caller: str) -> FloatArray:
+    """Return rows of non-negative numbers divided by their sums."""
+    as_finite(array, argument, caller)
+    require_everywhere(array >= 0, array, argument, caller, "must be non-negative", FIX)
+    sums: FloatArray = array.sum(axis=1, dtype=np.float64)
+    rule = "must have rows with a positive sum"
+    require_everywhere(sums > 0, sums, argument, caller, rule, "Drop such rows")
+    return np.divide(array, sums[:, np.newaxis].astype(array.dtype))
+
+
 def as_distributions(
     array: FloatArray, argument: str, caller: str, alternative: str = ""
 ) -> FloatArray:
@@ -185,9 +196,23 @@ def _fault_of(
     if len(array) == 1 and not alternative:  # a single distribution
         total, fix = f"{sum(probabilities.tolist()):.6g}", "Divide it by its sum"
         return BadValueError(argument, caller, "must sum to 1", total, fix)
-    rule, got = "must have rows that sum to 1", f"a sum of {sum(probabilities.tolist()):.6g}"
-    fix = either(alternative, "Divide each row by its sum")
-    return BadValueError(argument, caller, rule, got, fix, row)
+    total = sum(probabilities.tolist())
+    rule, got = "must have rows that sum to 1", f"a sum of {total:.6g}"
+    return BadValueError(argument, caller, rule, got, _sum_remedy(total, alternative), row)
+
+
+def _sum_remedy(total: float, alternative: str) -> str:
+    """Return what to do about a row of probabilities whose sum is not 1."""
+    if not alternative:
+        return "Divide each row by its sum"
+    if 0.9 <= total <= 1.1:
+        return "Use Probabilities(array, normalize=True) if rounding changed the sums"
+    if 90 <= total <= 110:
+        return USE_FRACTIONS
+    multi_label = (
+        "Use MultiLabel(array).label(k) if several labels may apply to a row (multi-label)"
+    )
+    return either(alternative, multi_label)
 
 
 def either(alternative: str, fix: str) -> str:

@@ -177,7 +177,7 @@ def test_the_positive_class_must_be_one_of_two(tmp_path: Path) -> None:
         ({"std": "s"}, "--std requires --mean, got s alone. Pass --mean NAME as well."),
     ],
 )
-def test_options_that_do_not_fit_together(options: dict[str, str], message: str) -> None:
+def test_options_that_do_not_fit_together(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadValueError) as caught:
         ColumnOptions(**options).open(FILE)
     assert str(caught.value) == message

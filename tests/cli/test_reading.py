@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from dubito import audit
 from dubito.cli.reading import (
     Engine,
     Predictions,
@@ -204,6 +206,7 @@ def test_a_link_to_itself_is_reported_without_a_traceback(run: Run) -> None:
         assert done.stderr.splitlines()[-2:][0].startswith("dubito: loop.csv")
 
 
+@pytest.mark.slow
 def test_semicolons_and_decimal_commas_are_read_and_reported(run: Run) -> None:
     plain = "label,p_cat,p_dog,weight\ncat,0.75,0.25,1\ndog,0.5,0.5,2.5\ndog,0.25,0.75,1\n"
     Path("a.csv").write_text(plain)
@@ -223,3 +226,62 @@ def test_semicolons_and_decimal_commas_are_read_and_reported(run: Run) -> None:
     refused = run("audit", "d.csv", *words)
     assert refused.exit_code == 2
     assert "'1,234', which may be 1.234 or 1234 in row 0" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["audit", "compare", "drift"])
+@pytest.mark.parametrize("name", ["report.pdf", "report", "report.html.gz"])
+def test_a_report_is_written_as_html_only(run: Run, command: str, name: str) -> None:
+    Path("a.csv").write_text("y,p\n0,0.5\n1,0.75\n")
+    Path("b.csv").write_text("y,p\n0,0.5\n1,0.75\n")
+    files = ["a.csv"] if command == "audit" else ["a.csv", "b.csv"]
+    done = run(command, *files, "--probability", "p", "-o", name)
+    assert done.exit_code == 2
+    assert f"--output must end in .html, got {name}" in done.stderr
+    assert not Path(name).exists()
+
+
+ROUNDED = "label,p_a,p_b,p_c\n" + "a,0.33,0.33,0.33\nb,0.2,0.5,0.3\nc,0.1,0.1,0.79\n" * 20
+
+
+@pytest.mark.slow
+def test_rounded_probabilities_are_normalized_on_request(run: Run) -> None:
+    Path("r.csv").write_text(ROUNDED)
+    refused = run("audit", "r.csv")
+    assert refused.exit_code == 2
+    assert "got a sum of 0.99 in row 0" in refused.stderr
+    assert refused.stderr.endswith("Pass --normalize if rounding changed the sums.\n")
+    done = run("audit", "r.csv", "--normalize", "--json")
+    p = pd.read_csv("r.csv").filter(like="p_").to_numpy()
+    y = np.array([0, 1, 2] * 20)
+    wanted = audit(y, p / p.sum(axis=1, keepdims=True)).to_dict()
+    assert json.loads(done.stdout)["log_loss"] == pytest.approx(wanted["log_loss"], rel=1e-12)
+    told = run("audit", "r.csv", "--normalize").stdout
+    assert "dubito fit r.csv --normalize" in " ".join(told.split())
+
+
+@pytest.mark.slow
+def test_percentages_are_read_on_request(run: Run) -> None:
+    frame = pd.DataFrame({"p_a": [20.0, 75.0], "p_b": [80.0, 25.0], "label": ["b", "a"]}).sample(
+        60, replace=True, random_state=0
+    )
+    top, hit = frame[["p_a", "p_b"]].max(axis=1), frame["label"] == "a"
+    frame.assign(p=frame["p_b"], top=top, hit=hit.astype(int)).to_csv("p.csv", index=False)
+    (frame[["p_a", "p_b"]] / 100).assign(
+        label=frame["label"], p=frame["p_b"] / 100, top=top / 100, hit=hit.astype(int)
+    ).to_csv("f.csv", index=False)
+    kinds = [["--probabilities", "p_*"], ["--probability", "p", "--positive", "b"]]
+    kinds.append(["--confidence", "top", "--correct", "hit"])
+    for kind in kinds:
+        refused = run("audit", "p.csv", *kind)
+        assert refused.exit_code == 2
+        assert "--percent for percentages." in refused.stderr, kind
+        done = run("audit", "p.csv", *kind, "--percent", "--json")
+        assert done.stdout == run("audit", "f.csv", *kind, "--json").stdout
+
+
+def test_independent_labels_are_named_as_such(run: Run) -> None:
+    Path("m.csv").write_text("label,p_a,p_b\na,0.9,0.8\nb,0.7,0.9\n")
+    assert "several labels may apply to a row (multi-label)" in run("audit", "m.csv").stderr
+    for switch in ("--normalize", "--percent"):
+        refused = run("audit", "m.csv", "--logits", "p_*", switch)
+        assert f"`{switch[2:]}` requires probabilities" in refused.stderr

@@ -151,8 +151,9 @@ def test_a_bad_list_is_found_in_its_row(
 def test_a_column_that_is_not_there_is_told_with_those_that_are(write: Write, form: str) -> None:
     source = write(form, pa.table({"p_cat": [0.5], "p_dog": [0.5], "label": ["cat"]}))
     told = told_by(source, Columns(label="labels", probabilities="p_*"))
-    assert f"{name_of(source)}: `label` must be an existing column, got 'labels'." in told
-    assert "Use 'label', or another of:" in told
+    assert f"{name_of(source)} has no column 'labels' for `label`, got the columns " in told
+    assert "p_cat, p_dog" in told
+    assert "Use 'label', or another of its columns." in told
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -34,18 +34,23 @@ def test_natural_order_counts() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("label", "must be an existing column, got 'label'. Use 'labels', or another of: labels"),
-        ("logit*", "must be existing columns, got 'logit*'. Use one of: labels, p_0, p_1, p_2"),
-        ("p_*_*", "must be a name, or a pattern with one *, got 'p_*_*'"),
-        (["labels", 3], "must be a name, or a pattern with one *, got 3"),
-        (["p_0", "p_*"], "must have distinct column names, got 'p_0' twice"),
+        (
+            "label",
+            " has no column 'label' for `label`, got the columns labels, p_0, p_1, p_2, p_3, ",
+        ),
+        ("label", "p_6 and 13 more. Use 'labels', or another of its columns."),
+        ("logit*", " has no columns that match 'logit*' for `label`, got the columns labels, p_0"),
+        ("p_*_*", ": `label` must be a name, or a pattern with one *, got 'p_*_*'"),
+        (["labels", 3], ": `label` must be a name, or a pattern with one *, got 3"),
+        (["p_0", "p_*"], ": `label` must have distinct column names, got 'p_0' twice"),
     ],
 )
 def test_what_is_not_found_is_told_with_what_there_is(wanted: Any, words: str) -> None:
     names = ["labels", *(f"p_{k}" for k in range(20))]
     with pytest.raises(BadValueError) as caught:
         matching(wanted, names, "label", "f.csv")
-    assert f"f.csv: `label` {words}" in str(caught.value)
+    assert str(caught.value).startswith("f.csv")
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dubito import Logits, Normal, TopLabel
 from dubito.data import Columns, scan
 from dubito.data.batch import Batch
 from dubito.decide import CostMatrix, Policy
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.report import Report, make_report
 from dubito.report.reports import TITLE, _classifier_report
 from dubito.report.summary import Summary
@@ -150,3 +150,9 @@ def test_top_labels_and_a_batch_of_ood_rows() -> None:
     outputs = TopLabel(rng.uniform(size=40), rng.uniform(size=40) < 0.5)
     ood = Batch.of(None, [[0.5, 0.5]] * 5)
     assert "OOD rows (5)" in make_report(None, outputs, ood=ood).html
+
+
+def test_a_report_is_saved_as_html_only(page: Report, tmp_path: Path) -> None:
+    with pytest.raises(BadValueError, match=r"must end in \.html, got .*report\.pdf"):
+        page.save(tmp_path / "report.pdf")
+    assert not list(tmp_path.iterdir())

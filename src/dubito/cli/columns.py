@@ -39,6 +39,10 @@ HELP = {
     "id": "Column of row identifiers.",
     "cost": "Column of per-row amounts, multiplied by the cost matrix's rate.",
 }
+SWITCHES = {
+    "normalize": "Divide each row of probabilities by its sum, if they were rounded.",
+    "percent": "Probabilities or confidences are percentages, from 0 to 100.",
+}
 FOLD_GROUPS = "Column of groups; rows of one group stay in one fold."
 OUTPUTS = ("logits", "probabilities", "probability", "confidence", "mean")
 PARTNERS = {"confidence": "correct", "correct": "confidence", "mean": "std", "std": "mean"}
@@ -65,6 +69,8 @@ class ColumnOptions:
     group: str | None = None
     id: str | None = None
     cost: str | None = None
+    normalize: bool = False
+    percent: bool = False
 
     @property
     def is_regression(self) -> bool:
@@ -74,11 +80,17 @@ class ColumnOptions:
     @property
     def given(self) -> dict[str, str]:
         """The options that were given, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = {name: value for name, value in asdict(self).items() if name not in SWITCHES}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """The switches that are on, by name."""
+        return {name: True for name in SWITCHES if getattr(self, name)}
 
     def __str__(self) -> str:
         words = [word for name, value in self.given.items() for word in (f"--{name}", value)]
-        return shlex.join(words)
+        return shlex.join(words + [f"--{name}" for name in self.switches])
 
     def open(
         self,
@@ -108,7 +120,7 @@ class ColumnOptions:
             if label == "optional" and result and given.get("label", names[0]) not in names:
                 missing = given.pop("label")
                 put(f"{file} has no column {missing}: no labels there.", is_error=True)
-            columns = _as_columns({**given, **found}, source, label, classes)
+            columns = _as_columns({**given, **found, **self.switches}, source, label, classes)
             result.append(Predictions(file, source, columns))
             notations |= _notation(source, columns)
         if found_by_name or notations:
@@ -284,6 +296,7 @@ def with_columns(
     """
     helps = {**HELP, **texts}.items()
     column_options = [option(name, text) for name, text in helps if name not in unused]
+    column_options += [option(name, text, bool, False) for name, text in SWITCHES.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters

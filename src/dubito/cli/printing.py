@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 FLAG_REMEDIES = {  # what errors of the library suggest, as options of the command line
     r"Use Logits\(\.\.\.\) for logits": "Pass --logits if these are logits",
+    r"Use Probabilities\(array, normalize=True\)": "Pass --normalize",
+    r"Use Probabilities\(array / 100\)": "Pass --percent",
+    r"use Probabilities\(array / 100\)": "pass --percent",
+    r"Divide percentages by 100": "Pass --percent for percentages",
+    r"use MultiLabel\(array\)\.label\(k\)": "pass each label by --probability",
     r"Use OneVsRest\(\w+\(\)\)": "Pass --calibrator auto or --calibrator TemperatureScaling",
 }
 NUMBERS = "must be numbers"  # the rule that a text cell in a column of numbers breaks

@@ -226,7 +226,7 @@ class Batch:
     def of(
         cls,
         y_true: Any,
-        outputs: Any,
+        outputs: Any = None,
         *,
         sample_weight: Any = None,
         features: Any = None,
@@ -242,7 +242,8 @@ class Batch:
         Parameters
         ----------
         y_true : array or None
-            Labels or targets; None for `TopLabel`, and for rows without labels.
+            Labels or targets; None for rows without labels. `TopLabel` outputs, which hold whether
+            they are correct, may stand here alone.
         outputs : BaseOutputs or array
             Model outputs; a plain array is probabilities.
         sample_weight, features, ids, groups, row_costs : array, optional
@@ -252,6 +253,8 @@ class Batch:
         caller, argument : str
             The public function, and its name for `y_true`, for error messages.
         """
+        if outputs is None and isinstance(y_true, TopLabel):
+            y_true, outputs = None, y_true
         wrapped = as_outputs(outputs, "outputs", caller)
         n_rows = wrapped.n_rows
         if row_costs is not None:
@@ -324,7 +327,7 @@ class Batch:
 def _as_labels(y: Any, outputs: BaseOutputs, argument: str, caller: str) -> Labels | Targets | None:
     """Return labels for outputs over classes, targets for those of a regression."""
     if isinstance(outputs, TopLabel) and y is not None:
-        rule, fix = "must be None for TopLabel outputs", f"Pass {argument}=None"
+        rule, fix = "must be None for TopLabel outputs", "Pass the TopLabel outputs alone"
         raise BadValueError(argument, caller, rule, type(y).__name__, fix)
     if y is None:
         return None

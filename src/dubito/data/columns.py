@@ -53,6 +53,8 @@ class BoundColumns:
     widths: Mapping[str, int] = field(default_factory=dict)
     has_types: bool = True
     decimal: str = "."
+    normalize: bool = False
+    percent: bool = False
 
     @property
     def needed(self) -> list[str]:
@@ -95,12 +97,16 @@ class BoundColumns:
         if self.kind == "logits":
             return Logits(freeze(self.matrix(piece, "logits")), self.classes)
         if self.kind == "probabilities":
-            matrix = freeze(self.matrix(piece, "probabilities"))
-            return Probabilities(matrix, self.classes)
+            matrix = freeze(self.fractions(self.matrix(piece, "probabilities")))
+            return Probabilities(matrix, self.classes, normalize=self.normalize)
         if self.kind == "confidence":
             confidence, correct = self.cells(piece, "confidence"), self.cells(piece, "correct")
-            return TopLabel(confidence.numbers(), correct.shares())
+            return TopLabel(self.fractions(confidence.numbers()), correct.shares())
         return Normal(self.cells(piece, "mean").numbers(), self.cells(piece, "std").numbers())
+
+    def fractions(self, numbers: FloatArray) -> FloatArray:
+        """Return percentages as fractions, and fractions unchanged."""
+        return numbers / 100 if self.percent else numbers
 
     def labels(self, piece: pa.Table, outputs: BaseOutputs) -> Any:
         """Return the labels or targets of a piece; each distinct label is looked up once."""
@@ -194,6 +200,10 @@ class Columns:
         What costs may be proportional to, such as a price.
     classes : sequence of str or number, optional
         The names of the classes of a single column.
+    normalize : bool, default=False
+        Divide each row of `probabilities` by its sum, if they were rounded.
+    percent : bool, default=False
+        `probabilities` or `confidence` are percentages, from 0 to 100.
 
     Examples
     --------
@@ -214,6 +224,8 @@ class Columns:
     id: str | None = None
     cost: str | None = None
     classes: Sequence[ClassName] | None = None
+    normalize: bool = False
+    percent: bool = False
 
     def bind(self, names: Sequence[str], where: str) -> BoundColumns:
         """Return these columns found among the names of a table.
@@ -235,7 +247,9 @@ class Columns:
         classes = self.class_names(kind, found[kind], where)
         if self.label is not None and patterns.is_several(self.label):
             found["label"] = patterns.in_order_of(classes, self.label, found["label"], where)
-        return BoundColumns(where, kind, found, classes)
+        return BoundColumns(
+            where, kind, found, classes, normalize=self.normalize, percent=self.percent
+        )
 
     def kind(self, where: str) -> str:
         """Return the declared kind of outputs."""
@@ -253,6 +267,12 @@ class Columns:
             got = " and ".join(alone or given) or "none of them"
             fix = "Pass logits='logit_*' or probabilities='p_*'"
             raise BadValueError("columns", where, rule, got, fix)
+        if self.normalize and given != ["probabilities"]:
+            rule, fix = "requires probabilities", "Leave it out"
+            raise BadValueError("normalize", where, rule, given[0], fix)
+        if self.percent and given[0] not in ("probabilities", "confidence"):
+            rule, fix = "requires probabilities or confidence", "Leave it out"
+            raise BadValueError("percent", where, rule, given[0], fix)
         if given == ["confidence"] and self.label is not None:
             rule, fix = "cannot be combined with confidence", "Use `correct` only"
             raise BadValueError("label", where, rule, repr(self.label), fix)

@@ -37,18 +37,19 @@ def _matches(pattern: str, names: Sequence[str], role: str, where: str) -> list[
         raise BadValueError(role, where, rule, repr(pattern), fix)
     found = [name for name in names if _matched_part(pattern, name) is not None]
     if not found:
-        rule = f"must be {'existing columns' if '*' in pattern else 'an existing column'}"
-        raise BadValueError(role, where, rule, repr(pattern), _nearest(pattern, names))
+        what = f"columns that match {pattern!r}" if "*" in pattern else f"column {pattern!r}"
+        near = get_close_matches(pattern.replace("*", "0"), names, n=1)
+        fix = f"Use {near[0]!r}, or another of its columns" if near else "Use one of its columns"
+        raise BadValueError("", where, f"has no {what} for `{role}`", _shown(names), fix)
     return sorted(found, key=natural_order)
 
 
-def _nearest(pattern: str, names: Sequence[str]) -> str:
-    """Return the remedy: the columns that exist, the most similar one first."""
-    near = get_close_matches(pattern.replace("*", "0"), names, n=1)
+def _shown(names: Sequence[str]) -> str:
+    """Return the columns that exist, those of large families last."""
     families = Counter(name.rpartition("_")[0] for name in names if "_" in name)
-    names = sorted(names, key=lambda name: families[name.rpartition("_")[0]] > 2)  # these last
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    return f"Use {near[0]!r}, or another of: {shown}" if near else f"Use one of: {shown}"
+    names = sorted(names, key=lambda name: families[name.rpartition("_")[0]] > 2)
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"the columns {', '.join(names[:8])}{more}"
 
 
 def _matched_part(pattern: str, name: str) -> str | None:

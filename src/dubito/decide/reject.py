@@ -110,7 +110,7 @@ def accepted_below(threshold: Any) -> Any:
 
 def choose_threshold(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     risk: float | None = None,
     coverage: float | None = None,
@@ -124,7 +124,7 @@ def choose_threshold(
     Parameters
     ----------
     y_true : array
-        Labels; None for `TopLabel`.
+        Labels. `TopLabel` outputs are passed alone, in this place.
     outputs : array, Logits, Probabilities, Members or TopLabel
         Outputs of held-out rows.
     risk : float, optional

@@ -402,7 +402,7 @@ def _write_shards(
     batches: Iterable[Batch], path: str | os.PathLike[str], is_weighted: bool = False
 ) -> Shards:
     """Write rows to a file, atomically, and return them as shards of the file."""
-    roles: dict[str, str] = {}
+    roles: dict[str, Any] = {}
     with Sink(path) as sink:
         for batch in batches:
             columns, roles = _file_columns(batch)
@@ -435,7 +435,7 @@ def _as_targets(labels: Any, likelihood: BaseRegressionLikelihood, caller: str) 
     return targets
 
 
-def _file_columns(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def _file_columns(batch: Batch) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return a batch as columns, and their roles."""
     columns, roles = {}, {}
     if isinstance(batch.outputs, Logits):

@@ -246,7 +246,7 @@ def audit(
 @overload
 def audit(
     y_true: Any,
-    outputs: ArrayLike | BaseClassOutputs | TopLabel,
+    outputs: ArrayLike | BaseClassOutputs | TopLabel | None = None,
     *,
     sample_weight: Any = None,
     groups: Any = None,
@@ -258,7 +258,7 @@ def audit(
 
 def audit(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     sample_weight: Any = None,
     groups: Any = None,
@@ -274,7 +274,8 @@ def audit(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        True labels, or targets for regression; None with `TopLabel`.
+        True labels, or targets for regression. `TopLabel` outputs are passed alone, in this place:
+        `audit(TopLabel(confidence, correct))`.
     outputs : array-like or outputs
         `Logits`, `Probabilities`, `Members`, `TopLabel`; for regression `Normal`, `Samples`,
         `Quantiles`. A plain array holds probabilities.

@@ -201,7 +201,7 @@ def _reliability_state(
 
 def expected_calibration_error(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     n_bins: int = 15,
     strategy: Strategy = "uniform",
@@ -251,7 +251,7 @@ def expected_calibration_error(
 
 def debiased_calibration_error(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     n_bins: int = 15,
     strategy: Strategy = "uniform",
@@ -296,7 +296,7 @@ def debiased_calibration_error(
 
 def maximum_calibration_error(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     n_bins: int = 15,
     strategy: Strategy = "uniform",
@@ -340,7 +340,7 @@ def maximum_calibration_error(
 
 def reliability_curve(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     n_bins: int = 15,
     strategy: Strategy = "uniform",

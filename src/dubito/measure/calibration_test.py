@@ -140,7 +140,9 @@ def _standardized(total: float, variance: float) -> float:
     return 0.0 if abs(total) < 1e-12 else float(np.copysign(np.inf, total))
 
 
-def calibration_test(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> CalibrationTest:
+def calibration_test(
+    y_true: Any, outputs: Any = None, *, sample_weight: Any = None
+) -> CalibrationTest:
     """Test whether the labels could have been drawn from the predicted probabilities.
 
     For a calibrated model, log loss equals its entropy and accuracy equals its confidence up to

@@ -96,7 +96,7 @@ class ClasswiseCalibrationState(State):
 
 
 def classwise_calibration_error(
-    y_true: Any, outputs: Any, *, n_bins: int = 15, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, n_bins: int = 15, sample_weight: Any = None
 ) -> float:
     """Return the classwise calibration error: the ECE of each class, averaged.
 

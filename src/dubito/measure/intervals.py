@@ -49,7 +49,7 @@ class Interval:
 def confidence_interval(
     metric: Callable[..., float] | str,
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     level: float = 0.95,
     random_state: Any = 0,

@@ -122,7 +122,7 @@ def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
     return value
 
 
-def accuracy(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+def accuracy(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> float:
     """Return the fraction of rows whose most probable class is the true one.
 
     On a tie the first class is predicted.
@@ -150,7 +150,7 @@ def accuracy(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     return _score("accuracy", y_true, outputs, sample_weight)
 
 
-def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+def log_loss(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> float:
     """Return the mean negative log probability of the true class, in nats.
 
     Infinite, with a warning that counts the rows, if a true class had probability exactly 0.
@@ -182,7 +182,7 @@ def log_loss(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
     return _score("log_loss", y_true, outputs, sample_weight)
 
 
-def brier_score(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+def brier_score(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> float:
     """Return the mean squared error of the probabilities, summed over classes.
 
     For two classes it is twice the value of the convention that counts only the positive class.

@@ -89,7 +89,7 @@ def _curve_of(
 
 
 def risk_coverage_curve(
-    y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
 ) -> RiskCoverageCurve:
     """Return the selective risk (error rate of the accepted rows) at each coverage.
 
@@ -125,7 +125,7 @@ def risk_coverage_curve(
 
 
 def area_under_risk_coverage(
-    y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
     """Return the area under the risk-coverage curve (AURC).
 
@@ -160,7 +160,7 @@ def area_under_risk_coverage(
 
 
 def excess_area_under_risk_coverage(
-    y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
     """Return AURC minus that of the best ranking at this error rate (E-AURC).
 
@@ -198,7 +198,7 @@ def excess_area_under_risk_coverage(
 
 
 def area_under_generalized_risk_coverage(
-    y_true: Any, outputs: Any, *, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, doubt: Any = None, sample_weight: Any = None
 ) -> float:
     """Return the area under the generalized risk-coverage curve (AUGRC).
 
@@ -237,7 +237,7 @@ def area_under_generalized_risk_coverage(
 
 
 def coverage_at_risk(
-    y_true: Any, outputs: Any, *, risk: float, doubt: Any = None, sample_weight: Any = None
+    y_true: Any, outputs: Any = None, *, risk: float, doubt: Any = None, sample_weight: Any = None
 ) -> float:
     """Return the largest coverage whose selective risk is at most `risk`.
 

@@ -101,7 +101,9 @@ def _fixed_point(error: Callable[[float], float]) -> float:
     return (low + high) / 2
 
 
-def smooth_calibration_error(y_true: Any, outputs: Any, *, sample_weight: Any = None) -> float:
+def smooth_calibration_error(
+    y_true: Any, outputs: Any = None, *, sample_weight: Any = None
+) -> float:
     """Return the smooth calibration error of the top label (smECE).
 
     Residuals are smoothed by a Gaussian kernel whose width equals the resulting error: there are no

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from dubito.arrays import (
-    PERCENTAGES,
+    USE_FRACTIONS,
     FloatArray,
     as_array,
     as_distributions,
@@ -17,9 +17,11 @@ from dubito.arrays import (
     as_floats,
     as_fractions,
     as_list,
+    as_normalized,
     either,
     freeze,
     own,
+    require_bool,
     require_dimensions,
     require_rows,
 )
@@ -91,18 +93,28 @@ class Probabilities(BaseClassOutputs):
         64 MB are copied.
     classes : sequence of str or number, optional
         The names of the columns. Labels are then names, otherwise column numbers.
+    normalize : bool, default=False
+        Divide each row by its sum, whatever it is: for probabilities that were rounded.
 
     Examples
     --------
     >>> Probabilities([0.75, 0.5]).array.tolist()
     [[0.25, 0.75], [0.5, 0.5]]
+    >>> Probabilities([[0.33, 0.33, 0.32]], normalize=True).array.round(3).tolist()
+    [[0.337, 0.337, 0.327]]
     """
 
     array: FloatArray
     classes: tuple[ClassName, ...] | None
 
-    def __init__(self, array: Any, classes: Iterable[ClassName] | None = None) -> None:
-        probabilities = _as_probabilities(array, "array", "Probabilities")
+    def __init__(
+        self, array: Any, classes: Iterable[ClassName] | None = None, *, normalize: bool = False
+    ) -> None:
+        require_bool(normalize, "normalize", "Probabilities")
+        matrix = _as_matrix(array, "array", "Probabilities")
+        if normalize and matrix.shape[1] > 1:
+            matrix = as_normalized(matrix, "array", "Probabilities")
+        probabilities = _as_probabilities(matrix, "array", "Probabilities")
         set_field(self, "array", own(probabilities, array))
         set_field(self, "classes", _as_classes(classes, self.n_classes, "Probabilities"))
 
@@ -192,7 +204,7 @@ class Members(BaseClassOutputs):
 class TopLabel(BaseOutputs):
     """The confidence in the predicted class, and whether it was correct.
 
-    For files that hold nothing else. Metrics take `y_true=None` with it.
+    For files that hold nothing else. Metrics take it alone: `audit(TopLabel(...))`.
 
     Parameters
     ----------
@@ -283,7 +295,7 @@ def _as_probabilities(
     array = _as_matrix(value, argument, caller)
     if array.shape[1] > 1:
         return as_distributions(array, argument, caller, alternative)
-    positive = as_fractions(array[:, 0], argument, caller, either(alternative, PERCENTAGES))
+    positive = as_fractions(array[:, 0], argument, caller, either(alternative, USE_FRACTIONS))
     return np.stack([1 - positive, positive], axis=1)
 
 

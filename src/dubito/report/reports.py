@@ -16,7 +16,7 @@ from dubito.data.shards import ArrayShards, Shards
 from dubito.data.sink import write_atomic
 from dubito.decide import CostMatrix, Policy
 from dubito.decide.costs import as_costs
-from dubito.errors import BadTypeError
+from dubito.errors import BadTypeError, BadValueError
 from dubito.outputs import Normal, Quantiles, Samples
 from dubito.report.page import render
 from dubito.report.regression_summary import RegressionSummary
@@ -125,7 +125,10 @@ class Report:
         return _classifier_report(summary, title)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page to a file, atomically, and return its path."""
+        """Write the page to an HTML file, atomically, and return its path."""
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            fix = "Use report.html, and print it to PDF in a browser"
+            raise BadValueError("path", "Report.save", "must end in .html", str(path), fix)
         write_atomic(path, self.html)
         return Path(path)
 
@@ -140,7 +143,7 @@ class Report:
 
 def make_report(
     y_true: Any,
-    outputs: Any,
+    outputs: Any = None,
     *,
     sample_weight: Any = None,
     features: Any = None,
@@ -164,7 +167,8 @@ def make_report(
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
-        Labels or targets; missing ones are left out. None with `TopLabel` outputs.
+        Labels or targets; missing ones are left out. `TopLabel` outputs are passed alone, in this
+        place.
     outputs : outputs or array-like
         Outputs of the model; a plain array holds probabilities.
     sample_weight : array-like of shape (n_rows,), optional

@@ -85,7 +85,7 @@ class ReliabilityDisplay(_CurveDisplay[ReliabilityCurve]):
     def from_predictions(
         cls,
         y_true: Any,
-        outputs: Any,
+        outputs: Any = None,
         *,
         n_bins: int = 15,
         strategy: Literal["uniform", "quantile"] = "uniform",
@@ -97,7 +97,7 @@ class ReliabilityDisplay(_CurveDisplay[ReliabilityCurve]):
         Parameters
         ----------
         y_true : array-like of shape (n_rows,)
-            Labels; None with `TopLabel` outputs.
+            Labels. `TopLabel` outputs are passed alone, in this place.
         outputs : outputs or array-like
             Outputs of a classifier; a plain array holds probabilities.
         n_bins : int, default 15
@@ -191,7 +191,7 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
     def from_predictions(
         cls,
         y_true: Any,
-        outputs: Any,
+        outputs: Any = None,
         *,
         doubt: Any = None,
         name: str | None = None,
@@ -202,7 +202,7 @@ class RiskCoverageDisplay(_CurveDisplay[RiskCoverageCurve]):
         Parameters
         ----------
         y_true : array-like of shape (n_rows,)
-            Labels; None with `TopLabel` outputs.
+            Labels. `TopLabel` outputs are passed alone, in this place.
         outputs : outputs or array-like
             Outputs of a classifier; a plain array holds probabilities.
         doubt : array-like of shape (n_rows,), optional
