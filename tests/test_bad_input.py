@@ -332,8 +332,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         lambda: Members.of([HALVES, [[0.5, 0.9]]]),
         BadValueError,
         "Members.of: `passes[1]` must have rows that sum to 1, got a sum of 1.4 in row 0. Use "
-        "Logits(...) for logits, or use MultiLabel(array).label(k) if several labels may apply to a "
-        "row (multi-label).",
+        "Logits(...) for logits, or use MultiLabel(array).label(k) if several labels may apply to "
+        "a row (multi-label).",
     ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),
