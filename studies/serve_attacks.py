@@ -41,6 +41,7 @@ N_FILES = 256
 PAUSE, TIMEOUT = 0.02, 30.0
 BYTES, QUICK_BYTES = 30_000_000, 300_000  # of a body; the service takes 32 MB
 QUICK_SECONDS, WARM_UP = 0.5, 1.0
+MAX_BATCHES = 200  # until the disk is full
 NO_ATTACK, FULL_DISK = "no-attack", "full-disk"
 ALL = [NO_ATTACK, *ATTACKS, FULL_DISK]
 
@@ -170,7 +171,7 @@ class Service:
         statuses: Counter[int] = Counter()
         body = json.dumps({"logits": [[0.1, 0.0, 0.0]] * 1000})
         sender, until = Client(self.port, self.token), time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until or (not statuses[503] and statuses.total() < MAX_BATCHES):
             statuses[sender.send("POST", "/v1/decide", body)] += 1
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, limits)
         after = sender.send("POST", "/v1/decide", body)
