@@ -1,13 +1,14 @@
 """A batch checks what it is given once, and ranges of it are views."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.data import Batch
+from dubito.data import Batch, Columns, load_fashion_mnist, scan
 from dubito.data.labels import Labels, Targets
 from dubito.errors import BadTypeError, BadValueError
 
@@ -244,3 +245,20 @@ def test_labels_of_other_classes_never_reach_the_kernels() -> None:
 def test_weights_whose_squares_are_no_numbers_are_refused(weight: float) -> None:
     with pytest.raises(BadValueError, match="0, or between 1e-100 and 1e100"):
         Batch.of([0, 1], [[0.8, 0.2], [0.3, 0.7]], sample_weight=[1, weight])
+
+
+def test_reprs_name_what_rows_hold_and_no_entries(tmp_path: Path) -> None:
+    batch = Batch.of([0, None], [[0.5, 0.5], [0.2, 0.8]], ids=["a", "b"])
+    assert repr(batch) == "Batch(Probabilities(2 rows x 2 classes, float64), labels, ids)"
+    assert repr(batch.labels) == "Labels(2 rows, 1 missing)"
+    assert repr(batch.rows) == "RowStatistics(2 rows)"
+    assert repr(Batch.of([0.5, np.nan], Normal([1.0, 2.0], [1.0, 1.0])).labels) == (
+        "Targets(2 rows, 1 missing)"
+    )
+    (tmp_path / "f.csv").write_text("p\n0.5\n")
+    shards = scan(tmp_path / "f.csv", Columns(probabilities="p"))
+    assert repr(shards) == f"FileShards('{tmp_path}/f.csv', probabilities)"
+    assert repr(load_fashion_mnist()) == (
+        "FashionMNISTSample(4000 validation, 4000 test, 1000 unseen_classes, 1000 digits, 1000 "
+        "corrupted rows, 8 classes)"
+    )

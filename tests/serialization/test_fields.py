@@ -103,6 +103,7 @@ def test_what_fits_is_returned_as_plain_python(check: Check, value: Any, expecte
         (class_names(), [], "None, or a list of strings or numbers, got a list."),
         (class_names(), ["a", np.nan], "None, or a list of strings or numbers, got a list."),
         (class_names(), [1, True], "distinct names, got one twice."),
+        (class_names(), [1, "1"], "names that are distinct as text, got a number and its text."),
         (class_names("n_"), ["a"], "2 names, one per class, got 1."),
         (scalar, np.nan, "None, a boolean, a number or a string, got nan."),
         (scalar, {}, "None, a boolean, a number or a string, got a dict."),

@@ -108,6 +108,9 @@ class RowStatistics:
     log_loss: FloatArray | None = None
     brier_score: FloatArray | None = None
 
+    def __repr__(self) -> str:
+        return f"RowStatistics({len(self.confidence)} rows)"
+
     @cached_property
     def ranks(self) -> Ranks:
         """The rows sorted by `least_confidence`; computed once."""
@@ -273,6 +276,10 @@ class Batch:
 
     def __len__(self) -> int:
         return self.outputs.n_rows
+
+    def __repr__(self) -> str:
+        held = [name for name in ("labels", *COLUMNS[1:]) if getattr(self, name) is not None]
+        return f"Batch({', '.join([repr(self.outputs), *held])})"
 
     @property
     def n_columns(self) -> int:

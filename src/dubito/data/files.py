@@ -105,6 +105,9 @@ class FileShards(Shards):
     first_row: int = 0
     is_some: bool = False
 
+    def __repr__(self) -> str:
+        return f"FileShards({self.source.name!r}, {self.columns.kind})"
+
     @property
     def progress_name(self) -> str | None:
         return None if isinstance(self.source, TableSource) else self.source.name

@@ -199,6 +199,9 @@ class Labels:
         """Which rows have no label."""
         return np.asarray(self.codes == MISSING)
 
+    def __repr__(self) -> str:
+        return f"Labels({len(self.codes)} rows, {self.n_missing} missing)"
+
     @property
     def n_missing(self) -> int:
         """The number of rows without a label."""
@@ -231,6 +234,9 @@ class Targets:
         """Which rows lack at least one target."""
         missing = np.isnan(self.values)
         return np.asarray(missing if missing.ndim == 1 else missing.any(axis=1))
+
+    def __repr__(self) -> str:
+        return f"Targets({len(self.values)} rows, {self.n_missing} missing)"
 
     @property
     def n_missing(self) -> int:

@@ -256,7 +256,7 @@ def class_names(size: str | None = None) -> Check:
         if len(set(found)) != len(found):
             raise entry.error("distinct names", "one twice")
         if len(set(map(str, found))) != len(found):
-            raise entry.error("names that are distinct as text", "a number and the same as text")
+            raise entry.error("names that are distinct as text", "a number and its text")
         if size is not None and len(found) != entry.size(size):
             raise entry.error(f"{entry.size(size)} names, one per class", f"{len(found)}")
         return tuple(found)

@@ -59,6 +59,11 @@ class FashionMNISTSample:
     classes: tuple[str, ...]
     meta: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        names = ("validation", "test", "unseen_classes", "digits", "corrupted")
+        rows = (f"{len(getattr(self, f'{name}_logits'))} {name}" for name in names)
+        return f"FashionMNISTSample({', '.join(rows)} rows, {len(self.classes)} classes)"
+
 
 def load_fashion_mnist() -> FashionMNISTSample:
     """Return predictions for Fashion-MNIST and three out-of-distribution sets.
