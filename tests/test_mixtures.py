@@ -20,8 +20,9 @@ from dubito import (
     audit,
 )
 from dubito.arrays import FloatArray
-from dubito.doubt import decompose_uncertainty, vote
+from dubito.doubt import ConformalRegressor, decompose_uncertainty, entropy, vote
 from dubito.errors import BadTypeError, BadValueError
+from dubito.measure import continuous_ranked_probability_score
 
 RNG = np.random.default_rng(3)
 MEANS, STDS = RNG.normal(0, 2, (3, 40)), RNG.uniform(0.2, 2, (3, 40))
@@ -222,3 +223,28 @@ def test_what_is_no_mixture_is_reported(make: Any, message: str) -> None:
 def test_members_of_a_regression_do_not_vote() -> None:
     with pytest.raises(BadTypeError, match=r"must be Members or an array, got RegressionMembers\."):
         vote(RegressionMembers(MEANS, STDS))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda outputs: audit(Y, outputs),
+        lambda outputs: continuous_ranked_probability_score(Y, outputs),
+        lambda outputs: ConformalRegressor().fit(outputs, Y),
+    ],
+)
+def test_metrics_take_what_a_mixture_returns(use: Any) -> None:
+    remedy = r"Pass its \.normal \(moment-matched\), \.quantiles\(levels\) or \.sample\(\)"
+    with pytest.raises(BadTypeError, match=rf"got RegressionMembers\. {remedy}"):
+        use(RegressionMembers(MEANS, STDS))
+    use(RegressionMembers(MEANS, STDS).normal)
+
+
+def test_metrics_take_one_label_at_a_time() -> None:
+    labels = np.arange(6) % 2
+    for use in (lambda outputs: audit(labels, outputs), entropy):
+        with pytest.raises(
+            BadTypeError, match=r"got MultiLabel\. Pass its \.label\(k\), one label"
+        ):
+            use(MultiLabel(LABELS[0]))
+        use(MultiLabel(LABELS[0]).label(0))

@@ -125,7 +125,7 @@ def row_statistics(outputs: BaseOutputs, labels: Labels | None) -> RowStatistics
         outputs = outputs.mean
     if not isinstance(outputs, Logits | Probabilities):
         rule = "needs Logits, Probabilities, Members, TopLabel or an array of probabilities"
-        fix = "Pass one of these, or use a regression metric"
+        fix = outputs.remedy or "Pass one of these, or use a regression metric"
         raise BadTypeError("", "A classification metric", rule, type(outputs).__name__, fix)
     n_rows, n_classes = outputs.array.shape
     is_logits = isinstance(outputs, Logits)

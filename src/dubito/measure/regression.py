@@ -332,8 +332,9 @@ def _require_regression(outputs: Any, caller: str, kinds: tuple[type, ...] = ())
     allowed = kinds or (Normal, Samples, Quantiles)
     if not isinstance(outputs, allowed):
         names = ", ".join(kind.__name__ for kind in allowed)
-        rule, fix = f"must be one of {names}", "Wrap the predictions, e.g. Normal(mean, std)"
-        raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
+        fix = getattr(outputs, "remedy", "") or "Wrap the predictions, e.g. Normal(mean, std)"
+        rule, got = f"must be one of {names}", type(outputs).__name__
+        raise BadTypeError("outputs", caller, rule, got, fix)
     return cast(Regression, outputs)
 
 

@@ -19,6 +19,7 @@ class BaseOutputs(ABC):
     __slots__ = ()
 
     axes: ClassVar[tuple[str, ...]]  # of the first field
+    remedy: ClassVar[str] = ""  # what to pass to a function that does not take such outputs
 
     @property
     def n_rows(self) -> int:

@@ -251,7 +251,7 @@ def as_class_matrix(
         return wrapped.mean
     if not isinstance(wrapped, Logits | Probabilities):
         rule = "must be Logits, Probabilities, Members or an array of probabilities"
-        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, fix)
+        raise BadTypeError(argument, caller, rule, type(wrapped).__name__, wrapped.remedy or fix)
     return wrapped
 
 

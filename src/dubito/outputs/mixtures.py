@@ -25,7 +25,7 @@ from dubito.outputs.base import BaseOutputs, set_field
 from dubito.outputs.regression import Normal, Quantiles, Samples, as_levels
 
 ROOT = float(np.sqrt(2))
-N_HALVINGS = 60  # of the interval that holds a quantile
+N_HALVINGS = 50  # of the interval that holds a quantile
 
 
 class BaseMixture(BaseOutputs):
@@ -38,6 +38,7 @@ class BaseMixture(BaseOutputs):
     __slots__ = ()
 
     axes: ClassVar[tuple[str, ...]] = ("component", "row", "target")
+    remedy: ClassVar[str] = "Pass its .normal (moment-matched), .quantiles(levels) or .sample()"
     means: FloatArray
     stds: FloatArray
 

@@ -25,6 +25,7 @@ class BaseMultiLabel(BaseOutputs):
 
     __slots__ = ()
 
+    remedy: ClassVar[str] = "Pass its .label(k), one label at a time"
     array: FloatArray
 
     def __init__(self, array: Any) -> None:

@@ -159,7 +159,7 @@ class ConformalRegressor(BaseConformalPredictor):
             return unchecked(Samples, {"array": points[:, np.newaxis]})
         if not isinstance(outputs, Normal | Samples | Quantiles):
             rule = "must be Normal, Samples, Quantiles or an array of predictions"
-            fix = "Use ConformalClassifier for classes"
+            fix = outputs.remedy or "Use ConformalClassifier for classes"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
         shape = _row_array(outputs).shape
         if len(shape) > (1 if isinstance(outputs, Normal) else 2):
