@@ -17,12 +17,7 @@ from dubito.data.batch import Batch
 from dubito.data.labels import Targets
 from dubito.data.shards import Shards, as_shards, sample_rows
 from dubito.doubt.features import BaseFeatureScore, as_feature_matrix, map_rows
-from dubito.doubt.gaussians import (
-    PerClassGaussians,
-    Whitening,
-    require_covariance,
-    squared_norms,
-)
+from dubito.doubt.gaussians import PerClassGaussians, Whitening, require_covariance, squared_norms
 from dubito.doubt.moments import require_summable
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, EmptyStateError
 from dubito.measure.state import warn_of_missing

@@ -9,12 +9,7 @@ import numpy as np
 
 from dubito.arrays import FloatArray, IntArray, require_bool
 from dubito.doubt.features import BaseOODScore, FeatureShards, unit_rows_and_norms
-from dubito.doubt.gaussians import (
-    SharedGaussians,
-    as_shrinkage,
-    require_covariance,
-    squared_norms,
-)
+from dubito.doubt.gaussians import SharedGaussians, as_shrinkage, require_covariance, squared_norms
 from dubito.doubt.moments import fit_shared
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import MOST, Entry, boolean, declare, number

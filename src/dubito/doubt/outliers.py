@@ -69,8 +69,7 @@ class ConformalOutlierDetector(Serializable):
     weight_: FloatArray
 
     fitted_fields = declare(
-        scores_=array(None, low=-MOST, high=MOST),
-        weight_=array("scores_", low=0, high=MAX_WEIGHT),
+        scores_=array(None, low=-MOST, high=MOST), weight_=array("scores_", low=0, high=MAX_WEIGHT)
     )
 
     def __init__(self, alpha: float = 0.05) -> None:

@@ -26,6 +26,11 @@ class BaseOutputs(ABC):
         """The number of rows."""
         return int(self._first_array().shape[self.axes.index("row")])
 
+    @property
+    def n_entries(self) -> int:
+        """The number of entries per row of the first field, which sets the size of blocks."""
+        return self._first_array().size // max(self.n_rows, 1)
+
     def take(self, rows: slice | IntArray) -> Self:
         """Return the outputs of some rows, without validating them again.
 

@@ -188,18 +188,12 @@ class ConformalClassifier(BaseConformalPredictor):
         }
 
     def _scores(self, batch: Batch) -> FloatArray:
-        name = type(self).__name__
-        outputs, labels = self._as_outputs(batch.outputs, name), batch.labels
+        name, labels = type(self).__name__, batch.labels
+        outputs, seed = self._as_outputs(batch.outputs, name), draw_seed(self.random_state, name)
         assert isinstance(labels, Labels)
+        scores = _class_scores(outputs, self.method, self.randomize, seed)
         columns = np.maximum(labels.codes, 0)[:, np.newaxis]
-        seed = draw_seed(self.random_state, name)
-
-        def score(rows: slice) -> FloatArray:
-            scores = _class_scores(outputs.take(rows), self.method, self.randomize, seed)
-            return np.asarray(np.take_along_axis(scores, columns[rows], axis=1)[:, 0])
-
-        blocks = row_blocks(outputs.n_rows, outputs.n_classes) or [slice(0, 0)]
-        return np.concatenate(list(map_in_order(score, blocks)))
+        return np.asarray(np.take_along_axis(scores, columns, axis=1)[:, 0])
 
 
 @final

@@ -129,7 +129,7 @@ class ConformalRegressor(BaseConformalPredictor):
             parts = _bounds_and_scale(wrapped.take(rows), self.method_, self.level_, caller)
             low[rows], high[rows] = _widened(*parts, thresholds[rows])
 
-        for _ in map_in_order(fill, row_blocks(wrapped.n_rows, _n_entries(wrapped))):
+        for _ in map_in_order(fill, row_blocks(wrapped.n_rows, wrapped.n_entries)):
             pass
         return PredictionIntervals(freeze(low), freeze(high))
 
@@ -161,15 +161,15 @@ class ConformalRegressor(BaseConformalPredictor):
             rule = "must be Normal, Samples, Quantiles or an array of predictions"
             fix = outputs.remedy or "Use ConformalClassifier for classes"
             raise BadTypeError("outputs", caller, rule, type(outputs).__name__, fix)
-        shape = _row_array(outputs).shape
-        if len(shape) > (1 if isinstance(outputs, Normal) else 2):
+        shape = outputs.mean.shape if isinstance(outputs, Normal) else outputs.array.shape
+        if len(shape) == len(outputs.axes):
             rule, fix = "must have one target", "Fit one ConformalRegressor per target"
             raise BadValueError("outputs", caller, rule, f"{shape[-1]} targets", fix)
         return outputs
 
     def _facts(self, batch: Batch) -> dict[str, Any]:
         name = type(self).__name__
-        kind = _kind(self._as_outputs(batch.outputs, name))
+        kind = _kind(batch.outputs)
         method = self.method or METHODS[kind][0]
         if method not in METHODS[kind]:
             supported = " or ".join(map(repr, sorted(METHODS[kind])))
@@ -185,20 +185,13 @@ class ConformalRegressor(BaseConformalPredictor):
         return {"kind_": kind, "method_": method, "level_": float(self.level)}
 
     def _scores(self, batch: Batch) -> FloatArray:
-        name = type(self).__name__
-        outputs, y = self._as_outputs(batch.outputs, name), values_of(batch)
-        method = self.method or METHODS[_kind(outputs)][0]
-
-        def score(rows: slice) -> FloatArray:
-            low, high, scale = _bounds_and_scale(outputs.take(rows), method, self.level, name)
-            with np.errstate(over="ignore"):
-                outside = np.maximum(low - y[rows], y[rows] - high)
-                is_infinite = (scale == 0) & (outside > 0)
-                ratio = outside / np.where(scale == 0, 1.0, scale)
-            return np.where(is_infinite, np.inf, ratio)
-
-        blocks = row_blocks(outputs.n_rows, _n_entries(outputs)) or [slice(0, 0)]
-        return np.concatenate(list(map_in_order(score, blocks)))
+        method, y = self.method or METHODS[_kind(batch.outputs)][0], values_of(batch)
+        low, high, scale = _bounds_and_scale(batch.outputs, method, self.level, type(self).__name__)
+        with np.errstate(over="ignore"):
+            outside = np.maximum(low - y, y - high)
+            is_infinite = (scale == 0) & (outside > 0)
+            ratio = outside / np.where(scale == 0, 1.0, scale)
+        return np.where(is_infinite, np.inf, ratio)
 
 
 @final
@@ -250,7 +243,7 @@ class PredictionIntervals(ArrayResult):
 
 
 def _bounds_and_scale(
-    outputs: Regression, method: Method, level: float, caller: str
+    outputs: BaseOutputs, method: Method, level: float, caller: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the bounds that are widened, and the unit in which they are, in float64."""
     one = np.ones(outputs.n_rows)
@@ -280,17 +273,7 @@ def _widened(
     return np.where(is_crossed, center, bounds[0]), np.where(is_crossed, center, bounds[1])
 
 
-def _kind(outputs: Regression) -> str:
+def _kind(outputs: BaseOutputs) -> str:
     """Return the kind of outputs; one sample per row is a plain prediction."""
     is_point = isinstance(outputs, Samples) and outputs.array.shape[1] == 1
     return POINTS if is_point else type(outputs).__name__
-
-
-def _row_array(outputs: Regression) -> FloatArray:
-    """Return the array whose shape tells how many numbers there are per row."""
-    return outputs.mean if isinstance(outputs, Normal) else outputs.array
-
-
-def _n_entries(outputs: Regression) -> int:
-    """Return how many numbers there are per row."""
-    return int(np.prod(_row_array(outputs).shape[1:]))

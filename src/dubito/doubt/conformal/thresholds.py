@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from dubito.errors import (
     EmptyStateError,
     StateMismatchError,
 )
+from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.measure.ranking import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs
@@ -108,16 +109,23 @@ class BaseConformalPredictor(Serializable):
 
     @abstractmethod
     def _facts(self, batch: Batch) -> dict[str, Any]:
-        """Return the learned attributes besides thresholds; raise if there are no labels."""
+        """Return the learned attributes besides thresholds; raise if there are no labels.
+
+        The outputs of the batch were checked by `_as_outputs`.
+        """
 
     @abstractmethod
     def _scores(self, batch: Batch) -> FloatArray:
-        """Return the score of each row's true label, any number if it is missing."""
+        """Return the score of each row's true label in a block, any number if it is missing."""
 
     def _count(self, batch: Batch) -> _CountedScores:
         """Return the scores of a batch, by group."""
+        outputs = self._as_outputs(batch.outputs, type(self).__name__)
+        batch = replace(batch, outputs=outputs)
         facts = {**self._facts(batch), "is_grouped_": batch.groups is not None}
-        scores = self._scores(batch)
+        blocks = row_blocks(len(batch), outputs.n_entries) or [slice(0, 0)]
+        scored = map_in_order(lambda rows: self._scores(batch.take(rows)), blocks)
+        scores = np.concatenate(list(scored))
         names, positions = _group_names(batch.groups, len(batch))
         ends = np.cumsum(np.bincount(positions, minlength=len(names)))
         parts = np.split(np.argsort(positions, kind="stable"), ends[:-1])
