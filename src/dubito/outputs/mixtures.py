@@ -41,6 +41,12 @@ class BaseMixture(BaseOutputs):
     remedy: ClassVar[str] = "Pass its .normal (moment-matched), .quantiles(levels) or .sample()"
     means: FloatArray
     stds: FloatArray
+    weights: Any  # components x rows
+
+    @property
+    def family(self) -> str:
+        """What kind of distributions the components are."""
+        return "normal"
 
     @property
     def mean(self) -> FloatArray:
@@ -76,7 +82,9 @@ class BaseMixture(BaseOutputs):
         ndarray of the shape of `y`
             Log densities in float64.
         """
-        logs = self._family().log_density(self._standardized(y, "log_density")) - np.log(self.stds)
+        logs = _family(self.family).log_density(self._standardized(y, "log_density")) - np.log(
+            self.stds
+        )
         highest = logs.max(axis=0)
         return np.asarray(np.log(self._average(np.exp(logs - highest))) + highest)
 
@@ -93,7 +101,7 @@ class BaseMixture(BaseOutputs):
         ndarray of the shape of `y`
             Probabilities in float64.
         """
-        return self._average(self._family().cdf(self._standardized(y, "cdf")))
+        return self._average(_family(self.family).cdf(self._standardized(y, "cdf")))
 
     def quantiles(self, levels: Any) -> Quantiles:
         """Return quantiles of each row, found by bisection.
@@ -108,7 +116,7 @@ class BaseMixture(BaseOutputs):
         Quantiles
             The quantiles, for every function that takes regression outputs.
         """
-        family, checked = self._family(), as_levels(levels, type(self).__name__)
+        family, checked = _family(self.family), as_levels(levels, type(self).__name__)
         found = []
         for level in checked.tolist():
             # The quantile of a mixture lies between those of its components.
@@ -141,22 +149,16 @@ class BaseMixture(BaseOutputs):
         shape = self.n_rows, as_count(n_samples, "n_samples", caller, example=100)
         random = np.random.default_rng(draw_seed(random_state, caller))
         uniforms, chosen = random.random(shape), np.zeros(shape, np.int64)
-        for end in np.cumsum(self._weights(), axis=0)[:-1]:
+        for end in np.cumsum(self.weights, axis=0)[:-1]:
             chosen += uniforms > end[:, np.newaxis]
         rows = np.arange(self.n_rows)[:, np.newaxis]
-        noise = self._family().noise(random, (*shape, *self.means.shape[2:]))
+        noise = _family(self.family).noise(random, (*shape, *self.means.shape[2:]))
         return Samples(self.means[chosen, rows] + self.stds[chosen, rows] * noise)
 
-    def _weights(self) -> FloatArray:
-        """Return the weights of the components, components x rows."""
-        return np.full(self.means.shape[:2], 1 / len(self.means))
-
     def _average(self, values: FloatArray) -> FloatArray:
-        """Return the mean over the components, in float64."""
-        return np.asarray(values.mean(axis=0, dtype=np.float64))
-
-    def _family(self) -> _Family:
-        return _family("normal")
+        """Return the weighted mean over the components, in float64."""
+        weights = self.weights.reshape(*self.weights.shape, *(1,) * (values.ndim - 2))
+        return np.asarray((weights * values).sum(axis=0, dtype=np.float64))
 
     def _within(self) -> FloatArray:
         """Return the mean variance of the components."""
@@ -218,6 +220,11 @@ class RegressionMembers(BaseMixture):
         return len(self.means)
 
     @property
+    def weights(self) -> FloatArray:
+        """The weights of the members, passes x rows: all equal."""
+        return np.full(self.means.shape[:2], 1 / self.n_passes)
+
+    @property
     def aleatoric_variance(self) -> FloatArray:
         """The mean of the members' variances: noise in the data."""
         return self._within()
@@ -226,9 +233,6 @@ class RegressionMembers(BaseMixture):
     def epistemic_variance(self) -> FloatArray:
         """The variance of the members' means: what the model does not know."""
         return self._between()
-
-    def _family(self) -> _Family:
-        return _family(self.family)
 
 
 @final
@@ -270,13 +274,6 @@ class NormalMixture(BaseMixture):
             raise BadValueError("weights", "NormalMixture", rule, got, fix)
         rows = as_distributions(np.ascontiguousarray(given.T), "weights", "NormalMixture")
         set_field(self, "weights", own(rows.T, weights))
-
-    def _weights(self) -> FloatArray:
-        return self.weights
-
-    def _average(self, values: FloatArray) -> FloatArray:
-        weights = self.weights.reshape(*self.weights.shape, *(1,) * (values.ndim - 2))
-        return np.asarray((weights * values).sum(axis=0, dtype=np.float64))
 
 
 class _Family(NamedTuple):

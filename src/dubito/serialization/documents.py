@@ -58,7 +58,6 @@ def decode_document(text: str, name: str) -> tuple[dict[str, Any], bool]:
             parse_constant=_no_constant,
             parse_float=_finite_number,
         )
-        _require_shallow(document)
         unpacked = _unpack(document)
     except (ValueError, RecursionError) as error:
         raise BadFileError(name, f"it is not a dubito document ({error})", RESTORE) from error
@@ -135,13 +134,16 @@ def _packed_array(array: NDArray[Any]) -> dict[str, Any]:
     return {"base64": text, "dtype": name, "shape": list(array.shape)}
 
 
-def _unpack(value: Any) -> Any:
-    """Return a document in which base64 is arrays again."""
+def _unpack(value: Any, depth: int = 0) -> Any:
+    """Return a document in which base64 is arrays again, nested as deeply as any of dubito."""
+    if depth == MAX_DEPTH:
+        raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
         if set(value) == PACKED:
             return _unpacked_array(value)
-        return {name: _unpack(entry) for name, entry in value.items()}
-    return [_unpack(entry) for entry in value] if isinstance(value, list) else value
+        return {name: _unpack(entry, depth + 1) for name, entry in value.items()}
+    is_list = isinstance(value, list)
+    return [_unpack(entry, depth + 1) for entry in value] if is_list else value
 
 
 def _unpacked_array(value: dict[str, Any]) -> NDArray[Any]:
@@ -185,21 +187,6 @@ def _finite_number(text: str) -> float:
     if not np.isfinite(value):
         raise ValueError(f"{text[:20]} is too large for a float")
     return value
-
-
-def _require_shallow(document: Any) -> None:
-    """Raise where lists and objects are nested deeper than in any document of dubito."""
-    level = [document]
-    for _ in range(MAX_DEPTH):
-        level = [
-            entry
-            for value in level
-            if isinstance(value, dict | list)
-            for entry in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return
-    raise ValueError("it is nested too deeply")
 
 
 def _rendered(value: Any, indent: int = 0) -> str:
