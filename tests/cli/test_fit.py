@@ -47,6 +47,7 @@ def test_without_a_reject_action_there_is_no_ood_gate(run: Run, made: Path) -> N
     ("words", "got"),
     [
         (["--max-risk", "0.1"], "--max-risk requires a reject action, got 0.1"),
+        (["--max-cost", "0.1"], "--max-cost requires a reject action, got 0.1"),
         (["--features", "feature_*"], "--features requires a reject action"),
     ],
 )
@@ -134,3 +135,17 @@ def test_an_unreadable_prior_is_named(tmp_path: Path) -> None:
     (tmp_path / "prior.csv").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(BadFileError, match="it is not a CSV file in UTF-8"):
         _read_prior(tmp_path / "prior.csv", OUTPUTS)
+
+
+def test_a_bound_on_the_mean_cost(run: Run, made: Path) -> None:
+    words = ["--reject-cost", "0.3", "--max-cost", "0.4", "--calibrator", "TemperatureScaling"]
+    done = run("fit", made / "sure.csv", *words, "-o", "bound.json")
+    assert done.exit_code == 0, done.output
+    assert "mean cost" in done.stdout
+    assert "at most 0.4 with 95% confidence." in done.stdout
+    risk = Policy.load("bound.json").risk
+    assert risk is not None
+    assert (risk.max_risk, risk.max_cost, risk.delta) == (None, 0.4, 0.05)
+    both = run("fit", made / "sure.csv", *words, "--max-risk", "0.1")
+    assert both.exit_code == 2
+    assert "--max-cost cannot be combined with --max-risk, got 0.4.\nPass one" in both.stderr

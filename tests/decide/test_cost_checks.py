@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.decide.costs import CostMatrix, _as_cost_row, _as_number
+from dubito.decide.costs import CostMatrix, _as_cost_row, as_cost
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 NAMES = "Try one different name an action, such as ['approve', 'deny']."
@@ -125,10 +125,10 @@ def test_what_is_wrong_is_told(call: Any, kind: type[DubitoError], message: str)
 
 
 def test_numbers_of_any_kind_are_costs() -> None:
-    assert _as_number(np.float32(0.5), "cost", "f") == 0.5
-    assert _as_number(-3, "cost", "f") == -3.0
+    assert as_cost(np.float32(0.5), "cost", "f") == 0.5
+    assert as_cost(-3, "cost", "f") == -3.0
     with pytest.raises(BadValueError, match="got True"):
-        _as_number(True, "cost", "f")
+        as_cost(True, "cost", "f")
     assert _as_cost_row(2, 3, "f").tolist() == [2.0, 2.0, 2.0]
     assert _as_cost_row((1, 2), 2, "f").tolist() == [1.0, 2.0]
 

@@ -1,7 +1,7 @@
 """Each part is fitted on all rows; thresholds, gates and figures come from rows held out."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dubito import Logits
-from dubito.calibrate import AutoCalibrator, IsotonicCalibration, OneVsRest, TemperatureScaling
+from dubito.calibrate import (
+    AutoCalibrator,
+    IdentityCalibrator,
+    IsotonicCalibration,
+    OneVsRest,
+    TemperatureScaling,
+)
 from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
@@ -275,3 +281,73 @@ def test_an_evaluation_set_must_suit_the_policy() -> None:
             calibrator=TemperatureScaling(),
             evaluate_on=Batch.of([0, 1], [[0.5, 0.5]] * 2),
         )
+
+
+@pytest.mark.slow
+def test_a_bound_on_the_mean_cost_is_kept_on_new_rows() -> None:
+    costs = CostMatrix([[0, 1, 4], [2, 0, 1], [5, 3, 0]]).with_reject(1.5)
+    policy = Policy.fit(
+        Logits(Z), Y, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(max_cost=0.5)
+    )
+    assert policy.risk is not None
+    assert "at most 0.5 with 95% confidence" in policy.risk.summary_
+    rng = np.random.default_rng(1)
+    new = 4 * rng.normal(size=(20_000, 3))
+    y = (new / 2 + rng.gumbel(size=new.shape)).argmax(axis=1)
+    found = policy.decide(Logits(new))
+    is_open = ~found.is_rejected
+    paid = costs.array[found.action[is_open], y[is_open]]
+    assert 0.2 < is_open.mean() < 1
+    assert 0.2 < paid.mean() <= 0.5
+    bound = found.reason == 2
+    assert (found.probabilities[is_open] @ costs.array.T).min(axis=1).max() < (
+        found.probabilities[bound] @ costs.array[:3].T
+    ).min(axis=1).min()
+    again = Policy.from_json(policy.to_json())
+    assert (again.decide(Logits(new)).action == found.action).all()
+    lines = policy.explain(Logits(new), row=int(np.flatnonzero(bound)[0]))
+    assert "Expected cost of the best non-reject action: " in lines
+    assert " set by the risk bound (a mean cost of at most 0.5 among decided rows)." in lines
+    soft = 0.9 * np.eye(3)[Y] + 0.1 / 3
+    kept = Policy.fit(
+        Logits(Z), soft, costs=costs, calibrator=TemperatureScaling(), risk=RiskBound(max_cost=1.0)
+    )
+    assert kept.risk is not None
+    assert "at most 1 with" in kept.risk.summary_
+
+
+def test_frequency_weights_count_as_rows_of_a_risk_bound() -> None:
+    settings: dict[str, Any] = {"costs": COSTS, "calibrator": IdentityCalibrator()}
+    risk = RiskBound(0.25)
+    once = Policy.fit(Logits(Z / 2), Y, risk=risk, **settings)
+    twice = Policy.fit(Logits(Z / 2), Y, risk=risk, sample_weight=np.full(500, 2.0), **settings)
+    assert once.risk is not None
+    assert twice.risk is not None
+    n_once, n_twice = (
+        int(re.findall(r"of ([\d,]+) rows", one.summary_)[0].replace(",", ""))
+        for one in (once.risk, twice.risk)
+    )
+    assert n_twice == 2 * n_once
+    assert twice.report.coverage.value >= once.report.coverage.value
+
+
+@pytest.mark.parametrize(
+    ("risk", "costs", "message"),
+    [
+        (RiskBound(), COSTS, "`max_risk` must be given, or else `max_cost`, got neither. Use"),
+        (RiskBound(0.1, max_cost=1), COSTS, "`max_risk` must be given, .* got both. Use"),
+        (RiskBound(max_cost=-1), COSTS, "`max_cost` must be at least 0, the lowest cost, got -1."),
+        (RiskBound(max_cost=cast("Any", "x")), COSTS, "`max_cost` must be a number .* got 'x'"),
+        (
+            RiskBound(max_cost=1),
+            CostMatrix([[0, 1], [1, 0]], rate=[[0, 1], [0, 0]]).with_reject(0.3),
+            "`risk` with max_cost needs costs without a rate, got a rate.",
+        ),
+    ],
+)
+def test_bounds_that_cannot_be_kept_are_refused(risk: Any, costs: Any, message: str) -> None:
+    outputs = Logits(Z[:, : costs.n_classes])
+    row_costs = None if costs.rate is None else np.ones(500)
+    y = np.minimum(Y, costs.n_classes - 1)
+    with pytest.raises(BadValueError, match=message):
+        Policy.fit(outputs, y, costs=costs, risk=risk, row_costs=row_costs)

@@ -12,8 +12,8 @@ from dubito import Logits, Probabilities
 from dubito.decide.costs import CostMatrix
 from dubito.decide.policy.decide import (
     DecisionRule,
+    _error_probability,
     _without_reject,
-    error_probability,
     posteriors,
     take_rows,
 )
@@ -122,10 +122,10 @@ def test_a_decision_is_wrong_where_another_would_have_cost_less() -> None:
     # Both of the last two classes want the second action: taking it is right for either.
     costs = CostMatrix([[0, 2, 2], [1, 0, 0]], ["wait", "act"]).with_reject(0.3)
     shares = np.array([[0.2, 0.5, 0.3], [0.7, 0.2, 0.1]])
-    wrong = error_probability(shares, np.array([1, 0]), costs, np.empty(0))
+    wrong = _error_probability(shares, np.array([1, 0]), costs, np.empty(0))
     assert wrong == pytest.approx([0.2, 0.3])
     growing = CostMatrix(costs.array, costs.actions, rate=np.zeros((3, 3)))
-    assert error_probability(shares, np.array([1, 0]), growing, np.ones(2)) == pytest.approx(
+    assert _error_probability(shares, np.array([1, 0]), growing, np.ones(2)) == pytest.approx(
         [0.2, 0.3]
     )
 

@@ -42,11 +42,15 @@ def fit(
         float | None,
         typer.Option(help="Upper bound on the error rate of the rows decided automatically."),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="Upper bound on their mean cost, instead of --max-risk."),
+    ] = None,
     deploy_prior: Annotated[
         Path | None, typer.Option(help="CSV of class,prior for the deployment population.")
     ] = None,
     risk_delta: Annotated[
-        float, typer.Option(help="1 - confidence level of the --max-risk bound.")
+        float, typer.Option(help="1 - confidence level of the --max-risk or --max-cost bound.")
     ] = 0.05,
     ood_alpha: Annotated[
         float, typer.Option(help="False positive rate of out-of-distribution detection.")
@@ -78,11 +82,16 @@ def fit(
     require_output_paths({"--output": output}, inputs)
     _require_fraction("--max-risk", max_risk)
     _require_fraction("--risk-delta", risk_delta)
+    is_bound = max_risk is not None or max_cost is not None
+    if max_risk is not None and max_cost is not None:
+        rule, fix = "cannot be combined with --max-risk", "Pass one of them"
+        raise BadValueError("", "--max-cost", rule, f"{max_cost:g}", fix)
     can_reject = reject_cost is not None or (
         costs is not None and cost_file(costs, reject_action).reject is not None
     )
     if not can_reject:
         _require_unset("--max-risk", max_risk)
+        _require_unset("--max-cost", max_cost)
         _require_unset("--features", options.features)
     [predictions] = options.open(file, has_features=can_reject)
     with passes():
@@ -99,7 +108,7 @@ def fit(
             calibrator=_calibrator_named(calibrator),
             deploy_prior=None if deploy_prior is None else _read_prior(deploy_prior, outputs),
             ood=None if first.features is None else OODGate(alpha=ood_alpha),
-            risk=None if max_risk is None else RiskBound(max_risk, risk_delta),
+            risk=RiskBound(max_risk, risk_delta, max_cost) if is_bound else None,
             evaluate_on=held_out,
             random_state=seed,
         )

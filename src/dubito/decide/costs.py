@@ -210,10 +210,10 @@ class CostMatrix(Record):
         [[0.0, 5.0], [1.0, 0.0]]
         """
         caller = "CostMatrix.from_errors"
-        fp = _as_number(false_positive, "false_positive", caller)
-        fn = _as_number(false_negative, "false_negative", caller)
-        tp = _as_number(true_positive, "true_positive", caller)
-        tn = _as_number(true_negative, "true_negative", caller)
+        fp = as_cost(false_positive, "false_positive", caller)
+        fn = as_cost(false_negative, "false_negative", caller)
+        tp = as_cost(true_positive, "true_positive", caller)
+        tn = as_cost(true_negative, "true_negative", caller)
         return cls([[tn, fn], [fp, tp]], actions, classes)
 
     @classmethod
@@ -372,7 +372,7 @@ def as_costs(costs: Any, argument: str, caller: str) -> CostMatrix:
     return costs
 
 
-def _as_number(value: Any, argument: str, caller: str) -> float:
+def as_cost(value: Any, argument: str, caller: str) -> float:
     """Return one cost."""
     plain = value.item() if isinstance(value, np.number) else value
     is_number = isinstance(plain, int | float) and not isinstance(plain, bool)
@@ -385,7 +385,7 @@ def _as_number(value: Any, argument: str, caller: str) -> float:
 def _as_cost_row(value: Any, n_classes: int, caller: str) -> FloatArray:
     """Return the cost of one action in each class, from one number or one per class."""
     if not isinstance(value, list | tuple) and not hasattr(value, "__len__"):
-        return np.full(n_classes, _as_number(value, "cost", caller))
+        return np.full(n_classes, as_cost(value, "cost", caller))
     row = as_finite(as_floats(value, "cost", caller), "cost", caller)
     if row.shape != (n_classes,):
         rule, fix = "must be one number, or one per class", f"Pass {n_classes} numbers"

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy import special
 
-from dubito.arrays import BoolArray, FloatArray, as_fraction, require_everywhere
+from dubito.arrays import BoolArray, as_fraction, require_everywhere
 from dubito.data.batch import Batch, row_statistics
 from dubito.decide.actions import MARGIN
+from dubito.decide.risk_control import FEW_STARTS, RankedLosses, accepted_below, binomial_bound
 from dubito.errors import BadValueError, EmptyStateError
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import as_outputs
-
-# Thresholds to test, as log odds from the strictest down, are fixed before any row is seen, as the
-# guarantee requires. The last accepts every row.
-LOG_ODDS = np.append(np.arange(18.0, -7.0, -0.05), -np.inf)
-STARTS = np.array([*np.searchsorted(-LOG_ODDS, [-12, -8, -6, -4, -3, -2, -1]), LOG_ODDS.size - 1])
 
 
 @final
@@ -103,11 +99,6 @@ def reject_by_threshold(outputs: Any, threshold: float) -> BoolArray:
     return np.asarray(row_statistics(wrapped, None).least_confidence >= accepted_below(limit))
 
 
-def accepted_below(threshold: Any) -> Any:
-    """Return the least confidence below which a threshold accepts a row."""
-    return 1.0 - threshold - MARGIN
-
-
 def choose_threshold(
     y_true: Any,
     outputs: Any = None,
@@ -115,6 +106,7 @@ def choose_threshold(
     risk: float | None = None,
     coverage: float | None = None,
     delta: float = 0.05,
+    sample_weight: Any = None,
 ) -> ThresholdChoice:
     """Return the threshold of highest coverage at a given risk, or of lowest risk at a coverage.
 
@@ -133,19 +125,25 @@ def choose_threshold(
         The smallest fraction of rows to accept. Give either this or `risk`.
     delta : float, default 0.05
         The probability that the guarantee fails.
+    sample_weight : array, optional
+        Frequency weights: a row of weight 2 counts as two independent rows.
 
     Returns
     -------
     ThresholdChoice
+        If no threshold can be guaranteed, it rejects all rows, and `is_met` is False.
 
     Notes
     -----
-    Thresholds are tested in fixed sequences, with most power where outputs are calibrated.
+    From the most confident rows on, ever lower thresholds are tested by exact binomial tails until
+    one fails. With a small part of `delta`, tests start again at a quarter, a half, three quarters
+    and all of the rows, for models whose most confident rows are not the best ones.
 
     References
     ----------
     Angelopoulos et al., "Learn then test: calibrating predictive algorithms to achieve risk
-    control", 2021.
+    control", 2021. Wiens and Dmitrienko, "The fallback procedure for evaluating a single family of
+    hypotheses", 2005.
 
     Examples
     --------
@@ -159,114 +157,108 @@ def choose_threshold(
         rule, fix = "must be given, or else `coverage`", "Pass risk=0.02 or coverage=0.8"
         raise BadValueError("risk", caller, rule, got, fix)
     level = as_fraction(delta, "delta", caller, is_open=True)
-    batch = Batch.of(y_true, outputs, caller=caller)
+    batch = Batch.of(y_true, outputs, sample_weight=sample_weight, caller=caller)
     batch.require_labels(caller)
     warn_of_missing(batch.n_missing, len(batch), caller, stacklevel=3)
-    rows = JudgedRows.of(batch, caller)
+    is_labeled = batch.labeled_weight > 0
+    correct = batch.rows.correct[is_labeled]
+    is_plain = (correct == 0) | (correct == 1)
+    rule, fix = "must be one label per row", "Pass the most probable label of each row"
+    require_everywhere(is_plain, correct, "y_true", caller, rule, fix)
+    scores, weight = batch.rows.least_confidence[is_labeled], batch.labeled_weight[is_labeled]
+    rows = RankedLosses.of(scores, 1 - correct, weight, is_binary=True)
+    if not rows.n_rows:
+        raise EmptyStateError("A threshold")
     if risk is not None:
-        return _choice_at_risk(rows, as_fraction(risk, "risk", caller), level)
-    return _choice_at_coverage(rows, as_fraction(coverage, "coverage", caller), level)
+        return threshold_at_risk(rows, as_fraction(risk, "risk", caller), level)
+    return _threshold_at_coverage(rows, as_fraction(coverage, "coverage", caller), level)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class JudgedRows:
-    """The least confidence of labeled rows, sorted, and how many of the first rows are errors."""
+class LossUnit(NamedTuple):
+    """What losses from 0 to 1 stand for: costs from `low` to `high`, or errors."""
 
-    least_confidence: FloatArray
-    n_errors: FloatArray
+    low: float = 0.0
+    high: float = 1.0
+    is_cost: bool = False
 
-    @classmethod
-    def of(cls, batch: Batch, caller: str) -> JudgedRows:
-        """Sort the labeled rows, each of which must be correct or wrong."""
-        is_labeled = batch.labeled_weight > 0
-        correct = batch.rows.correct[is_labeled]
-        if not correct.size:
-            raise EmptyStateError("A threshold")
-        is_plain = (correct == 0) | (correct == 1)
-        rule, fix = "must be one label per row", "Pass the most probable label of each row"
-        require_everywhere(is_plain, correct, "y_true", caller, rule, fix)
-        scores = batch.rows.least_confidence[is_labeled]
-        order = np.argsort(scores, kind="stable")
-        return cls(scores[order], np.append(0.0, np.cumsum(1 - correct[order])))
+    def value(self, loss: float) -> float:
+        """Return a mean loss in this unit."""
+        return self.low + (self.high - self.low) * loss
+
+    def text(self, loss: float, digits: str = ".6g") -> str:
+        """Return a mean loss as text, an error rate in percent."""
+        return f"{self.value(loss):.6g}" if self.is_cost else f"{100 * loss:{digits}}%"
 
     @property
-    def n(self) -> int:
-        """The number of rows."""
-        return int(self.least_confidence.size)
-
-    def accepted(self, threshold: Any) -> Any:
-        """Return the number of rows that a threshold accepts."""
-        return np.searchsorted(self.least_confidence, accepted_below(threshold), side="left")
-
-    def choice(
-        self, threshold: float, risk_bound: float, guarantee: str, is_met: bool
-    ) -> ThresholdChoice:
-        """Return a choice with its results on these rows."""
-        n_accepted = int(self.accepted(threshold))
-        coverage, risk = n_accepted / self.n, float(self.n_errors[n_accepted]) / max(n_accepted, 1)
-        accepted = f"{coverage:.1%} of {self.n:,} rows are accepted (minimum confidence "
-        results = f"{accepted}{threshold:.6g}); error rate {risk:.2%}"
-        text = f"{results}{guarantee}" if n_accepted else guarantee
-        return ThresholdChoice(threshold, coverage, risk, risk_bound, self.n, is_met, text)
+    def name(self) -> str:
+        """The name of a mean loss."""
+        return "mean cost" if self.is_cost else "error rate"
 
 
-def _choice_at_risk(rows: JudgedRows, risk: float, delta: float) -> ThresholdChoice:
-    """Test thresholds downwards from each start until one fails; return the lowest that passed."""
-    thresholds = special.expit(LOG_ODDS)
-    n_accepted = rows.accepted(thresholds)
-    n_errors = rows.n_errors[n_accepted]
-    level = delta / len(STARTS)
-    # The p-value of so few errors at this risk: exact for a threshold fixed in advance.
-    p_value = special.bdtr(n_errors, n_accepted, risk) if risk < 1 else np.zeros(thresholds.size)
-    fails = np.append(np.flatnonzero(p_value > level), thresholds.size)
-    lowest = max(
-        int(fails[np.searchsorted(fails, s)]) - 1 if s not in fails else -1 for s in STARTS
-    )
-    confidence = f"{100 * (1 - delta):.6g}% confidence"
-    if lowest >= 0:
-        guarantee = f", at most {100 * risk:.6g}% with {confidence}."
-        return rows.choice(float(thresholds[lowest]), risk, guarantee, is_met=True)
-    least = float(_upper_bound(n_errors[STARTS], n_accepted[STARTS], level).min())
-    n_needed = int(np.ceil(np.log(level) / np.log1p(-risk))) if risk >= 1e-9 else 0
-    fix = f"at least {n_needed:,} accepted rows without an error, or a" if n_needed else "a"
+ERRORS = LossUnit()
+
+
+def threshold_at_risk(
+    rows: RankedLosses, risk: float, delta: float, unit: LossUnit = ERRORS
+) -> ThresholdChoice:
+    """Return the lowest threshold that surely has a mean loss of at most `risk`, or 1."""
+    threshold, first = rows.lowest_safe_threshold(risk, delta)
+    limit = f"at most {unit.text(risk)} with {100 * (1 - delta):.6g}% confidence"
+    if threshold is not None:
+        return _choice(rows, threshold, risk, f", {limit}.", unit)
+    bound = rows.upper_bound(first, delta)
+    n_needed = rows.fewest_rows(risk, delta * (1 - FEW_STARTS[0][1]))
+    fix = "more rows, or a" if unit.is_cost else "a"
+    if not unit.is_cost and n_needed < 1e9:
+        fix = f"at least {n_needed:,.0f} accepted rows without an error, or a"
     failure = (
-        f"No threshold guarantees an error rate of at most {100 * risk:.6g}% with {confidence} on "
-        f"{rows.n:,} rows; the lowest bound is {100 * least:.3g}%. All rows are rejected. Use "
-        f"{fix} higher risk."
+        f"No threshold guarantees {'a' if unit.is_cost else 'an'} {unit.name} of {limit} on "
+        f"{rows.n_rows:,} rows; the bound for the {rows.n_first[first]:,} most confident rows is "
+        f"{unit.text(bound, '.3g')}. All rows are rejected. Use {fix} higher limit."
     )
-    return rows.choice(1.0, least, failure, is_met=False)
+    return ThresholdChoice(1.0, 0.0, 0.0, unit.value(bound), rows.n_rows, False, failure)
 
 
-def _choice_at_coverage(rows: JudgedRows, coverage: float, delta: float) -> ThresholdChoice:
+def _choice(
+    rows: RankedLosses, threshold: float, bound: float, guarantee: str, unit: LossUnit = ERRORS
+) -> ThresholdChoice:
+    """Return a choice that is guaranteed, with its results on these rows."""
+    n_entries = int(rows.accepted(threshold))
+    coverage, risk = float(rows.n_first[n_entries] / rows.n_rows), rows.mean_loss(n_entries)
+    least = f"minimum confidence {threshold:.6g}"
+    if unit.is_cost:
+        least = f"expected cost below {unit.value(1 - threshold):.6g}"
+    text = f"{coverage:.1%} of {rows.n_rows:,} rows are accepted ({least}); "
+    text += f"{unit.name} {unit.text(risk, '.2f')}{guarantee}"
+    values = threshold, coverage, unit.value(risk), unit.value(bound)
+    return ThresholdChoice(*values, rows.n_rows, True, text)
+
+
+def _threshold_at_coverage(rows: RankedLosses, coverage: float, delta: float) -> ThresholdChoice:
     """Reject as many of the least confident rows as the coverage allows, ties included.
 
     At most a fraction 1 - coverage lies beyond the r-th least confident row, unless fewer than r
     of n rows fell there: a binomial probability, whatever the distribution.
     """
-    n_beyond = np.arange(rows.n)
-    p_values = special.bdtr(n_beyond, rows.n, 1 - coverage) if coverage < 1 else np.ones(rows.n)
+    n_rows = rows.n_rows
+    n_beyond = np.arange(n_rows)
+    p_values = special.bdtr(n_beyond, n_rows, 1 - coverage) if coverage < 1 else np.ones(n_rows)
     n_rejected = int((p_values <= delta).sum())
     threshold, bonus = 0.0, 0
     if n_rejected:
         # Below the row by more than a tie, so that it is accepted. The row that sets the threshold
         # is not a random accepted row: it counts as an error in the bound.
-        edge = float(rows.least_confidence[rows.n - n_rejected])
+        entry = np.searchsorted(rows.n_first, n_rows - n_rejected, side="right") - 1
+        edge = float(rows.least_confidence[entry])
         threshold, bonus = max(0.0, 1.0 - edge - 2 * MARGIN), 1
-    n_accepted = rows.accepted(threshold)
-    n_errors = np.minimum(rows.n_errors[n_accepted] + bonus, n_accepted)
-    bound = float(_upper_bound(n_errors, n_accepted, delta))
+    n_entries = rows.accepted(threshold)
+    n_accepted = rows.n_first[n_entries]
+    n_errors = np.minimum(rows.loss_first[n_entries] + bonus, n_accepted)
+    bound = float(binomial_bound(n_errors, n_accepted, delta))
     guarantee = (
         f", at most {100 * bound:.3g}%; coverage at least {100 * coverage:.6g}%, each with "
         f"{100 * (1 - delta):.6g}% confidence."
     )
     if not n_rejected and coverage < 1:
         guarantee += " With so few rows, only the threshold that accepts all is guaranteed."
-    return rows.choice(threshold, bound, guarantee, is_met=True)
-
-
-def _upper_bound(n_errors: Any, n_rows: Any, level: float) -> Any:
-    """Return the exact upper bound of a binomial proportion (Clopper and Pearson, 1934)."""
-    n_right = np.asarray(n_rows - n_errors, dtype=np.float64)
-    inner = special.betaincinv(n_errors + 1.0, np.maximum(n_right, 1.0), 1 - level)
-    return np.where(n_right > 0, inner, 1.0)
+    return _choice(rows, threshold, bound, guarantee)

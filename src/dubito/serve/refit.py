@@ -14,7 +14,7 @@ from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards
 from dubito.decide import Policy
 from dubito.decide.actions import as_row_costs
-from dubito.decide.policy.gate import OODGate, RiskBound
+from dubito.decide.policy.gate import OODGate
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.errors import DubitoWarning
 from dubito.outputs import Logits, Probabilities
@@ -139,12 +139,15 @@ def refit(
     if gate is not None and not known.note:
         options |= {"ood": OODGate(gate.score_, gate.alpha)}
         options |= {"feature_names": policy.feature_names}
+    batch = known.batch
     if risk is not None:
-        options |= {"risk": RiskBound(risk.max_risk, risk.delta)}
+        options |= {"risk": risk}
+        drawn = sample_by_weight(batch.weight)  # the bound would count weights as rows
+        batch = batch.take(drawn).reweighted(np.ones(drawn.size))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DubitoWarning)  # the report has the evidence
         fitted = Policy.fit(
-            ArrayShards(known.batch),
+            ArrayShards(batch),
             costs=policy.costs,
             calibrator=policy.calibrator,
             random_state=random_state,

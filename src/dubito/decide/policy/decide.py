@@ -18,7 +18,7 @@ from dubito.decide.actions import LeastCosts, as_row_costs, least_costs
 from dubito.decide.costs import CostMatrix
 from dubito.decide.priors import log_posteriors
 from dubito.decide.realized import SAME, cost_in_class, is_wrong_of
-from dubito.decide.reject import accepted_below
+from dubito.decide.risk_control import accepted_below
 from dubito.kernels.softmax import softmax_rows
 from dubito.outputs import ClassName, Logits, Probabilities, unchecked
 
@@ -155,12 +155,14 @@ class Decisions:
 class DecisionRule:
     """Costs, class frequencies, and the threshold of a risk bound.
 
-    A row is rejected where the probability that its action is right is at most `threshold`.
+    A row is rejected where the probability that its action is right is at most `threshold`; if
+    `bounds_cost`, where its expected cost is, on a scale from the highest cost to the lowest.
     """
 
     costs: CostMatrix
     frequencies: FloatArray
     threshold: float | None = None
+    bounds_cost: bool = False
 
     def decide(
         self, outputs: Logits | Probabilities, is_ood: BoolArray | None, row_costs: Any = None
@@ -174,8 +176,8 @@ class DecisionRule:
         if self.threshold is not None:
             is_open = np.flatnonzero(reason == LOWEST_COST)
             p, some = posteriors(outputs, is_open), take_rows(checked, is_open)
-            error = error_probability(p, action[is_open], costs, some)
-            reason[is_open[error >= accepted_below(self.threshold)]] = RISK_BOUND
+            loss = self.expected_loss(p, action[is_open], some)
+            reason[is_open[loss >= accepted_below(self.threshold)]] = RISK_BOUND
         if is_ood is not None:
             reason[is_ood] = OUT_OF_DISTRIBUTION
         rejected = np.flatnonzero((reason == RISK_BOUND) | (reason == OUT_OF_DISTRIBUTION))
@@ -199,6 +201,12 @@ class DecisionRule:
             reject=costs.reject,
             calibrated_blocks=(outputs,),
         )
+
+    def expected_loss(self, p: FloatArray, action: IntArray, row_costs: FloatArray) -> FloatArray:
+        """Return the loss from 0 to 1 that the risk bound limits, as expected for each action."""
+        if not self.bounds_cost:
+            return _error_probability(p, action, self.costs, row_costs)
+        return scaled_costs((p * self.costs.array[action]).sum(axis=1), self.costs)
 
     def _review_value(
         self,
@@ -262,6 +270,18 @@ def _without_reject(costs: CostMatrix) -> CostMatrix:
     return CostMatrix(costs.array[others], names, costs.classes, rate=rate)
 
 
+def cost_range(costs: CostMatrix) -> tuple[float, float]:
+    """Return the lowest and the highest cost of all actions that do not reject."""
+    array = _without_reject(costs).array
+    return float(array.min()), float(array.max())
+
+
+def scaled_costs(values: FloatArray, costs: CostMatrix) -> FloatArray:
+    """Return costs on a scale from 0, the lowest of a decision, to 1, the highest."""
+    low, high = cost_range(costs)
+    return np.asarray(np.clip((values - low) / ((high - low) or 1.0), 0, 1))
+
+
 def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice) -> FloatArray:
     """Return the probabilities of some rows in float64."""
     return np.exp(log_posteriors(outputs.take(rows)))
@@ -281,10 +301,10 @@ def decision_errors(
     """
     if labels.probabilities is None:
         return is_wrong_of(action, costs, labels, row_costs).astype(np.float64)
-    return error_probability(labels.probabilities, action, costs, row_costs)
+    return _error_probability(labels.probabilities, action, costs, row_costs)
 
 
-def error_probability(
+def _error_probability(
     probabilities: FloatArray, action: IntArray, costs: CostMatrix, row_costs: FloatArray
 ) -> FloatArray:
     """Return the probability that another action turns out to cost less than the one taken.

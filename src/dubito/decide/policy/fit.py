@@ -34,18 +34,21 @@ from dubito.decide.policy.decide import (
     LOWEST_COST,
     DecisionRule,
     Decisions,
+    cost_range,
     decision_errors,
-    error_probability,
     posteriors,
+    scaled_costs,
     take_rows,
 )
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import Evidence, PolicyReport
 from dubito.decide.priors import adjust_prior, as_prior
-from dubito.decide.reject import ThresholdChoice, choose_threshold
+from dubito.decide.realized import costs_of_actions
+from dubito.decide.reject import ERRORS, LossUnit, ThresholdChoice, threshold_at_risk
+from dubito.decide.risk_control import RankedLosses
 from dubito.doubt.outliers import ConformalOutlierDetector
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.outputs import Logits, Probabilities, TopLabel, unchecked
+from dubito.outputs import Logits, Probabilities, unchecked
 
 CALLER = "Policy.fit"
 N_FOLDS = 5
@@ -94,14 +97,17 @@ class PolicyConfig:
         _require_reject(table, gate, risk)
         if risk is not None:
             risk._check_params()
-            _require_hard_labels(first)
+            risk.require_bounded(table)
+            if risk.max_cost is None:
+                _require_hard_labels(first)
         fresh, seed = _fresh_calibrator(calibrator), draw_seed(random_state, CALLER)
         return cls(table, fresh, _train_prior(shards), deploy_prior, gate, risk, seed)
 
     def rule(self, threshold: float | None = None) -> DecisionRule:
         """Return the rule that decides, with or without a risk bound."""
         frequencies = self.train_prior if self.deploy_prior is None else self.deploy_prior
-        return DecisionRule(self.costs, frequencies, threshold)
+        bounds_cost = self.risk is not None and self.risk.max_cost is not None
+        return DecisionRule(self.costs, frequencies, threshold, bounds_cost)
 
     def adapted(self, outputs: Logits | Probabilities) -> Logits | Probabilities:
         """Return calibrated outputs under the prior of deployment, if there is one."""
@@ -226,28 +232,38 @@ class HeldOutRows:
     def choose_threshold(self, rows: IntArray) -> ThresholdChoice:
         """Choose how probable it must be that a decision is right for the risk bound to hold.
 
-        Rows are drawn in proportion to their weights, as in deployment.
+        Or how low its expected cost must be. Rows are counted by their frequency weights, and
+        drawn as often as their classes occur in deployment.
         """
-        assert self.config.risk is not None
-        weight = self.weight[rows]
-        uniform = np.random.default_rng(self.config.seed).random(rows.size)
-        rows = rows[uniform * weight.max() < weight]
-        decisions = self.decide(self.config.rule(), rows)
+        risk, costs = self.config.risk, self.config.costs
+        assert risk is not None
+        rule = self.config.rule()
+        decisions = self.decide(rule, rows)
         is_open = decisions.reason == LOWEST_COST
         accepted, action = rows[is_open], decisions.action[is_open]
-        if not accepted.size:
+        row_costs = take_rows(self.row_costs, accepted)
+        expected = rule.expected_loss(posteriors(self.calibrated, accepted), action, row_costs)
+        batch_labels = self.batch.labels
+        assert isinstance(batch_labels, Labels)
+        labels = batch_labels.take(accepted)
+        # Drawn in proportion to how much more common a class is in deployment.
+        frequency, ratio = self.batch.labeled_weight[rows], self.weight[rows]
+        ratio = ratio / np.where(frequency > 0, frequency, 1.0)
+        uniform = np.random.default_rng(self.config.seed).random(rows.size)
+        weight = (frequency * (uniform * ratio.max() < ratio))[is_open]
+        unit, limit = ERRORS, risk.max_risk
+        if risk.max_cost is None:
+            loss = decision_errors(labels, action, costs, row_costs)
+        else:
+            unit = LossUnit(*cost_range(costs), is_cost=True)
+            limit = (risk.max_cost - unit.low) / ((unit.high - unit.low) or 1.0)
+            paid = costs_of_actions(costs, labels, row_costs)[np.arange(action.size), action]
+            loss = scaled_costs(paid, costs)
+        ranked = RankedLosses.of(expected, loss, weight, is_binary=risk.max_cost is None)
+        if not ranked.n_rows:
             summary = "every row is rejected because of its costs."
             return ThresholdChoice(1.0, 0.0, 0.0, 1.0, rows.size, False, summary)
-        row_costs, costs = take_rows(self.row_costs, accepted), self.config.costs
-        p = posteriors(self.calibrated, accepted)
-        confidence = np.clip(1 - error_probability(p, action, costs, row_costs), 0, 1)
-        labels = self.batch.labels
-        assert isinstance(labels, Labels)
-        correct = 1 - decision_errors(labels.take(accepted), action, costs, row_costs)
-        risk = self.config.risk
-        return choose_threshold(
-            None, TopLabel(confidence, correct), risk=risk.max_risk, delta=risk.delta
-        )
+        return threshold_at_risk(ranked, float(limit or 0.0), risk.delta, unit)
 
     def evidence(self) -> Evidence:
         """Decide every row by what the other folds learned, the risk bound included."""

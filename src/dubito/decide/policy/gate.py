@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +12,8 @@ from sklearn.base import clone
 from dubito.arrays import BoolArray, FloatArray, as_fraction
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
+from dubito.decide.costs import HIGHEST_COST, CostMatrix, as_cost
+from dubito.decide.policy.decide import cost_range
 from dubito.doubt import (
     ConformalOutlierDetector,
     MahalanobisDistance,
@@ -149,7 +151,7 @@ class OODGate(Serializable):
 
 @final
 class RiskBound(Serializable):
-    """Bound the fraction of wrong decisions among the rows that are not rejected.
+    """Bound the fraction of wrong decisions, or the mean cost, of rows that are not rejected.
 
     Pass one to `Policy.fit(..., risk=RiskBound(...))`, which finds the threshold. A decision is
     wrong where another action would have cost less. Where rejecting fewer rows would be cheaper,
@@ -157,47 +159,79 @@ class RiskBound(Serializable):
 
     Parameters
     ----------
-    max_risk : float
+    max_risk : float, optional
         The largest fraction of decided rows that may be wrong.
     delta : float, default 0.05
         The probability, over samples of calibration rows, that the bound fails.
+    max_cost : float, optional
+        The largest mean cost per decided row, instead of `max_risk`. The costs must have no rate,
+        so that the cost matrix bounds them.
 
     Attributes
     ----------
     threshold_ : float
-        Rows are rejected where the probability that their action is right is at most this.
+        Rows are rejected where the probability that their action is right is at most this. With
+        `max_cost` it is the expected cost of the action on a scale from the highest cost, 0, to
+        the lowest, 1.
     summary_ : str
         One sentence on the threshold.
 
     References
     ----------
-    Geifman and El-Yaniv, "Selective classification for deep neural networks", 2017.
+    Geifman and El-Yaniv, "Selective classification for deep neural networks", 2017. Waudby-Smith
+    and Ramdas, "Estimating means of bounded random variables by betting", 2023, for costs.
 
     Examples
     --------
-    >>> RiskBound(0.05)
-    RiskBound(max_risk=0.05)
+    >>> RiskBound(0.05), RiskBound(max_cost=1.5)
+    (RiskBound(max_risk=0.05), RiskBound(max_cost=1.5))
     """
 
     threshold_: float
     summary_: str
 
-    param_fields = declare(max_risk=number(0, 1), delta=number(0, 1))
+    param_fields = declare(
+        max_risk=Omittable(optional(number(0, 1))),
+        delta=number(0, 1),
+        max_cost=Omittable(optional(number(-HIGHEST_COST, HIGHEST_COST))),
+    )
     fitted_fields = declare(threshold_=number(0, 1), summary_=text)
 
-    def __init__(self, max_risk: float, delta: float = 0.05) -> None:
+    def __init__(
+        self, max_risk: float | None = None, delta: float = 0.05, max_cost: float | None = None
+    ) -> None:
         self.max_risk = max_risk
         self.delta = delta
+        self.max_cost = max_cost
 
-    def with_threshold(self, threshold: float, summary: str) -> Self:
+    def with_threshold(self, threshold: float, summary: str) -> RiskBound:
         """Return a fitted copy."""
-        bound = type(self)(float(self.max_risk), float(self.delta))
+        bound: RiskBound = clone(self)
         bound.threshold_, bound.summary_ = threshold, summary
         return bound
 
+    def require_bounded(self, costs: CostMatrix) -> None:
+        """Raise where costs cannot be bounded, or none is as low as the bound."""
+        if self.max_cost is None:
+            return
+        if costs.rate is not None:
+            rule, fix = "needs costs without a rate", "Use RiskBound(max_risk=0.05)"
+            raise BadValueError("risk", "Policy.fit", f"with max_cost {rule}", "a rate", fix)
+        low, _ = cost_range(costs)
+        if self.max_cost < low:
+            rule, fix = f"must be at least {low:g}, the lowest cost", "Use a higher max_cost"
+            raise BadValueError("max_cost", "RiskBound", rule, f"{self.max_cost:g}", fix)
+
     def _check_params(self) -> None:
-        as_fraction(self.max_risk, "max_risk", "RiskBound")
         as_fraction(self.delta, "delta", "RiskBound", is_open=True)
+        if (self.max_risk is None) == (self.max_cost is None):
+            got = "neither" if self.max_risk is None else "both"
+            rule, fix = "must be given, or else `max_cost`", "Use RiskBound(0.05)"
+            raise BadValueError("max_risk", "RiskBound", rule, got, fix)
+        if self.max_risk is not None:
+            as_fraction(self.max_risk, "max_risk", "RiskBound")
+        else:
+            as_cost(self.max_cost, "max_cost", "RiskBound")
 
 
 def _as_score(score: Any) -> Score:

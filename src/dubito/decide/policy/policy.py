@@ -23,7 +23,7 @@ from dubito.decide.policy.decide import (
     REASONS,
     DecisionRule,
     Decisions,
-    error_probability,
+    cost_range,
     posteriors,
 )
 from dubito.decide.policy.fit import (
@@ -36,7 +36,8 @@ from dubito.decide.policy.fit import (
 from dubito.decide.policy.gate import OODGate, RiskBound
 from dubito.decide.policy.report import PolicyReport
 from dubito.decide.priors import adjust_prior
-from dubito.decide.reject import accepted_below
+from dubito.decide.reject import ERRORS, LossUnit
+from dubito.decide.risk_control import accepted_below
 from dubito.doubt import NearestNeighborDistance
 from dubito.doubt.features import as_feature_matrix
 from dubito.errors import BadFileError, BadTypeError, BadValueError
@@ -166,7 +167,8 @@ class Policy(Record):
         ood : OODGate, optional
             Rejects out-of-distribution inputs. With `features`, `OODGate()` if None.
         risk : RiskBound, optional
-            Bounds the fraction of wrong decisions among rows that are not rejected.
+            Bounds the fraction of wrong decisions, or the mean cost, of rows that are not
+            rejected.
         row_costs : array, optional
             One number per row, for costs with a rate.
         sample_weight, groups : array, optional
@@ -415,8 +417,10 @@ class Policy(Record):
     def rule(self) -> DecisionRule:
         """What turns calibrated probabilities into actions."""
         frequencies = self.train_prior if self.deploy_prior is None else self.deploy_prior
-        threshold = None if self.risk is None else self.risk.threshold_
-        return DecisionRule(self.costs, frequencies, threshold)
+        if self.risk is None:
+            return DecisionRule(self.costs, frequencies)
+        bounds_cost = self.risk.max_cost is not None
+        return DecisionRule(self.costs, frequencies, self.risk.threshold_, bounds_cost)
 
     def _known(
         self, outputs: Any, features: Any, caller: str
@@ -539,22 +543,29 @@ def _cost_line(policy: Policy, costs: FloatArray) -> str:
 def _risk_line(
     policy: Policy, decisions: Decisions, costs: FloatArray, row_costs: FloatArray | None
 ) -> str:
-    """Return the error probability of the best action that does not reject, and its limit."""
+    """Return the error probability of the best action that does not reject, and its limit.
+
+    If the bound is on the cost, it is the expected cost.
+    """
     assert policy.risk is not None
     others = costs.copy()
     others[policy.costs.reject] = np.inf
     action = np.array([others.argmin()])
     sizes = np.empty(0) if row_costs is None else row_costs
     p = posteriors(decisions.calibrated, slice(None))
-    wrong = error_probability(p, action, policy.costs, sizes)[0]
+    loss = policy.rule.expected_loss(p, action, sizes)[0]
     limit = max(0.0, accepted_below(policy.risk.threshold_))
-    line = f"Error probability of the best non-reject action: {wrong:.2%}"
+    if policy.risk.max_risk is not None:
+        unit, name = ERRORS, "Error probability"
+        most = f"at most {100 * policy.risk.max_risk:.6g}% errors among decided rows"
+    else:
+        unit, name = LossUnit(*cost_range(policy.costs), is_cost=True), "Expected cost"
+        most = f"a mean cost of at most {policy.risk.max_cost:.6g} among decided rows"
+    line = f"{name} of the best non-reject action: {unit.text(loss, '.2f')}"
     if limit >= 1 - 1e-6:
         return f"{line}; the risk bound rejects no further rows."
-    return (
-        f"{line}, {'below' if wrong < limit else 'above'} the limit of {limit:.2%} set by the risk "
-        f"bound (at most {100 * policy.risk.max_risk:.6g}% errors among decided rows)."
-    )
+    where = f"{'below' if loss < limit else 'above'} the limit of {unit.text(limit, '.2f')}"
+    return f"{line}, {where} set by the risk bound ({most})."
 
 
 def _ood_line(gate: OODGate, outputs: Logits | Probabilities, features: Any) -> str:
