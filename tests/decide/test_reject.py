@@ -102,7 +102,7 @@ def reference_at_risk(doubt: Any, is_wrong: Any, risk: float, delta: float) -> f
             break
     else:
         return None
-    start = max([m for m in steps if m <= (0.4 * steps[0] * n) ** 0.5] or [steps[0]])
+    start = max([m for m in steps if m <= (0.6 * steps[0] * n) ** 0.5] or [steps[0]])
     tests = {m for m in steps if m >= start}
     if start == steps[0]:
         tests |= set(range(start, min([*steps[1:2], n])))

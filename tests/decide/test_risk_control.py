@@ -30,7 +30,7 @@ def wealth_by_hand(losses: Any, limit: float, level: float) -> float:
     total, squares = limit, limit * (1 - limit)
     for i, loss in enumerate(losses):
         bet = (2 * np.log(1 / level) / (len(losses) * squares / (i + 1))) ** 0.5
-        wealth *= 1 + min(bet, 0.75 / (1 - limit)) * (limit - loss)
+        wealth *= 1 + min(bet, 0.9 / (1 - limit)) * (limit - loss)
         largest = max(largest, wealth)
         total += loss
         squares += (loss - total / (i + 2)) ** 2

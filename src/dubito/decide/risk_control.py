@@ -13,12 +13,12 @@ from dubito.arrays import FloatArray, IntArray, freeze
 from dubito.decide.actions import MARGIN
 from dubito.errors import BadValueError
 
-DEPTH = 0.4  # tests start at the geometric mean of the fewest rows and this fraction of all rows
+DEPTH = 0.6  # tests start at the geometric mean of the fewest rows and this fraction of all rows
 # Fractions of the rows at which tests start again, and the part of delta that each may spend.
 LATER_STARTS = ((0.25, 0.01), (0.5, 0.01), (0.75, 0.01), (1.0, 0.1))
 FEW_STARTS = ((1.0, 0.05),)  # if a quarter of the rows is too few for a test
 STEP = 1.01  # from one number of tolerated errors to the next, if there are many
-LARGEST_BET = 0.75  # relative to one that could lose everything
+LARGEST_BET = 0.9  # relative to one that could lose everything
 MAX_ROWS = 100_000_000
 MAX_BETS = 1_000_000
 
