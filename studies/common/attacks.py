@@ -30,6 +30,7 @@ __all__ = ["ATTACKS"]
 N_SENDERS, N_HELD = 4, 300
 BLOCK = b"a" * 65_536
 DRIP_SECONDS, OPEN_SECONDS = 0.5, 0.002  # between two bytes, and two connections
+READ_SECONDS = 0.02  # between two connections that get responses
 OTHER_USER = 65_534  # nobody
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SIGN_IN = b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\n"
@@ -132,7 +133,7 @@ def held(target: Target, start: bytes, *, drip: bytes = b"a", n_held: int = N_HE
             with suppress(OSError):
                 opened.sendall(start)
             lines.append(opened)
-            time.sleep(OPEN_SECONDS)
+            time.sleep(OPEN_SECONDS if drip else READ_SECONDS)
         time.sleep(DRIP_SECONDS)
         lines = [line for line in lines if is_open(target, line, drip)]
     for line in lines:
@@ -192,8 +193,8 @@ def half_bodies(target: Target) -> None:
 
 def slow_readers(target: Target) -> None:
     """Ask for large responses, and read nothing."""
-    requests = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8
-    held(target, requests, drip=b"", n_held=N_HELD // 6)
+    requests = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 16
+    held(target, requests, drip=b"", n_held=N_HELD // 2)
 
 
 def cancelled(target: Target) -> None:

@@ -193,6 +193,33 @@ def test_strangers_close_the_connections_of_strangers(
         assert lines[-1].recv(15) == b"HTTP/1.1 200 OK"
 
 
+def fill_buffers(api: Api, line: socket.socket) -> None:
+    """Ask for responses without reading them, until the service cannot send any more."""
+    request = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    counter = api.app.state.service.metrics.requests.labels("none", 200)  # no route of ours
+    for _ in range(100):
+        n_sent, until = counter._value.get(), time.monotonic() + 1
+        line.sendall(8 * request)
+        while counter._value.get() < n_sent + 8:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.002)
+    pytest.fail("The buffers are never full.")
+
+
+def test_clients_that_read_nothing_leave_room_for_others(
+    small_store: Store, running: Callable[..., Api]
+) -> None:
+    api = running(small_store, None, Limits(connections=2))
+    with ExitStack() as stack:
+        for _ in range(2):
+            line = stack.enter_context(socket.socket())
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            line.connect(("127.0.0.1", int(api.address.rpartition(":")[2])))
+            fill_buffers(api, line)
+        assert httpx.get(f"{api.address}/healthz").status_code == 200
+
+
 def test_a_service_that_is_busy_says_so(small_store: Store, running: Callable[..., Api]) -> None:
     api = running(small_store, None, Limits(connections=2))
     api.client.post("/v1/decide", json={"logits": [SURE]})

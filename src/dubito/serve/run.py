@@ -142,12 +142,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self.unsent_until = inf
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a complete request waits for its response."""
+    def has_request(self) -> bool:
+        """Whether a complete request waits for the end of its response."""
         cycle = self.cycle
         return bool(self.pipeline) or (
             cycle is not None and not cycle.response_complete and not cycle.more_body
         )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client waits for the service, and not the service for the client."""
+        return self.has_request and not self.flow.write_paused
 
     @property
     def is_known(self) -> bool:
@@ -235,7 +240,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         log_event("connection refused", status=status.value, reason=detail)
         is_reading_body = self.reading == "body"
-        if self.is_busy or (is_reading_body and self.cycle.response_started):
+        if self.has_request or (is_reading_body and self.cycle.response_started):
             self.drop()
             return
         if is_reading_body:  # the application gets no more of it
@@ -272,7 +277,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.refuse(HTTPStatus.REQUEST_TIMEOUT, detail)
 
     def _waiting_seconds(self) -> float:
-        """Return how long the service may wait for the client in the current state."""
+        """Return how long the service may wait for the next bytes of the client."""
         if self.is_refused:
             return self.limits.linger_seconds
         if self.reading == "body":
@@ -284,10 +289,11 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.limits.transfer_seconds + n_bytes / self.limits.bytes_per_second
 
     def shutdown(self) -> None:
-        if self.is_busy or self.is_known:
-            super().shutdown()
-        else:  # do not wait for a stranger
+        is_stranger = self.reading == "body" and not self.has_request and not self.is_known
+        if is_stranger or self.is_refused:  # nobody waits for them
             self.drop()
+        else:
+            super().shutdown()
 
 
 @final
@@ -340,6 +346,8 @@ def run(store: Store, settings: Settings, listener: socket.socket) -> None:
         From `open_socket`.
     """
     configure_logging()
-    server = _make_server(create_app(store, settings))
+    app = create_app(store, settings)
+    app.openapi()  # now, and not while all requests wait for it
+    server = _make_server(app)
     log_event("started", address=listener.getsockname()[:2], database=store.engine.dialect.name)
     server.run(sockets=[listener])
