@@ -277,14 +277,6 @@ def require_bool(value: Any, argument: str, caller: str) -> None:
         raise BadTypeError(argument, caller, "must be True or False", repr(value), fix)
 
 
-def require_option(value: Any, options: Iterable[str], argument: str, caller: str) -> None:
-    """Raise unless a value is one of some names, of which errors recommend the first."""
-    first, *others = options
-    if not (isinstance(value, str) and value in (first, *others)):
-        rule = f"must be {', '.join(map(repr, (first, *others[:-1])))} or {others[-1]!r}"
-        raise BadValueError(argument, caller, rule, repr(value), f"Use {argument}={first!r}")
-
-
 def require_random_state(value: Any, caller: str) -> None:
     """Raise unless `value` is a `random_state` as scikit-learn takes it."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -14,8 +14,8 @@ from dubito.arrays import (
     FloatArray,
     as_finite,
     as_floats,
+    require_choice,
     require_dimensions,
-    require_option,
 )
 from dubito.doubt.features import MAX_SCORE, as_feature_matrix, unit_rows_and_norms
 from dubito.doubt.scores import least_confidence
@@ -150,7 +150,7 @@ def mental_model(
     >>> mental_model([[2.0, 0.0]], [[1.0, 0.0], [-1.0, 0.0]]).round(4).tolist()
     [-0.982]
     """
-    require_option(form, ("published", "simplex"), "form", "mental_model")
+    require_choice(form, ("published", "simplex"), "form", "mental_model")
     z, w = as_layer(features, weights, 2, "mental_model")
     cosines, n_others = max_cosines(z, w), len(w) - 1
     slope = 1 / n_others + cosines if form == "published" else cosines * (n_others + 1) / n_others

@@ -9,7 +9,7 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.special import logsumexp
 
-from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, require_option
+from dubito.arrays import FloatArray, RandomState, as_count, draw_seed, require_choice
 from dubito.doubt.features import BaseOODScore, FeatureShards
 from dubito.doubt.gaussians import (
     BaseGaussians,
@@ -196,7 +196,7 @@ class ClassConditionalDensity(BaseOODScore):
 
     def _check_params(self) -> None:
         name = type(self).__name__
-        require_option(self.covariance, KINDS, "covariance", name)
+        require_choice(self.covariance, tuple(KINDS), "covariance", name)
         as_shrinkage(self.shrinkage, name)
 
     def _learn(self, rows: FeatureShards) -> None:

@@ -15,7 +15,7 @@ from dubito.arrays import (
     as_array,
     as_floats,
     contiguous,
-    require_option,
+    require_choice,
 )
 from dubito.errors import BadTypeError, BadValueError
 from dubito.kernels.blocks import map_in_order, row_blocks
@@ -88,7 +88,7 @@ def decompose_uncertainty(
     ([0.0, 0.693], [0.693, 0.0])
     """
     if by is not None:
-        require_option(by, KERNELS, "by", DECOMPOSE)
+        require_choice(by, tuple(KERNELS), "by", DECOMPOSE)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is an error later
         moments = _as_moments(members)
     if moments is not None:
@@ -151,7 +151,7 @@ def vote(
     >>> vote(views).prediction.tolist(), vote(views, by="mean").prediction.tolist()
     ([0], [1])
     """
-    require_option(by, METHODS, "by", VOTE)
+    require_choice(by, METHODS, "by", VOTE)
     limit = _as_threshold(threshold, by)
     wrapped, shape = _as_members(members, VOTE)
     winner, agreement = np.empty(wrapped.n_rows, np.int64), np.empty(wrapped.n_rows)

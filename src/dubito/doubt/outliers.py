@@ -11,11 +11,9 @@ import numpy as np
 from dubito.arrays import (
     BoolArray,
     FloatArray,
-    as_finite,
-    as_floats,
     as_fraction,
-    require_dimensions,
-    require_option,
+    as_numbers,
+    require_choice,
     require_rows,
 )
 from dubito.data.batch import Batch, as_weights
@@ -181,7 +179,7 @@ def _ranked_shards(
     if sample_weight is not None:
         rule, fix = "must be None for shards", "Name a weight column of the shards instead"
         raise BadTypeError("sample_weight", caller, rule, type(sample_weight).__name__, fix)
-    require_option(of, ("outputs", "features", "batch"), "of", caller)
+    require_choice(of, ("outputs", "features", "batch"), "of", caller)
 
     def scores_and_weights(batch: Batch) -> tuple[FloatArray, FloatArray]:
         values = _as_scores(score(batch if of == "batch" else getattr(batch, of)), "score", caller)
@@ -195,9 +193,7 @@ def _ranked_shards(
 
 def _as_scores(value: Any, argument: str, caller: str) -> FloatArray:
     """Return finite scores as float64, one per row."""
-    scores = as_finite(as_floats(value, argument, caller), argument, caller)
-    require_dimensions(scores, (1,), argument, caller, "one number per row")
-    return scores.astype(np.float64)
+    return as_numbers(value, argument, caller).astype(np.float64)
 
 
 def _warn_if_too_few(n_rows: float, alpha: float, caller: str) -> None:

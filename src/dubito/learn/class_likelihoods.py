@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributions
 from torch.nn import functional
 
-from dubito.arrays import as_count, as_fraction, require_option
+from dubito.arrays import as_count, as_fraction, require_choice
 from dubito.errors import BadTypeError, BadValueError, BoundWarning
 from dubito.learn.likelihoods import (
     BaseLikelihood,
@@ -106,7 +106,7 @@ class Categorical(BaseClassLikelihood):
     def __post_init__(self) -> None:
         BaseClassLikelihood.__post_init__(self)
         as_fraction(self.label_smoothing, "label_smoothing", "Categorical")
-        require_option(self.form, FORMS, "form", "Categorical")
+        require_choice(self.form, FORMS, "form", "Categorical")
 
     def _class_losses(self, parameters: Tensor, labels: Tensor) -> Tensor:
         smoothed = _smoothed(labels, self.label_smoothing, self.form)
@@ -194,8 +194,8 @@ class UncertaintyAware(BaseClassLikelihood):
     ) -> None:
         caller = "UncertaintyAware"
         as_count(n_classes, "n_classes", caller, least=2)
-        require_option(form, ("joint", "faithful"), "form", caller)
-        require_option(certainty_form, ("precision", "sigmoid"), "certainty_form", caller)
+        require_choice(form, ("joint", "faithful"), "form", caller)
+        require_choice(certainty_form, ("precision", "sigmoid"), "certainty_form", caller)
         if floor == "auto":
             floor = DEFAULT_FLOOR - log(max(n_classes, FEW_CLASSES) / FEW_CLASSES)
         lower_bound = None if floor is None else as_floor(floor, caller)
@@ -297,7 +297,7 @@ def smooth_labels(
     caller = "smooth_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     fraction = as_fraction(epsilon, "epsilon", caller)
-    require_option(form, FORMS, "form", caller)
+    require_choice(form, FORMS, "form", caller)
     require_tensor(y, "y", caller)
     shape = (y.shape[0], *y.shape[2:]) if y.is_floating_point() else tuple(y.shape)
     labels = _label_probabilities(y, shape, n_classes, caller)
@@ -342,7 +342,7 @@ def uncertain_labels(
     caller = "uncertain_labels"
     as_count(n_classes, "n_classes", caller, least=2)
     require_tensor(y, "y", caller)
-    require_option(strategy, ("soft", "ignore", "class"), "strategy", caller)
+    require_choice(strategy, ("soft", "ignore", "class"), "strategy", caller)
     if y.is_floating_point() or y.dtype == torch.bool:
         rule, fix = "must hold class indices and marks", "Call .long()"
         raise BadValueError("y", caller, rule, f"{y.dtype}", fix)

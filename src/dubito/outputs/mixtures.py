@@ -17,8 +17,8 @@ from dubito.arrays import (
     as_floats,
     draw_seed,
     own,
+    require_choice,
     require_everywhere,
-    require_option,
 )
 from dubito.errors import BadValueError
 from dubito.outputs.base import BaseOutputs, set_field
@@ -210,7 +210,7 @@ class RegressionMembers(BaseMixture):
     def __init__(
         self, means: Any, stds: Any, family: Literal["normal", "laplace"] = "normal"
     ) -> None:
-        require_option(family, ("normal", "laplace"), "family", "RegressionMembers")
+        require_choice(family, ("normal", "laplace"), "family", "RegressionMembers")
         _set_moments(self, means, stds, "passes x rows (x targets)")
         set_field(self, "family", family)
 

@@ -17,7 +17,7 @@ from dubito.arrays import (
     draw_seed,
     freeze,
     require_bool,
-    require_option,
+    require_choice,
     require_random_state,
 )
 from dubito.data.batch import Batch
@@ -162,7 +162,7 @@ class ConformalClassifier(BaseConformalPredictor):
     def _check_params(self) -> None:
         super()._check_params()
         name = type(self).__name__
-        require_option(self.method, ("lac", "aps"), "method", name)
+        require_choice(self.method, ("lac", "aps"), "method", name)
         require_bool(self.randomize, "randomize", name)
         require_bool(self.allow_empty, "allow_empty", name)
         require_random_state(self.random_state, name)
