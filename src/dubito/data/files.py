@@ -68,7 +68,7 @@ def _decimal_of(source: BaseSource, numbers: list[str]) -> str:
     first = next(source.batches(numbers, numbers, n_rows=1000), None)
     if first is None or not any(pc.any(pc.match_substring(one, ",")).as_py() for one in first):
         return "."
-    return parsing.decimal_separator(first.to_pydict(), source.name)
+    return parsing.decimal_separator(first.slice(0, 1000).to_pydict(), source.name)
 
 
 def read(source: Any, columns: Columns, *, bad_rows: BadRows | None = None) -> Batch:

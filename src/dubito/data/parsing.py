@@ -52,18 +52,15 @@ def decimal_separator(texts: Mapping[str, Iterable[str | None]], where: str) -> 
     >>> decimal_separator({"p": ["0,5", "1,250"]}, "f.csv")
     ','
     """
-    unclear = None
-    for name, column in texts.items():
-        for row, text in enumerate(column):
-            if text is None or not re.fullmatch(rf"\s*[+-]?{COMMA}\s*", text):
-                continue
-            if not re.fullmatch(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*", text):
-                return ","
-            unclear = unclear or (name, text.strip(), row)
-    cells = (text for column in texts.values() for text in column)
-    if unclear is None or any(text and re.search(r"\d\.\d", text) for text in cells):
+    filled = {name: [*enumerate(column)] for name, column in texts.items()}
+    cells = [(name, row, text.strip()) for name in filled for row, text in filled[name] if text]
+    commas = [cell for cell in cells if re.fullmatch(rf"[+-]?{COMMA}", cell[2])]
+    unclear = [cell for cell in commas if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", cell[2])]
+    if len(unclear) < len(commas):
+        return ","
+    if not commas or any(re.search(r"\d\.\d", text) for _, _, text in cells):
         return "."
-    name, text, row = unclear
+    name, row, text = unclear[0]
     got = f"{text!r}, which may be {text.replace(',', '.')} or {text.replace(',', '')}"
     fix = "Write decimal points, and no thousands separators"
     raise BadValueError(name, where, "must be unambiguous numbers", got, fix, row)

@@ -31,13 +31,8 @@ GROUP_ROWS = 1 << 16  # rows written at once, which a Parquet reader decodes at 
 
 def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     """Return a writer that dictionary-encodes names only: numbers hardly repeat."""
-    names = [one.name for one in schema if _is_name(one.type)]
+    names = [one.name for one in schema if is_text(one.type) or pa.types.is_dictionary(one.type)]
     return parquet.ParquetWriter(file, schema, use_dictionary=names)
-
-
-def _is_name(kind: pa.DataType) -> bool:
-    """Whether a column holds text or encoded labels."""
-    return bool(pa.types.is_dictionary(kind) or pa.types.is_string(kind))
 
 
 WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
